@@ -1,0 +1,29 @@
+"""hivemind: a runtime for swarms of agents that share a folder.
+
+`Hive.open(path)` opens a hive, `Hive.init(path)` makes one. The parts are imported when they are first named, so
+that `import hivemind` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hivemind.errors import HivemindError, UserError
+    from hivemind.hive import Hive
+
+__all__ = ["Hive", "HivemindError", "UserError", "__version__"]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    if name == "Hive":
+        from hivemind.hive import Hive
+
+        return Hive
+    if name in ("HivemindError", "UserError"):
+        from hivemind import errors
+
+        return getattr(errors, name)
+    raise AttributeError(f"module 'hivemind' has no attribute {name!r}")

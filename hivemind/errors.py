@@ -1,0 +1,39 @@
+"""The one root of all errors, and the kind that a person can mend."""
+
+from __future__ import annotations
+
+__all__ = ["HivemindError", "UnknownVersion", "UserError"]
+
+
+class HivemindError(Exception):
+    """Root of every error that hivemind raises on purpose."""
+
+
+class UserError(HivemindError):
+    """An error that a person can mend: printed as one line `where: what; mend`, without a traceback.
+
+    `what` says what is wrong, `where` the file (and line, and field), `mend` how to put it right.
+    """
+
+    def __init__(self, what: str, *, where: object = None, mend: str | None = None) -> None:
+        self.what = what
+        self.where = None if where is None else str(where)
+        self.mend = mend
+        line = what if self.where is None else f"{self.where}: {what}"
+        if mend:
+            line = f"{line}; {mend}"
+        super().__init__(" ".join(line.split()))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.__dict__, self.args))
+
+
+class UnknownVersion(UserError):
+    """A record written by another version: refused and kept, never guessed at, never deleted."""
+
+
+def _rebuild(kind: type[UserError], state: dict[str, object], args: tuple[object, ...]) -> UserError:
+    error = kind.__new__(kind)
+    error.__dict__.update(state)
+    error.args = args
+    return error

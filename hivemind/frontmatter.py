@@ -1,0 +1,157 @@
+"""YAML that a person wrote, read so that an error can name file, line and key: configuration and front matter."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from hivemind.errors import UserError
+
+__all__ = ["MAX_BYTES", "Parsed", "parse", "split", "validate"]
+
+MAX_BYTES = 256 * 1024
+_MAX_DEPTH = 64
+_FENCE = re.compile(r"\A\ufeff?---[ \t]*\r?\n")
+_END = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_M = TypeVar("_M", bound=BaseModel)
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A YAML mapping and the 1-based line, in its file, at which each of its values stands."""
+
+    values: dict[str, Any]
+    lines: dict[Path, int]
+    where: str
+
+    def line(self, path: Path) -> int:
+        """The line of the value at `path`, or of the nearest value around it."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.lines:
+                return self.lines[path[:length]]
+        return 1
+
+
+def split(text: str) -> tuple[str | None, str, int]:
+    """(front matter or None, body, 1-based line at which the body begins).
+
+    Front matter stands between a first line `---` and the next line `---` or `...`; without the second there is none.
+    """
+    start = _FENCE.match(text)
+    end = _END.search(text, start.end()) if start else None
+    if start is None or end is None:
+        return None, text.removeprefix("\ufeff"), 1
+    return text[start.end() : end.start()], text[end.end() :], text.count("\n", 0, end.end()) + 1
+
+
+def parse(text: str, where: object, first_line: int = 1) -> Parsed:
+    """A YAML mapping with the lines of its values. Raises UserError naming file and line.
+
+    `first_line` is the line of the file at which `text` begins (2 for front matter). Refused: what is no mapping, a key
+    twice, aliases (a few bytes of them can stand for gigabytes), more than 64 levels, more than 256 KiB.
+    """
+    place = str(where)
+
+    def at(line: int) -> str:
+        return f"{place}:{line + first_line}"
+
+    if len(text) > MAX_BYTES:
+        raise UserError(f"more than {MAX_BYTES // 1024} KiB of YAML", where=place)
+    try:
+        depth = 0
+        for event in yaml.parse(text, Loader=_Loader):
+            if isinstance(event, yaml.AliasEvent):
+                raise UserError("YAML aliases are not read here", where=at(event.start_mark.line), mend="write it out")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MAX_DEPTH:
+                raise UserError(f"nested more than {_MAX_DEPTH} deep", where=at(event.start_mark.line))
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return Parsed({}, {(): first_line}, place)
+            if not isinstance(node, yaml.MappingNode):
+                raise UserError("is no mapping of keys to values", where=at(node.start_mark.line))
+            lines = dict(_lines(node, first_line))
+            for line, key in _repeated(node):
+                raise UserError(f"the key {key!r} stands there twice", where=at(line), mend="remove one")
+            values = loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = " ".join(filter(None, (error.context, error.problem)))
+        raise UserError(f"is no YAML ({what})", where=at(mark.line) if mark else place) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"is no YAML ({error})", where=place) from None
+    return Parsed({str(key): value for key, value in values.items()}, lines, place)
+
+
+def _walk(node: yaml.Node) -> Iterator[tuple[Path, yaml.Node]]:
+    todo: list[tuple[Path, yaml.Node]] = [((), node)]
+    while todo:
+        path, node = todo.pop()
+        yield path, node
+        if isinstance(node, yaml.MappingNode):
+            todo += [((*path, str(key.value)), value) for key, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            todo += [((*path, at), item) for at, item in enumerate(node.value)]
+
+
+def _lines(node: yaml.Node, first_line: int) -> Iterator[tuple[Path, int]]:
+    for path, found in _walk(node):
+        yield path, found.start_mark.line + first_line
+        if isinstance(found, yaml.MappingNode):  # a key's own line is what an error should show
+            for key, _ in found.value:
+                yield (*path, str(key.value), "<key>"), key.start_mark.line + first_line
+
+
+def _repeated(node: yaml.Node) -> Iterator[tuple[int, str]]:
+    for _, found in _walk(node):
+        if isinstance(found, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, _ in found.value:
+                if str(key.value) in seen:
+                    yield key.start_mark.line, str(key.value)
+                seen.add(str(key.value))
+
+
+def validate(model: type[_M], parsed: Parsed) -> _M:
+    """The values as a pydantic model. Raises UserError that names file, line, key and, for an unknown key, the nearest."""
+    try:
+        return model.model_validate(parsed.values)
+    except ValidationError as error:
+        first = error.errors()[0]
+    path: Path = tuple(first["loc"])
+    key = ".".join(str(part) for part in path) or "the file"
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(path[-1]), _keys(model, path[:-1]), n=1, cutoff=0.5)
+        mend = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(_keys(model, path[:-1]))}"
+        raise UserError(f"unknown key {key!r}", where=f"{parsed.where}:{parsed.line((*path, '<key>'))}", mend=mend)
+    problem = first["msg"].removeprefix("Value error, ")
+    raise UserError(f"{key}: {problem}", where=f"{parsed.where}:{parsed.line(path)}")
+
+
+def _keys(model: type[BaseModel], path: Path) -> list[str]:
+    """The keys that the model knows at `path`."""
+    here: Any = model
+    for part in path:
+        field = here.model_fields.get(str(part)) if _is_model(here) else None
+        if field is None:
+            continue
+        kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        kinds += [inner for kind in kinds for inner in getattr(kind, "__args__", ())]
+        here = next((kind for kind in kinds if _is_model(kind)), here)
+    return [field.alias or name for name, field in here.model_fields.items()]
+
+
+def _is_model(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

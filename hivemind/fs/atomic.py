@@ -1,0 +1,126 @@
+"""One way to write a file: temporary name beside it, fsync, rename (or link), fsync of the folder (DESIGN, *Decisions*).
+
+A reader sees the old content or the new, never a part. What a crash leaves behind is a file whose name begins with
+`.tmp-`; nobody reads those, and `hivemind doctor` removes them once they are old.
+`durable=False` leaves out the fsyncs (`durability: relaxed` in hive.yaml): still atomic, but a power cut may undo it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from itertools import count
+
+from hivemind.fs.crash import reached
+
+__all__ = ["TEMPORARY_PREFIX", "create", "fsync_folder", "move", "write"]
+
+TEMPORARY_PREFIX = ".tmp-"
+_counter = count()
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+
+
+def fsync_folder(path: str | os.PathLike[str]) -> None:
+    """Make the names in a folder durable."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _temporary(folder: str) -> str:
+    name = f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_native_id()}-{next(_counter)}"
+    return os.path.join(folder, name)
+
+
+def _write_temporary(folder: str, content: bytes | str, durable: bool, mode: int) -> str:
+    data = content.encode() if isinstance(content, str) else content
+    path = _temporary(folder)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(file, view) :]
+        reached("fs.write.written")
+        if durable:
+            os.fsync(file)
+    except BaseException:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(file)
+    return path
+
+
+def write(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = 0o644) -> None:
+    """Write a whole file, replacing what is there. Raises OSError, and then nothing has changed."""
+    target = os.fspath(path)
+    folder = os.path.dirname(target) or "."
+    temporary = _write_temporary(folder, content, durable, mode)
+    reached("fs.write.synced")
+    try:
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    reached("fs.write.renamed")
+    if durable:
+        fsync_folder(folder)
+
+
+def create(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = 0o644) -> None:
+    """Write a whole file only if nothing has that name. Raises FileExistsError, decided by the file system."""
+    target = os.fspath(path)
+    folder = os.path.dirname(target) or "."
+    temporary = _write_temporary(folder, content, durable, mode)
+    try:
+        os.link(temporary, target, follow_symlinks=False)
+        reached("fs.create.linked")
+    finally:
+        os.unlink(temporary)
+    if durable:
+        fsync_folder(folder)
+
+
+def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, durable: bool = True) -> None:
+    """Rename a file or folder to a name that nothing has yet.
+
+    Raises FileExistsError if the name is taken and FileNotFoundError if the source is gone (someone else was first).
+    """
+    src, dst = os.fspath(source), os.fspath(target)
+    _rename_noreplace(src, dst)
+    reached("fs.move.renamed")
+    if durable:
+        fsync_folder(os.path.dirname(dst) or ".")
+        if os.path.dirname(src) != os.path.dirname(dst):
+            fsync_folder(os.path.dirname(src) or ".")
+
+
+def _load_renameat2() -> ctypes._NamedFuncPointer | None:
+    try:
+        return ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):  # not Linux, or a C library before glibc 2.28
+        return None
+
+
+_renameat2 = _load_renameat2()
+
+
+def _rename_noreplace(src: str, dst: str) -> None:
+    if _renameat2 is not None:
+        if _renameat2(_AT_FDCWD, os.fsencode(src), _AT_FDCWD, os.fsencode(dst), _RENAME_NOREPLACE) == 0:
+            return
+        code = ctypes.get_errno()
+        if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise OSError(code, os.strerror(code), src, None, dst)
+    # A file system without RENAME_NOREPLACE: link() is exclusive for files, mkdir() for folders.
+    if os.path.isdir(src) and not os.path.islink(src):
+        os.mkdir(dst)
+        os.rename(src, dst)
+    else:
+        os.link(src, dst, follow_symlinks=False)
+        os.unlink(src)

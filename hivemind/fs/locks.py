@@ -1,0 +1,93 @@
+"""Locks that guard moments: BSD file locks, released by the operating system when their holder dies.
+
+A lock file is never deleted: deleting it would let two processes hold two files of one name. The holder's record in
+it (JSON: pid, name, since) is for people and error messages; the lock itself is what counts.
+For work that lasts, see leases (`hivemind.coordination`): a lock says nothing about what its holder has done.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from datetime import UTC, datetime
+from types import TracebackType
+
+from hivemind.errors import UserError
+
+__all__ = ["HeldLock", "Lock"]
+
+
+class HeldLock(UserError):
+    """The lock is held by another process; `holder` is its record (may be empty)."""
+
+    def __init__(self, what: str, *, where: object, holder: dict[str, object], mend: str | None = None) -> None:
+        super().__init__(what, where=where, mend=mend)
+        self.holder = holder
+
+
+class Lock:
+    """An exclusive lock on a file, held by one process at a time. Not re-entrant; usable as a context manager."""
+
+    __slots__ = ("_file", "path")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._file: int | None = None
+
+    @property
+    def held(self) -> bool:
+        return self._file is not None
+
+    def acquire(self, *, wait: bool = True, **record: object) -> bool:
+        """Take the lock and write who holds it. Returns False if it is held and `wait` is False."""
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if record:
+                note = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds"), **record}
+                os.ftruncate(file, 0)
+                os.pwrite(file, json.dumps(note).encode(), 0)
+        except OSError as error:
+            os.close(file)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES) and not wait:
+                return False
+            raise
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def holder(self) -> dict[str, object] | None:
+        """The record of who holds the lock now, `{}` if it wrote none, or None if nobody holds it."""
+        try:
+            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            try:
+                found = json.loads(os.pread(file, 4096, 0))
+            except ValueError:
+                return {}
+            return found if isinstance(found, dict) else {}
+        else:
+            return None
+        finally:
+            os.close(file)
+
+    def __enter__(self) -> Lock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

@@ -1,0 +1,54 @@
+"""Names that reach a path: one rule, in one place (spec 1, *Layout*)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from hivemind.errors import UserError
+
+__all__ = ["MAX_LENGTH", "address", "check_name", "is_name", "local_part", "slug"]
+
+MAX_LENGTH = 64
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_ADDRESS = re.compile(r"(?:.*<)?\s*([^<>@\s]+)(?:@([^<>@\s]+))?\s*>?\s*", re.DOTALL)
+
+
+def is_name(text: str) -> bool:
+    """True if `text`, lower-cased, may name an agent, a task or a topic."""
+    text = text.lower()
+    return _NAME.fullmatch(text) is not None and ".." not in text
+
+
+def check_name(text: object, what: str = "name") -> str:
+    """The name, trimmed and lower-cased: 1 to 64 characters, first a letter or digit, then `A-Z a-z 0-9 . _ -`.
+
+    Raises UserError for anything else (`..`, a path separator, an absolute path, an empty text, no text at all).
+    """
+    name = text.strip().lower() if isinstance(text, str) else ""
+    if _NAME.fullmatch(name) is None or ".." in name:
+        shown = repr(text) if len(repr(text)) <= 80 else repr(text)[:77] + "..."
+        raise UserError(
+            f"{shown} is no {what}",
+            mend="1 to 64 characters: first a letter or digit, then letters, digits, '.', '_', '-', never '..'",
+        )
+    return name
+
+
+def slug(text: str, default: str = "task") -> str:
+    """A name made from free text: `Was ist los?` gives `was-ist-los`. At most 48 characters, never empty."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    words = re.sub(r"[^a-z0-9._]+", "-", plain)
+    words = re.sub(r"\.{2,}", ".", words)[:48].strip("-._")
+    return words or default
+
+
+def address(name: str, workspace: str) -> str:
+    """The mail address of an agent: `name@workspace`."""
+    return f"{name}@{workspace}"
+
+
+def local_part(text: str) -> str:
+    """The agent's name in `name`, `name@workspace` or `Name <name@workspace>`; raises UserError if there is none."""
+    found = _ADDRESS.fullmatch(text.strip())
+    return check_name(found.group(1) if found else text, "agent or address")
