@@ -15,7 +15,15 @@ from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.tokens import DEFAULT_ENCODING
 
-__all__ = ["AgentConfig", "BudgetConfig", "HiveConfig", "LimitsConfig", "RootConfig", "load_agents", "load_hive"]
+__all__ = [
+    "AgentConfig",
+    "BudgetConfig",
+    "HiveConfig",
+    "LimitsConfig",
+    "RootConfig",
+    "load_agents",
+    "load_hive",
+]
 
 
 class _Strict(BaseModel):
@@ -116,8 +124,8 @@ class HiveConfig(_Strict):
     @field_validator("workspace")
     @classmethod
     def _workspace(cls, value: str) -> str:
-        if any(char.isspace() or not char.isprintable() or char in "<>@/\\\"(),:;[]" for char in value):
-            raise ValueError("a workspace id has no white space and none of <>@/\\\"(),:;[] in it")
+        if any(char.isspace() or not char.isprintable() or char in '<>@/\\"(),:;[]' for char in value):
+            raise ValueError('a workspace id has no white space and none of <>@/\\"(),:;[] in it')
         return value
 
     def read_roots(self, layout: Layout) -> tuple[Path, ...]:

@@ -72,7 +72,7 @@ def parse(text: str, where: object, first_line: int = 1) -> Parsed:
                 raise UserError("YAML aliases are not read here", where=at(event.start_mark.line), mend="write it out")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > _MAX_DEPTH:
-                raise UserError(f"nested more than {_MAX_DEPTH} deep", where=at(event.start_mark.line))
+                raise UserError(f"nested more than {_MAX_DEPTH} deep", where=at(_row(event)))
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
@@ -93,6 +93,10 @@ def parse(text: str, where: object, first_line: int = 1) -> Parsed:
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"is no YAML ({error})", where=place) from None
     return Parsed({str(key): value for key, value in values.items()}, lines, place)
+
+
+def _row(event: yaml.Event) -> int:
+    return event.start_mark.line if event.start_mark else 0
 
 
 def _walk(node: yaml.Node) -> Iterator[tuple[Path, yaml.Node]]:
@@ -125,7 +129,7 @@ def _repeated(node: yaml.Node) -> Iterator[tuple[int, str]]:
 
 
 def validate(model: type[_M], parsed: Parsed) -> _M:
-    """The values as a pydantic model. Raises UserError that names file, line, key and, for an unknown key, the nearest."""
+    """The values as a pydantic model. Raises UserError naming file, line, key and the nearest key to an unknown one."""
     try:
         return model.model_validate(parsed.values)
     except ValidationError as error:

@@ -1,0 +1,9 @@
+"""The default mind: deterministic, no key, no network, no model. It quotes and cites; it writes no prose of its own."""
+
+from __future__ import annotations
+
+from hivemind.minds.extractive.mind import ExtractiveMind
+from hivemind.minds.extractive.plan import plan_steps
+from hivemind.minds.extractive.quote import Quote, quotes_for
+
+__all__ = ["ExtractiveMind", "Quote", "plan_steps", "quotes_for"]

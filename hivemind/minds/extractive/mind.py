@@ -1,0 +1,131 @@
+"""The extractive mind: from a context to actions, by rule (spec 1, *The default mind*)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hivemind.minds.extractive.plan import plan_steps, questions_in
+from hivemind.minds.extractive.quote import Quote, quotes_for
+from hivemind.minds.extractive.situation import Situation
+from hivemind.minds.mind import Action, Context, MindError, Thought, ToolSchema
+
+__all__ = ["NOTHING_FOUND", "ExtractiveMind"]
+
+NOTHING_FOUND = "Nothing relevant was found in knowledge/, the attachments or memory."
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+
+
+class ExtractiveMind:
+    """Plans by list items and questions, obeys `run:`, answers by quoting. The same context gives the same thought."""
+
+    def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - it knows its tools
+        now = Situation.read(context)
+        if now.focus is None:
+            return Thought("There is nothing to do.")
+        if now.target.get("kind") == "message":
+            return _about_mail(now)
+        match now.next_call.get("tool"):
+            case "plan_steps":
+                steps = plan_steps(str(now.focus["metadata"].get("title", "")), str(now.focus["content"]))
+                wishes = [{"title": step, "ask": step} for step in steps]
+                return _do("One step per question or list item.", Action("plan_steps", {"steps": wishes}))
+            case "finish_step":
+                return _about_step(now)
+            case "finish_task":
+                return _do("Every step is done.", Action("finish_task", {}))
+        return Thought("There is nothing to do.")
+
+    def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
+        """The first sentences of `text`, up to 60 words. Raises MindError if JSON of some schema is asked for."""
+        if schema is not None:
+            raise MindError("the extractive mind writes no JSON")
+        words: list[str] = []
+        for sentence in _SENTENCE.split(" ".join(text.split())):
+            if words and len(words) + len(sentence.split()) > 60:
+                break
+            words += sentence.split()[:60]
+        return " ".join(words)
+
+
+def _do(text: str, *actions: Action) -> Thought:
+    return Thought(text, actions)
+
+
+def _about_step(now: Situation) -> Thought:
+    step = now.step
+    identity = str(step.get("id"))
+    argument = step.get("argument")
+    finish = Action("finish_step", {"step": identity})
+    match step.get("kind"):
+        case "run":
+            return _run(now, identity, finish)
+        case "write":
+            return _do("Write the file.", Action("write_file", {**dict(argument or {}), "step": identity}), finish)
+        case "mail":
+            return _do("Send the mail.", Action("send_mail", {**dict(argument or {}), "step": identity}), finish)
+        case "wait":
+            return _do("Wait.", Action("wait", {"step": identity, "until": argument}), finish)
+        case _:
+            return _answer(now, identity, str(argument or step.get("title")), finish)
+
+
+def _run(now: Situation, step: str, finish: Action) -> Thought:
+    last = now.last_result("run_command")
+    if last is not None and last.get("step") == step and last.get("exit_status") not in (0, None):
+        reason = f"the command of step {step} ended with status {last['exit_status']}"
+        return _do(reason, Action("fail_task", {"reason": f"{reason}: {last.get('command')}"}))
+    return _do("Run the command that the task gives.", Action("run_command", {"step": step}), finish)
+
+
+def _answer(now: Situation, step: str, question: str, finish: Action) -> Thought:
+    quotes = quotes_for(question, now.found_for(question))
+    cards = [Action("add_card", _evidence(step, quote)) for quote in quotes]
+    if not quotes:
+        cards = [Action("add_card", {"step": step, "kind": "note", "title": question, "text": NOTHING_FOUND})]
+    said = f"{len(quotes)} quotes answer this." if quotes else NOTHING_FOUND
+    links = [{"kind": "LINK", "text": quote.citation, "digest": quote.digest} for quote in quotes]
+    return _do(said, *cards, Action("finish_step", {**finish.arguments, "evidence": links}))
+
+
+def _evidence(step: str, quote: Quote) -> dict[str, Any]:
+    citation = {"path": quote.path, "start": quote.start, "end": quote.end, "digest": quote.digest}
+    return {
+        "step": step,
+        "kind": "evidence",
+        "title": quote.citation,
+        "text": quote.text,
+        "citation": citation,
+    }
+
+
+def _about_mail(now: Situation) -> Thought:
+    assert now.focus is not None
+    told = now.focus["metadata"]
+    message = str(now.target.get("id"))
+    if told.get("asks") == "review":
+        checked = now.last_result("check_citations")
+        if checked is None:
+            return _do("Check each quote where it is said to stand.", Action("check_citations", {"message": message}))
+        problems = [str(problem) for problem in checked.get("problems", ())]
+        verdict = "rejected" if problems else "approved"
+        body = "\n".join([f"{verdict}: {checked.get('checked', 0)} citations checked.", *problems])
+        return _do(verdict, Action("reply_mail", {"id": message, "body": body, "verdict": verdict}))
+    if told.get("origin") == "human" and not told.get("answered"):
+        return _do("Answer with quotes.", Action("reply_mail", {"id": message, "body": _reply(now)}))
+    return Thought("Read.")
+
+
+def _reply(now: Situation) -> str:
+    assert now.focus is not None
+    parts: list[str] = []
+    for question in questions_in(str(now.focus["metadata"].get("subject", "")), str(now.focus["content"])):
+        parts.append(f"**{question}**\n")
+        quotes = quotes_for(question, now.found_for(question))
+        for quote in quotes:
+            cited = "\n".join(f"> {line}".rstrip() for line in quote.text.splitlines())
+            parts.append(f"{cited}\n\n{quote.citation} (sha256 {quote.digest[:12]})\n")
+        if not quotes:
+            parts.append(f"{NOTHING_FOUND}\n")
+    return "\n".join(parts) or f"{NOTHING_FOUND}\n"

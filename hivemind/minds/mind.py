@@ -1,0 +1,68 @@
+"""The Mind protocol and what goes in and out of it (spec 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypedDict
+
+from hivemind.errors import HivemindError
+
+__all__ = ["Action", "Context", "Mind", "MindError", "MindUnavailable", "Thought", "ToolSchema", "Usage"]
+
+Context = Sequence[Mapping[str, Any]]
+"""What a mind gets: the entries that `ContextBuilder.build_context` makes, the capsule among them (spec 2)."""
+
+
+class ToolSchema(TypedDict):
+    """A tool as a mind sees it; `parameters` is a JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A wish to use a tool. The runtime validates the arguments and sets the identity; a mind can't."""
+
+    tool: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a thought cost: tokens in and out, and money in the currency of the price list."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    money: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What came back: a text (may be empty), the actions to take in order, and what it cost."""
+
+    text: str = ""
+    actions: tuple[Action, ...] = ()
+    usage: Usage = Usage()
+
+
+class MindError(HivemindError):
+    """The mind's answer can't be used, and asking again the same way would not help."""
+
+
+class MindUnavailable(MindError):
+    """What the mind needs is down (a provider, a program): the task is parked and nothing is lost."""
+
+
+class Mind(Protocol):
+    """Something that thinks. Stateless between calls: all that it may know stands in the context."""
+
+    def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:
+        """What to do next. Raises MindError, MindUnavailable."""
+        ...
+
+    def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
+        """An answer to a plain prompt, JSON if a schema is given (patches, folds, summaries). Raises MindError."""
+        ...
