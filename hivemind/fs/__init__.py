@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from hivemind.fs.atomic import create, fsync_folder, move, write
 from hivemind.fs.crash import reached
+from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.locks import HeldLock, Lock
 from hivemind.fs.paths import inside, open_inside
 from hivemind.fs.records import load_record, save_record
+from hivemind.fs.settled import is_settled
+from hivemind.fs.watch import Watcher, open_watcher
 
 __all__ = [
+    "Doorbell",
     "HeldLock",
     "Lock",
+    "Watcher",
     "create",
     "fsync_folder",
     "inside",
+    "is_settled",
     "load_record",
     "move",
     "open_inside",
+    "open_watcher",
     "reached",
+    "ring",
     "save_record",
     "write",
 ]

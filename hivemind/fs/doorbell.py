@@ -1,0 +1,154 @@
+"""Doorbells: how one process wakes another without inotify, so that a swarm may be larger than inotify's limits.
+
+A bell is a datagram socket with a short hashed name (a socket's path has 108 bytes). A ring is a hint and never the
+truth: who is woken looks into the folder itself, and looks again at a slow heartbeat, so that a lost ring costs time
+and nothing else (spec 1, *Watching*).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import select
+import socket
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+from hivemind.errors import UserError
+
+__all__ = ["Doorbell", "ring"]
+
+_MAX_PATH = 100  # Linux has room for 107 bytes, others for 103
+_NO_SOCKETS = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.EACCES, errno.EROFS)
+
+
+class Doorbell:
+    """The bell of one agent. Whoever opens it last has it: an earlier holder of the same name hears no more rings."""
+
+    __slots__ = ("_inode", "_places", "_socket", "path")
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """Raises UserError if neither the hive nor the system's temporary folder takes a socket."""
+        self._places = _places(folder, name)
+        self._open()
+
+    def _open(self) -> None:
+        for place in self._places:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+            try:
+                _make_folder(place.parent, private=place is self._places[-1])
+                _bind(self._socket, place)
+            except OSError as error:
+                self._socket.close()
+                if error.errno not in _NO_SOCKETS or place is self._places[-1]:
+                    raise UserError(f"no doorbell can be made ({error.strerror})", where=place) from error
+            else:
+                self.path = place
+                self._inode = os.stat(place).st_ino
+                return
+
+    def wait(self, timeout: float | None) -> bool:
+        """True if it rang since the last call, waiting at most `timeout` seconds (None: for as long as it takes)."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            if not poll.poll(None if left is None else int(left * 1000 + 0.999)):
+                self._mend()
+                return False
+            if self._drain():
+                return True
+
+    def _drain(self) -> bool:
+        rung = False
+        while True:
+            try:
+                self._socket.recv(16)
+                rung = True
+            except BlockingIOError:
+                return rung
+
+    def _mend(self) -> None:
+        """Hang the bell up again if someone has cleared its folder away."""
+        if not os.path.lexists(self.path):
+            self._socket.close()
+            self._open()
+
+    def fileno(self) -> int:
+        """The descriptor to wait on together with others; it may change in `wait`."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Take the bell down. Its name is left alone if another process has it by now."""
+        self._socket.close()
+        try:
+            if os.lstat(self.path).st_ino == self._inode:
+                os.unlink(self.path)
+        except FileNotFoundError:  # cleared away before us: that is what we want
+            return
+
+    def __enter__(self) -> Doorbell:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def ring(folder: Path, name: str) -> bool:
+    """Wake whoever has that bell. Never blocks; False if nobody hears it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sender:
+        for place in _places(folder, name):
+            try:
+                sender.sendto(b"\0", os.fspath(place))
+            except BlockingIOError:  # it has rung so often that there is no room for one more
+                return True
+            except OSError:  # nobody there, or nobody any more: a bell is a hint, the folder is the truth
+                continue
+            return True
+    return False
+
+
+def _places(folder: Path, name: str) -> tuple[Path, ...]:
+    """Where the bell may hang, first choice first."""
+    short = hashlib.blake2b(name.lower().encode(), digest_size=8).hexdigest()
+    own = folder / short
+    home = hashlib.blake2b(os.fsencode(folder), digest_size=8).hexdigest()
+    spare = Path(_temporary()) / f"hivemind-{os.getuid()}-{home}" / short
+    return (own, spare) if len(os.fsencode(own)) <= _MAX_PATH else (spare,)
+
+
+def _temporary() -> str:
+    # Not $TMPDIR where /tmp will do: agents whose environments differ must find each other.
+    return "/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir()  # noqa: S108 (the folder in it is private)
+
+
+def _make_folder(folder: Path, private: bool) -> None:
+    if not private:
+        os.makedirs(folder, exist_ok=True)
+        return
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+            raise UserError("belongs to someone else", where=folder, mend="remove it") from None
+
+
+def _bind(bell: socket.socket, place: Path) -> None:
+    for _ in range(100):
+        try:
+            os.unlink(place)  # a killed process leaves its socket behind
+        except FileNotFoundError:
+            pass
+        try:
+            bell.bind(os.fspath(place))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:  # another process bound it between the two calls: the last one has it
+                raise
+        else:
+            return
+    raise OSError(errno.EADDRINUSE, "another process keeps taking the name", os.fspath(place))

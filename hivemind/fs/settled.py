@@ -1,0 +1,67 @@
+"""Whether a file may be read: nobody has it open for writing any more (spec 1, *Mail*, *Written by hand*).
+
+On a local disk a read lease tells for sure: the kernel grants it only while no one has the file open for writing.
+Where no lease is to be had (a network file system, another user's file) a file counts as settled once its size and
+time have stood still for the settle time.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import stat
+import time
+from datetime import datetime
+
+__all__ = ["is_settled"]
+
+_CAN_LEASE = hasattr(fcntl, "F_SETLEASE") and hasattr(fcntl, "F_SETSIG")
+
+
+def is_settled(path: str | os.PathLike[str], settle_ms: float, now: datetime | float) -> bool:
+    """True if no writer has the file open, or, where that cannot be known, if it has rested for `settle_ms`.
+
+    `now` is the wall clock (aware datetime, or seconds since the epoch). False for a file that is gone. An empty file
+    must rest even if a lease is granted: it was made a moment before it will be opened for writing.
+    A time stamp in the future (a clock set back, a server whose clock is ahead) cannot keep a file unread for ever:
+    this call then waits `settle_ms` itself and compares.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        found = os.fstat(file)
+        if stat.S_ISREG(found.st_mode):
+            free = _nobody_writes(file)
+            if free is False or (free and found.st_size):
+                return free
+        return _rests(file, found, settle_ms / 1000, now.timestamp() if isinstance(now, datetime) else now)
+    finally:
+        os.close(file)
+
+
+def _nobody_writes(file: int) -> bool | None:
+    """Whether the kernel grants a read lease; None where it has no leases for this file."""
+    if not _CAN_LEASE:
+        return None
+    try:
+        # Should a writer open the file in the next microseconds, the kernel signals us: by default with SIGIO, which
+        # would end the process. SIGURG is ignored unless someone asks for it.
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return False if error.errno == errno.EAGAIN else None
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return True
+
+
+def _rests(file: int, found: os.stat_result, settle_s: float, now: float) -> bool:
+    age = now - found.st_mtime
+    if age >= 0:
+        return age >= settle_s
+    time.sleep(settle_s)
+    again = os.fstat(file)
+    return (again.st_size, again.st_mtime_ns) == (found.st_size, found.st_mtime_ns)

@@ -1,0 +1,135 @@
+"""Flat folders by inotify: one thread, one instance, any number of folders, no cost while nothing happens."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from hivemind.fs.watch.inotify import Inotify
+
+__all__ = ["FolderWatcher"]
+
+_SEARCH_S = 1.0  # how often a folder that is not there is looked for
+_CHECK_S = 10.0  # how often the folders are compared with their watches
+
+
+class FolderWatcher:
+    """Calls `on_change(folder)` from its own thread when a file appears in a folder or has been written there.
+
+    Every folder is called once after its watch begins, and all of them after the kernel's queue has overflowed. A
+    folder that is missing, or deleted or moved away later, is watched again (and called) within a second of its coming
+    back; one that cannot be watched (no watch left, no permission) is called each second instead.
+    `on_change` must not raise: that would end the thread.
+    """
+
+    def __init__(
+        self, folders: Iterable[Path], on_change: Callable[[Path], None], on_check: Callable[[], None] | None = None
+    ) -> None:
+        """Raises OSError if there is no inotify instance to be had. `on_check` is called every ten seconds."""
+        self._inotify = Inotify()
+        self._on_change = on_change
+        self._on_check = on_check
+        self._guard = threading.Lock()
+        self._watched: dict[int, tuple[Path, int]] = {}  # watch number -> folder, its inode
+        self._missing: set[Path] = set(folders)
+        self._closing = False
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._thread = threading.Thread(target=self._run, name="hivemind-watch", daemon=True)
+        self._thread.start()
+
+    def add(self, folder: Path) -> None:
+        """Watch one more folder; it need not exist yet."""
+        with self._guard:
+            if all(folder != watched for watched, _ in self._watched.values()):
+                self._missing.add(folder)
+        self._wake()
+
+    def close(self) -> None:
+        """End the thread and give the instance back. A second call does nothing."""
+        if self._closing:
+            return
+        self._closing = True
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_write, b"\0")
+        except BlockingIOError:  # a full pipe wakes as well
+            return
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._inotify.fd, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        try:
+            while not self._closing:
+                changed = self._begin_watches()
+                for folder in changed:
+                    self._on_change(folder)
+                ready = {fd for fd, _ in poll.poll(int(1000 * (_SEARCH_S if self._missing else _CHECK_S)))}
+                if self._wake_read in ready:
+                    os.read(self._wake_read, 4096)
+                if self._inotify.fd in ready:
+                    for folder in self._read_events():
+                        self._on_change(folder)
+                if not ready:
+                    self._check()
+        finally:
+            self._inotify.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    def _begin_watches(self) -> list[Path]:
+        """Watch what is missing and there by now; returns the folders to be looked at."""
+        look = []
+        with self._guard:
+            for folder in sorted(self._missing):
+                try:
+                    watch = self._inotify.add(folder)
+                    inode = os.stat(folder).st_ino
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+                except OSError:  # no watch left, or not ours to read: it is looked at each second instead
+                    look.append(folder)
+                    continue
+                self._missing.discard(folder)
+                self._watched[watch] = (folder, inode)
+                look.append(folder)
+        return look
+
+    def _read_events(self) -> list[Path]:
+        """The folders in which something happened, each once."""
+        changed: dict[Path, None] = {}
+        with self._guard:
+            for event in self._inotify.read():
+                if event.overflow:
+                    changed.update((folder, None) for folder, _ in self._watched.values())
+                elif event.watch in self._watched:
+                    folder, _ = self._watched[event.watch]
+                    changed[folder] = None
+                    if event.lost:
+                        self._lose(event.watch)
+        return list(changed)
+
+    def _lose(self, watch: int) -> None:
+        folder, _ = self._watched.pop(watch)
+        self._inotify.remove(watch)
+        self._missing.add(folder)
+
+    def _check(self) -> None:
+        """Find folders whose parents were moved away: inotify says nothing of that."""
+        with self._guard:
+            for watch, (folder, inode) in list(self._watched.items()):
+                try:
+                    same = os.stat(folder).st_ino == inode
+                except OSError:
+                    same = False
+                if not same:
+                    self._lose(watch)
+        if self._on_check is not None:
+            self._on_check()
