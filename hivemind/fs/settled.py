@@ -20,27 +20,34 @@ __all__ = ["is_settled"]
 _CAN_LEASE = hasattr(fcntl, "F_SETLEASE") and hasattr(fcntl, "F_SETSIG")
 
 
-def is_settled(path: str | os.PathLike[str], settle_ms: float, now: datetime | float) -> bool:
+def is_settled(path: str | os.PathLike[str] | int, settle_ms: float, now: datetime | float) -> bool:
     """True if no writer has the file open, or, where that cannot be known, if it has rested for `settle_ms`.
 
-    `now` is the wall clock (aware datetime, or seconds since the epoch). False for a file that is gone. An empty file
+    `path` may be an open file descriptor, which stays open. `now` is the wall clock (aware datetime, or seconds since
+    the epoch). False for a file that is gone. An empty file
     must rest even if a lease is granted: it was made a moment before it will be opened for writing.
     A time stamp in the future (a clock set back, a server whose clock is ahead) cannot keep a file unread for ever:
     this call then waits `settle_ms` itself and compares.
     """
+    if isinstance(path, int):
+        return _settled(path, settle_ms, now)
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        found = os.fstat(file)
-        if stat.S_ISREG(found.st_mode):
-            free = _nobody_writes(file)
-            if free is False or (free and found.st_size):
-                return free
-        return _rests(file, found, settle_ms / 1000, now.timestamp() if isinstance(now, datetime) else now)
+        return _settled(file, settle_ms, now)
     finally:
         os.close(file)
+
+
+def _settled(file: int, settle_ms: float, now: datetime | float) -> bool:
+    found = os.fstat(file)
+    if stat.S_ISREG(found.st_mode):
+        free = _nobody_writes(file)
+        if free is False or (free and found.st_size):
+            return free
+    return _rests(file, found, settle_ms / 1000, now.timestamp() if isinstance(now, datetime) else now)
 
 
 def _nobody_writes(file: int) -> bool | None:
