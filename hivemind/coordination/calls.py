@@ -1,0 +1,28 @@
+"""Calls that can be made as they stand: what an error suggests, what a capsule proposes (seed 002)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Call", "call", "claim_call", "look_call"]
+
+Call = dict[str, Any]
+"""`{tool, arguments, call}`: the tool with its arguments for a mind, and the same as Python on an open hive."""
+
+
+def call(tool: str, arguments: dict[str, Any], method: str, *positional: object, **named: object) -> Call:
+    """One call in both of its forms; `method` is the attribute path on a hive (`leases.claim`)."""
+    shown = [repr(value) for value in positional] + [f"{name}={value!r}" for name, value in named.items()]
+    return {"tool": tool, "arguments": arguments, "call": f"hive.{method}({', '.join(shown)})"}
+
+
+def look_call(step_id: str) -> Call:
+    """Look at a step and at who holds it, changing nothing."""
+    return call("resume", {"step": step_id}, "leases.get", step_id)
+
+
+def claim_call(step_id: str, agent_id: str | None, *, force: bool = False) -> Call:
+    """Claim a step's lease; with `force`, take it over from whoever holds it."""
+    arguments: dict[str, Any] = {"step_id": step_id, "force": True} if force else {"step_id": step_id}
+    named = {"force": True} if force else {}
+    return call("claim_step", arguments, "leases.claim", step_id, agent_id or "human", **named)

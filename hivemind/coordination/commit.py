@@ -1,0 +1,86 @@
+"""Group commit: one fdatasync serves every writer that waits for it, in whatever process (spec 3, *Journal*)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+
+from hivemind.coordination.segments import path_of
+from hivemind.fs import reached
+
+__all__ = ["Commit"]
+
+_WIDTH = 20
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+
+
+class Commit:
+    """Makes the log durable up to a place in it.
+
+    The file `synced` says, for every process, how far the log is known to be on disk: the segment (everything in older
+    ones is) and the offset in it. It is written after the fdatasync and may be lost or old: then one more is done. Who
+    waits for the lock on it mostly finds, when it gets it, that the one before has done its work as well.
+    """
+
+    __slots__ = ("_file", "_first", "_folder", "_log", "_mutex")
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._file = os.open(os.path.join(folder, "synced"), _FLAGS, 0o644)
+        self._log: int | None = None
+        self._first = 0
+        self._mutex = threading.Lock()  # flock does not part the threads of one process
+
+    def known(self) -> tuple[int, int]:
+        """(segment, offset) up to which the log is durable."""
+        try:
+            first, offset = os.pread(self._file, 2 * _WIDTH + 2, 0).split()
+            return int(first), int(offset)
+        except ValueError:
+            return 0, 0
+
+    def cover(self, first: int, offset: int) -> None:
+        """Return once the log is durable up to `offset` of the segment `first`. Raises OSError."""
+        place = (first, offset)
+        if self.known() >= place:
+            return
+        with self._mutex:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            try:
+                if self.known() >= place:
+                    return
+                log = self._segment(first)
+                size = os.fstat(log).st_size  # what others have written by now comes along
+                os.fdatasync(log)
+                reached("journal.commit.synced")
+                self._note(first, size)
+            finally:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def forget(self, file: int, offset: int) -> None:
+        """Cut a segment back to `offset`: what is written there next is not durable before it is synced anew."""
+        with self._mutex:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            try:
+                self._note(0, 0)
+                os.ftruncate(file, offset)
+            finally:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _note(self, first: int, offset: int) -> None:
+        os.pwrite(self._file, f"{first:0{_WIDTH}d} {offset:0{_WIDTH}d}\n".encode(), 0)
+
+    def _segment(self, first: int) -> int:
+        if self._log is None or self._first != first or os.fstat(self._log).st_nlink == 0:
+            if self._log is not None:
+                os.close(self._log)
+                self._log = None
+            self._log = os.open(path_of(self._folder, first), os.O_RDONLY | os.O_CLOEXEC)
+            self._first = first
+        return self._log
+
+    def close(self) -> None:
+        os.close(self._file)
+        if self._log is not None:
+            os.close(self._log)

@@ -1,0 +1,282 @@
+"""The journal: an append-only log of events with one sequence number for the whole workspace (spec 3, *Journal*)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hivemind.coordination.commit import Commit
+from hivemind.coordination.errors import JournalDamaged
+from hivemind.coordination.event import Draft, Event, Record, encode, records
+from hivemind.coordination.fold import apply
+from hivemind.coordination.segments import Place, offset_after, path_of, read_lines, segments, whole_lines
+from hivemind.coordination.segments import damaged as damaged_line
+from hivemind.coordination.snapshot import load_snapshot, save_snapshot
+from hivemind.coordination.state import State
+from hivemind.coordination.tail import Tail, TailMoved
+from hivemind.coordination.turn import Turn
+from hivemind.fs import create, load_record, reached
+
+__all__ = ["Journal"]
+
+SEGMENT_BYTES = 8 * 1024 * 1024
+_FORMAT = 1
+
+
+class Journal:
+    """The log in `folder`, made there if there is none. Cheap to make, read at the first use, safe between threads.
+
+    `durable`: an event is on disk before its append returns, and before anything that rests on it is shown. Otherwise
+    an event survives the death of its process at once, and power loss once the system has written it back.
+    `segment_bytes` is for a new journal; an existing one keeps its own.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], *, durable: bool = True, segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
+        self.folder = os.path.abspath(folder)
+        self.durable = durable
+        self._segment_bytes = segment_bytes
+        self._mutex = threading.Lock()
+        self._pid = 0
+        self._turn: Turn
+        self._commit: Commit
+        self._tail: Tail
+        self._state: State | None = None
+        self._snapshot_due = 0
+
+    # what others use
+
+    def append(self, kind: str, /, **payload: Any) -> Event:
+        """Append one event of any kind with any JSON payload. Raises UserError if it is none or cannot be written."""
+        return self.transact(lambda _: [(kind, payload)])[0]
+
+    def transact(self, decide: Callable[[State], Sequence[Draft]]) -> list[Event]:
+        """Check and append as one step that nothing can come between: `decide` sees the newest state under the lock.
+
+        It returns the events to append (none: nothing is written; several stand on one line, all or none) or raises,
+        and then nothing is written. It must not change the state, keep it, or take long.
+        """
+        with self._locked() as state:
+            drafts = decide(state)
+            events = self._write(state, drafts) if drafts else []
+        self._snapshot_if_due()
+        return events
+
+    @contextmanager
+    def guarding(self, check: Callable[[State], None]) -> Iterator[None]:
+        """Hold the journal while something else is written: `check` sees the newest state and may raise. Be quick."""
+        with self._locked() as state:
+            check(state)
+            yield
+
+    def view(self, look: Callable[[State], Any]) -> Any:
+        """What `look` makes of the newest state; it takes no file lock and must not keep the state itself."""
+        with self._mutex:
+            self._fresh()
+            assert self._state is not None
+            found, place = look(self._state), self._tail.place
+        self._settle(place)
+        return found
+
+    @property
+    def seq(self) -> int:
+        """The seq of the newest event, 0 if there is none."""
+        return int(self.view(lambda state: state.seq))
+
+    def read(self, since: int = 0) -> list[Event]:
+        """The events after the seq `since`, oldest first. Raises JournalDamaged naming file and line."""
+        return list(self.events(since))
+
+    def events(self, since: int = 0) -> Iterator[Event]:
+        """The same, one by one, for a log that is long. What is appended meanwhile may or may not come along."""
+        last = self.seq
+        for first, end in self._pieces(since):
+            for record in self._records(first, end, since):
+                if record["seq"] > last:
+                    return
+                yield Event.of(record)
+
+    def fingerprint(self) -> bytes:
+        """The whole state as canonical JSON: equal logs give equal bytes on any machine."""
+        return bytes(self.view(State.as_bytes))
+
+    def snapshot(self) -> bool:
+        """Write a snapshot now. Returns False if it could not be written (the log has everything)."""
+        with self._mutex:
+            self._fresh()
+            return self._save_snapshot()
+
+    def close(self) -> None:
+        """Let go of the files. The next use opens them again."""
+        with self._mutex:
+            if self._pid == os.getpid():
+                self._turn.close()
+                self._commit.close()
+            self._drop()
+            self._pid = 0
+
+    # opening and keeping up
+
+    @contextmanager
+    def _locked(self) -> Iterator[State]:
+        """The newest state, with nobody else writing. What was seen or written is durable, if promised, on leaving."""
+        place = (0, 0, 0, 0)
+        try:
+            with self._mutex:
+                self._open()
+                self._turn.acquire()
+                try:
+                    self._fresh(locked=True)
+                    assert self._state is not None
+                    yield self._state
+                finally:
+                    if self._state is not None:
+                        place = self._tail.place
+                    self._turn.release()
+        finally:
+            self._settle(place)
+
+    def _open(self) -> None:
+        if self._pid == os.getpid():
+            return
+        if self._pid:  # a fork: its parent's descriptors share the parent's locks
+            self._turn.close()
+            self._commit.close()
+        else:
+            os.makedirs(self.folder, exist_ok=True)
+            self._segment_bytes = self._format()
+        self._turn, self._commit = Turn(self.folder), Commit(self.folder)
+        self._pid = os.getpid()
+
+    def _format(self) -> int:
+        path = os.path.join(self.folder, "format.json")
+        found = load_record(path, "journal", _FORMAT)
+        if found is None:
+            record = f'{{"kind":"journal","version":{_FORMAT},"segment_bytes":{self._segment_bytes}}}\n'
+            try:
+                create(path, record)
+            except FileExistsError:
+                pass  # another process was first
+            found = load_record(path, "journal", _FORMAT) or {}
+        return int(found.get("segment_bytes", SEGMENT_BYTES))
+
+    def _fresh(self, *, locked: bool = False) -> None:
+        """Fold what is new. Who holds the lock also repairs a torn end."""
+        self._open()
+        try:
+            if self._state is None:
+                self._load()
+            assert self._state is not None
+            apply(self._state, self._tail.pull())
+            if locked and self._tail.torn:
+                self._tail.repair(self._commit)
+        except TailMoved:
+            self._drop()
+            self._load()
+            self._fresh(locked=locked)
+        except BaseException:
+            self._drop()  # half-folded is worse than not folded
+            raise
+
+    def _load(self) -> None:
+        found = load_snapshot(self.folder)
+        if found is None:
+            there = segments(self.folder)
+            if there and there[0] != 1:
+                raise JournalDamaged(
+                    f"the log begins with event {there[0]}", where=self.folder, mend="put the older segments back"
+                )
+            found = State(), (0, 1, 0, 0), 0
+        self._state, place, size = found
+        self._tail = Tail(self.folder, self._segment_bytes, place)
+        self._snapshot_due = max(self._segment_bytes, size)
+
+    def _drop(self) -> None:
+        if self._state is not None:
+            self._tail.close()
+            self._state = None
+
+    def _settle(self, place: Place) -> None:
+        if self.durable and place[0]:
+            self._commit.cover(place[1], place[3])
+
+    # writing
+
+    def _write(self, state: State, drafts: Sequence[Draft]) -> list[Event]:
+        line = encode(state.seq, drafts)
+        found = records(line)
+        assert found is not None
+        try:
+            self._tail.push(line, len(found), self._commit)
+            apply(state, found)
+        except BaseException:
+            self._drop()
+            raise
+        self._snapshot_due -= len(line)
+        return [Event.of(record) for record in found]
+
+    def _snapshot_if_due(self) -> None:
+        if self._snapshot_due <= 0:
+            with self._mutex:
+                if self._snapshot_due <= 0 and self._state is not None:
+                    self._save_snapshot()
+
+    def _save_snapshot(self) -> bool:
+        assert self._state is not None
+        place = self._tail.place
+        if not place[0]:
+            return False
+        self._commit.cover(place[1], place[3])
+        size = save_snapshot(self.folder, self._state, place, self._tail.last_line())
+        self._snapshot_due = max(self._segment_bytes, size)
+        reached("journal.snapshot.done")
+        return size > 0
+
+    # reading what is past
+
+    def _pieces(self, since: int) -> Iterator[tuple[int, int | None]]:
+        """The segments with events after `since`: (first seq, first seq of the next one or None)."""
+        there = segments(self.folder)
+        for at, first in enumerate(there):
+            following = there[at + 1] if at + 1 < len(there) else None
+            if following is None or following > since + 1:
+                yield first, following
+
+    def _records(self, first: int, following: int | None, since: int) -> Iterator[Record]:
+        file = os.open(path_of(self.folder, first), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            expected, start = first, 0
+            if since >= first:
+                start = offset_after(file, since)
+                expected = 0
+            for offset, lines in read_lines(file, start):
+                if not expected:
+                    expected = _first_seq(lines)
+                found, used, wrong = whole_lines(lines, expected)
+                yield from (record for record in found if record["seq"] > since)
+                expected += len(found)
+                if wrong is not None:
+                    if following is None and self._beyond(expected):
+                        return
+                    raise damaged_line(self.folder, first, offset + used, wrong)
+            if following is not None and expected and expected != following:
+                raise JournalDamaged(
+                    f"the log ends with event {expected - 1} there, and goes on with {following}",
+                    where=path_of(self.folder, first),
+                    mend="put the missing lines or segment back from a copy",
+                )
+        finally:
+            os.close(file)
+
+    def _beyond(self, expected: int) -> bool:
+        """True if events from `expected` on are past what has been folded: a torn end, which no one was told of."""
+        return bool(self.view(lambda state: state.seq < expected))
+
+
+def _first_seq(lines: bytes) -> int:
+    found = records(lines[: lines.index(b"\n") + 1])
+    return 0 if not found else int(found[0]["seq"])

@@ -1,0 +1,158 @@
+"""Claiming, renewing and releasing the leases of steps (seed 002, *Step lease*; spec 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hivemind.coordination.agents import check_agent
+from hivemind.coordination.errors import CoordinationError, StaleGeneration, StepLeaseHeld, StepLeaseNotHeld
+from hivemind.coordination.event import Draft
+from hivemind.coordination.journal import Journal
+from hivemind.coordination.lease import DEFAULT_TTL_SEQ, MAX_TTL_SEQ, StepLease
+from hivemind.coordination.state import State
+
+__all__ = ["StepLeases"]
+
+_Leases = list[StepLease]
+
+
+class StepLeases:
+    """The leases of a workspace's steps. A step need not be known to be leased: the lease is of its id.
+
+    Every call that changes a lease is one check and one append under the journal's lock, so that of any number of
+    callers exactly one wins. All raise CoordinationError for an agent_id, a step_id or a ttl_seq that is none.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def claim(
+        self,
+        step_id: str,
+        agent_id: str,
+        ttl_seq: int = DEFAULT_TTL_SEQ,
+        force: bool = False,
+        renew: bool = False,
+    ) -> StepLease:
+        """The lease of a step, for `ttl_seq` events (1 to 10,000) from the claim on.
+
+        A free or expired step is taken, with a new generation. What the agent holds already stays as it is, without an
+        event, unless `renew`. What another holds raises StepLeaseHeld, or with `force` is taken over.
+        """
+        agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
+        _check_ttl(ttl_seq)
+        found: StepLease | None = None
+
+        def decide(state: State) -> Sequence[Draft]:
+            nonlocal found
+            held = state.lease(step_id)
+            claim: dict[str, object] = {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq}
+            if held is not None and held.holder_agent_id == agent_id:
+                found = held if not renew else _until(held, state.seq + 1 + ttl_seq)
+                return [("lease.renewed", claim)] if renew else []
+            if held is not None and not force:
+                raise StepLeaseHeld(held, agent_id)
+            generation = claim["generation"] = state.generations.get(step_id, 0) + 1
+            found = StepLease(step_id, agent_id, state.seq + 1, state.seq + 1 + ttl_seq, generation)
+            if held is None:
+                return [("lease.claimed", claim)]
+            return [("lease.taken_over", {**claim, "from_agent_id": held.holder_agent_id})]
+
+        self._journal.transact(decide)
+        assert found is not None
+        return found
+
+    def renew(
+        self, step_id: str, agent_id: str, generation: int | None = None, ttl_seq: int = DEFAULT_TTL_SEQ
+    ) -> StepLease:
+        """The agent's own active lease, for `ttl_seq` events from now. Raises StepLeaseNotHeld, StaleGeneration."""
+        agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
+        _check_ttl(ttl_seq)
+        found: StepLease | None = None
+
+        def decide(state: State) -> Sequence[Draft]:
+            nonlocal found
+            found = _until(_own(state, step_id, agent_id, generation), state.seq + 1 + ttl_seq)
+            return [("lease.renewed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq})]
+
+        self._journal.transact(decide)
+        assert found is not None
+        return found
+
+    def release(self, step_id: str, agent_id: str, generation: int | None = None) -> None:
+        """End the agent's own active lease. Raises StepLeaseNotHeld, StaleGeneration."""
+        agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
+
+        def decide(state: State) -> Sequence[Draft]:
+            _own(state, step_id, agent_id, generation)
+            return [("lease.released", {"step_id": step_id, "agent_id": agent_id})]
+
+        self._journal.transact(decide)
+
+    def get(self, step_id: str) -> StepLease | None:
+        """The active lease of a step, or None."""
+        found: StepLease | None = self._journal.view(lambda state: state.lease(step_id))
+        return found
+
+    def list(self, agent_id: str | None = None) -> _Leases:
+        """The active leases of all agents or of one, by step id."""
+        wanted = None if agent_id is None else check_agent(agent_id)
+
+        def look(state: State) -> _Leases:
+            steps = state.leases if wanted is None else state.held.get(wanted, ())
+            return [lease for step_id in sorted(steps) if (lease := state.lease(step_id)) is not None]
+
+        found: _Leases = self._journal.view(look)
+        return found
+
+    def release_all(self, agent_id: str) -> _Leases:
+        """End every active lease of an agent that stops in order, in one line. Returns those that ended."""
+        agent_id = check_agent(agent_id)
+        ended: _Leases = []
+
+        def decide(state: State) -> Sequence[Draft]:
+            ended.extend(filter(None, (state.lease(one) for one in sorted(state.held.get(agent_id, ())))))
+            return [("lease.released", {"step_id": one.step_id, "agent_id": agent_id}) for one in ended]
+
+        self._journal.transact(decide)
+        return ended
+
+    def note_expired(self) -> _Leases:
+        """Write `lease.expired` for each lease that has run out and that nobody has taken since, for who reads the log.
+
+        It decides nothing: a lease is over when its seq is reached, whether or not this is ever called.
+        """
+        over: _Leases = []
+
+        def decide(state: State) -> Sequence[Draft]:
+            over.extend(lease for _, lease in sorted(state.leases.items()) if not lease.active(state.seq))
+            return [("lease.expired", {"step_id": lease.step_id, "agent_id": lease.holder_agent_id}) for lease in over]
+
+        self._journal.transact(decide)
+        return over
+
+
+def _own(state: State, step_id: str, agent_id: str, generation: int | None) -> StepLease:
+    lease = state.lease(step_id)
+    if lease is None or lease.holder_agent_id != agent_id:
+        raise StepLeaseNotHeld(step_id, agent_id, lease)
+    if generation is not None and generation != lease.generation:
+        raise StaleGeneration(step_id, agent_id, generation, lease)
+    return lease
+
+
+def _until(lease: StepLease, expires_seq: int) -> StepLease:
+    return StepLease(lease.step_id, lease.holder_agent_id, lease.acquired_seq, expires_seq, lease.generation)
+
+
+def _check_step_id(step_id: object) -> str:
+    if not isinstance(step_id, str) or not 1 <= len(step_id) <= 128 or not step_id.isprintable():
+        raise CoordinationError(f"{step_id!r} is no step_id", code="INVALID_STEP_ID", mend="see: hivemind view resume")
+    return step_id
+
+
+def _check_ttl(ttl_seq: object) -> None:
+    if not isinstance(ttl_seq, int) or isinstance(ttl_seq, bool) or not 1 <= ttl_seq <= MAX_TTL_SEQ:
+        raise CoordinationError(
+            f"ttl_seq is {ttl_seq!r}", code="INVALID_TTL", mend=f"it counts events: 1 to {MAX_TTL_SEQ}"
+        )

@@ -1,0 +1,75 @@
+"""Snapshots: the folded state kept beside the log, so that opening does not read it all (spec 3, *Journal*)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+
+from hivemind.coordination.fold import FOLD_VERSION
+from hivemind.coordination.segments import Place, path_of
+from hivemind.coordination.state import State
+from hivemind.fs import reached, write
+
+__all__ = ["load_snapshot", "save_snapshot", "snapshot_path"]
+
+_log = logging.getLogger(__name__)
+
+
+def snapshot_path(folder: str) -> str:
+    """The version stands in the name, so that programs of two versions leave each other's snapshots alone."""
+    return os.path.join(folder, f"snapshot-{FOLD_VERSION}.json")
+
+
+def save_snapshot(folder: str, state: State, place: Place, last_line: bytes) -> int:
+    """Write the state at `place`; the log must be durable up to there. Returns its bytes, 0 if it was not written."""
+    record = {
+        "kind": "journal-snapshot",
+        "version": FOLD_VERSION,
+        "place": place,
+        "line": hashlib.sha256(last_line).hexdigest(),
+        "state": state.as_dict(),
+    }
+    content = json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    try:
+        write(snapshot_path(folder), content)
+    except OSError as error:  # it only saves time: the log has everything
+        _log.warning("journal: no snapshot in %s (%s)", folder, error.strerror)
+        return 0
+    reached("journal.snapshot.written")
+    return len(content)
+
+
+def load_snapshot(folder: str) -> tuple[State, Place, int] | None:
+    """(state, place, size in bytes), or None if none fits the log: then the log is read from its beginning."""
+    path = snapshot_path(folder)
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return None
+    try:
+        record = json.loads(content)
+        seq, first, start, end = record["place"]
+        if record["version"] != FOLD_VERSION or not _stands(folder, first, start, end, record["line"]):
+            _log.warning("journal: %s does not fit the log; reading the log instead", path)
+            return None
+        state = State.of(record["state"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        _log.warning("journal: %s is damaged (%s); reading the log instead", path, error)
+        return None
+    return state, (seq, first, start, end), len(content)
+
+
+def _stands(folder: str, first: int, start: int, end: int, digest: str) -> bool:
+    """Whether the last event that the snapshot knows is where it was, in a log that may have been restored or cut."""
+    try:
+        file = os.open(path_of(folder, first), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        line = os.pread(file, end - start, start)
+    finally:
+        os.close(file)
+    return hashlib.sha256(line).hexdigest() == digest

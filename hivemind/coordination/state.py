@@ -1,0 +1,118 @@
+"""The state of a workspace: tables that are a fold of the journal and of nothing else (spec 3, *Journal*)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from hivemind.coordination.lease import StepLease
+from hivemind.coordination.receipt import Receipt
+from hivemind.coordination.reservation import Reservation
+from hivemind.coordination.step import Step
+from hivemind.coordination.swarm import AgentEntry, BranchEntry, Focus, TaskEntry
+
+__all__ = ["State"]
+
+_V = TypeVar("_V")
+_TABLES: dict[str, type[Any]] = {
+    "steps": Step,
+    "leases": StepLease,
+    "agents": AgentEntry,
+    "focus": Focus,
+    "tasks": TaskEntry,
+    "branches": BranchEntry,
+    "reservations": Reservation,
+}
+
+
+class State:
+    """The tables after the event `seq`. Only `fold.apply` changes them; the same log gives the same bytes.
+
+    `by_task` are a task's step ids in the order of position; `counters` the number of steps a task ever had;
+    `generations` the last generation of each step's lease, kept when the lease ends; `held` the steps of an agent;
+    `commits` the ids that a task's own log waits for (publications,
+    evidence); `unknown` and `malformed` count events of foreign kinds and of known kinds with unreadable fields.
+    """
+
+    __slots__ = (
+        "agents", "branches", "by_task", "commits", "counters", "focus", "generations", "held", "leases", "malformed",
+        "reservations", "seq", "steps", "tasks", "unknown",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.steps: dict[str, Step] = {}
+        self.by_task: dict[str, list[str]] = {}
+        self.counters: dict[str, int] = {}
+        self.leases: dict[str, StepLease] = {}
+        self.held: dict[str, set[str]] = {}
+        self.generations: dict[str, int] = {}
+        self.agents: dict[str, AgentEntry] = {}
+        self.focus: dict[str, Focus] = {}
+        self.tasks: dict[str, TaskEntry] = {}
+        self.branches: dict[str, BranchEntry] = {}
+        self.commits: dict[str, set[str]] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.unknown = 0
+        self.malformed = 0
+
+    def lease(self, step_id: str) -> StepLease | None:
+        """The active lease of a step, if it has one now."""
+        lease = self.leases.get(step_id)
+        return lease if lease is not None and self.seq < lease.expires_seq else None
+
+    def steps_of(self, task: str) -> list[Step]:
+        """A task's steps in the order of position, then id."""
+        found = [self.steps[step_id] for step_id in self.by_task.get(task, ())]
+        return sorted(found, key=lambda step: (step.position, step.id))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The whole state as plain JSON values, keys sorted: equal states give equal bytes."""
+        found: dict[str, Any] = {"seq": self.seq, "unknown": self.unknown, "malformed": self.malformed}
+        for name in _TABLES:
+            found[name] = {key: _row(value) for key, value in getattr(self, name).items()}
+        found["counters"], found["generations"] = self.counters, self.generations
+        found["commits"] = {task: sorted(ids) for task, ids in self.commits.items()}
+        return found
+
+    def as_bytes(self) -> bytes:
+        """The state as canonical JSON."""
+        return json.dumps(self.as_dict(), sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> State:
+        """The state that `as_dict` gave. Raises KeyError, TypeError or ValueError for anything else."""
+        state = cls()
+        state.seq, state.unknown, state.malformed = found["seq"], found["unknown"], found["malformed"]
+        for name, kind in _TABLES.items():
+            table = getattr(state, name)
+            for key, row in found[name].items():
+                table[key] = _value(kind, row)
+        state.counters.update(found["counters"])
+        state.generations.update(found["generations"])
+        state.commits.update((task, set(ids)) for task, ids in found["commits"].items())
+        for step in sorted(state.steps.values(), key=lambda step: (step.task, step.position, step.id)):
+            state.by_task.setdefault(step.task, []).append(step.id)
+        for lease in state.leases.values():
+            state.held.setdefault(lease.holder_agent_id, set()).add(lease.step_id)
+        return state
+
+
+def _row(value: Any) -> list[Any]:
+    row = [getattr(value, one.name) for one in fields(value)]
+    if isinstance(value, Step):
+        row[_EVIDENCE] = [receipt.as_dict() for receipt in value.evidence]
+        row[-1] = dict(value.meta)
+    return row
+
+
+_EVIDENCE = [one.name for one in fields(Step)].index("evidence")
+
+
+def _value(kind: type[_V], row: list[Any]) -> _V:
+    if kind is Step:
+        row[_EVIDENCE] = [Receipt(**receipt) for receipt in row[_EVIDENCE]]
+        row[-1] = MappingProxyType(row[-1])
+    return kind(*(tuple(cell) if isinstance(cell, list) else cell for cell in row))

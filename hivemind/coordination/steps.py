@@ -1,0 +1,333 @@
+"""The steps of tasks and everything that can be done to them (spec 3, *Steps*).
+
+Every change is one check and one append under the journal's lock, and checks in this order: the lease, the revision,
+the status, the checkpoints, the proof. What is refused leaves no event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hivemind.coordination.agents import check_agent
+from hivemind.coordination.errors import CheckpointsNotConfirmed, ProofRequired, UnknownStep, WrongStatus
+from hivemind.coordination.event import Draft, Event
+from hivemind.coordination.guards import check_lease, check_step
+from hivemind.coordination.journal import Journal
+from hivemind.coordination.plan import check_checkpoints, check_task, definition, refused
+from hivemind.coordination.receipt import Evidence, proof_gap, receipts_of
+from hivemind.coordination.state import State
+from hivemind.coordination.step import Proof, Step
+
+__all__ = ["Steps"]
+
+_Steps = list[Step]
+_Decide = Callable[[Step], dict[str, Any]]
+
+
+class Steps:
+    """The steps of a workspace. A change takes who makes it and what it rests on:
+
+    `agent_id` (needed where the step is leased), `generation` (of the lease held; refused if that has passed) and
+    `expected_revision` (refused if the step has changed since). All changes return the step as it is afterwards.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    # making
+
+    def add(
+        self,
+        task_id: str,
+        title: str,
+        *,
+        success_criteria: Iterable[str] = (),
+        tests: Iterable[str] = (),
+        proof: Proof = "off",
+        meta: Mapping[str, Any] | None = None,
+        agent_id: str | None = None,
+    ) -> Step:
+        """A new step at the end of a task. `meta` is the caller's own, any JSON."""
+        given = {"title": title, "success_criteria": success_criteria, "tests": tests, "proof": proof, "meta": meta}
+        return self._add(task_id, [given], agent_id)[0]
+
+    def plan(self, task_id: str, steps: Iterable[Mapping[str, Any]], *, agent_id: str | None = None) -> _Steps:
+        """Several new steps at once, all or none; each is a mapping with `title` and what else `add` takes."""
+        return self._add(task_id, list(steps), agent_id)
+
+    def _add(self, task_id: str, given: list[Mapping[str, Any]], agent_id: str | None) -> _Steps:
+        task = check_task(task_id)
+        wanted = [definition({"title": None, **one}) for one in given]
+        if not wanted:
+            return []
+
+        def decide(state: State) -> Sequence[Draft]:
+            number = state.counters.get(task, 0)
+            position = max((step.position for step in state.steps_of(task)), default=0)
+            made = [
+                {"step_id": f"{task}.s{number + at}", "position": position + at, **one}
+                for at, one in enumerate(wanted, 1)
+            ]
+            payload = {"task_id": task, **_by(agent_id), **(made[0] if len(made) == 1 else {"steps": made})}
+            return [("step.added", payload)]
+
+        event = self._journal.transact(decide)[0]
+        ids = [one["step_id"] for one in event.payload.get("steps", [event.payload])]
+        return [self.get(step_id) for step_id in ids]
+
+    # looking
+
+    def get(self, step_id: str) -> Step:
+        """The step. Raises UnknownStep."""
+        found: Step | None = self._journal.view(lambda state: state.steps.get(step_id))
+        if found is None:
+            raise UnknownStep(step_id)
+        return found
+
+    def list(self, task_id: str | None = None) -> _Steps:
+        """The steps of a task, or of all tasks, in the order of task, position, id."""
+
+        def look(state: State) -> _Steps:
+            tasks = sorted(state.by_task) if task_id is None else [check_task(task_id)]
+            return [step for task in tasks for step in state.steps_of(task)]
+
+        found: _Steps = self._journal.view(look)
+        return found
+
+    def first_open(self, task_id: str) -> Step | None:
+        """The step focus of a task: its first open step that is not blocked, by position, then id."""
+        return next((step for step in self.list(task_id) if step.status == "open"), None)
+
+    # changing
+
+    def define(
+        self,
+        step_id: str,
+        *,
+        title: str | None = None,
+        success_criteria: Iterable[str] | None = None,
+        tests: Iterable[str] | None = None,
+        proof: Proof | None = None,
+        agent_id: str | None = None,
+        generation: int | None = None,
+        expected_revision: int | None = None,
+    ) -> Step:
+        """Say anew what the step is. New criteria or tests are not confirmed any more."""
+        given = {"title": title, "success_criteria": success_criteria, "tests": tests, "proof": proof}
+        changed = definition({name: value for name, value in given.items() if value is not None})
+
+        def decide(step: Step) -> dict[str, Any]:
+            _needs(step, "open", "blocked")
+            return changed
+
+        return self._change("step.defined", decide, step_id, agent_id, generation, expected_revision)
+
+    def note(
+        self,
+        step_id: str,
+        text: str,
+        *,
+        checkpoint: str | None = None,
+        agent_id: str | None = None,
+        generation: int | None = None,
+        expected_revision: int | None = None,
+    ) -> Step:
+        """Keep a note with the step; one that names a checkpoint makes that checkpoint needed for closing."""
+        if not isinstance(text, str) or not text.strip():
+            raise refused("a note has a text")
+        payload = {"text": text, **_linked(checkpoint)}
+        return self._change("step.noted", lambda _: payload, step_id, agent_id, generation, expected_revision)
+
+    def capture(
+        self,
+        step_id: str,
+        evidence: Evidence | Iterable[Evidence],
+        *,
+        checkpoint: str | None = None,
+        commit_id: str | None = None,
+        agent_id: str | None = None,
+        generation: int | None = None,
+        expected_revision: int | None = None,
+    ) -> Step:
+        """Keep receipts with the step. `commit_id` commits what the task's own log holds under that id."""
+        receipts = [receipt.as_dict() for receipt in receipts_of(evidence)]
+        if not receipts:
+            raise refused("there is no receipt to keep")
+        payload: dict[str, Any] = {"evidence": receipts, **_linked(checkpoint)}
+        if commit_id is not None:
+            payload["commit_id"] = commit_id
+        return self._change("evidence.captured", lambda _: payload, step_id, agent_id, generation, expected_revision)
+
+    def verify(
+        self,
+        step_id: str,
+        checkpoints: str | Iterable[str] = ("criteria", "tests"),
+        agent_id: str | None = None,
+        generation: int | None = None,
+        expected_revision: int | None = None,
+    ) -> Step:
+        """Confirm checkpoints: `criteria`, `tests`, `security`, `perf`, `docs`."""
+        names = check_checkpoints(checkpoints)
+        if not names:
+            raise refused("there is no checkpoint to confirm")
+
+        def decide(step: Step) -> dict[str, Any]:
+            _needs(step, "open", "blocked")
+            return {"checkpoints": names}
+
+        return self._change("step.verified", decide, step_id, agent_id, generation, expected_revision)
+
+    def done(
+        self,
+        step_id: str,
+        agent_id: str | None = None,
+        generation: int | None = None,
+        expected_revision: int | None = None,
+        evidence: Evidence | Iterable[Evidence] = (),
+        checkpoints: str | Iterable[str] = (),
+    ) -> Step:
+        """Close the step, which ends its lease. `checkpoints` are needed in addition to those that the step needs.
+
+        Raises CheckpointsNotConfirmed; ProofRequired in proof mode `require` if no receipt counts. What a proof lacks
+        otherwise stands in the step's `warnings`: `PROOF_MISSING` (mode warn), `PROOF_WEAK` (only one of two kinds).
+        """
+        receipts, named = receipts_of(evidence), check_checkpoints(checkpoints)
+
+        def decide(step: Step) -> dict[str, Any]:
+            _needs(step, "open")
+            if lacking := step.lacking(named):
+                raise CheckpointsNotConfirmed(step_id, lacking, agent_id)
+            gap = None if step.proof == "off" else proof_gap((*step.evidence, *receipts))
+            if gap == "PROOF_MISSING" and step.proof == "require":
+                against = any(receipt.against for receipt in (*step.evidence, *receipts))
+                raise ProofRequired(step_id, "its command failed" if against else "there is no receipt that counts")
+            found: dict[str, Any] = {"evidence": [one.as_dict() for one in receipts]} if receipts else {}
+            return found if gap is None else {**found, "warnings": [gap]}
+
+        return self._change("step.done", decide, step_id, agent_id, generation, expected_revision)
+
+    def reopen(
+        self,
+        step_id: str,
+        reason: str | None = None,
+        agent_id: str | None = None,
+        generation: int | None = None,
+        expected_revision: int | None = None,
+    ) -> Step:
+        """Open a closed step again. Nothing of it is confirmed any more; its receipts stay."""
+        return self._turn("step.reopened", ("done",), reason, step_id, agent_id, generation, expected_revision)
+
+    def block(
+        self,
+        step_id: str,
+        reason: str | None = None,
+        agent_id: str | None = None,
+        generation: int | None = None,
+        expected_revision: int | None = None,
+    ) -> Step:
+        """Say that the step cannot go on. Its lease stays with its holder."""
+        return self._turn("step.blocked", ("open", "blocked"), reason, step_id, agent_id, generation, expected_revision)
+
+    def unblock(
+        self,
+        step_id: str,
+        reason: str | None = None,
+        agent_id: str | None = None,
+        generation: int | None = None,
+        expected_revision: int | None = None,
+    ) -> Step:
+        """Say that a blocked step can go on."""
+        return self._turn("step.unblocked", ("blocked",), reason, step_id, agent_id, generation, expected_revision)
+
+    def delete(
+        self,
+        step_id: str,
+        agent_id: str | None = None,
+        generation: int | None = None,
+        expected_revision: int | None = None,
+    ) -> None:
+        """Take the step out of its task. Its id is not used again; the log keeps what it was."""
+
+        def decide(state: State) -> Sequence[Draft]:
+            step = check_step(state, step_id, _who(agent_id), generation, expected_revision)
+            return [("step.deleted", {"step_id": step.id, "task_id": step.task, **_by(agent_id)})]
+
+        self._journal.transact(decide)
+
+    def end_task(
+        self,
+        task_id: str,
+        outcome: str = "done",
+        *,
+        agent_id: str | None = None,
+        step_id: str | None = None,
+        generation: int | None = None,
+        **payload: Any,
+    ) -> Event:
+        """Write `task.<outcome>` for a whole task, if no other agent holds one of its steps.
+
+        `step_id` and `generation` show the lease that the caller works under. Raises StepLeaseHeld, StaleGeneration.
+        """
+        task, who = check_task(task_id), _who(agent_id)
+
+        def decide(state: State) -> Sequence[Draft]:
+            for step in state.by_task.get(task, ()):
+                check_lease(state, step, who, None)
+            if step_id is not None:
+                check_lease(state, step_id, who, generation)
+            return [(f"task.{outcome}", {"task_id": task, **_by(agent_id), **payload})]
+
+        return self._journal.transact(decide)[0]
+
+    @contextmanager
+    def guard(self, step_id: str, agent_id: str | None = None, generation: int | None = None) -> Iterator[None]:
+        """Hold off every change of leases while something tagged to the step is written elsewhere: a card, a note.
+
+        Raises StepLeaseHeld, StaleGeneration; a step that is not known is nobody's. Write one line inside, no more.
+        """
+        who = _who(agent_id)
+        with self._journal.guarding(lambda state: check_lease(state, step_id, who, generation)):
+            yield
+
+    def _turn(
+        self, kind: str, statuses: tuple[str, ...], reason: str | None, step_id: str,
+        agent_id: str | None, generation: int | None, expected_revision: int | None,
+    ) -> Step:  # fmt: skip
+        def decide(step: Step) -> dict[str, Any]:
+            _needs(step, *statuses)
+            return {"reason": reason} if reason else {}
+
+        return self._change(kind, decide, step_id, agent_id, generation, expected_revision)
+
+    def _change(
+        self, kind: str, decide: _Decide, step_id: str,
+        agent_id: str | None, generation: int | None, expected_revision: int | None,
+    ) -> Step:  # fmt: skip
+        who = _who(agent_id)
+
+        def draft(state: State) -> Sequence[Draft]:
+            step = check_step(state, step_id, who, generation, expected_revision)
+            payload = decide(step)
+            return [(kind, {"step_id": step.id, "task_id": step.task, **_by(who), **payload})]
+
+        self._journal.transact(draft)
+        return self.get(step_id)
+
+
+def _who(agent_id: str | None) -> str | None:
+    return None if agent_id is None else check_agent(agent_id)
+
+
+def _by(agent_id: str | None) -> dict[str, str]:
+    return {} if agent_id is None else {"agent_id": check_agent(agent_id)}
+
+
+def _linked(checkpoint: str | None) -> dict[str, str]:
+    return {} if checkpoint is None else {"checkpoint": check_checkpoints(checkpoint)[0]}
+
+
+def _needs(step: Step, *statuses: str) -> None:
+    if step.status not in statuses:
+        raise WrongStatus(step.id, step.status, " or ".join(statuses))

@@ -1,0 +1,179 @@
+"""The end of the log: reading what is new there, and writing the next line (spec 3, *Journal*)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+
+from hivemind.coordination.commit import Commit
+from hivemind.coordination.errors import JournalDamaged
+from hivemind.coordination.event import Record, text_of
+from hivemind.coordination.segments import Place, damaged, path_of, read_lines, segments, whole_lines
+from hivemind.errors import UserError
+from hivemind.fs import fsync_folder, reached
+
+__all__ = ["REPAIRS", "Tail", "TailMoved"]
+
+REPAIRS = "repairs.log"
+_log = logging.getLogger(__name__)
+
+
+class TailMoved(Exception):
+    """The file that was read is another one now (restored, or saved by an editor): read the log from its beginning."""
+
+
+class Tail:
+    """A place in the log up to which it has been read. `first` names the segment, `offset` counts bytes in it.
+
+    A segment of `limit` bytes or more is closed: the log goes on in the file that is named by the next seq.
+    """
+
+    __slots__ = ("_file", "_folder", "first", "limit", "offset", "seq", "start", "torn")
+
+    def __init__(self, folder: str, limit: int, place: Place) -> None:
+        self._folder, self.limit = folder, limit
+        self.seq, self.first, self.start, self.offset = place
+        self.torn = False
+        self._file: int | None = None
+
+    def pull(self) -> list[Record]:
+        """The events that are new since the last pull, whole lines only; then `torn` says whether more stands there.
+
+        Raises JournalDamaged for a line that is not what was written while whole ones follow it, TailMoved.
+        """
+        found: list[Record] = []
+        while self._opened():
+            assert self._file is not None
+            status = os.fstat(self._file)
+            if status.st_nlink == 0 or status.st_size < self.offset:
+                raise TailMoved
+            if status.st_size > self.offset:
+                self._take(found, self._file)
+            self.torn = status.st_size > self.offset
+            if self.torn or self.offset < self.limit or not self._follow():
+                break
+        return found
+
+    def _opened(self) -> bool:
+        if self._file is None:
+            try:
+                self._file = os.open(path_of(self._folder, self.first), os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def _follow(self) -> bool:
+        """Go on to the next segment, if it is there."""
+        try:
+            file = os.open(path_of(self._folder, self.seq + 1), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        self._use(file)
+        return True
+
+    def _use(self, file: int) -> None:
+        if self._file is not None:
+            os.close(self._file)
+        self._file, self.first, self.start, self.offset = file, self.seq + 1, 0, 0
+
+    def _take(self, found: list[Record], file: int) -> None:
+        for offset, lines in read_lines(file, self.offset):
+            events, used, wrong = whole_lines(lines, self.seq + 1)
+            if events:
+                self.seq = events[-1]["seq"]
+                self.start = offset + lines.rfind(b"\n", 0, used - 1) + 1
+                self.offset = offset + used
+                found += events
+            if wrong is not None:
+                if self._followed(file):
+                    raise damaged(self._folder, self.first, self.offset, wrong)
+                return
+
+    def _followed(self, file: int) -> bool:
+        """True if an event stands at `offset` or after it: then the line there is no torn end, it was changed."""
+        if any(first > self.first for first in segments(self._folder)):
+            return True
+        for _, lines in read_lines(file, self.offset):
+            for line in lines.split(b"\n")[:-1]:
+                try:
+                    text_of(line)
+                except ValueError:
+                    continue
+                return True
+        return False
+
+    def repair(self, commit: Commit) -> None:
+        """Cut off what a crash left after the last whole line, keep and report it; only for who holds the lock."""
+        assert self._file is not None
+        if any(first > self.first for first in segments(self._folder)):
+            raise damaged(self._folder, self.first, self.offset, "is not whole, and the log goes on after it")
+        size = os.fstat(self._file).st_size
+        torn = os.pread(self._file, size - self.offset, self.offset)
+        path = path_of(self._folder, self.first)
+        _log.warning(
+            "journal: %s: %d torn bytes after event %d cut off, kept in %s", path, len(torn), self.seq, REPAIRS
+        )
+        note = {"segment": os.path.basename(path), "offset": self.offset, "after_seq": self.seq}
+        note["torn"] = torn.decode("utf-8", "backslashreplace")
+        _append(os.path.join(self._folder, REPAIRS), json.dumps(note, ensure_ascii=False) + "\n")
+        reached("journal.repair.noted")
+        commit.forget(self._file, self.offset)
+        reached("journal.repair.cut")
+
+    def push(self, line: bytes, events: int, commit: Commit) -> None:
+        """Write the next line; only for who holds the lock and has pulled. UserError: nothing is written."""
+        if self._file is None or self.offset >= self.limit:
+            self._begin()
+        assert self._file is not None
+        reached("journal.append.locked")
+        try:
+            written = os.pwrite(self._file, line, self.offset)
+            if written < len(line):
+                written += os.pwrite(self._file, line[written:], self.offset + written)
+        except OSError as error:
+            commit.forget(self._file, self.offset)
+            path = path_of(self._folder, self.first)
+            raise UserError(
+                f"cannot be written ({error.strerror})", where=path, mend="make room, then go on"
+            ) from error
+        if written < len(line):
+            commit.forget(self._file, self.offset)
+            raise UserError("was written in part only", where=path_of(self._folder, self.first), mend="make room")
+        reached("journal.append.written")
+        self.start, self.offset, self.seq = self.offset, self.offset + len(line), self.seq + events
+
+    def _begin(self) -> None:
+        """Close this segment and begin the next. The old one is made durable first: no gap can be before the end."""
+        if self._file is not None:
+            os.fdatasync(self._file)
+            reached("journal.rotate.synced")
+        path = path_of(self._folder, self.seq + 1)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        reached("journal.rotate.created")
+        if os.fstat(file).st_size:
+            os.close(file)
+            raise JournalDamaged("is there before the segment ahead of it is full", where=path, mend="restore a copy")
+        self._use(file)
+        fsync_folder(self._folder)
+
+    @property
+    def place(self) -> Place:
+        return self.seq, self.first, self.start, self.offset
+
+    def last_line(self) -> bytes:
+        """The line that ends where the tail stands."""
+        assert self._file is not None
+        return os.pread(self._file, self.offset - self.start, self.start)
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _append(path: str, text: str) -> None:
+    with open(path, "ab") as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
+        file.flush()
+        os.fsync(file.fileno())
