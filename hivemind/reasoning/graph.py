@@ -1,0 +1,533 @@
+"""The reasoning graph of one task: what was asked, how it was broken down, found and concluded (spec 4, seed 000)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hivemind.reasoning import query
+from hivemind.reasoning.edge import Edge, Link, as_relation, derive
+from hivemind.reasoning.errors import GraphError
+from hivemind.reasoning.index import Index
+from hivemind.reasoning.node import FLUSHED, SHARED, NodeKind, ReasoningNode, as_kind, as_lane, as_tags, check_meta
+from hivemind.reasoning.notes import Notes, as_thought
+from hivemind.reasoning.structure import Structure
+
+if TYPE_CHECKING:
+    from hivemind.reasoning.ops import FlushAndFoldOp, MemoryPatch
+
+__all__ = ["ReasoningGraph"]
+
+Thought = str | Sequence[Notes | Mapping[str, str]]
+_CHANGEABLE = frozenset({"thought", "related_turn_ids", "title", "status", "tags", "lane", "step", "pinned", "meta"})
+
+
+class ReasoningGraph:
+    """Nodes, edges (structure, acyclic) and links (argument). Whoever raises GraphError has changed nothing.
+
+    `nodes` are by id, in the order of their making; ids count up from 1 and none is used twice. `seq` counts the
+    changes (in a task's log: the number of its line). `record`, where it is a list, gets each change as a log has it.
+    """
+
+    __slots__ = ("_links_from", "_links_to", "_loose", "_root", "index", "links", "next_id", "nodes", "now", "record",
+                 "seq", "structure")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, ReasoningNode] = {}
+        self.links: dict[tuple[int, int, str], Link] = {}
+        self.next_id = 1
+        self.seq = 0
+        self.now: str | None = None
+        self.record: list[dict[str, Any]] | None = None
+        self.index = Index()
+        self.structure = Structure()
+        self._links_from: dict[int, dict[Link, None]] = {}
+        self._links_to: dict[int, dict[Link, None]] = {}
+        self._loose: dict[int, None] = {}  # nodes without a parent, other than the task node
+        self._root: int | None = None
+
+    # -- making ------------------------------------------------------------------------------------------------
+
+    def add_node(
+        self,
+        kind: NodeKind | str,
+        thought: Thought,
+        related_turn_ids: Iterable[int] | None = None,
+        *,
+        title: str = "",
+        status: str = "open",
+        tags: Iterable[str] = (),
+        lane: str = SHARED,
+        step: str | None = None,
+        pinned: bool = False,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ReasoningNode:
+        """A new node; it hangs on nothing until its first edge. Raises GraphError for a bad field or a second task."""
+        kind = as_kind(kind)
+        node = ReasoningNode(
+            self.next_id,
+            kind,
+            thought if isinstance(thought, str) else as_thought(thought),
+            list(related_turn_ids) if related_turn_ids is not None else [],
+            True,
+            title,
+            status,
+            as_tags(tags) if tags else (),
+            lane if lane == SHARED else as_lane(lane),
+            step,
+            pinned or (bool(tags) and "pinned" in tags),
+            check_meta(meta) if meta else {},
+            0,
+            self.now,
+        )
+        self.take(node)
+        node.created_seq = self._tick()
+        if self.record is not None:
+            self.record.append(_as_op(node))
+        return node
+
+    def take(self, node: ReasoningNode) -> None:
+        """Take in a node as it is, under its own number (for logs and snapshots)."""
+        number = node.node_id
+        if node.kind is not NodeKind.TASK:
+            self._loose[number] = None
+        elif self._root is None:
+            self._root = number
+        else:
+            raise GraphError(f"a graph has one task node, and node {self._root} is it")
+        self.nodes[number] = node
+        self.next_id = number + 1
+        self.structure.order.add(number)
+        self.index.add(node)
+        if self.structure.undo is not None:
+            self.structure.undo.append(lambda: self._take_out(node))
+
+    def _take_out(self, node: ReasoningNode) -> None:
+        number = node.node_id
+        self.index.drop(node)
+        self.structure.order.drop(number)
+        del self.nodes[number]
+        self.next_id = number
+        self._loose.pop(number, None)
+        if self._root == number:
+            self._root = None
+
+    def add_edge(self, src: int | str, dst: int | str, rationale: str = "", relation: str | None = None) -> Edge:
+        """A new edge, parent → child.
+
+        Raises GraphError for an unknown or folded end, a loop, an edge to the task node, a duplicate, a cycle.
+        """
+        nodes = self.nodes
+        if src.__class__ is not int or dst.__class__ is not int or src not in nodes or dst not in nodes:
+            src, dst = self._known(src), self._known(dst)
+        if src == dst:
+            raise GraphError(f"an edge from node {src} to itself")
+        if dst == self._root:
+            raise GraphError(f"an edge from {src} to {dst}: nothing stands above the task node")
+        for end in (src, dst) if self.structure.folded_into else ():
+            self._refuse_folded(end)
+        if dst in self.structure.children(src):
+            raise GraphError(f"there is an edge from {src} to {dst} already")
+        edge = Edge(src, dst, rationale, relation or derive(rationale, nodes[src].kind, nodes[dst].kind))
+        path = self.structure.insert(edge)
+        if path is not None:
+            way = " → ".join(map(str, path))
+            raise GraphError(f"an edge from {src} to {dst} closes a cycle: {way}")
+        self._tick()
+        self.tied(dst)
+        if self.record is not None:
+            self.record.append({"op": "edge", "src": src, "dst": dst, "rationale": rationale})
+            if relation:
+                self.record[-1]["relation"] = relation
+        return edge
+
+    def tied(self, node: int) -> None:
+        """Note that a node has a parent now."""
+        if self._loose.pop(node, 0) is None and self.structure.undo is not None:
+            self.structure.undo.append(lambda: self._loose.__setitem__(node, None))
+
+    def add_link(self, src: int | str, dst: int | str, relation: str) -> Link:
+        """`src` supports, blocks or supersedes `dst`; a link that is there already is given back as it is.
+
+        Raises GraphError for an unknown node or a link to itself.
+        """
+        src, dst, relation = self._known(src), self._known(dst), as_relation(relation)
+        if src == dst:
+            raise GraphError(f"a link from node {src} to itself")
+        known = self.links.get((src, dst, relation))
+        if known is not None:
+            return known
+        link = Link(src, dst, relation, self._tick())
+        self.take_link(link)
+        if self.record is not None:
+            self.record.append({"op": "link", "src": src, "dst": dst, "relation": relation})
+        return link
+
+    def take_link(self, link: Link) -> None:
+        """Take in a link as it is (for logs and snapshots)."""
+        self.links[link.src, link.dst, link.relation] = link
+        self._links_from.setdefault(link.src, {})[link] = None
+        self._links_to.setdefault(link.dst, {})[link] = None
+        if self.structure.undo is not None:
+            self.structure.undo.append(lambda: self._untie_link(link))
+
+    def _untie_link(self, link: Link) -> None:
+        del self.links[link.src, link.dst, link.relation]
+        del self._links_from[link.src][link]
+        del self._links_to[link.dst][link]
+
+    # -- changing ----------------------------------------------------------------------------------------------
+
+    def update_node(self, node_id: int | str, **fields: Any) -> ReasoningNode:
+        """Set fields of a card: thought, title, status, tags, lane, step, pinned, related_turn_ids; meta is merged
+        (a key with None goes). Raises GraphError for an unknown field or value."""
+        node = self.node(node_id)
+        values = _checked(node, fields)
+        self._tick()
+        self._set(node, values)
+        if self.record is not None:
+            self.record.append({"op": "set", "id": node.node_id, "fields": _plain(values)})
+        return node
+
+    def _set(self, node: ReasoningNode, values: Mapping[str, Any]) -> None:
+        before = {name: getattr(node, name) for name in values}
+        self.index.drop(node)
+        for name, value in values.items():
+            setattr(node, name, value)
+        self.index.add(node)
+        if self.structure.undo is not None:
+            self.structure.undo.append(lambda: self._set(node, before))
+
+    def _set_active(self, node: ReasoningNode, active: bool | str) -> None:
+        before, node.active = node.active, active
+        self.index.state(node)
+        if self.structure.undo is not None:
+            self.structure.undo.append(lambda: self._set_active(node, before))
+
+    def flush_node(self, node_id: int | str, rationale: str = "") -> ReasoningNode:
+        """Take an active node out of sight; its children stay where they are. Raises GraphError."""
+        node = self._foldable(node_id)
+        self._tick()
+        if rationale:
+            key = "flush_rationale" if "rationale" in node.meta else "rationale"
+            self._set(node, {"meta": {**node.meta, key: rationale}})
+        self._set_active(node, FLUSHED)
+        if self.record is not None:
+            self.record.append({"op": "flush", "id": node.node_id, "rationale": rationale})
+        return node
+
+    def fold_nodes(self, ids: Iterable[int | str], notes: Thought, rationale: str = "") -> ReasoningNode:
+        """A summary that stands for the nodes, which must be active and convex. Raises GraphError.
+
+        It has their turns and outside edges, and keeps their ids in `meta["folded"]`.
+        """
+        members = list({node.node_id: node for node in map(self._foldable, ids)}.values())
+        if not members:
+            raise GraphError("a fold of no nodes")
+        numbers = [node.node_id for node in members]
+        path = self.structure.order.way_back(set(numbers), self.structure.out)
+        if path is not None:
+            way = " → ".join(map(str, path))
+            raise GraphError(f"nodes {numbers} can't be folded without those between them: {way}")
+        thought = as_thought(notes)
+        with self.transaction():
+            lanes, steps = {node.lane for node in members}, {node.step for node in members}
+            record, self.record = self.record, None  # the fold is one operation of the log
+            try:
+                summary = self.add_node(
+                    NodeKind.SUMMARY,
+                    thought,
+                    sorted({turn for node in members for turn in node.related_turn_ids}),
+                    lane=lanes.pop() if len(lanes) == 1 else SHARED,
+                    step=steps.pop() if len(steps) == 1 else None,
+                    meta={"folded": numbers, **({"rationale": rationale} if rationale else {})},
+                )
+            finally:
+                self.record = record
+            self.structure.fold(summary.node_id, numbers)
+            if self.structure.parents(summary.node_id):
+                self.tied(summary.node_id)
+            for node in members:
+                self._set_active(node, False)
+            if record is not None:
+                record.append({"op": "fold", "id": summary.node_id, "ids": numbers,
+                               "notes": _plain({"": thought})[""], "rationale": rationale})  # fmt: skip
+        return summary
+
+    def unfold(self, summary_id: int | str) -> list[ReasoningNode]:
+        """Bring back the nodes that a summary stands for, with their edges; gives them. The summary becomes inactive.
+
+        What was tied to the summary since goes to its first member. Raises GraphError.
+        """
+        summary = self.node(summary_id)
+        number = summary.node_id
+        if number not in self.structure.inside:
+            raise GraphError(f"node {number} stands for no others")
+        self._refuse_folded(number)
+        members = list(summary.meta["folded"])
+        with self.transaction():
+            self._tick()
+            self.structure.unfold(number, members)
+            meta = {**summary.meta, "unfolded": members}
+            del meta["folded"]
+            self._set(summary, {"meta": meta})
+            self._set_active(summary, FLUSHED)
+            for member in members:
+                self._set_active(self.nodes[member], True)
+                if self.structure.parents(member):
+                    self.tied(member)
+            if self.record is not None:
+                self.record.append({"op": "unfold", "id": number})
+        return [self.nodes[member] for member in members]
+
+    def supersede(self, old: int | str, new: int | str) -> Link:
+        """`new` takes the place of `old`: both stay, with a link, and old's status says so. Raises GraphError."""
+        was, now = self.node(old), self.node(new)
+        if (now.node_id, was.node_id, "supersedes") in self.links:
+            raise GraphError(f"node {now.node_id} supersedes {was.node_id} already")
+        with self.transaction():
+            link = self.add_link(now.node_id, was.node_id, "supersedes")
+            self.update_node(was.node_id, status="superseded")
+        return link
+
+    def apply_patch(
+        self,
+        patch: MemoryPatch | Mapping[str, Any],
+        related_turn_ids: Iterable[int] | None = None,
+        *,
+        lane: str = SHARED,
+        step: str | None = None,
+    ) -> list[ReasoningNode]:
+        """The new nodes of a patch, applied whole or not at all. Raises GraphError naming the operation and why."""
+        from hivemind.reasoning.patch import apply_patch
+
+        return apply_patch(self, patch, related_turn_ids, lane=lane, step=step)
+
+    def apply_operations(self, operations: FlushAndFoldOp | Mapping[str, Any]) -> list[ReasoningNode]:
+        """The summaries that a FlushAndFoldOp makes, applied whole or not at all. Raises GraphError."""
+        from hivemind.reasoning.patch import apply_operations
+
+        return apply_operations(self, operations)
+
+    def publish(self, node_id: int | str) -> ReasoningNode:
+        """The copy of a draft card in the shared lane (spec 3, *Lanes, publish, branches*). Raises GraphError."""
+        from hivemind.reasoning.publish import publish
+
+        return publish(self, self.node(node_id))
+
+    @contextmanager
+    def transaction(self) -> Iterator[ReasoningGraph]:
+        """All that is done inside, or nothing of it if it raises. Counts as one change; may be nested."""
+        structure = self.structure
+        outer = structure.undo
+        undo: list[Callable[[], object]] = []
+        structure.undo = undo
+        seq, records = self.seq, None if self.record is None else len(self.record)
+        if outer is None:
+            self.seq += 1
+        try:
+            yield self
+        except BaseException:
+            structure.undo = None
+            for step in reversed(undo):
+                step()
+            self.seq = seq
+            if self.record is not None:
+                del self.record[records:]
+            undo.clear()
+            raise
+        else:
+            if outer is None and not undo:
+                self.seq = seq
+        finally:
+            structure.undo = outer
+            if outer is not None:
+                outer += undo
+
+    # -- asking ------------------------------------------------------------------------------------------------
+
+    @property
+    def edges(self) -> list[Edge]:
+        """The live edges, ordered by their newer end, then their older one."""
+        return list(self.structure.live())
+
+    @property
+    def root(self) -> ReasoningNode | None:
+        """The task node, if there is one."""
+        return None if self._root is None else self.nodes[self._root]
+
+    def node(self, node_id: int | str) -> ReasoningNode:
+        """The node of that id. Raises GraphError if there is none."""
+        return self.nodes[self._known(node_id)]
+
+    def children(self, node_id: int | str) -> list[ReasoningNode]:
+        """The nodes right below, by id."""
+        return [self.nodes[child] for child in sorted(self.structure.children(self._known(node_id)))]
+
+    def parents(self, node_id: int | str) -> list[ReasoningNode]:
+        """The nodes right above, by id."""
+        return [self.nodes[parent] for parent in sorted(self.structure.parents(self._known(node_id)))]
+
+    def path_to_root(self, node_id: int | str) -> list[ReasoningNode]:
+        """From the node to the task node, both included, by the oldest parent at each step."""
+        return query.path_to_root(self, self._known(node_id))
+
+    def subtree(self, node_id: int | str) -> list[ReasoningNode]:
+        """The node and all below it, by id."""
+        return query.subtree(self, self._known(node_id))
+
+    def get_leaf_node_ids(self) -> list[int]:
+        """Ids of the active nodes below which nothing is active."""
+        return query.leaves(self)
+
+    def active(self) -> list[ReasoningNode]:
+        return [self.nodes[number] for number in self.index.active()]
+
+    def by_kind(self, kind: NodeKind | str) -> list[ReasoningNode]:
+        return self._all(self.index.of_kind(as_kind(kind)))
+
+    def by_lane(self, lane: str) -> list[ReasoningNode]:
+        return self._all(self.index.in_lane(as_lane(lane)))
+
+    def by_tag(self, tag: str) -> list[ReasoningNode]:
+        return self._all(self.index.tagged(tag))
+
+    def by_step(self, step: str) -> list[ReasoningNode]:
+        return self._all(self.index.of_step(step))
+
+    def pinned(self) -> list[ReasoningNode]:
+        return self._all(self.index.pinned())
+
+    def _all(self, numbers: Iterable[int]) -> list[ReasoningNode]:
+        return [self.nodes[number] for number in numbers]
+
+    def visible(self, agent_id: str | None = None, *, all_lanes: bool = False) -> list[ReasoningNode]:
+        """The nodes in the lanes that an agent sees, by id: shared and its own; without an agent shared only."""
+        return query.visible(self, agent_id, all_lanes=all_lanes)
+
+    def links_from(self, node_id: int | str, relation: str | None = None) -> list[Link]:
+        """What the node supports, blocks, supersedes; oldest first."""
+        return [link for link in self._links_from.get(self._known(node_id), ()) if relation in (None, link.relation)]
+
+    def links_to(self, node_id: int | str, relation: str | None = None) -> list[Link]:
+        """What supports, blocks, supersedes the node; oldest first."""
+        return [link for link in self._links_to.get(self._known(node_id), ()) if relation in (None, link.relation)]
+
+    def history(self, tag: str) -> list[ReasoningNode]:
+        """All that was ever said under a tag, folded, flushed and superseded nodes too; oldest first."""
+        return sorted(self.by_tag(tag), key=lambda node: (node.created_seq, node.node_id))
+
+    def conflicts(self) -> list[query.Conflict]:
+        """Active nodes of one tag and one kind that disagree."""
+        return query.conflicts(self)
+
+    def is_attached(self, node_id: int | str) -> bool:
+        """Whether a path of edges leads from the task node to this one."""
+        return query.is_attached(self, self._known(node_id), self._loose)
+
+    # -- showing -----------------------------------------------------------------------------------------------
+
+    def pretty_print(self, *, width: int = 500) -> str:
+        """The active nodes as an indented outline, one to a line, thoughts cut to `width` characters."""
+        from hivemind.reasoning.outline import outline
+
+        return outline(self, self._loose, width)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The snapshot: the seed's format and what it lacks (README.md, *graph.json*)."""
+        from hivemind.reasoning.snapshot import to_dict
+
+        return to_dict(self)
+
+    @classmethod
+    def from_dict(cls, snapshot: Mapping[str, Any]) -> ReasoningGraph:
+        """The graph of a snapshot, a bare seed one too. Raises GraphError, and UnknownVersion for a newer one."""
+        from hivemind.reasoning.snapshot import from_dict
+
+        return from_dict(snapshot, cls())
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The snapshot as JSON text."""
+        import json
+
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if isinstance(other, ReasoningGraph) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __bool__(self) -> bool:
+        return True
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> int:
+        if self.structure.undo is None:
+            self.seq += 1
+        return self.seq
+
+    def _known(self, node_id: object) -> int:
+        number = node_id
+        if isinstance(node_id, str) and node_id.isascii() and node_id.isdigit():
+            number = int(node_id)
+        if not isinstance(number, int) or isinstance(number, bool) or number not in self.nodes:
+            raise GraphError(f"there is no node {node_id!r}")
+        return number
+
+    def _refuse_folded(self, number: int) -> None:
+        summary = self.structure.folded_into.get(number)
+        if summary is not None:
+            raise GraphError(f"node {number} is folded into {summary}", mend=f"use {summary}, or unfold it first")
+
+    def _foldable(self, node_id: int | str) -> ReasoningNode:
+        node = self.node(node_id)
+        if node.node_id == self._root:
+            raise GraphError(f"node {node.node_id} is the task node: it is neither flushed nor folded")
+        self._refuse_folded(node.node_id)
+        if node.active is not True:
+            raise GraphError(f"node {node.node_id} is not active ({node.active})")
+        return node
+
+
+def _checked(node: ReasoningNode, fields: Mapping[str, Any]) -> dict[str, Any]:
+    values = dict(fields)
+    for name, value in fields.items():
+        if name not in _CHANGEABLE:
+            raise GraphError(f"{name!r} is no field to set", mend=f"fields: {', '.join(sorted(_CHANGEABLE))}")
+        if name == "meta":
+            merged = {**node.meta, **check_meta(value)}
+            values[name] = {key: item for key, item in merged.items() if item is not None}
+        elif name == "thought":
+            values[name] = as_thought(value)
+        elif name == "tags":
+            values[name] = as_tags(value)
+        elif name == "lane":
+            values[name] = as_lane(value)
+        elif name == "related_turn_ids":
+            values[name] = [int(turn) for turn in value]
+    if "pinned" not in values and "pinned" in values.get("tags", ()):
+        values["pinned"] = True
+    return values
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as JSON has them."""
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    for name, value in plain.items():
+        if isinstance(value, list) and value and isinstance(value[0], Notes):
+            plain[name] = [note.as_dict() for note in value]
+    return plain
+
+
+def _as_op(node: ReasoningNode) -> dict[str, Any]:
+    from hivemind.reasoning.node import node_to_dict
+
+    record = node_to_dict(node)
+    record.get("meta", {}).pop("created_at", None)
+    del record["active"]
+    return {"op": "node", "id": record.pop("node_id"), **record}

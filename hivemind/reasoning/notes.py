@@ -1,0 +1,44 @@
+"""Notes: what someone said, with the role of who said it (seed 000, *Notes*)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from hivemind.reasoning.errors import GraphError
+
+__all__ = ["Notes", "as_thought"]
+
+
+class Notes(BaseModel):
+    """One utterance. `role` is assistant, user, system, or an agent's own name. Immutable."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    role: str
+    content: str
+
+    def as_dict(self) -> dict[str, str]:
+        """`{"role": …, "content": …}`."""
+        return {"role": self.role, "content": self.content}
+
+
+def as_thought(thought: object) -> str | list[Notes]:
+    """A thought as a node holds it: a text, or a list of Notes made from Notes or mappings. Raises GraphError."""
+    if isinstance(thought, str):
+        return thought
+    if not isinstance(thought, Sequence):
+        raise GraphError(f"a thought is a text or a list of notes, not {type(thought).__name__}")
+    return [_as_note(item) for item in thought]
+
+
+def _as_note(item: Any) -> Notes:
+    if isinstance(item, Notes):
+        return item
+    if isinstance(item, dict):
+        role, content = item.get("role"), item.get("content")
+        if isinstance(role, str) and isinstance(content, str):
+            return Notes(role=role, content=content)
+    raise GraphError(f"a note has a role and a content, both text, not {str(item)[:80]!r}")

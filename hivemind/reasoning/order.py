@@ -1,0 +1,98 @@
+"""An order of the nodes in which every edge goes forward, kept up to date edge by edge (Pearce and Kelly, 2006).
+
+It makes the check for cycles cheap: an edge that already goes forward closes none, and for any other one only the
+nodes that lie between its two ends are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+__all__ = ["Order"]
+
+_Neighbours = Mapping[int, Mapping[int, object]]
+_NONE: Mapping[int, object] = {}
+
+
+class Order:
+    """Ranks of nodes. `rank[src] < rank[dst]` for every edge that was announced by `forward`."""
+
+    __slots__ = ("_next", "rank")
+
+    def __init__(self) -> None:
+        self.rank: dict[int, int] = {}
+        self._next = 0
+
+    def add(self, node: int) -> None:
+        """Put a node without edges at the end."""
+        self.rank[node] = self._next
+        self._next += 1
+
+    def drop(self, node: int) -> None:
+        """Forget a node without edges."""
+        del self.rank[node]
+
+    def swap(self, one: int, other: int) -> None:
+        """Exchange the places of two nodes without edges."""
+        self.rank[one], self.rank[other] = self.rank[other], self.rank[one]
+
+    def forward(self, src: int, dst: int, out: _Neighbours, into: _Neighbours) -> list[int] | None:
+        """Make an edge src → dst go forward; gives None, or the path dst → … → src that closes a cycle with it."""
+        rank = self.rank
+        low, high = rank[dst], rank[src]
+        if high < low:
+            return None
+        came = {dst: 0}
+        todo = [dst]
+        while todo:
+            node = todo.pop()
+            for child in out.get(node, _NONE):
+                if child == src:
+                    return [*_path(came, node), src]
+                if rank[child] < high and child not in came:
+                    came[child] = node
+                    todo.append(child)
+        before = {src}
+        todo = [src]
+        while todo:
+            for parent in into.get(todo.pop(), _NONE):
+                if rank[parent] > low and parent not in before:
+                    before.add(parent)
+                    todo.append(parent)
+        self._reorder(before, came)
+        return None
+
+    def _reorder(self, first: Iterable[int], then: Iterable[int]) -> None:
+        rank = self.rank
+        nodes = sorted(first, key=rank.__getitem__) + sorted(then, key=rank.__getitem__)
+        for node, place in zip(nodes, sorted(rank[node] for node in nodes), strict=True):
+            rank[node] = place
+
+    def way_back(self, members: set[int], out: _Neighbours) -> list[int] | None:
+        """A path that leaves `members` and comes back to them, or None: then they are convex (spec 4, *fold*)."""
+        rank = self.rank
+        last = max(rank[node] for node in members)
+        came: dict[int, int] = {}
+        todo = []
+        for member in members:
+            for child in out.get(member, _NONE):
+                if child not in members and child not in came and rank[child] < last:
+                    came[child] = member
+                    todo.append(child)
+        while todo:
+            node = todo.pop()
+            for child in out.get(node, _NONE):
+                if child in members:
+                    return [*_path(came, node), child]
+                if child not in came and rank[child] < last:
+                    came[child] = node
+                    todo.append(child)
+        return None
+
+
+def _path(came: Mapping[int, int], node: int) -> list[int]:
+    path = [node]
+    while came.get(node):
+        node = came[node]
+        path.append(node)
+    return path[::-1]

@@ -1,0 +1,177 @@
+"""Snapshots: the seed's JSON and what it lacks (seed 000, *Storage Format*; README.md, *graph.json*)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hivemind.errors import UnknownVersion
+from hivemind.reasoning.edge import Edge, Link, derive, edge_from
+from hivemind.reasoning.errors import GraphError
+from hivemind.reasoning.node import NodeKind, ReasoningNode, node_from, node_to_dict
+from hivemind.reasoning.structure import Structure, standing
+
+if TYPE_CHECKING:
+    from hivemind.reasoning.graph import ReasoningGraph
+
+__all__ = ["VERSION", "from_dict", "restore", "to_dict"]
+
+VERSION = 1
+
+
+def to_dict(graph: ReasoningGraph) -> dict[str, Any]:
+    """The snapshot. Optional parts (links, folded_edges) stand there only where there are some."""
+    nodes = graph.nodes
+    snapshot: dict[str, Any] = {
+        "version": VERSION,
+        "nodes": {str(number): node_to_dict(node) for number, node in nodes.items()},
+        "edges": [_edge_to_dict(edge, nodes) for edge in graph.structure.live()],
+    }
+    folded = graph.structure.folded()
+    if folded:
+        snapshot["folded_edges"] = [_edge_to_dict(edge, nodes) for edge in folded]
+    if graph.links:
+        snapshot["links"] = [
+            {"src": link.src, "dst": link.dst, "relation": link.relation, "created_seq": link.created_seq}
+            for _, link in sorted(graph.links.items())
+        ]
+    snapshot["next_id"] = graph.next_id
+    snapshot["seq"] = graph.seq
+    snapshot["created_seq"] = {str(number): node.created_seq for number, node in nodes.items()}
+    return snapshot
+
+
+def _edge_to_dict(edge: Edge, nodes: Mapping[int, ReasoningNode]) -> dict[str, Any]:
+    record: dict[str, Any] = {"src": edge.src, "dst": edge.dst, "rationale": edge.rationale}
+    if edge.relation != derive(edge.rationale, nodes[edge.src].kind, nodes[edge.dst].kind):
+        record["relation"] = edge.relation
+    return record
+
+
+def from_dict(snapshot: Mapping[str, Any], graph: ReasoningGraph) -> ReasoningGraph:
+    """Fill an empty graph from a snapshot. Raises GraphError for a broken one, UnknownVersion for another version."""
+    version = snapshot.get("version", VERSION)
+    if version != VERSION:
+        raise UnknownVersion(f"a graph of version {version}, this program knows version {VERSION}")
+    created = snapshot.get("created_seq") or {}
+    try:
+        records = snapshot["nodes"].values()
+        nodes = [node_from(record, int(created.get(str(record.get("node_id")), 0))) for record in records]
+        live = [edge_from(record) for record in snapshot["edges"]]
+        folded = [edge_from(record) for record in snapshot.get("folded_edges") or ()]
+        links = [
+            Link(int(link["src"]), int(link["dst"]), str(link["relation"]), int(link.get("created_seq", 0)))
+            for link in snapshot.get("links") or ()
+        ]
+        next_id, graph.seq = int(snapshot.get("next_id", 1)), int(snapshot.get("seq", 0))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise GraphError(f"is no snapshot of a graph ({error!r})") from None
+    restore(graph, nodes, live, folded, links)
+    graph.next_id = max([next_id, *(number + 1 for number in graph.nodes)])
+    return graph
+
+
+def restore(
+    graph: ReasoningGraph,
+    nodes: Iterable[ReasoningNode],
+    live: Iterable[Edge],
+    folded: Iterable[Edge],
+    links: Iterable[Link],
+) -> None:
+    """Fill an empty graph. `folded` are base edges with a folded end; live edges that follow from them are not needed.
+
+    Raises GraphError for what is no sound graph.
+    """
+    for node in sorted(nodes, key=lambda node: node.node_id):
+        if node.node_id in graph.nodes or node.node_id < 1:
+            raise GraphError(f"node {node.node_id} is there twice, or its number is below 1")
+        graph.take(node)
+    structure = graph.structure
+    structure.folded_into = _folded_into(graph.nodes)
+    ends = _ends(structure.folded_into)
+    between: dict[tuple[int, int], list[Edge]] = {}
+    for edge in folded:
+        _check(graph, edge)
+        src, dst, summary = _meet(edge, structure.folded_into, ends)
+        if summary is None:
+            between.setdefault((src, dst), []).append(edge)
+        else:
+            _keep_inside(structure, summary, src, dst, edge)
+    for edge in live:
+        _check(graph, edge)
+        if (edge.src, edge.dst) not in between:
+            between[edge.src, edge.dst] = [edge]
+    _draw(graph, between)
+    for link in links:
+        if link.src not in graph.nodes or link.dst not in graph.nodes:
+            raise GraphError(f"a link from {link.src} to {link.dst}: there is no such node")
+        graph.take_link(link)
+
+
+def _folded_into(nodes: Mapping[int, ReasoningNode]) -> dict[int, int]:
+    into: dict[int, int] = {}
+    for number, node in nodes.items():
+        members = node.meta.get("folded", ())
+        for member in members if node.kind is NodeKind.SUMMARY else ():
+            if member not in nodes or member in into or nodes[member].active is not False or member >= number:
+                raise GraphError(f"summary {number} can't stand for node {member}")
+            into[member] = number
+    return into
+
+
+def _ends(folded_into: Mapping[int, int]) -> dict[int, int]:
+    """The node that stands for each folded one now. A summary is newer than its members: newest first is enough."""
+    ends: dict[int, int] = {}
+    for member in sorted(folded_into, reverse=True):
+        summary = folded_into[member]
+        ends[member] = ends.get(summary, summary)
+    return ends
+
+
+def _meet(edge: Edge, folded_into: Mapping[int, int], ends: Mapping[int, int]) -> tuple[int, int, int | None]:
+    """The ends of the live edge that a base edge has become, and the summary inside which it lies, if in one."""
+    src, dst = ends.get(edge.src, edge.src), ends.get(edge.dst, edge.dst)
+    if src != dst:
+        return src, dst, None
+    above = {edge.src: 0}  # summaries above the one end, with the member below each
+    below = edge.src
+    while below in folded_into:
+        above[folded_into[below]] = below
+        below = folded_into[below]
+    end = edge.dst
+    while folded_into[end] not in above:
+        end = folded_into[end]
+    summary = folded_into[end]
+    return above[summary], end, summary
+
+
+def _keep_inside(structure: Structure, summary: int, src: int, dst: int, base: Edge) -> None:
+    edges = structure.inside.setdefault(summary, [])
+    for at, edge in enumerate(edges):
+        if (edge.src, edge.dst) == (src, dst):
+            edges[at] = standing(src, dst, [*edge.bases, base])
+            return
+    edges.append(standing(src, dst, [base]))
+
+
+def _check(graph: ReasoningGraph, edge: Edge) -> None:
+    nodes = graph.nodes
+    if edge.src not in nodes or edge.dst not in nodes or edge.src == edge.dst:
+        raise GraphError(f"an edge from {edge.src} to {edge.dst}: there is no such node, or it is the same one")
+    if nodes[edge.dst].kind is NodeKind.TASK:
+        raise GraphError(f"an edge from {edge.src} to {edge.dst}: nothing stands above the task node")
+    if not edge.relation:
+        edge.relation = derive(edge.rationale, nodes[edge.src].kind, nodes[edge.dst].kind)
+
+
+def _draw(graph: ReasoningGraph, between: Mapping[tuple[int, int], list[Edge]]) -> None:
+    structure = graph.structure
+    for summary in set(structure.folded_into.values()):
+        structure.inside.setdefault(summary, [])
+    for (src, dst), bases in between.items():
+        if src in structure.folded_into or dst in structure.folded_into:
+            raise GraphError(f"an edge from {src} to {dst}: one of them is folded away")
+        path = structure.insert(standing(src, dst, bases))
+        if path is not None:
+            raise GraphError(f"the edges close a cycle: {' → '.join(map(str, path))}")
+        graph.tied(dst)
