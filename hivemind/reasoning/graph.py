@@ -106,7 +106,7 @@ class ReasoningGraph:
     def _take_out(self, node: ReasoningNode) -> None:
         number = node.node_id
         self.index.drop(node)
-        self.structure.order.drop(number)
+        del self.structure.order.rank[number]
         del self.nodes[number]
         self.next_id = number
         self._loose.pop(number, None)

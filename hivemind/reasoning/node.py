@@ -118,28 +118,38 @@ def node_to_dict(node: ReasoningNode) -> dict[str, Any]:
     record: dict[str, Any] = {
         "node_id": node.node_id,
         "kind": node.kind.value,
-        "thought": thought if isinstance(thought, str) else [note.as_dict() for note in thought],
+        "thought": thought
+        if isinstance(thought, str)
+        else [{"role": note.role, "content": note.content} for note in thought],
         "related_turn_ids": list(node.related_turn_ids),
         "active": node.active,
     }
-    meta = dict(node.meta)
-    if node.title:
-        meta["title"] = node.title
-    if node.status != "open":
-        meta["status"] = node.status
-    if node.tags:
-        meta["tags"] = list(node.tags)
-    if node.lane != SHARED:
-        meta["lane"] = node.lane
-    if node.step is not None:
-        meta["step"] = node.step
-    if node.pinned:
-        meta["pinned"] = True
-    if node.created_at is not None:
-        meta["created_at"] = node.created_at
+    meta = node.meta
+    fields = _card_fields(node)
+    if fields:
+        meta = {**meta, **fields}
     if meta:
         record["meta"] = meta
     return record
+
+
+def _card_fields(node: ReasoningNode) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if node.title:
+        fields["title"] = node.title
+    if node.status != "open":
+        fields["status"] = node.status
+    if node.tags:
+        fields["tags"] = list(node.tags)
+    if node.lane != SHARED:
+        fields["lane"] = node.lane
+    if node.step is not None:
+        fields["step"] = node.step
+    if node.pinned:
+        fields["pinned"] = True
+    if node.created_at is not None:
+        fields["created_at"] = node.created_at
+    return fields
 
 
 def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
@@ -153,7 +163,7 @@ def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
             int(record["node_id"]),
             as_kind(record["kind"]),
             as_thought(record["thought"]),
-            [int(turn) for turn in record.get("related_turn_ids") or ()],
+            list(map(int, record.get("related_turn_ids") or ())),
             _as_active(record.get("active", True)),
             created_seq=created_seq,
         )

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from pydantic import BaseModel, ConfigDict
 
 from hivemind.reasoning.errors import GraphError
 
 __all__ = ["Notes", "as_thought"]
 
 
-class Notes(BaseModel):
-    """One utterance. `role` is assistant, user, system, or an agent's own name. Immutable."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """One utterance. `role` is assistant, user, system, or an agent's own name."""
 
     role: str
     content: str
@@ -31,14 +29,14 @@ def as_thought(thought: object) -> str | list[Notes]:
         return thought
     if not isinstance(thought, Sequence):
         raise GraphError(f"a thought is a text or a list of notes, not {type(thought).__name__}")
-    return [_as_note(item) for item in thought]
+    return [item if isinstance(item, Notes) else _as_note(item) for item in thought]
 
 
 def _as_note(item: Any) -> Notes:
-    if isinstance(item, Notes):
-        return item
-    if isinstance(item, dict):
-        role, content = item.get("role"), item.get("content")
-        if isinstance(role, str) and isinstance(content, str):
-            return Notes(role=role, content=content)
+    try:
+        role, content = item["role"], item["content"]
+    except (KeyError, TypeError, IndexError):
+        role = content = None
+    if isinstance(role, str) and isinstance(content, str):
+        return Notes(role, content)
     raise GraphError(f"a note has a role and a content, both text, not {str(item)[:80]!r}")

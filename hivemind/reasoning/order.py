@@ -6,31 +6,25 @@ nodes that lie between its two ends are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 __all__ = ["Order"]
 
-_Neighbours = Mapping[int, Mapping[int, object]]
-_NONE: Mapping[int, object] = {}
+_Neighbours = Mapping[int, Collection[int]]
+_NONE: Collection[int] = ()
 
 
 class Order:
     """Ranks of nodes. `rank[src] < rank[dst]` for every edge that was announced by `forward`."""
 
-    __slots__ = ("_next", "rank")
+    __slots__ = ("rank",)
 
     def __init__(self) -> None:
         self.rank: dict[int, int] = {}
-        self._next = 0
 
     def add(self, node: int) -> None:
-        """Put a node without edges at the end."""
-        self.rank[node] = self._next
-        self._next += 1
-
-    def drop(self, node: int) -> None:
-        """Forget a node without edges."""
-        del self.rank[node]
+        """Put a new node, which has no edges, behind all older ones: ranks are the ids, in another order."""
+        self.rank[node] = node
 
     def swap(self, one: int, other: int) -> None:
         """Exchange the places of two nodes without edges."""

@@ -58,11 +58,12 @@ def _below(graph: ReasoningGraph, start: int, lines: list[str], seen: set[int], 
 
 def line_for(node: ReasoningNode, width: int) -> str:
     """`7 [evidence] closed, pinned, agent/a: Title: thought …` on one line."""
-    text = node.thought if isinstance(node.thought, str) else node.text
+    thought = node.thought
+    text = thought if isinstance(thought, str) else " ".join([note.content for note in thought])
     if len(text) > width:
         text = f"{text[: width - 1]}…"
-    if "\n" in text or "\r" in text or "\t" in text or not text.isprintable():
-        text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    if not text.isprintable():
+        text = "".join([char if char.isprintable() else " " for char in " ".join(text.split())])
     if node.title:
         title = " ".join(node.title.split())
         text = f"{title}: {text}" if text and text != title else title

@@ -12,9 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hivemind.reasoning.edge import Edge
 from hivemind.reasoning.order import Order
 
-__all__ = ["Structure", "standing"]
+__all__ = ["Above", "Structure", "standing"]
 
-_NONE: Mapping[int, Edge] = {}
+Above = tuple[int, ...] | dict[int, None]
+"""The parents of a node. Most nodes have one, and a tuple is small; with many, a dict lets one go at once."""
+
+_NO_CHILDREN: Mapping[int, Edge] = {}
+_FEW = 8
 
 
 class Structure:
@@ -27,28 +31,24 @@ class Structure:
 
     def __init__(self) -> None:
         self.out: dict[int, dict[int, Edge]] = {}
-        self.into: dict[int, dict[int, Edge]] = {}
+        self.into: dict[int, Above] = {}
         self.order = Order()
         self.folded_into: dict[int, int] = {}
         self.inside: dict[int, list[Edge]] = {}  # the edges between the members of a summary, while it stands
         self.undo: list[Callable[[], object]] | None = None
 
     def children(self, node: int) -> Mapping[int, Edge]:
-        return self.out.get(node, _NONE)
+        return self.out.get(node, _NO_CHILDREN)
 
-    def parents(self, node: int) -> Mapping[int, Edge]:
-        return self.into.get(node, _NONE)
+    def parents(self, node: int) -> Above:
+        return self.into.get(node, ())
 
     def live(self) -> Iterator[Edge]:
         """Every live edge, ordered by its newer end, then its older one."""
-        into = self.into
-        for dst in sorted(into):
-            ends = into[dst]
-            if len(ends) == 1:
-                yield from ends.values()
-            else:
-                for src in sorted(ends):
-                    yield ends[src]
+        out = self.out
+        for dst, ends in sorted(self.into.items()):
+            for src in sorted(ends) if len(ends) > 1 else ends:
+                yield out[src][dst]
 
     def folded(self) -> list[Edge]:
         """The base edges of which at least one end is folded away."""
@@ -68,11 +68,8 @@ class Structure:
             self.out[src] = {dst: edge}
         else:
             ends[dst] = edge
-        ends = self.into.get(dst)
-        if ends is None:
-            self.into[dst] = {src: edge}
-        else:
-            ends[src] = edge
+        above = self.into.get(dst)
+        self.into[dst] = (src,) if above is None else _with(above, src)
         if self.undo is not None:
             self.undo.append(lambda: self.remove(src, dst))
         return None
@@ -83,9 +80,10 @@ class Structure:
         edge = ends.pop(dst)
         if not ends:
             del self.out[src]
-        ends = self.into[dst]
-        del ends[src]
-        if not ends:
+        above = _without(self.into[dst], src)
+        if above:
+            self.into[dst] = above
+        else:
             del self.into[dst]
         if self.undo is not None:
             self.undo.append(lambda: self.insert(edge))
@@ -159,6 +157,20 @@ class Structure:
         self.inside[summary] = inside
         for member in members:
             self.folded_into[member] = summary
+
+
+def _with(above: Above, parent: int) -> Above:
+    if isinstance(above, dict):
+        above[parent] = None
+        return above
+    return (*above, parent) if len(above) < _FEW else dict.fromkeys((*above, parent))
+
+
+def _without(above: Above, parent: int) -> Above:
+    if isinstance(above, dict):
+        del above[parent]
+        return above
+    return tuple(number for number in above if number != parent)
 
 
 def standing(src: int, dst: int, bases: list[Edge]) -> Edge:
