@@ -1,0 +1,31 @@
+"""Document memory: trees of text in one SQLite database, and the knowledge folder as such trees (spec 5, seed 003)."""
+
+from __future__ import annotations
+
+from hivemind.documents.docmem import Docmem
+from hivemind.documents.errors import (
+    CycleError,
+    DocmemError,
+    NodeNotFoundError,
+    OptimisticLockError,
+    ReadonlyError,
+)
+from hivemind.documents.knowledge import Knowledge, SyncReport
+from hivemind.documents.node import Node
+from hivemind.documents.passage import Citation, Passage, Verdict, verify
+
+__all__ = [
+    "Citation",
+    "CycleError",
+    "Docmem",
+    "DocmemError",
+    "Knowledge",
+    "Node",
+    "NodeNotFoundError",
+    "OptimisticLockError",
+    "Passage",
+    "ReadonlyError",
+    "SyncReport",
+    "Verdict",
+    "verify",
+]

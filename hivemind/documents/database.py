@@ -1,0 +1,181 @@
+"""The one database of all documents: many processes, short transactions, no `database is locked`.
+
+Writers queue on a lock file beside the database (`<name>.lock`), where the kernel wakes the next one at once; SQLite's
+own busy handler sleeps and may starve a writer. Readers see the last committed state and wait for nobody.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hivemind.documents.errors import DocmemError
+from hivemind.documents.node import node_hash
+from hivemind.documents.schema import check_file, prepare
+from hivemind.fs import Lock, reached
+
+__all__ = ["Database"]
+
+_BUSY_S = 60.0  # how long another program (an SQLite shell) may hold the database before we give up
+
+
+class Database:
+    """Connections to one database file, one per process, opened at first use and never carried across a fork."""
+
+    def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
+        self.path = os.fspath(path)
+        self._durable = durable
+        self._start()
+        if self.path != ":memory:":
+            check_file(self.path)
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._guard = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._depth = 0
+        self._writing = False
+        self._writers = None if self.path == ":memory:" else Lock(self.path + ".lock")
+
+    def _own(self) -> None:
+        """After a fork: forget the parent's connection. Closing it here would take the parent's database from it."""
+        if self._pid != os.getpid():
+            if self._connection is not None:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
+            self._start()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            try:
+                self._connection = self._connect()
+            except sqlite3.Error as error:
+                raise self._explained(error) from error
+            except OSError as error:
+                raise DocmemError(f"cannot be opened ({error.strerror})", where=self.path) from error
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path != ":memory:":
+            check_file(self.path)
+        connection = sqlite3.connect(
+            self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+            connection.execute("PRAGMA cache_size = -16000")
+            connection.create_function("node_hash", 6, _sql_hash, deterministic=True)
+            if self._writers is None:
+                prepare(connection, self.path)
+            else:
+                with self._writers:
+                    prepare(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A connection that sees one state of the database throughout. Raises DocmemError."""
+        self._own()
+        with self._guard:
+            connection = self._open()
+            if self._depth:
+                yield connection
+                return
+            self._depth += 1
+            try:
+                connection.execute("BEGIN")
+                yield connection
+            except sqlite3.Error as error:
+                raise self._explained(error) from error
+            finally:
+                self._depth -= 1
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")  # nothing was written
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that nobody else writes beside: all of it is committed, or nothing on any error.
+
+        Within another one it is a part of that, undone alone if it fails. Raises DocmemError.
+        """
+        self._own()
+        with self._guard:
+            connection = self._open()
+            if self._depth:
+                assert self._writing, "a write inside a read: the read's snapshot may be old"
+                with self._part(connection):
+                    yield connection
+                return
+            if self._writers is not None:
+                self._writers.acquire()
+            try:
+                with self._whole(connection):
+                    yield connection
+            finally:
+                if self._writers is not None:
+                    self._writers.release()
+
+    @contextmanager
+    def _whole(self, connection: sqlite3.Connection) -> Iterator[None]:
+        self._depth += 1
+        self._writing = True
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            reached("documents.write.before_commit")
+            connection.execute("COMMIT")
+            reached("documents.write.committed")
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+        finally:
+            self._depth -= 1
+            self._writing = False
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _part(self, connection: sqlite3.Connection) -> Iterator[None]:
+        name = f"part{self._depth}"
+        self._depth += 1
+        connection.execute(f"SAVEPOINT {name}")
+        try:
+            yield
+        except BaseException:
+            if connection.in_transaction:  # a full disk may have ended it already
+                connection.execute(f"ROLLBACK TO {name}")
+            raise
+        finally:
+            self._depth -= 1
+            if connection.in_transaction:
+                connection.execute(f"RELEASE {name}")
+
+    def close(self) -> None:
+        """Close this process's connection; the next use opens it again."""
+        self._own()
+        with self._guard:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _explained(self, error: sqlite3.Error) -> DocmemError:
+        code = getattr(error, "sqlite_errorcode", None)
+        primary = None if code is None else code & 0xFF
+        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            what = f"another program has held it for {_BUSY_S:.0f} s"
+            return DocmemError(what, where=self.path, mend="end its transaction (an SQLite shell?) and try again")
+        if primary == sqlite3.SQLITE_FULL:
+            return DocmemError("the disk is full; nothing was changed", where=self.path, mend="make room, try again")
+        if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return DocmemError(f"is damaged ({error})", where=self.path, mend="hivemind doctor says how to save it")
+        return DocmemError(f"failed ({error})", where=self.path)
+
+
+def _sql_hash(parent: str | None, kind: str, name: str, value: str, text: str, order: float) -> str:
+    return node_hash(parent, (kind, name, value), text, order)

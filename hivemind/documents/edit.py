@@ -1,0 +1,160 @@
+"""One change of the tree at work: the few primitive writes that every operation is made of."""
+
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from hivemind.documents import orders, tree
+from hivemind.documents.errors import (
+    CycleError,
+    DocmemError,
+    NodeGoneError,
+    NodeNotFoundError,
+    OptimisticLockError,
+)
+from hivemind.documents.node import COLUMNS, Context, Node, check_id, check_text, node_hash
+from hivemind.documents.tags import tags_in
+
+__all__ = ["Draft", "Edit"]
+
+_INSERT = (
+    f"INSERT INTO nodes ({', '.join(COLUMNS)}, seq)"
+    f" VALUES ({', '.join('?' * len(COLUMNS))}, (SELECT coalesce(max(seq), 0) + 1 FROM nodes))"
+)
+_UPDATE = (
+    "UPDATE nodes SET parent_id = ?, text = ?, order_value = ?, token_count = ?, updated_at = ?, context_type = ?,"
+    " context_name = ?, context_value = ?, readonly = ?, hash = ?, importance = ?, sticky = ? WHERE id = ?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a new node is to hold."""
+
+    context: Context
+    text: str
+    readonly: int = 0
+    importance: float = 0.5
+    sticky: int = 0
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A write transaction: its connection, its time, and what counts tokens and makes ids."""
+
+    sql: sqlite3.Connection
+    now: str
+    count: Callable[[str], int]
+    new_id: Callable[[], str]
+
+    # -- reading with the caller's expectation ----------------------------------------------------------------------
+    def expect(self, node_id: str, expected_hash: str | None) -> Node:
+        """The node, if its hash is the expected one (or none is expected).
+
+        Raises NodeNotFoundError, or OptimisticLockError where a hash was given and is stale (NodeGoneError: deleted).
+        """
+        node = tree.find(self.sql, node_id)
+        if node is None:
+            raise NodeNotFoundError(node_id) if expected_hash is None else NodeGoneError(node_id, expected_hash)
+        if expected_hash is not None and node.hash != expected_hash:
+            raise OptimisticLockError(node_id, expected_hash, node.hash)
+        return node
+
+    def parent_of(self, target_id: str) -> str:
+        """The parent of a node that something is to stand beside. Raises DocmemError for a root."""
+        target = tree.get(self.sql, target_id)
+        if target.parent_id is None:
+            raise DocmemError(f"node {target_id!r} is a root, nothing stands beside it", mend="append to it instead")
+        return target.parent_id
+
+    def refuse_cycle(self, node_id: str, parent_id: str | None, target_id: str) -> None:
+        """Raises CycleError if `parent_id` is the node or lies below it."""
+        if any(above == node_id for above, _ in tree.ancestors(self.sql, parent_id)):
+            raise CycleError(node_id, target_id)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+    def add(self, parent_id: str | None, order: float, draft: Draft) -> Node:
+        """Write one new node. Raises DocmemError for an id that is taken."""
+        return self.add_many([(parent_id, order, draft)])[0]
+
+    def add_many(self, drafts: Iterable[tuple[str | None, float, Draft]]) -> list[Node]:
+        """Write new nodes, parents before children."""
+        made = []
+        for parent_id, order, draft in drafts:
+            text = check_text(draft.text)
+            node = Node(
+                self.free_id(draft.id), parent_id, text, order, self.count(text), self.now, self.now,
+                *draft.context, draft.readonly, node_hash(parent_id, draft.context, text, order),
+                draft.importance, draft.sticky,
+            )  # fmt: skip
+            self.insert(node)
+            made.append(node)
+        return made
+
+    def insert(self, node: Node) -> None:
+        """Write a node as it is."""
+        self.sql.execute(_INSERT, tuple(getattr(node, column) for column in COLUMNS))
+        self._tag(node.id, tags_in(node.text))
+
+    def free_id(self, wanted: str | None = None) -> str:
+        """`wanted`, or a new short id; nothing has it yet. Raises DocmemError for one that is taken."""
+        taken = "SELECT 1 FROM nodes WHERE id = ?"
+        if wanted is not None:
+            if self.sql.execute(taken, (check_id(wanted),)).fetchone():
+                raise DocmemError(f"there is a node {wanted!r} already", mend="choose another id, or none")
+            return wanted
+        while True:
+            found = self.new_id()
+            if self.sql.execute(taken, (found,)).fetchone() is None:
+                return found
+
+    def change(self, node: Node, *, keep_version: bool = True, **changes: object) -> Node:
+        """Write the node with some fields changed; token count, hash, time, history and tags follow."""
+        after = replace(node, **changes, updated_at=self.now)  # type: ignore[arg-type]
+        worded = after.text != node.text
+        if worded:
+            after = replace(after, token_count=self.count(check_text(after.text)))
+        after = replace(after, hash=node_hash(after.parent_id, after.context, after.text, after.order_value))
+        if keep_version and (worded or after.context != node.context):
+            self._keep_version(node)
+        self.sql.execute(
+            _UPDATE,
+            (
+                after.parent_id, after.text, after.order_value, after.token_count, after.updated_at, *after.context,
+                after.readonly, after.hash, after.importance, after.sticky, after.id,
+            ),
+        )  # fmt: skip
+        if worded and (old := tags_in(node.text)) != (new := tags_in(after.text)):
+            if old:
+                self.sql.execute("DELETE FROM tags WHERE node_id = ?", (node.id,))
+            self._tag(node.id, new)
+        return after
+
+    def _tag(self, node_id: str, tags: set[str]) -> None:
+        if tags:
+            self.sql.executemany("INSERT INTO tags VALUES (?, ?)", [(tag, node_id) for tag in sorted(tags)])
+
+    def _keep_version(self, node: Node) -> None:
+        self.sql.execute(
+            "INSERT INTO versions SELECT ?, coalesce(max(version), 0) + 1, ?, ?, ?, ?, ?, ?"
+            " FROM versions WHERE node_id = ?",
+            (node.id, node.text, *node.context, node.updated_at, node.hash, node.id),
+        )
+
+    def remove(self, node_ids: Sequence[str]) -> None:
+        """Delete nodes, given in reading order: children go before their parents (seed 003, *Delete*)."""
+        self.sql.executemany("DELETE FROM nodes WHERE id = ?", [(node_id,) for node_id in reversed(node_ids)])
+
+    # -- places -----------------------------------------------------------------------------------------------------
+    def last_in(self, parent_id: str, mover: str | None = None) -> float:
+        return orders.append(self.sql, parent_id, self.now, mover)
+
+    def before(self, target_id: str, mover: str | None = None) -> float:
+        return orders.before(self.sql, target_id, self.now, mover)
+
+    def after(self, target_id: str, mover: str | None = None) -> float:
+        return orders.after(self.sql, target_id, self.now, mover)

@@ -1,0 +1,8 @@
+"""Reading files into outlines: one module per format, each gives the pieces of a text in reading order."""
+
+from __future__ import annotations
+
+from hivemind.documents.formats.outline import Outline, Piece
+from hivemind.documents.formats.reading import read_outline
+
+__all__ = ["Outline", "Piece", "read_outline"]

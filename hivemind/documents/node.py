@@ -1,0 +1,123 @@
+"""A node: one piece of a document, with the seed's fields, its hash, and the rules of its context (seed 003)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from hivemind.documents.errors import DocmemError
+
+__all__ = ["COLUMNS", "Context", "Node", "check_context", "check_id", "check_text", "js_number", "node_hash"]
+
+_LENGTHS = (("context_type", 24), ("context_name", 64), ("context_value", 256))
+_MAX_ID = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node as it stood when it was read. Timestamps are ISO 8601 in UTC; `readonly` and `sticky` are 0 or 1.
+
+    `importance` (0 to 1) and `sticky` go beyond the seed's twelve fields (spec 5) and are no part of the hash.
+    """
+
+    id: str
+    parent_id: str | None
+    text: str
+    order_value: float
+    token_count: int
+    created_at: str
+    updated_at: str
+    context_type: str
+    context_name: str
+    context_value: str
+    readonly: int
+    hash: str
+    importance: float = 0.5
+    sticky: int = 0
+
+    @property
+    def context(self) -> Context:
+        return Context(self.context_type, self.context_name, self.context_value)
+
+    def outline(self) -> dict[str, Any]:
+        """The seed's ten keys of *Structure*: no text, no hash."""
+        return {
+            "id": self.id, "parentId": self.parent_id, "order": self.order_value, "tokenCount": self.token_count,
+            "createdAt": self.created_at, "updatedAt": self.updated_at, "contextType": self.context_type,
+            "contextName": self.context_name, "contextValue": self.context_value, "readonly": self.readonly,
+        }  # fmt: skip
+
+
+COLUMNS = tuple(field.name for field in fields(Node))
+
+
+class Context(NamedTuple):
+    """The three words that say what a node is for."""
+
+    type: str
+    name: str
+    value: str
+
+
+def check_context(context_type: str, context_name: str, context_value: str) -> Context:
+    """The three, trimmed. Raises DocmemError unless they have 1–24, 1–64 and 1–256 characters (spec 5)."""
+    found = []
+    for (field, longest), text in zip(_LENGTHS, (context_type, context_name, context_value), strict=True):
+        if not isinstance(text, str) or not 1 <= len(text.strip()) <= longest:
+            raise DocmemError(f"{field} {_shown(text)} has not 1 to {longest} characters")
+        found.append(check_text(text.strip(), field))
+    return Context(*found)
+
+
+def check_text(text: str, what: str = "text") -> str:
+    """`text`, if it is text that UTF-8 can hold. Raises DocmemError."""
+    if not isinstance(text, str):
+        raise DocmemError(f"{what} is {type(text).__name__}, not str")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DocmemError(f"{what} has half a character (surrogate) at {error.start}; UTF-8 cannot hold it") from None
+    return text
+
+
+def check_id(node_id: str) -> str:
+    """`node_id`, if it may name a node: 1 to 128 printable characters. Raises DocmemError."""
+    if not isinstance(node_id, str) or not 1 <= len(node_id) <= _MAX_ID or not node_id.isprintable():
+        raise DocmemError(f"{_shown(node_id)} is no node id", mend=f"1 to {_MAX_ID} printable characters")
+    return check_text(node_id, "id")
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def js_number(value: float) -> str:
+    """`value` as JavaScript prints it: `1`, `1.2`, `0.00001`, `1e-7`, `1e+21` (ECMAScript, Number::toString)."""
+    if not math.isfinite(value):
+        raise DocmemError(f"an order is a finite number, not {value}")
+    if value == int(value) and abs(value) < 1e21:
+        return str(int(value))
+    sign = "-" if value < 0 else ""
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    fraction = "" if fraction == "0" else fraction
+    digits = (whole + fraction).lstrip("0")
+    # n: where the point stands, counted from the first digit that is not 0
+    n = int(exponent or 0) + (len(whole) if whole != "0" else len(fraction.lstrip("0")) - len(fraction))
+    digits = digits.rstrip("0") or "0"
+    if -6 < n <= 0:
+        return f"{sign}0.{'0' * -n}{digits}"
+    if 0 < n <= 21:
+        return f"{sign}{digits[:n].ljust(n, '0')}" + (f".{digits[n:]}" if len(digits) > n else "")
+    point = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{point}e{'+' if n > 0 else '-'}{abs(n - 1)}"
+
+
+def node_hash(parent_id: str | None, context: tuple[str, str, str], text: str, order: float) -> str:
+    """Base64 of SHA-512 over `parent_id|type|name|value|text|order` (seed 003, *Optimistic Locking*)."""
+    joined = "|".join((parent_id or "", *context, text, js_number(order)))
+    return base64.b64encode(hashlib.sha512(joined.encode()).digest()).decode()

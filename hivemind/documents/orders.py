@@ -1,0 +1,89 @@
+"""Where a node stands among its siblings: the seed's 20 % interpolation, and new numbers when precision runs out.
+
+First child 1; append = last + 1; before the first = first − 1; after the last = last + 1; between a and b: (4a + b) / 5
+(seed 003, *Insert*; spec 5). Orders of siblings are always distinct and the reading order is never broken: where no
+number is left between two neighbours, all siblings are numbered 1, 2, 3 … in the same transaction.
+"""
+
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+from __future__ import annotations
+
+import sqlite3
+
+from hivemind.documents.tree import get
+
+__all__ = ["LARGEST", "after", "append", "before", "renumber"]
+
+LARGEST = 2.0**52
+"""Beyond this, `order + 1` may equal `order`: siblings are numbered anew before they come near it."""
+
+
+def append(sql: sqlite3.Connection, parent_id: str, now: str, mover: str | None = None) -> float:
+    """The order of a new last child. `mover` is the node that is going there, if it has an order already."""
+    last = _beside(sql, parent_id, "<", float("inf"), mover)
+    if last is not None and last >= LARGEST:
+        renumber(sql, parent_id, now)
+        return append(sql, parent_id, now, mover)
+    return 1.0 if last is None else last + 1.0
+
+
+def before(sql: sqlite3.Connection, target_id: str, now: str, mover: str | None = None) -> float:
+    """The order of a new sibling just before the target, which has a parent."""
+    return _next_to(sql, target_id, "<", now, mover)
+
+
+def after(sql: sqlite3.Connection, target_id: str, now: str, mover: str | None = None) -> float:
+    """The order of a new sibling just after the target, which has a parent."""
+    return _next_to(sql, target_id, ">", now, mover)
+
+
+def _next_to(sql: sqlite3.Connection, target_id: str, side: str, now: str, mover: str | None) -> float:
+    for _ in range(2):
+        target = get(sql, target_id)
+        assert target.parent_id is not None
+        here = target.order_value
+        other = _beside(sql, target.parent_id, side, here, mover)
+        if other is None:
+            order = here - 1.0 if side == "<" else here + 1.0
+            if abs(order) <= LARGEST:
+                return order
+        else:
+            low, high = (other, here) if side == "<" else (here, other)
+            order = (low * 4 + high) / 5
+            if low < order < high:
+                return order
+        renumber(sql, target.parent_id, now)
+    raise AssertionError("whole numbers have room between them")
+
+
+def _beside(sql: sqlite3.Connection, parent_id: str, side: str, order: float, mover: str | None) -> float | None:
+    """The nearest sibling's order on that side of `order`."""
+    direction = "DESC" if side == "<" else "ASC"
+    row = sql.execute(
+        f"SELECT order_value FROM nodes WHERE parent_id = ? AND order_value {side} ? AND id IS NOT ?"
+        f" ORDER BY order_value {direction} LIMIT 1",
+        (parent_id, order, mover),
+    ).fetchone()
+    return None if row is None else float(row[0])
+
+
+def renumber(sql: sqlite3.Connection, parent_id: str, now: str) -> None:
+    """Number all children 1, 2, 3 … as they stand. Their hashes follow."""
+    (count, least) = sql.execute(
+        "SELECT count(*), min(order_value) FROM nodes WHERE parent_id = ?", (parent_id,)
+    ).fetchone()
+    if not count:
+        return
+    ranks = "SELECT id, row_number() OVER (ORDER BY order_value) AS rank FROM nodes WHERE parent_id = ?"
+    # Two steps, because no two siblings may share an order at any time: first all go below everything that is there.
+    base = float(int(min(least, 0.0)) - 1)
+    sql.execute(
+        f"UPDATE nodes SET order_value = ? - ? + r.rank FROM ({ranks}) r WHERE nodes.id = r.id",
+        (base, count + 1, parent_id),
+    )
+    sql.execute(
+        "UPDATE nodes SET order_value = r.rank, updated_at = ?,"
+        " hash = node_hash(parent_id, context_type, context_name, context_value, text, r.rank)"
+        f" FROM ({ranks}) r WHERE nodes.id = r.id",
+        (now, parent_id),
+    )

@@ -1,0 +1,138 @@
+"""Finding passages: full text first, then a closer look at the best of them with titles, labels and neighbours."""
+
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hivemind.documents.passage import Passage
+from hivemind.documents.question import Words, ask
+from hivemind.documents.ranking import FLOOR, rank
+
+__all__ = ["search"]
+
+_CANDIDATES = 150
+_FRONT_MATTER = 0.5  # what it says is mostly said better below
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One node of a passage."""
+
+    node_id: str
+    parent_id: str
+    text: str
+    gap: str
+    kind: str
+    start_line: int
+    end_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: str
+    digest: str
+    root_id: str
+    title: str
+    labels: str
+
+
+def search(sql: sqlite3.Connection, query: str, limit: int, keys: Sequence[str], words: Words) -> list[Passage]:
+    """The best passages of the files at or below `keys`, best first; equal ones by path and line."""
+    question = ask(sql, query, words)
+    if question.match is None or limit <= 0 or not keys:
+        return []
+    reader = _Reader(sql)
+    found = [reader.passage(*row) for row in _candidates(sql, question.match, keys)]
+    rows = [
+        (reader.text(members), " / ".join(reader.titles(file, members)), reader.labels(file), reader.near(*where))
+        for where, file, members in found
+    ]
+    stems = [term.stem for term in question.terms]
+    matches = rank(question, [len(row[0]) for row in rows], words.places(rows, stems))
+    passages = []
+    for (_, file, members), match in zip(found, matches, strict=True):
+        if match.covered < FLOOR or not (match.where.get("text") or match.where.get("titles")):
+            continue
+        score = match.score * (_FRONT_MATTER if members[0].kind == "frontmatter" else 1.0)
+        lines, titles = (members[0].start_line, members[-1].end_line), reader.titles(file, members)
+        quote, first = reader.text(members), members[0].node_id
+        passages.append(Passage(quote, file.path, *lines, file.digest, round(score, 6), titles, first, match.why))
+    passages.sort(key=lambda passage: (-passage.score, passage.path, passage.start_line, passage.text))
+    return passages[:limit]
+
+
+def _candidates(sql: sqlite3.Connection, match: str, keys: Sequence[str]) -> list[tuple[int, int]]:
+    """(file, passage) of the best full-text hits within the keys, each once."""
+    where = " OR ".join("f.path = ? OR (f.path >= ? AND f.path < ?)" for _ in keys)
+    bounds = [bound for key in keys for bound in (key, key + "/", key + "0")]
+    rows = sql.execute(
+        "SELECT p.file_id, p.passage FROM words CROSS JOIN nodes n ON n.seq = words.rowid"
+        " CROSS JOIN places p ON p.node_id = n.id CROSS JOIN files f ON f.id = p.file_id"
+        f" WHERE words MATCH ? AND p.kind NOT IN ('heading', 'root') AND ({where})"
+        " ORDER BY bm25(words, 1.0, 0.7), p.file_id, p.passage LIMIT ?",
+        (match, *bounds, _CANDIDATES),
+    )
+    return list(dict.fromkeys((int(file_id), int(passage)) for file_id, passage in rows))
+
+
+class _Reader:
+    """Reads what belongs to candidates, each thing once."""
+
+    def __init__(self, sql: sqlite3.Connection) -> None:
+        self._sql = sql
+        self._files: dict[int, _File] = {}
+        self._members: dict[tuple[int, int], list[_Member]] = {}
+        self._above: dict[str, tuple[str, ...]] = {}
+
+    def passage(self, file_id: int, number: int) -> tuple[tuple[int, int], _File, list[_Member]]:
+        if file_id not in self._files:
+            row = self._sql.execute(
+                "SELECT path, digest, root_id, title, labels FROM files WHERE id = ?", (file_id,)
+            ).fetchone()
+            self._files[file_id] = _File(*row)
+        return (file_id, number), self._files[file_id], self.members(file_id, number)
+
+    def members(self, file_id: int, number: int) -> list[_Member]:
+        where = (file_id, number)
+        if where not in self._members:
+            rows = self._sql.execute(
+                "SELECT n.id, n.parent_id, n.text, p.gap, p.kind, p.start_line, p.end_line"
+                " FROM places p JOIN nodes n ON n.id = p.node_id"
+                " WHERE p.file_id = ? AND p.passage = ? AND p.number > 0 ORDER BY p.number",
+                where,
+            )
+            self._members[where] = [_Member(*row) for row in rows]
+        return self._members[where]
+
+    @staticmethod
+    def text(members: Sequence[_Member]) -> str:
+        return "".join(member.text + member.gap for member in members[:-1]) + (members[-1].text if members else "")
+
+    def near(self, file_id: int, number: int) -> str:
+        """The passages before and after, within the same part of the document."""
+        own = self.members(file_id, number)
+        sides = (self.members(file_id, number - 1), self.members(file_id, number + 1))
+        return "\n".join(self.text(side) for side in sides if side and side[0].parent_id == own[0].parent_id)
+
+    def titles(self, file: _File, members: Sequence[_Member]) -> tuple[str, ...]:
+        found = self._titles_above(members[0].parent_id)
+        return found if found[:1] == (file.title,) else (file.title, *found)
+
+    def _titles_above(self, node_id: str | None) -> tuple[str, ...]:
+        path: list[tuple[str, tuple[str, ...]]] = []
+        while node_id is not None and node_id not in self._above:
+            kind, title, parent = self._sql.execute(
+                "SELECT context_type, context_value, parent_id FROM nodes WHERE id = ?", (node_id,)
+            ).fetchone()
+            path.append((node_id, (title,) if kind == "heading" else ()))
+            node_id = parent
+        titles = () if node_id is None else self._above[node_id]
+        for above_id, title in reversed(path):
+            titles = self._above[above_id] = (*titles, *title)
+        return titles
+
+    def labels(self, file: _File) -> str:
+        return f"{file.title} {file.labels} {file.path.replace('_', ' ')}"

@@ -1,0 +1,130 @@
+"""Summaries: visible, reversible compression of siblings (seed 003, *Summarization*; spec 5)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from hivemind.documents import tree
+from hivemind.documents.edit import Draft, Edit
+from hivemind.documents.errors import DocmemError
+from hivemind.documents.moving import sticky_run
+from hivemind.documents.node import Context, Node
+from hivemind.fs import reached
+
+__all__ = [
+    "LONGEST", "Material", "Writer", "add_summary", "is_summary", "material", "remove_summary", "stale", "summary_ids",
+    "write_summary",
+]  # fmt: skip
+
+Writer = Callable[[Sequence[str], int], str]
+"""Writes a summary: (the members' texts in order, most tokens) -> text. `extract` is the one without a mind."""
+
+LONGEST = 120  # tokens: a paragraph (seed 003, *Tree Structure*)
+
+
+def is_summary(sql: sqlite3.Connection, node_id: str) -> bool:
+    """Whether the node was made as a summary of its children."""
+    return sql.execute("SELECT 1 FROM summaries WHERE node_id = ?", (node_id,)).fetchone() is not None
+
+
+def summary_ids(sql: sqlite3.Connection, nodes: Sequence[Node]) -> set[str]:
+    """Which of the nodes are summaries: made as one, or of context_type "summary"."""
+    return {node.id for node in nodes if node.context_type == "summary" or is_summary(sql, node.id)}
+
+
+def stale(sql: sqlite3.Connection) -> list[Node]:
+    """The summaries whose children have changed since they were written, oldest first."""
+    rows = sql.execute("SELECT node_id FROM summaries WHERE stale").fetchall()
+    found = tree.get_many(sql, (row[0] for row in rows))
+    return sorted(found, key=lambda node: (node.updated_at, node.id))
+
+
+def add_summary(edit: Edit, start_id: str, end_id: str, text: str, context: Context) -> Node:
+    """Put a new node between the siblings from start to end and their parent.
+
+    Siblings that are stuck to one of them go along. Raises DocmemError unless all are leaves under one parent and
+    start stands no later than end.
+    """
+    start, end = tree.get(edit.sql, start_id), tree.get(edit.sql, end_id)
+    if start.parent_id is None or start.parent_id != end.parent_id:
+        raise DocmemError(f"nodes {start_id!r} and {end_id!r} are not siblings", mend="summarise children of one node")
+    if start.order_value > end.order_value:
+        raise DocmemError(f"node {start_id!r} stands after {end_id!r}", mend="exchange start and end")
+    start = tree.get(edit.sql, sticky_run(edit, start_id)[0])
+    end = tree.get(edit.sql, sticky_run(edit, end_id)[-1])
+    rows = edit.sql.execute(
+        "SELECT id FROM nodes WHERE parent_id = ? AND order_value BETWEEN ? AND ? ORDER BY order_value",
+        (start.parent_id, start.order_value, end.order_value),
+    ).fetchall()
+    for (member_id,) in rows:
+        if tree.has_children(edit.sql, member_id):
+            raise DocmemError(f"node {member_id!r} has children", mend="only leaves can be summarised")
+    assert start.parent_id is not None
+    summary = edit.add(start.parent_id, edit.last_in(start.parent_id), Draft(context, text))
+    reached("documents.summary.added")
+    for (member_id,) in rows:
+        edit.change(tree.get(edit.sql, member_id), parent_id=summary.id)
+    # Only now: until the members have left, one of them may stand at the midpoint. Nobody else can.
+    summary = edit.change(summary, order_value=(start.order_value + end.order_value) / 2)
+    edit.sql.execute("INSERT INTO summaries VALUES (?, 0)", (summary.id,))
+    return summary
+
+
+def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> list[Node]:
+    """Give a summary's children back to its parent, in order, and delete it; gives the children.
+
+    Raises DocmemError for a node that is no summary.
+    """
+    summary = edit.expect(summary_id, expected_hash)
+    if summary.parent_id is None or not summary_ids(edit.sql, [summary]):
+        raise DocmemError(f"node {summary_id!r} is no summary")
+    previous = summary_id
+    members = [child.id for child in tree.children(edit.sql, summary_id)]
+    for member_id in members:
+        order = edit.after(previous, member_id)
+        edit.change(tree.get(edit.sql, member_id), parent_id=summary.parent_id, order_value=order)
+        previous = member_id
+        reached("documents.summary.given_back")
+    edit.remove([summary_id])
+    return tree.get_many(edit.sql, members)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a summary is to be written from: its members, and the summary itself if there is one already."""
+
+    summary: Node | None
+    members: tuple[Node, ...]
+
+    def hashes(self) -> list[str]:
+        known = () if self.summary is None else (self.summary,)
+        return [node.hash for node in (*known, *self.members)]
+
+
+def material(sql: sqlite3.Connection, node_id: str) -> Material:
+    """A summary's children, or the leaves that another node's children begin with. Raises DocmemError if none."""
+    node = tree.get(sql, node_id)
+    members = tree.children(sql, node_id)
+    known = bool(summary_ids(sql, [node]))
+    if not known:
+        members = list(takewhile(lambda child: not tree.has_children(sql, child.id), members))
+    if not members:
+        raise DocmemError(f"node {node_id!r} has no leaves to summarise", mend="choose a node with text below it")
+    return Material(node if known else None, tuple(members))
+
+
+def write_summary(edit: Edit, found: Material, text: str) -> Node | None:
+    """Put the text there, the old one into the history; None if the material has changed since it was read."""
+    start, end = found.members[0].id, found.members[-1].id
+    anchor = found.summary.id if found.summary else found.members[0].parent_id
+    assert anchor is not None
+    if tree.find(edit.sql, anchor) is None or material(edit.sql, anchor).hashes() != found.hashes():
+        return None
+    if found.summary is None:
+        return add_summary(edit, start, end, text, Context("summary", "by", "summarize"))
+    summary = edit.change(found.summary, text=text)
+    edit.sql.execute("INSERT INTO summaries VALUES (?, 0) ON CONFLICT (node_id) DO UPDATE SET stale = 0", (summary.id,))
+    return summary

@@ -1,0 +1,107 @@
+"""Reading the tree: one node, its children, a subtree in reading order. Nothing here recurses, nothing writes."""
+
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+
+from hivemind.documents.errors import NodeNotFoundError
+from hivemind.documents.node import COLUMNS, Node
+
+__all__ = [
+    "ancestors", "children", "descendant_ids", "find", "get", "get_many", "has_children", "roots", "siblings_around",
+    "subtree",
+]  # fmt: skip
+
+_ALL = ", ".join(COLUMNS)
+_N_ALL = ", ".join(f"n.{column}" for column in COLUMNS)
+
+# The queue of the recursion is ordered: deepest first, then by order. What is deepest are always the children of one
+# node, so rows come out depth first, in reading order.
+_WALK = """
+WITH RECURSIVE walk(id, depth, place) AS (
+    SELECT id, 0, order_value FROM nodes WHERE id = ?
+    UNION ALL
+    SELECT n.id, walk.depth + 1, n.order_value FROM walk JOIN nodes n ON n.parent_id = walk.id
+    ORDER BY 2 DESC, 3
+)
+"""
+
+
+def find(sql: sqlite3.Connection, node_id: str) -> Node | None:
+    """The node with this id, or None."""
+    row = sql.execute(f"SELECT {_ALL} FROM nodes WHERE id = ?", (node_id,)).fetchone()
+    return None if row is None else Node(*row)
+
+
+def get(sql: sqlite3.Connection, node_id: str) -> Node:
+    """The node with this id. Raises NodeNotFoundError."""
+    node = find(sql, node_id)
+    if node is None:
+        raise NodeNotFoundError(node_id)
+    return node
+
+
+def get_many(sql: sqlite3.Connection, node_ids: Iterable[str]) -> list[Node]:
+    """Those of the nodes that exist, in the order of the ids."""
+    rows = sql.execute(
+        f"SELECT {_N_ALL} FROM json_each(?) j CROSS JOIN nodes n ON n.id = j.value ORDER BY j.key",
+        (json.dumps(list(node_ids)),),
+    )
+    return [Node(*row) for row in rows]
+
+
+def roots(sql: sqlite3.Connection) -> list[Node]:
+    """Every root, oldest first."""
+    rows = sql.execute(f"SELECT {_ALL} FROM nodes WHERE parent_id IS NULL ORDER BY created_at, seq")
+    return [Node(*row) for row in rows]
+
+
+def children(sql: sqlite3.Connection, node_id: str) -> list[Node]:
+    """The children in reading order."""
+    rows = sql.execute(f"SELECT {_ALL} FROM nodes WHERE parent_id = ? ORDER BY order_value", (node_id,))
+    return [Node(*row) for row in rows]
+
+
+def has_children(sql: sqlite3.Connection, node_id: str) -> bool:
+    """False for a leaf."""
+    return sql.execute("SELECT 1 FROM nodes WHERE parent_id = ? LIMIT 1", (node_id,)).fetchone() is not None
+
+
+def subtree(sql: sqlite3.Connection, node_id: str) -> list[Node]:
+    """The node and all below it in reading order. Raises NodeNotFoundError."""
+    rows = sql.execute(f"{_WALK} SELECT {_N_ALL} FROM walk CROSS JOIN nodes n ON n.id = walk.id", (node_id,))
+    found = [Node(*row) for row in rows]
+    if not found:
+        raise NodeNotFoundError(node_id)
+    return found
+
+
+def descendant_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
+    """The ids of the node and all below it, in reading order; empty if there is no such node."""
+    return [row[0] for row in sql.execute(f"{_WALK} SELECT id FROM walk", (node_id,))]
+
+
+def ancestors(sql: sqlite3.Connection, node_id: str | None) -> Iterator[tuple[str, str | None]]:
+    """(id, parent id) of the node itself, its parent, and so on up to the root: parent pointers only."""
+    while node_id is not None:
+        row = sql.execute("SELECT parent_id FROM nodes WHERE id = ?", (node_id,)).fetchone()
+        if row is None:
+            return
+        yield node_id, row[0]
+        node_id = row[0]
+
+
+def siblings_around(sql: sqlite3.Connection, node: Node) -> tuple[Node | None, Node | None]:
+    """The sibling before and the one after; (None, None) for a root."""
+    found: list[Node | None] = []
+    for sign, direction in (("<", "DESC"), (">", "ASC")):
+        row = sql.execute(
+            f"SELECT {_ALL} FROM nodes WHERE parent_id = ? AND order_value {sign} ?"
+            f" ORDER BY order_value {direction} LIMIT 1",
+            (node.parent_id, node.order_value),
+        ).fetchone()
+        found.append(None if row is None else Node(*row))
+    return found[0], found[1]
