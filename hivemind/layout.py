@@ -67,6 +67,11 @@ class Layout:
     def failed(self) -> Path:
         return self.tasks / "failed"
 
+    @property
+    def claimed(self) -> Path:
+        """Tasks on their way from the inbox to `active`, one folder for each agent."""
+        return self.active / ".claimed"
+
     def mailbox(self, agent: str) -> Path:
         return self.mailboxes / check_name(agent, "agent name")
 
@@ -93,6 +98,16 @@ class Layout:
     @property
     def logs(self) -> Path:
         return self.state / "logs"
+
+    @property
+    def mail_key(self) -> Path:
+        """The key that the runtime seals its messages with."""
+        return self.state / "mail.key"
+
+    @property
+    def task_board(self) -> Path:
+        """The order in which waiting tasks are claimed: a cache that may be deleted at any time."""
+        return self.state / "tasks.board"
 
     @property
     def memory_db(self) -> Path:

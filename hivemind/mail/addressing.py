@@ -1,0 +1,85 @@
+"""Who an address means: an agent of this hive, the operator, or nobody here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from hivemind.errors import UserError
+from hivemind.layout import HUMAN
+from hivemind.mail.header import addresses, one_line
+from hivemind.names import address, is_name, slug
+
+__all__ = ["Addressing", "Recipient"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """`name` of the mailbox, or None with the reason; `shown` is what a report calls it.
+
+    `address` is what a header field may hold of it, None if nothing.
+    """
+
+    name: str | None
+    shown: str
+    address: str | None
+    reason: str = ""
+
+
+class Addressing:
+    """Addresses `<agent>@<workspace>`; a bare agent name is accepted. `agents` tells who there is, when asked."""
+
+    __slots__ = ("_agents", "_workspace", "domain")
+
+    def __init__(self, workspace: str, agents: Callable[[], Collection[str]]) -> None:
+        self._workspace = workspace.lower()
+        self._agents = agents
+        self.domain = workspace if workspace.isascii() else _ascii_domain(workspace)
+
+    def address(self, name: str) -> str:
+        return address(name, self.domain)
+
+    def resolve(self, given: str | Iterable[str]) -> list[Recipient]:
+        """Each address once, in the order given; a text may hold several, with commas between them."""
+        texts = [given] if isinstance(given, str) else list(given)
+        known = self._agents()
+        found: dict[str, Recipient] = {}
+        for text in texts:
+            for one in addresses(text) if is_name(text) is False else [text]:
+                recipient = self._one(one, known)
+                found.setdefault(recipient.name or recipient.shown, recipient)
+        return list(found.values())
+
+    def _one(self, text: str, known: Collection[str]) -> Recipient:
+        local, at, domain = text.rpartition("@")
+        name = (local if at else text).strip().lower()
+        shown = one_line(text)[:200]
+        if not is_name(name):
+            return Recipient(None, shown, None, "is no address")
+        if at and domain.lower() not in (self._workspace, self.domain.lower()):
+            shown_address = f"{name}@{domain}" if is_name(domain) else None
+            return Recipient(None, shown, shown_address, f"is not of this hive: its addresses end in @{self.domain}")
+        if name != HUMAN and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            return Recipient(
+                None, name, self.address(name), f"no agent has that name{f' (did you mean {near[0]}?)' if near else ''}"
+            )
+        return Recipient(name, name, self.address(name))
+
+    def names(self, given: str | Iterable[str]) -> tuple[str, ...]:
+        """The mailboxes that are meant. Raises UserError naming the first address that nobody has here."""
+        recipients = self.resolve(given)
+        for recipient in recipients:
+            if recipient.name is None:
+                raise UserError(
+                    recipient.reason, where=recipient.shown, mend="hivemind agent list names the agents there are"
+                )
+        return tuple(recipient.shown for recipient in recipients)
+
+
+def _ascii_domain(workspace: str) -> str:
+    try:
+        return workspace.encode("idna").decode()
+    except UnicodeError:
+        return slug(workspace, "hive")

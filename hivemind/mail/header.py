@@ -1,0 +1,152 @@
+"""Header fields: written so that every mail program reads them (RFC 5322 folding, RFC 2047 words), read from anything.
+
+No text that a mind or a person gives can end a field and begin another: control characters become spaces first.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+
+__all__ = ["addresses", "decode_bytes", "decode_text", "encode_text", "field", "one_line", "read_fields"]
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_WIDTH = 78
+_LONGEST = 900  # a line may have 998 bytes
+_CHUNK = 36  # bytes of text in an encoded word: with any of our field names it stays within one line
+_WORD = re.compile(r"=\?([^?\s*]+)(?:\*[^?\s]*)?\?([bBqQ])\?([^?\s]*)\?=")
+_FIELD = re.compile(r"([!-9;-~]+)[ \t]*:[ \t]*(.*)", re.DOTALL)
+_MAX_HEAD = 1 << 20
+# A text is a message with headers only if one of these is among them: `Note: buy milk` is a text.
+_TELLING = {
+    "from", "to", "cc", "bcc", "subject", "date", "message-id", "in-reply-to", "references", "reply-to", "sender",
+    "received", "return-path", "mime-version", "content-type", "delivered-to", "importance",
+    "x-hive-task", "x-hive-step", "x-hive-lane",
+}  # fmt: skip
+
+
+def one_line(text: str) -> str:
+    """The text on one line: control characters and line ends become spaces, runs of spaces one."""
+    return " ".join(_CONTROL.sub(" ", text).split())
+
+
+def encode_text(text: str) -> str:
+    """A header's text in ASCII: as it stands where that can be read back, else as UTF-8 encoded words."""
+    plain = one_line(text)
+    if plain.isascii() and "=?" not in plain and (len(plain) < _WIDTH or max(map(len, plain.split())) < _LONGEST):
+        return plain
+    words, chunk = [], b""
+    for char in plain:
+        encoded = char.encode()
+        if len(chunk) + len(encoded) > _CHUNK:
+            words.append(chunk)
+            chunk = b""
+        chunk += encoded
+    words.append(chunk)
+    return " ".join(f"=?utf-8?b?{base64.b64encode(word).decode()}?=" for word in words)
+
+
+def field(name: str, value: str) -> str:
+    """`Name: value` with its line end, folded at spaces. `value` is ASCII without control characters."""
+    line = f"{name}: {value}"
+    if len(line) <= _WIDTH:
+        return line + "\n"
+    lines, current = [], f"{name}:"
+    for word in value.split(" "):
+        if len(current) + 1 + len(word) > _WIDTH and current.strip():
+            lines.append(current)
+            current = ""
+        current += " " + word
+    return "\n".join([*lines, current]) + "\n"
+
+
+def decode_bytes(raw: bytes, charset: str = "utf-8") -> str:
+    """Text from bytes that may be anything: the charset named, else UTF-8, else Latin-1 (which always fits)."""
+    for name in (charset, "utf-8"):
+        try:
+            return raw.decode(name)
+        except (LookupError, UnicodeError, ValueError):  # an unknown charset, or not what it says it is
+            continue
+    return raw.decode("latin-1")
+
+
+def decode_text(value: str) -> str:
+    """A header's text with its encoded words decoded; what cannot be decoded stays as it is written."""
+    if "=?" not in value:
+        return value.strip()
+    parts: list[str] = []
+    pending, charset, end = b"", "", 0
+    for found in _WORD.finditer(value):
+        between = value[end : found.start()]
+        raw = _word_bytes(found[2], found[3])
+        if raw is None:
+            continue
+        if pending and (between.strip() or found[1].lower() != charset):
+            parts.append(decode_bytes(pending, charset))
+            pending = b""
+        if between.strip() or not end:
+            parts.append(between)
+        pending, charset, end = pending + raw, found[1].lower(), found.end()
+    if pending:
+        parts.append(decode_bytes(pending, charset))
+    return "".join([*parts, value[end:]]).strip()
+
+
+def _word_bytes(kind: str, text: str) -> bytes | None:
+    try:
+        if kind in "bB":
+            return base64.b64decode(text + "=" * (-len(text) % 4))
+        return binascii.a2b_qp(text.encode("ascii", "replace"), header=True)
+    except ValueError:
+        return None
+
+
+def read_fields(raw: bytes) -> tuple[dict[str, str], int]:
+    """(fields by lower-case name, the first of each; offset at which the body begins).
+
+    No fields and 0 if the text does not begin with the headers of a message. Raises ValueError for a head over 1 MiB.
+    """
+    gaps = [(at, len(gap)) for gap in (b"\n\n", b"\n\r\n") if (at := raw.find(gap, 0, _MAX_HEAD)) >= 0]
+    end, gap_length = min(gaps, default=(len(raw), 0))
+    if end > _MAX_HEAD:
+        if _FIELD.match(decode_bytes(raw[:200])) is None:
+            return {}, 0
+        raise ValueError("more than 1 MiB of headers")
+    fields: dict[str, str] = {}
+    current: str | None = None  # the field that a continuation line belongs to; "" for one given a second time
+    body = end + gap_length
+    for number, text in enumerate(_lines(raw[:end])):
+        if text[:1] in (" ", "\t") and current is not None:
+            if current:
+                fields[current] += text
+        elif found := _FIELD.fullmatch(text):
+            name = found[1].lower()
+            current = "" if name in fields else name
+            fields.setdefault(name, found[2])
+        elif number or not text.startswith(("From ", ">From ")):  # the line that mbox files have before a message
+            body = sum(len(line) + 1 for line in raw[:end].split(b"\n")[:number])
+            break
+    return ({}, 0) if _TELLING.isdisjoint(fields) else (fields, body)
+
+
+def _lines(head: bytes) -> list[str]:
+    try:
+        text = head.decode()
+    except UnicodeDecodeError:  # one bad line does not spoil the others
+        return [decode_bytes(line).rstrip("\r") for line in head.split(b"\n")]
+    return text.replace("\r\n", "\n").rstrip("\r").split("\n")
+
+
+def addresses(value: str) -> Iterator[str]:
+    """The addresses in a To or Cc field, without display names."""
+    if '"' in value or "(" in value:
+        from email.utils import getaddresses
+
+        yield from (found for _, found in getaddresses([value]) if found)
+        return
+    for part in value.split(","):
+        inner = part[part.rfind("<") + 1 :].partition(">")[0].strip()
+        if inner:
+            yield inner

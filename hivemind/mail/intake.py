@@ -1,0 +1,180 @@
+"""What an agent takes in: every message once, across crashes and restarts and whatever mail programs do meanwhile.
+
+The order is: the caller makes its block (named by the Message-ID), `taken` records the file's key, then moves the file
+to cur/ with `S`. A crash before the record gives the message out again, for the same block; after it never again.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hivemind.fs import reached
+from hivemind.mail.glance import Glance
+from hivemind.mail.mail import Mail
+from hivemind.mail.maildir import Entry
+from hivemind.mail.message import Message
+from hivemind.mail.parse import Unreadable
+from hivemind.mail.reading import entry_key, time_key
+from hivemind.mail.record import TakenRecord
+from hivemind.names import check_name
+
+__all__ = ["Intake"]
+
+_FAILURES = 3  # times that a handler may fail
+_CRASHES = 5  # processes that may die over the oldest message
+_NEW_S = 10.0
+_CUR_S = 60.0
+
+
+class Intake:
+    """The messages of one agent's mailbox that it has not taken in yet. One process at a time may have it open."""
+
+    def __init__(self, mail: Mail, agent: str, state_folder: Path) -> None:
+        """Opens the record in `state_folder` (made if missing), finishes what a crash cut short. Raises UserError."""
+        self._mail = mail
+        self._agent = check_name(agent, "agent name")
+        mail.ensure(self._agent)
+        self._box = mail.boxes.get(self._agent)
+        os.makedirs(state_folder, exist_ok=True)
+        self._record = TakenRecord(os.path.join(state_folder, "mail-taken"), mail.durable)
+        self._waiting: dict[str, Entry] = {}
+        self._new = Glance(self._box.new, _NEW_S)
+        self._cur = Glance(self._box.cur, _CUR_S)
+        self._head: str | None = None
+        self.unsettled = 0
+        """How many files the last look left alone because they are still being written: look again soon."""
+        self._finish()
+
+    def new(self, limit: int | None = None) -> list[Message]:
+        """The messages not taken in yet, oldest first, at most `limit`; from new/ and from cur/.
+
+        Messages stay in the list until `taken` or `failed` is called for them. What cannot be read goes to `.Dead`.
+        Lists a folder only when its time has changed, opens only the files that it returns.
+        """
+        if limit is None or len(self._waiting) <= limit:
+            self._look()
+        self.unsettled = 0
+        found: list[Message] = []
+        for key, entry in list(self._waiting.items()):
+            if limit is not None and len(found) >= limit:
+                break
+            message = self._open(key, entry)
+            if message is not None:
+                found.append(message)
+        if found:
+            self._give(found[0].key)
+        return found
+
+    def taken(self, message: Message) -> None:
+        """Record that the message is a block now, then move it to cur/ as seen. A second call does nothing more.
+
+        Raises UserError if it cannot be recorded: then `new` gives it out again. Raises OSError if it cannot be moved:
+        it is recorded all the same, and will not be given out again.
+        """
+        if message.key not in self._record.taken:
+            self._record.add("+", message.key)
+        reached("mail.intake.recorded")
+        self._waiting.pop(message.key, None)
+        self._move(Entry(message.base, message.flags, message.path, os.path.dirname(message.path) == self._box.new))
+        reached("mail.intake.moved")
+
+    def failed(self, message: Message, reason: str) -> bool:
+        """Count that the message's handler failed; the third time it goes to `.Dead`. True if it is there now."""
+        self._record.add("!", message.key)
+        reached("mail.intake.counted")
+        times = self._record.failures[message.key]
+        if times < _FAILURES:
+            return False
+        entry = self._waiting.get(message.key) or Entry(message.base, message.flags, message.path, True)
+        self._bury(message.key, entry, f"its handler failed {times} times, the last time: {reason}")
+        return True
+
+    def close(self) -> None:
+        """Give the record back. Whoever ends in order has not failed over the message that was its oldest."""
+        if self._head is not None and self._head in self._record.given:
+            self._record.add("=", self._head)
+        self._head = None
+        self._record.close()
+
+    # -- looking
+
+    def _look(self) -> None:
+        """Bring `_waiting` up to date with the folders, as far as they have changed."""
+        new, cur = self._new.changed(), self._cur.changed(patient=True)
+        if not new and not cur:
+            return
+        fresh: list[Entry] = []
+        present: set[str] = set()
+        for glance, wanted, is_new in ((self._new, new, True), (self._cur, cur, False)):
+            if wanted:
+                glance.listing()
+                fresh += self._list(is_new, present)
+                glance.listed()
+        if fresh:
+            waiting = [*self._waiting.values(), *fresh]
+            waiting.sort(key=time_key)
+            self._waiting = {key: entry for entry in waiting if (key := self._key(entry)) is not None}
+        if new and cur and self._record.overgrown(len(present)):
+            self._record.compact(present)
+
+    def _list(self, new: bool, present: set[str]) -> list[Entry]:
+        found = []
+        for entry in self._box.entries(new):
+            key = self._key(entry)
+            if key is not None:
+                present.add(key)
+                if key not in self._record.taken and key not in self._waiting:
+                    found.append(entry)
+        return found
+
+    def _key(self, entry: Entry) -> str | None:
+        try:
+            return entry_key(entry)
+        except FileNotFoundError:  # a hand-named file that is gone, or was renamed: the next listing has it
+            return None
+
+    def _open(self, key: str, entry: Entry) -> Message | None:
+        if not self._mail.reader.settled(entry):
+            self.unsettled += 1
+            return None
+        if self._record.failures.get(key, 0) >= _FAILURES:
+            self._bury(key, entry, f"its handler failed {_FAILURES} times")
+            return None
+        if self._record.given.get(key, 0) >= _CRASHES:
+            self._bury(key, entry, f"{_CRASHES} processes ended before they had taken it in, while it was the oldest")
+            return None
+        try:
+            message = self._mail.reader.message(self._agent, self._box, entry)
+        except Unreadable as error:
+            self._bury(key, entry, f"cannot be read: {error}")
+            return None
+        if message is None or message.key != key:  # deleted, or another file of that hand-given name: it has its turn
+            del self._waiting[key]
+            return None
+        return message
+
+    def _give(self, key: str) -> None:
+        """Note which message is the oldest, once in each process: should it kill the process, that is counted."""
+        if key != self._head:
+            self._head = key
+            self._record.add("?", key)
+
+    # -- moving
+
+    def _finish(self) -> None:
+        """The move of the message recorded last may not have happened."""
+        if self._record.last is not None:
+            for entry in self._box.entries(True):
+                if self._key(entry) == self._record.last:
+                    self._move(entry)
+
+    def _move(self, entry: Entry) -> None:
+        clean = self._cur.before_own()
+        self._box.flag(entry, "S", self._mail.durable)
+        self._cur.after_own(clean)
+
+    def _bury(self, key: str, entry: Entry, reason: str) -> None:
+        self._mail.bury(self._agent, entry, reason)
+        self._record.add("-", key)
+        self._waiting.pop(key, None)

@@ -1,0 +1,279 @@
+"""The mail of a hive: what the runtime, the command line and the tools call (spec 1, *Mail*)."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import re
+from collections.abc import Callable, Collection, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.layout import Layout
+from hivemind.mail.addressing import Addressing
+from hivemind.mail.boxes import Boxes
+from hivemind.mail.compose import Draft
+from hivemind.mail.dead import bury
+from hivemind.mail.digest import digest
+from hivemind.mail.filename import Names, is_own
+from hivemind.mail.maildir import SUBFOLDERS, Entry
+from hivemind.mail.message import Attachment, Message, MessageSummary, SendReport
+from hivemind.mail.parse import Unreadable
+from hivemind.mail.reading import Reader, time_key
+from hivemind.mail.seal import Seal
+from hivemind.mail.sending import Sender, Sending
+from hivemind.mail.status import Status, status
+from hivemind.mail.thread import thread
+from hivemind.names import check_name
+
+__all__ = ["Mail"]
+
+_ID = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]+@[!#-'*+\-./0-9=?A-Z^_`a-z{|}~\[\]:]+")
+_MAX_ID = 250
+_MAX_REFERENCES = 40
+_EVERYWHERE = ("inbox", "archive", "sent", "dead")
+
+
+class Mail:
+    """The mailboxes of a hive. Keeps no lock and no open file; any number of processes may have one each.
+
+    `agents` names the agents there are, asked anew at each send; the operator (`human`) is always known. `settle_ms`
+    is how long a hand-written file must rest where only polling can see it. Mailboxes may be symbolic links to `roots`.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        workspace: str,
+        *,
+        agents: Callable[[], Collection[str]],
+        durable: bool = True,
+        settle_ms: float = 250,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        roots: Iterable[Path] = (),
+    ) -> None:
+        roots = tuple(roots)
+        seal = Seal(layout.mail_key, durable)
+        self.durable = durable
+        self.clock = clock
+        self.boxes = Boxes(layout, durable, roots)
+        self._names = Names()
+        self._addressing = Addressing(workspace, agents)
+        self.reader = Reader(layout, self.boxes, seal, self._addressing.domain, settle_ms, roots)
+        self._sender = Sender(self.boxes, seal, self._addressing, self._names, layout.doorbells, durable, clock)
+
+    # -- sending
+
+    def send(
+        self,
+        sender: str,
+        to: str | Iterable[str],
+        subject: str,
+        body: str,
+        *,
+        cc: str | Iterable[str] = (),
+        message_id: str | None = None,
+        in_reply_to: str | None = None,
+        references: Iterable[str] = (),
+        task: str | None = None,
+        step: str | None = None,
+        lane: str | None = None,
+        importance: str | None = None,
+        attachments: Iterable[Attachment | str | os.PathLike[str]] = (),
+    ) -> SendReport:
+        """Send a message in the name of `sender`, which the caller knows from its own identity.
+
+        The report says who has it and who has not; unknown recipients bounce. With a `message_id` that was sent before
+        only those get it who have it not. `attachments` are files, or Attachment values.
+        Raises UserError for no recipient at all, a bad sender, id or importance, or an attachment that cannot be read.
+        """
+        sender = check_name(sender, "sender")
+        recipients = self._addressing.resolve(to)
+        copies = [one for one in self._addressing.resolve(cc) if one not in recipients]
+        if not recipients and not copies:
+            raise UserError("a message needs a recipient", mend="name at least one agent, or human")
+        now = self.clock()
+        base = self._names.fresh(now)
+        given, made_here = None, False
+        if message_id is not None:
+            given = self._checked_id(message_id)
+            local, _, host = given.rpartition("@")
+            made_here = is_own(local) and host == self._addressing.domain
+            base = local if made_here else base
+        draft = Draft(
+            message_id=given or self._addressing.address(base),
+            sender=self._addressing.address(sender),
+            to=tuple(one.address for one in recipients if one.address),
+            cc=tuple(one.address for one in copies if one.address),
+            subject=subject,
+            body=body,
+            date=now,
+            in_reply_to=None if in_reply_to is None else self._checked_id(in_reply_to),
+            references=_bounded([self._checked_id(one) for one in references]),
+            task=task,
+            step=step,
+            lane=lane,
+            importance=importance,
+            attachments=tuple(_attachment(one) for one in attachments),
+        )
+        known = tuple(one.name for one in (*recipients, *copies) if one.name is not None)
+        unknown = {one.shown: one.reason for one in (*recipients, *copies) if one.name is None}
+        sending = Sending(sender, draft, base, known, unknown)
+        report = self._sender.send(sending) if given is None else self._sender.resend(sending, made_here)
+        if draft.in_reply_to is not None and report.delivered:
+            self._mark_answered(sender, draft.in_reply_to)
+        return report
+
+    def recipients(self, to: str | Iterable[str]) -> tuple[str, ...]:
+        """The names that `to` means. Raises UserError for one that nobody has here (the command line refuses those)."""
+        return self._addressing.names(to)
+
+    def reply(self, box: str, id_: str, body: str) -> SendReport:
+        """Answer a message: to its sender, in its thread and task; the message answered gets the flag `R`.
+
+        Raises UserError if there is no such message, or if its sender is nobody here.
+        """
+        box = check_name(box, "mailbox")
+        message = self.read(box, id_, mark=True)
+        self._addressing.names(message.sender)
+        subject = message.subject if message.subject.lower().startswith("re:") else f"Re: {message.subject}"
+        report = self.send(
+            box,
+            message.sender,
+            subject,
+            body,
+            in_reply_to=message.id,
+            references=(*message.references, message.id),
+            task=message.task,
+            lane=message.lane,
+        )
+        if report.delivered:
+            self._flag(box, message, "RS")
+        return report
+
+    # -- reading
+
+    def list(self, box: str, folder: str = "inbox", limit: int | None = None) -> builtins.list[MessageSummary]:
+        """The messages of a folder (`inbox`, `sent`, `archive`, `dead`), oldest first; `limit` keeps the newest.
+
+        Reads at most 8 KiB of each and marks nothing. Half-written files are left out.
+        """
+        maildir = self.boxes.get(check_name(box, "mailbox"), folder)
+        entries = sorted(maildir.entries(), key=time_key)
+        found: builtins.list[MessageSummary] = []
+        for entry in reversed(entries):
+            if limit is not None and len(found) >= limit:
+                break
+            if self.reader.settled(entry) and (summary := self.reader.summary(box, maildir, entry)) is not None:
+                found.append(summary)
+        return found[::-1]
+
+    def read(self, box: str, id_: str, mark: bool = True) -> Message:
+        """One message by its Message-ID or the base name of its file, from any folder; `mark` sets `S` in the inbox.
+
+        Raises UserError if there is none, or if it cannot be read.
+        """
+        box = check_name(box, "mailbox")
+        found = self.reader.locate(box, id_, _EVERYWHERE)
+        message = None
+        if found is not None:
+            folder, entry = found
+            maildir = self.boxes.get(box, folder)
+            if mark and folder == "inbox":
+                entry = maildir.flag(entry, "S", self.durable) or entry
+            try:
+                message = self.reader.message(box, maildir, entry)
+            except Unreadable as error:
+                raise UserError(f"cannot be read: {error}", where=entry.path) from None
+        if message is None:
+            raise UserError(f"no message {id_!r}", where=f"mailbox {box}", mend="hivemind mail list names them")
+        return message
+
+    def thread(self, box: str, id_: str) -> builtins.list[Message]:
+        """Every message of the mailbox that belongs to the same conversation, oldest first, each once.
+
+        Raises UserError if there is no message with that id.
+        """
+        return thread(self.reader, self.boxes, check_name(box, "mailbox"), self.read(box, id_, mark=False))
+
+    def status(self, sender: str, id_: str) -> dict[str, Status]:
+        """What became of a sent message, for each recipient; `missing` is one who never got it, or deleted it.
+
+        Raises UserError if `sender` has sent no such message.
+        """
+        sender = check_name(sender, "sender")
+        found = self.reader.locate(sender, id_, ("sent",))
+        if found is None:
+            raise UserError(
+                f"no message {id_!r}", where=f"{sender}'s .Sent", mend="hivemind mail list BOX --folder sent"
+            )
+        message = self.reader.message(sender, self.boxes.get(sender, "sent"), found[1])
+        if message is None:
+            raise UserError(f"the message {id_!r} has just been deleted", where=f"{sender}'s .Sent")
+        return status(self.boxes, message)
+
+    def unread(self, box: str) -> int:
+        """How many messages are in new/, or in cur/ without the flag `S`: two listings, no file is opened."""
+        maildir = self.boxes.get(check_name(box, "mailbox"))
+        return sum("S" not in entry.flags for entry in maildir.entries())
+
+    def digest(self, box: str, limit_chars: int = 2000) -> str:
+        """The unread messages, oldest first, one line each, in at most `limit_chars` characters.
+
+        Reads only those that it shows.
+        """
+        box = check_name(box, "mailbox")
+        maildir = self.boxes.get(box)
+        unread = sorted((entry for entry in maildir.entries() if "S" not in entry.flags), key=time_key)
+        summaries = (self.reader.summary(box, maildir, entry) for entry in unread if self.reader.settled(entry))
+        return digest((one for one in summaries if one is not None), len(unread), limit_chars)
+
+    # -- keeping
+
+    def ensure(self, box: str) -> Path:
+        """Make the mailbox with its sub-folders, if it is not there; returns its path."""
+        return Path(self.boxes.ensure(check_name(box, "mailbox")).path)
+
+    def bury(self, box: str, entry: Entry, reason: str) -> Entry | None:
+        """Move a message to `.Dead` with a sidecar that says why; None if it is gone. Raises OSError."""
+        return bury(self.boxes.get(box), entry, reason, self.clock(), self.durable)
+
+    def _checked_id(self, given: str) -> str:
+        id_ = given.strip().removeprefix("<").removesuffix(">")
+        if "@" not in id_:
+            id_ = self._addressing.address(id_)
+        if len(id_) > _MAX_ID or _ID.fullmatch(id_) is None:
+            raise UserError(f"{given[:80]!r} is no Message-ID", mend="like unique-text@workspace: ASCII without spaces")
+        return id_
+
+    def _mark_answered(self, box: str, id_: str) -> None:
+        """Flag what was answered where that takes no search: one of our own ids, in the inbox."""
+        local, _, host = id_.rpartition("@")
+        if host == self._addressing.domain and is_own(local):
+            maildir = self.boxes.get(box)
+            entry = maildir.find(local)
+            if entry is not None:
+                maildir.flag(entry, "RS", self.durable)
+
+    def _flag(self, box: str, message: Message, flags: str) -> None:
+        for folder in SUBFOLDERS:
+            maildir = self.boxes.get(box, folder)
+            if os.path.dirname(message.path) in (maildir.new, maildir.cur):
+                maildir.flag(Entry(message.base, message.flags, message.path, False), flags, self.durable)
+
+
+def _bounded(references: builtins.list[str]) -> tuple[str, ...]:
+    """The first and the newest references: enough for every mail program to thread by."""
+    if len(references) > _MAX_REFERENCES:
+        references = [references[0], *references[1 - _MAX_REFERENCES :]]
+    return tuple(references)
+
+
+def _attachment(given: Attachment | str | os.PathLike[str]) -> Attachment:
+    if isinstance(given, Attachment):
+        return given
+    try:
+        return Attachment.of(given)
+    except OSError as error:
+        raise UserError(f"cannot be attached ({error.strerror})", where=given) from None

@@ -1,0 +1,221 @@
+"""One Maildir folder: a mailbox or one of its sub-folders. Names are looked up, linked and renamed; nothing is locked.
+
+A message file is never changed once it has its name: one inode may stand in several mailboxes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hivemind.errors import UserError
+from hivemind.fs import fsync_folder, move, reached
+from hivemind.mail.filename import add_flags, is_dropping, join, second, split
+
+__all__ = ["SUBFOLDERS", "Entry", "Maildir"]
+
+SUBFOLDERS = {"inbox": "", "sent": ".Sent", "archive": ".Archive", "dead": ".Dead"}
+_LIKELY = ("S", "", "RS", "FS", "FRS", "R", "F")  # flags under which a message is tried before its folder is listed
+_LITTER_S = 36 * 3600  # Maildir's own rule: what lies in tmp/ that long belongs to nobody
+_NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP)
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message file as its name tells it."""
+
+    base: str
+    flags: str
+    path: str
+    new: bool
+
+
+class Maildir:
+    """The folders tmp/, new/ and cur/ below `path`."""
+
+    __slots__ = ("cur", "new", "path", "tmp")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self.tmp = os.path.join(self.path, "tmp")
+        self.new = os.path.join(self.path, "new")
+        self.cur = os.path.join(self.path, "cur")
+
+    def sub(self, folder: str) -> Maildir:
+        """The sub-folder: `inbox` (this one), `sent`, `archive` or `dead`. Raises UserError for another."""
+        if folder not in SUBFOLDERS:
+            raise UserError(f"{folder!r} is no mail folder", mend=f"one of {', '.join(SUBFOLDERS)}")
+        return Maildir(os.path.join(self.path, SUBFOLDERS[folder])) if SUBFOLDERS[folder] else self
+
+    def ensure(self, durable: bool) -> None:
+        """Make what is missing of the folder and its sub-folders, and clear old litter out of tmp/."""
+        for name in SUBFOLDERS.values():
+            folder = os.path.join(self.path, name)
+            made = [sub for sub in ("tmp", "new", "cur") if _make(os.path.join(folder, sub))]
+            if name:
+                mark = os.open(os.path.join(folder, "maildirfolder"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+                os.close(mark)
+            if made and durable:
+                fsync_folder(folder)
+                fsync_folder(self.path)
+            _clear(os.path.join(folder, "tmp"))
+
+    # -- finding
+
+    def names(self, new: bool) -> list[str]:
+        """The file names in new/ or cur/, without editors' droppings; empty if there is no such folder."""
+        try:
+            found = os.listdir(self.new if new else self.cur)
+        except FileNotFoundError:
+            return []
+        return [name for name in found if not is_dropping(name)]
+
+    def entries(self, *places: bool) -> Iterator[Entry]:
+        """Every message file, in no order: of new/ (True), of cur/ (False), of both if neither is named."""
+        for new in places or (True, False):
+            folder = self.new if new else self.cur
+            for name in self.names(new):
+                base, flags = split(name)
+                yield Entry(base, flags, os.path.join(folder, name), new)
+
+    def find(self, base: str) -> Entry | None:
+        """Where the message with that base name lies now, whatever its flags."""
+        path = os.path.join(self.new, base)
+        if os.path.lexists(path):
+            return Entry(base, "", path, True)
+        for flags in _LIKELY:
+            path = os.path.join(self.cur, join(base, flags))
+            if os.path.lexists(path):
+                return Entry(base, flags, path, False)
+        return next((entry for entry in self.entries() if entry.base == base), None)
+
+    def read(self, entry: Entry, limit: int | None = None) -> tuple[bytes, os.stat_result, Entry] | None:
+        """The content (at most `limit` bytes), the file's state and where it is now; None if it has been deleted.
+
+        A mail program may rename it meanwhile. Never blocks on a FIFO. Raises OSError: ELOOP for a symbolic link,
+        EISDIR or EINVAL for what is no regular file.
+        """
+        found: Entry | None = entry
+        for _ in range(_TRIES):
+            if found is None:
+                return None
+            try:
+                file = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                found = self.find(entry.base)
+                continue
+            try:
+                state = os.fstat(file)
+                if not stat.S_ISREG(state.st_mode):
+                    code = errno.EISDIR if stat.S_ISDIR(state.st_mode) else errno.EINVAL
+                    raise OSError(code, "is no regular file", found.path)
+                return _read(file, state.st_size if limit is None else min(limit, state.st_size)), state, found
+            finally:
+                os.close(file)
+        return None
+
+    # -- delivering
+
+    def stage(self, base: str, raw: bytes, durable: bool) -> str:
+        """Write a message to tmp/ whole; returns its path. Raises OSError, and then nothing is left of it."""
+        path = os.path.join(self.tmp, base)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            left = memoryview(raw)
+            while left:  # a full disk shows as a short write first, and as an error then
+                left = left[os.write(file, left) :]
+            reached("mail.send.written")
+            if durable:
+                os.fsync(file)
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(file)
+        return path
+
+    def link(self, source: str, name: str, new: bool) -> bool:
+        """Give the finished file `source` a name here too; False if the file system has no link for it.
+
+        Raises FileExistsError if the name is taken and OSError for what else is in the way.
+        """
+        try:
+            os.link(source, os.path.join(self.new if new else self.cur, name), follow_symlinks=False)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return False
+            raise
+        return True
+
+    def copy(self, source: str, base: str, name: str, new: bool, durable: bool) -> None:
+        """Deliver a copy of `source`, where it cannot be linked. Raises OSError."""
+        with open(source, "rb") as file:
+            staged = self.stage(base, file.read(), durable)
+        try:
+            move(staged, os.path.join(self.new if new else self.cur, name), durable=False)
+        except BaseException:
+            os.unlink(staged)
+            raise
+
+    def sync(self, new: bool) -> None:
+        """Make the names in new/ or cur/ durable."""
+        fsync_folder(self.new if new else self.cur)
+
+    # -- flags
+
+    def flag(self, entry: Entry, flags: str, durable: bool = False) -> Entry | None:
+        """Set flags on a message and have it in cur/; where a mail program renames it meanwhile, its flags stay too.
+
+        Returns where it is now, or None if it has been deleted. Raises OSError.
+        """
+        found: Entry | None = entry
+        for _ in range(_TRIES):
+            if found is None:
+                return None
+            name = add_flags(join(found.base, found.flags), flags)
+            target = os.path.join(self.cur, name)
+            if target == found.path:
+                return found
+            try:
+                move(found.path, target, durable=False)
+            except FileNotFoundError:
+                found = self.find(entry.base)
+                continue
+            except FileExistsError:  # another file has that hand-given name there: this one gets a name of its own
+                unique = f"{time.time_ns()}P{os.getpid()}"
+                target = os.path.join(self.cur, join(second(found.base, unique), split(name)[1]))
+                move(found.path, target, durable=False)
+                name = os.path.basename(target)
+            if durable:
+                fsync_folder(self.cur)
+            base, now = split(name)
+            return Entry(base, now, target, False)
+        return found
+
+
+def _read(file: int, size: int) -> bytes:
+    raw = os.read(file, size)
+    while len(raw) < size and (more := os.read(file, size - len(raw))):
+        raw += more
+    return raw
+
+
+def _make(folder: str) -> bool:
+    try:
+        os.makedirs(folder)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _clear(tmp: str) -> None:
+    old = time.time() - _LITTER_S
+    with os.scandir(tmp) as entries:
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < old:
+                os.unlink(entry.path)

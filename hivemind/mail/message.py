@@ -1,0 +1,132 @@
+"""What a message is, once read, and what a send answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+
+from hivemind.mail.header import one_line
+
+__all__ = ["PREVIEW_CHARS", "Attachment", "Message", "MessageSummary", "SendReport"]
+
+PREVIEW_CHARS = 200
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that travels with a message."""
+
+    name: str
+    content: bytes
+    content_type: str = "application/octet-stream"
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Attachment:
+        """The file at `path`, with the type that its name suggests. Raises OSError."""
+        import mimetypes
+
+        kind, packed = mimetypes.guess_type(os.fspath(path))
+        with open(path, "rb") as file:
+            content = file.read()
+        return cls(os.path.basename(path), content, kind if kind and not packed else "application/octet-stream")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSummary:
+    """A message as a listing shows it: what its first 8 KiB tell.
+
+    `id` is the Message-ID without brackets, `sender` and `to` names of this hive or whole addresses of others, `flags`
+    the Maildir's (`S` seen, `R` answered, `F` flagged, `T` to be deleted), `path` where the file lies now.
+    """
+
+    id: str
+    sender: str
+    to: tuple[str, ...]
+    subject: str
+    date: datetime
+    flags: str
+    path: str
+    preview: str
+
+    @property
+    def unread(self) -> bool:
+        return "S" not in self.flags
+
+    def as_record(self) -> dict[str, object]:
+        """The fields that `hivemind mail list --json` gives: id, from, to, subject, date, flags, path, preview."""
+        return {
+            "id": self.id,
+            "from": self.sender,
+            "to": list(self.to),
+            "subject": self.subject,
+            "date": self.date.isoformat(),
+            "flags": self.flags,
+            "path": self.path,
+            "preview": self.preview,
+            "unread": self.unread,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message, whole. The first fields are as in MessageSummary.
+
+    `trusted` is true if the runtime wrote it: only then is `sender` more than what the file says of itself. `box` is
+    whose mailbox it was read from, `base` the base name of its file, `key` what an Intake knows it by.
+    """
+
+    id: str
+    sender: str
+    to: tuple[str, ...]
+    subject: str
+    date: datetime
+    flags: str
+    path: str
+    body: str
+    trusted: bool
+    box: str
+    base: str
+    key: str
+    cc: tuple[str, ...] = ()
+    in_reply_to: str | None = None
+    references: tuple[str, ...] = ()
+    task: str | None = None
+    step: str | None = None
+    lane: str | None = None
+    importance: str | None = None
+    automatic: bool = False
+    attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def preview(self) -> str:
+        """The first 200 characters of the body, on one line."""
+        return preview(self.body)
+
+
+def preview(text: str) -> str:
+    """The beginning of a text on one line, 200 characters at most."""
+    line = one_line(text[: PREVIEW_CHARS * 4])
+    return line if len(line) <= PREVIEW_CHARS else line[: PREVIEW_CHARS - 1] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class SendReport:
+    """Who has the message and who has not: each recipient stands in `delivered` or in `failed`, never in both.
+
+    `failed` gives the reason for each; those in `bounced` are unknown here, and the sender has been told so by mail.
+    Sending again with `message_id` delivers only what is missing.
+    """
+
+    message_id: str
+    delivered: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    bounced: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True if everyone has it."""
+        return not self.failed

@@ -1,0 +1,191 @@
+"""Reading: from the file in a mailbox to a message, and from a Message-ID to the file."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.fs import is_settled, open_inside
+from hivemind.layout import Layout
+from hivemind.mail.boxes import Boxes
+from hivemind.mail.filename import is_own, is_unique, sort_key, split, stem
+from hivemind.mail.maildir import Entry, Maildir
+from hivemind.mail.message import Message, MessageSummary, preview
+from hivemind.mail.parse import Parsed, Unreadable, derived_id, parse
+from hivemind.mail.seal import Seal
+
+__all__ = ["MAX_BYTES", "Reader", "entry_key", "time_key"]
+
+MAX_BYTES = 32 << 20  # a larger file is no message
+_HEAD_BYTES = 8192
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def entry_key(entry: Entry) -> str:
+    """What a message file is known by, wherever it is moved and whatever flags it has.
+
+    The base name where that is unique. A name that a person gave may come again with another text: inode and time of
+    writing tell the files apart then. Raises FileNotFoundError.
+    """
+    return entry.base if is_unique(entry.base) else _key(entry.base, os.lstat(entry.path))
+
+
+def time_key(entry: Entry) -> tuple[int, int, int, int, str]:
+    """Sorts messages oldest first: by the time in the name, for a hand-given name by the file's. Never raises."""
+    key = sort_key(entry.base)
+    if key is None:
+        try:
+            when = os.lstat(entry.path).st_mtime_ns
+        except OSError:  # gone or renamed meanwhile: its place in the order does not matter
+            when = 0
+        key = (when // 10**9, when // 1000 % 10**6, 0, 0)
+    return *key, entry.base
+
+
+class Reader:
+    """Reads messages of any mailbox; `settle_ms` is how long a hand-written file rests where only polling sees it."""
+
+    __slots__ = ("_boxes", "_domain", "_layout", "_roots", "_seal", "_settle_ms")
+
+    def __init__(
+        self, layout: Layout, boxes: Boxes, seal: Seal, domain: str, settle_ms: float, roots: Iterable[Path]
+    ) -> None:
+        self._layout = layout
+        self._boxes = boxes
+        self._seal = seal
+        self._domain = domain
+        self._settle_ms = settle_ms
+        self._roots = tuple(roots)
+
+    def settled(self, entry: Entry) -> bool:
+        """False while someone is still writing the file. What the runtime delivered was finished before it came."""
+        return not entry.new or is_own(entry.base) or is_settled(entry.path, self._settle_ms, datetime.now(UTC))
+
+    def message(self, box: str, maildir: Maildir, entry: Entry) -> Message | None:
+        """The whole message, or None if it has been deleted meanwhile. Raises Unreadable."""
+        content = self._content(maildir, entry, None)
+        if content is None:
+            return None
+        raw, state, found = content
+        parsed = parse(raw, self._domain)
+        return Message(
+            id=parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self._domain),
+            sender=parsed.sender,
+            to=parsed.to or (box,),
+            subject=parsed.subject,
+            date=_date(parsed, state),
+            flags=found.flags,
+            path=found.path,
+            body=parsed.body,
+            trusted=self._seal.holds(raw, parsed.body_at),
+            box=box,
+            base=found.base,
+            key=_key(found.base, state),
+            cc=parsed.cc,
+            in_reply_to=parsed.in_reply_to,
+            references=parsed.references,
+            task=parsed.task,
+            step=parsed.step,
+            lane=parsed.lane,
+            importance=parsed.importance,
+            automatic=parsed.automatic,
+            attachments=parsed.attachments,
+        )
+
+    def summary(self, box: str, maildir: Maildir, entry: Entry) -> MessageSummary | None:
+        """The message as a listing shows it, or None if it has been deleted; what cannot be read says why."""
+        try:
+            head = self.head(maildir, entry)
+        except Unreadable as error:
+            return MessageSummary(
+                entry.base, "?", (box,), f"(unreadable: {error})", _EPOCH, entry.flags, entry.path, ""
+            )
+        if head is None:
+            return None
+        parsed, id_, state, found = head
+        date = _date(parsed, state)
+        to = parsed.to or (box,)
+        return MessageSummary(
+            id_, parsed.sender, to, parsed.subject, date, found.flags, found.path, preview(parsed.body)
+        )
+
+    def head(self, maildir: Maildir, entry: Entry) -> tuple[Parsed, str, os.stat_result, Entry] | None:
+        """What the first 8 KiB say, the Message-ID, the file's state and place. Raises Unreadable."""
+        content = self._content(maildir, entry, _HEAD_BYTES)
+        if content is None:
+            return None
+        raw, state, found = content
+        whole = state.st_size <= len(raw)
+        parsed = parse(raw, self._domain, whole=whole)
+        if not whole and (parsed.id is None or parsed.body_at >= len(raw)):  # long headers, or an id made from it all
+            content = self._content(maildir, found, None)
+            if content is None:
+                return None
+            raw, state, found = content
+            parsed = parse(raw, self._domain)
+        return parsed, parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self._domain), state, found
+
+    def locate(self, box: str, id_: str, folders: Iterable[str]) -> tuple[str, Entry] | None:
+        """The folder and file of the message with that Message-ID, or that base name.
+
+        One of our own ids holds the name of its file; any other is looked for in the headers, newest first.
+        """
+        wanted = id_.strip().removeprefix("<").removesuffix(">")
+        local, _, host = wanted.rpartition("@")
+        ours = host.lower() == self._domain.lower() and is_own(local)
+        for folder in folders:
+            found = (
+                self._boxes.get(box, folder).find(local if ours else split(wanted)[0]) if "/" not in wanted else None
+            )
+            if found is not None:
+                return folder, found
+        if ours:
+            return None
+        for folder in folders:
+            for parsed, entry in self.scan(box, folder):
+                if parsed == wanted:
+                    return folder, entry
+        return None
+
+    def scan(self, box: str, folder: str) -> Iterator[tuple[str, Entry]]:
+        """The Message-ID and file of every message that can be read, newest first."""
+        maildir = self._boxes.get(box, folder)
+        for entry in sorted(maildir.entries(), key=time_key, reverse=True):
+            try:
+                head = self.head(maildir, entry)
+            except Unreadable:  # it has no id to be found by
+                continue
+            if head is not None:
+                yield head[1], head[3]
+
+    def _content(self, maildir: Maildir, entry: Entry, limit: int | None) -> tuple[bytes, os.stat_result, Entry] | None:
+        try:
+            found = maildir.read(entry, MAX_BYTES + 1 if limit is None else limit)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise Unreadable(error.strerror or str(error)) from None
+            found = self._through_link(entry)
+        if found is not None and found[1].st_size > MAX_BYTES:
+            raise Unreadable(f"has {found[1].st_size} bytes, more than {MAX_BYTES >> 20} MiB")
+        return found
+
+    def _through_link(self, entry: Entry) -> tuple[bytes, os.stat_result, Entry]:
+        """A symbolic link is read if it stays in the hive."""
+        try:
+            file = open_inside(entry.path, self._layout.root, self._roots)
+        except (UserError, OSError) as error:
+            raise Unreadable(f"is a symbolic link that cannot be followed ({error})") from None
+        with open(file, "rb") as opened:
+            return opened.read(MAX_BYTES + 1), os.fstat(file), entry
+
+
+def _key(base: str, state: os.stat_result) -> str:
+    return base if is_unique(base) else f"{stem(base)}@{state.st_ino:x}-{state.st_mtime_ns:x}"
+
+
+def _date(parsed: Parsed, state: os.stat_result) -> datetime:
+    return parsed.date or datetime.fromtimestamp(state.st_mtime, UTC)

@@ -1,0 +1,128 @@
+"""What an agent has taken in: an append-only file of its own, one line for each message (spec 1, *Seen once*).
+
+`+ KEY` taken in, `! KEY` its handler failed, `? KEY` given out while it was the oldest, `= KEY`
+the process ended in order after that, `- KEY` moved to `.Dead`.
+A line that a crash cut short is cut off; whatever is no such line is left out when the file is written anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection
+from urllib.parse import quote, unquote_to_bytes
+
+from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs import fsync_folder, reached, write
+
+__all__ = ["TakenRecord"]
+
+_FIRST = "hivemind-taken 1"
+_KEPT = 4096  # names that are in no folder any more are remembered this long, should someone bring one back
+_SAFE = "@,=+:#!$&'()*;[] "
+
+
+class TakenRecord:
+    """`taken` are the keys of messages that were taken in; `failures` and `given` count for those that were not."""
+
+    __slots__ = ("_durable", "_file", "_lines", "_path", "failures", "given", "last", "taken")
+
+    def __init__(self, path: str, durable: bool) -> None:
+        """Opens the file, or makes it. Raises UnknownVersion for one of another version, OSError."""
+        self._path = path
+        self._durable = durable
+        self._file = -1
+        self._lines = 0
+        self.taken: dict[str, None] = {}
+        self.failures: dict[str, int] = {}
+        self.given: dict[str, int] = {}
+        self.last: str | None = None  # the key of the last line, if that one was taken: its move may be unfinished
+        self._open()
+
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        raw = os.pread(self._file, os.fstat(self._file).st_size, 0)
+        whole = raw[: raw.rfind(b"\n") + 1]
+        if len(whole) < len(raw):
+            os.ftruncate(self._file, len(whole))
+        lines = whole.decode("utf-8", "replace").split("\n")[:-1]
+        if not lines:
+            self._write(f"{_FIRST}\n", sync=self._durable)
+            if self._durable:
+                fsync_folder(os.path.dirname(self._path))
+        elif lines[0] != _FIRST:
+            self.close()
+            raise UnknownVersion(f"is no {_FIRST} record", where=self._path, mend="move the file away")
+        for line in lines[1:]:
+            self._apply(line[:2], os.fsdecode(unquote_to_bytes(line[2:])))
+        self._lines = len(lines)
+
+    def _apply(self, mark: str, key: str) -> None:
+        self.last = key if mark == "+ " else None
+        if mark == "+ ":
+            self.taken[key] = None
+        elif mark in ("! ", "? "):
+            counts = self.failures if mark == "! " else self.given
+            counts[key] = counts.get(key, 0) + 1
+        elif mark == "= " and key in self.given:
+            self.given[key] -= 1
+        if mark in ("+ ", "- "):
+            self.failures.pop(key, None)
+            self.given.pop(key, None)
+
+    def add(self, mark: str, key: str) -> None:
+        """Record one of `+ ! ? = -`. Raises UserError if it cannot be written, and then nothing has changed."""
+        try:
+            self._write(_line(mark, key), sync=self._durable and mark not in "?=")
+        except OSError as error:
+            raise UserError(
+                f"cannot be written ({error.strerror})", where=self._path, mend="free some space, then go on"
+            ) from error
+        self._apply(f"{mark} ", key)
+        self._lines += 1
+
+    def _write(self, text: str, sync: bool) -> None:
+        raw = text.encode("ascii")
+        size = os.fstat(self._file).st_size
+        try:
+            written = os.write(self._file, raw)
+        except OSError:
+            os.ftruncate(self._file, size)
+            raise
+        if written < len(raw):
+            os.ftruncate(self._file, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if sync:
+            os.fdatasync(self._file)
+
+    def overgrown(self, present: int) -> bool:
+        """True if most of the file is about messages that are gone, when so many are `present`."""
+        return self._lines > 4 * _KEPT + 2 * present
+
+    def compact(self, present: Collection[str]) -> None:
+        """Forget all but the newest 4096 of the names that are not `present` in the folders."""
+        gone = [key for key in self.taken if key not in present]
+        for key in gone[: max(0, len(gone) - _KEPT)]:
+            del self.taken[key]
+        for counts in (self.failures, self.given):
+            for key in [key for key in counts if key not in present]:
+                del counts[key]
+        marks = [("+", key) for key in self.taken]
+        marks += [("!", key) for key, times in self.failures.items() for _ in range(times)]
+        marks += [("?", key) for key, times in self.given.items() for _ in range(times)]
+        lines = [f"{_FIRST}\n", *(_line(mark, key) for mark, key in marks)]
+        write(self._path, "".join(lines), durable=self._durable)
+        reached("mail.intake.compacted")
+        os.close(self._file)
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        self._lines = len(lines)
+
+    def close(self) -> None:
+        """Give the file back. A second call does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _line(mark: str, key: str) -> str:
+    return f"{mark} {quote(os.fsencode(key), safe=_SAFE)}\n"

@@ -1,0 +1,78 @@
+"""The runtime's mark on what it wrote: a keyed digest in the last header field.
+
+A mailbox is a folder that every process of the user may write to, so a From field proves nothing. The seal proves that
+whoever wrote the message could read the hive's key, which lies in `.hive/` (mode 600). It keeps out what a mind has a
+tool write into a mailbox, and what a sandboxed command writes there; it does not keep out a program of the same user
+that reads the key, and it says nothing about a sealed file copied into another mailbox.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.fs import create
+
+__all__ = ["FIELD", "Seal"]
+
+FIELD = "X-Hive-Seal"
+_MARK = f"\n{FIELD}: 1 ".encode()
+_DIGITS = 64
+
+
+class Seal:
+    """Makes and checks seals with the key in `path`; the key is made when it is first needed."""
+
+    __slots__ = ("_durable", "_key", "_path")
+
+    def __init__(self, path: Path, durable: bool) -> None:
+        self._path = path
+        self._durable = durable
+        self._key: bytes | None = None
+
+    def key(self) -> bytes:
+        """32 bytes. Raises UserError if the file holds something else."""
+        if self._key is None:
+            found = self._load() or self._make()
+            try:
+                self._key = bytes.fromhex(found)
+            except ValueError:
+                self._key = b""
+            if len(self._key) != 32:
+                self._key = None
+                raise UserError(
+                    "is no mail key", where=self._path, mend="delete it; older mail then counts as unsealed"
+                )
+        return self._key
+
+    def _load(self) -> str | None:
+        try:
+            with open(self._path, encoding="ascii", errors="replace") as file:
+                return file.read().strip()
+        except FileNotFoundError:
+            return None
+
+    def _make(self) -> str:
+        os.makedirs(self._path.parent, exist_ok=True)
+        try:
+            create(self._path, secrets.token_hex(32) + "\n", durable=self._durable, mode=0o600)
+        except FileExistsError:  # another process made it a moment ago
+            pass
+        return self._load() or ""
+
+    def put(self, head: bytes, body: bytes) -> bytes:
+        """The whole message: head (field lines), seal, empty line, body."""
+        digest = hmac.digest(self.key(), head + b"\n" + body, "sha256").hex()
+        return b"".join((head, _MARK[1:], digest.encode(), b"\n\n", body))
+
+    def holds(self, raw: bytes, body_at: int) -> bool:
+        """True if the message is sealed and has not been changed since. `body_at` is where its body begins."""
+        at = raw.rfind(_MARK, 0, body_at)
+        if at < 0 or at + len(_MARK) + _DIGITS + 2 != body_at:
+            return False
+        shown = raw[at + len(_MARK) : body_at - 2]
+        digest = hmac.digest(self.key(), raw[: at + 1] + raw[body_at - 1 :], "sha256").hex()
+        return hmac.compare_digest(digest.encode(), shown)

@@ -1,0 +1,230 @@
+"""Sending: written once, linked into `.Sent` and into each recipient's new/, told of by their bells.
+
+`.Sent` comes first: what recipients have, the sender can look up. Each recipient then has the message or has it not;
+the report says which, and a second send under the same Message-ID goes on where the first one stopped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.fs import reached, ring
+from hivemind.mail.addressing import Addressing
+from hivemind.mail.bounce import POSTMASTER, bounce
+from hivemind.mail.boxes import Boxes
+from hivemind.mail.compose import Draft, compose
+from hivemind.mail.filename import Names, join
+from hivemind.mail.maildir import Maildir
+from hivemind.mail.message import SendReport
+from hivemind.mail.seal import Seal
+from hivemind.mail.sent import SentMemo
+
+__all__ = ["Sender", "Sending"]
+
+_Failures = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """One send: the draft, whose it is, the mailboxes it goes to, and who is unknown, with the reason."""
+
+    sender: str
+    draft: Draft
+    base: str
+    names: tuple[str, ...]
+    unknown: Mapping[str, str]
+
+    def report(self, failed: Mapping[str, str], bounced: Iterable[str] = ()) -> SendReport:
+        have = tuple(name for name in self.names if name not in failed)
+        return SendReport(self.draft.message_id, have, {**failed, **self.unknown}, tuple(bounced))
+
+
+class Sender:
+    """Delivers into mailboxes."""
+
+    __slots__ = ("_addressing", "_boxes", "_clock", "_doorbells", "_durable", "_names", "_seal")
+
+    def __init__(
+        self,
+        boxes: Boxes,
+        seal: Seal,
+        addressing: Addressing,
+        names: Names,
+        doorbells: Path,
+        durable: bool,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._boxes = boxes
+        self._seal = seal
+        self._addressing = addressing
+        self._names = names
+        self._doorbells = doorbells
+        self._durable = durable
+        self._clock = clock
+
+    def send(self, sending: Sending) -> SendReport:
+        """Send a message that was never sent before, under a base name that nothing has."""
+        sent = self._boxes.get(sending.sender, "sent")
+        try:
+            staged = self._stage(sending)
+        except OSError as error:
+            return sending.report(dict.fromkeys(sending.names, _reason(error)))
+        try:
+            failed = self._spread(sent, staged, sending.base, sending.names)
+        finally:
+            _remove(staged)
+        bounced = self._bounce(sending, sending.unknown)
+        if failed:
+            self._remember(sent, sending, failed, bounced)
+        return sending.report(failed, bounced)
+
+    def resend(self, sending: Sending, made_here: bool) -> SendReport:
+        """Send under a Message-ID that may have been sent before: only those get it who have it not.
+
+        `made_here` says that the id is one of ours and holds the base name. If the message stands in `.Sent` already,
+        that one is delivered, whatever the draft says now.
+        """
+        sent = self._boxes.get(sending.sender, "sent")
+        try:
+            with SentMemo(sent.path, sending.draft.message_id) as memo:
+                again = made_here or memo.base is not None
+                if memo.base is None:
+                    memo.begin(sending.base, self._durable)
+                base = memo.base or sending.base
+                reached("mail.send.remembered")
+                missing = tuple(name for name in sending.names if not (again and self._has(memo, name, base)))
+                failed = self._complete(sending, sent, base, missing) if missing or not again else {}
+                unknown = {name: why for name, why in sending.unknown.items() if memo.outcomes.get(name) != "bounced"}
+                bounced = self._bounce(sending, unknown)
+                _note(memo, missing, failed, bounced)
+        except OSError as error:
+            return sending.report(dict.fromkeys(sending.names, _reason(error)))
+        return sending.report(failed, (name for name in sending.unknown if name in bounced or name not in unknown))
+
+    def _stage(self, sending: Sending) -> str:
+        """Compose, seal and write to the tmp/ of the sender's `.Sent`."""
+        sent = self._boxes.get(sending.sender, "sent")
+        raw = self._seal.put(*compose(sending.draft))
+        try:
+            staged = sent.stage(sending.base, raw, self._durable)
+        except FileNotFoundError:  # the sender has no mailbox yet
+            self._boxes.ensure(sending.sender)
+            staged = sent.stage(sending.base, raw, self._durable)
+        reached("mail.send.staged")
+        return staged
+
+    def _spread(self, sent: Maildir, staged: str, base: str, names: tuple[str, ...]) -> _Failures:
+        """Keep a copy in `.Sent`, then hand over; without the copy nobody gets it."""
+        try:
+            if not sent.link(staged, join(base, "S"), new=False):
+                sent.copy(staged, f"{base}-kept", join(base, "S"), new=False, durable=self._durable)
+        except OSError as error:
+            return dict.fromkeys(names, _reason(error))
+        reached("mail.send.kept")
+        failed = self._hand_over(staged, base, names)
+        if self._durable:
+            sent.sync(new=False)
+        return failed
+
+    def _hand_over(self, staged: str, base: str, names: Iterable[str]) -> _Failures:
+        failed: _Failures = {}
+        for name in names:
+            try:
+                self._put(self._boxes.get(name), staged, base, name)
+            except OSError as error:
+                failed[name] = _reason(error)
+            except UserError as error:  # a mailbox that leads out of the hive
+                failed[name] = str(error)
+            else:
+                reached("mail.send.delivered")
+                ring(self._doorbells, name)
+        return failed
+
+    def _put(self, box: Maildir, staged: str, base: str, name: str) -> None:
+        try:
+            linked = box.link(staged, base, new=True)
+        except FileNotFoundError:  # no mailbox yet
+            self._boxes.ensure(name)
+            linked = box.link(staged, base, new=True)
+        if not linked:
+            box.copy(staged, base, base, new=True, durable=self._durable)
+        if self._durable:
+            try:
+                box.sync(new=True)
+            except OSError:
+                _remove(os.path.join(box.new, base))  # either it has it for good, or it has it not
+                raise
+
+    def _complete(self, sending: Sending, sent: Maildir, base: str, names: tuple[str, ...]) -> _Failures:
+        """Go on with a send: the copy in `.Sent` if there is one, else all of it."""
+        _remove(os.path.join(sent.tmp, base))  # the memo's lock is ours: whoever staged that is dead
+        kept = sent.find(base)
+        content = None if kept is None else sent.read(kept)
+        if content is None:
+            staged = self._stage(Sending(sending.sender, sending.draft, base, names, {}))
+            spread = self._spread
+        else:
+            staged = sent.stage(base, content[0], self._durable)
+        try:
+            return self._hand_over(staged, base, names) if content else spread(sent, staged, base, names)
+        finally:
+            _remove(staged)
+
+    def _has(self, memo: SentMemo, name: str, base: str) -> bool:
+        if memo.outcomes.get(name) == "delivered":
+            return True
+        return any(self._boxes.get(name, folder).find(base) for folder in ("inbox", "archive", "dead"))
+
+    def _bounce(self, sending: Sending, unknown: Mapping[str, str]) -> set[str]:
+        """Tell the sender who is unknown; returns those of whom it has been told."""
+        told: set[str] = set()
+        for name, reason in unknown.items():
+            if sending.sender == POSTMASTER:
+                break
+            now = self._clock()
+            base = self._names.fresh(now)
+            from_, id_ = self._addressing.address(POSTMASTER), self._addressing.address(base)
+            box = self._boxes.get(sending.sender)
+            draft = bounce(sending.draft, name, reason, id_, from_, now)
+            try:
+                staged = box.stage(base, self._seal.put(*compose(draft)), self._durable)
+                try:
+                    self._put(box, staged, base, sending.sender)
+                finally:
+                    _remove(staged)
+            except OSError:  # the report says it all the same: `failed` has the reason
+                continue
+            ring(self._doorbells, sending.sender)
+            told.add(name)
+        return told
+
+    def _remember(self, sent: Maildir, sending: Sending, failed: Mapping[str, str], bounced: Iterable[str]) -> None:
+        try:
+            with SentMemo(sent.path, sending.draft.message_id) as memo:
+                if memo.base is None:
+                    memo.begin(sending.base, self._durable)
+                _note(memo, sending.names, failed, bounced)
+        except OSError:  # the disk that refused the message refuses this too: a second send looks into the mailboxes
+            return
+
+
+def _note(memo: SentMemo, names: Iterable[str], failed: Mapping[str, str], bounced: Iterable[str]) -> None:
+    found = {name: ("failed", failed[name]) if name in failed else ("delivered", "") for name in names}
+    memo.note({**found, **dict.fromkeys(bounced, ("bounced", ""))})
+
+
+def _reason(error: OSError) -> str:
+    where = error.filename2 or error.filename
+    return f"{error.strerror or error}{f' ({where})' if isinstance(where, str) else ''}"
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

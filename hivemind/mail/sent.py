@@ -1,0 +1,106 @@
+"""What became of a send that was given its Message-ID, or that did not reach everyone: remembered in `.Sent/ids/`.
+
+One small text file for each such id. It is written before the message, so that a send that was cut short goes on
+under the same file name, and locked while its send runs, so that two of them cannot both deliver.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+from types import TracebackType
+from urllib.parse import quote, unquote
+
+from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs import fsync_folder
+from hivemind.mail.header import one_line
+
+__all__ = ["SentMemo"]
+
+_FIRST = "hivemind-sent 1"
+
+
+class SentMemo:
+    """The memory of one Message-ID; use as a context manager, which holds its lock.
+
+    `base` is the file name that the message has everywhere (None if this is the first send), `outcomes` what is known
+    of each recipient: `delivered`, `failed` or `bounced`.
+    """
+
+    __slots__ = ("_file", "_id", "_path", "base", "outcomes")
+
+    def __init__(self, sent_folder: str, message_id: str) -> None:
+        digest = hashlib.sha256(message_id.encode()).hexdigest()[:40]
+        self._path = os.path.join(sent_folder, "ids", digest)
+        self._id = message_id
+        self._file = -1
+        self.base: str | None = None
+        self.outcomes: dict[str, str] = {}
+
+    def __enter__(self) -> SentMemo:
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._load()
+        except BaseException:
+            os.close(self._file)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._file)
+
+    def _load(self) -> None:
+        raw = os.pread(self._file, os.fstat(self._file).st_size, 0)
+        whole = raw[: raw.rfind(b"\n") + 1]
+        if len(whole) < len(raw):  # a line that a crash cut short
+            os.ftruncate(self._file, len(whole))
+        lines = whole.decode("utf-8", "replace").splitlines()
+        if not lines:
+            return
+        if lines[0] != _FIRST:
+            raise UnknownVersion(f"is no {_FIRST} record", where=self._path, mend="move the file away")
+        for line in lines[1:]:
+            word, _, rest = line.partition(" ")
+            if word == "name":
+                self.base = rest
+            elif word == "id" and rest != self._id:
+                raise UserError(f"belongs to {rest}", where=self._path, mend="move the file away")
+            elif word in ("delivered", "failed", "bounced"):
+                self.outcomes[unquote(rest.partition(" ")[0])] = word
+
+    def begin(self, base: str, durable: bool) -> None:
+        """Remember the file name, before the message has it anywhere."""
+        self.base = base
+        self._append(f"{_FIRST}\nid {self._id}\nname {base}\n")
+        if durable:
+            os.fsync(self._file)
+            fsync_folder(os.path.dirname(self._path))
+
+    def note(self, outcomes: dict[str, tuple[str, str]]) -> None:
+        """Remember what became of recipients: name -> (`delivered`, `failed` or `bounced`, reason).
+
+        Not made durable: what is lost of it is found again by looking into the recipients' mailboxes.
+        """
+        lines = [
+            f"{word} {quote(name, safe='@')} {one_line(reason)}".rstrip() + "\n"
+            for name, (word, reason) in outcomes.items()
+        ]
+        self._append("".join(lines))
+
+    def _append(self, text: str) -> None:
+        size = os.fstat(self._file).st_size
+        raw = text.encode("utf-8", "replace")
+        try:
+            written = os.write(self._file, raw)
+        except OSError:
+            os.ftruncate(self._file, size)
+            raise
+        if written < len(raw):
+            os.ftruncate(self._file, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
