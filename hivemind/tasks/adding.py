@@ -1,0 +1,125 @@
+"""Making a task by program: `hivemind task add`, and agents' tools (spec 1, *Tasks*; README.md, *Makers*)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hivemind.frontmatter import parse, split
+from hivemind.fs import Lock, create, fsync_folder, move, reached, write
+from hivemind.fs.atomic import TEMPORARY_PREFIX
+from hivemind.layout import HUMAN, Layout
+from hivemind.names import check_name, slug
+from hivemind.tasks.form import read_text
+from hivemind.tasks.ids import free_name, on_its_way, place_of
+from hivemind.tasks.records import Maker
+from hivemind.tasks.task import TaskProblem
+
+__all__ = ["Adding"]
+
+_ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
+
+
+class Adding:
+    """Drops tasks into one inbox."""
+
+    def __init__(self, layout: Layout, *, max_bytes: int, durable: bool) -> None:
+        self._layout = layout
+        self._max_bytes = max_bytes
+        self._durable = durable
+
+    def add(
+        self,
+        text: str,
+        fields: Mapping[str, Any],
+        *,
+        by: str = HUMAN,
+        attachments: Iterable[str | os.PathLike[str]] = (),
+    ) -> str:
+        """Drop a task and return its id. `fields` are keys of the front matter and win over the text's own.
+
+        What an agent made carries its name, in a record beside the text: there is no key for it in the front matter.
+        Raises TaskProblem for what would not be accepted from the inbox either, and for an id that is taken.
+        """
+        by = check_name(by, "agent name")
+        head, body, _ = split(text)
+        wanted = {**(parse(head, "the text", 2).values if head is not None else {}), **fields}
+        title = read_text(_compose(wanted, body), "the task.md").title
+        beside = [Path(path) for path in attachments]
+        # Two who add at once must not find the same id free; people and claims need no lock.
+        with Lock(self._layout.locks / "tasks-add.lock"):
+            while True:
+                task_id = self._id(wanted.get("id"), title)
+                content = _compose({**wanted, "id": task_id}, body)
+                if len(content) > self._max_bytes:
+                    raise TaskProblem(f"has {len(content):,} bytes, at most {self._max_bytes:,}", where=task_id)
+                try:
+                    self._drop(task_id, content, by, beside)
+                except FileExistsError:
+                    continue  # dropped by hand under that name this very moment
+                return task_id
+
+    def _id(self, given: Any, title: str) -> str:
+        if given is None:
+            return free_name(slug(title), self._taken)
+        task_id = check_name(str(given), "id")
+        if self._taken(task_id):
+            raise TaskProblem(f"id: {task_id!r} is taken", where=task_id, mend="give another id, or none")
+        return task_id
+
+    def _taken(self, task_id: str) -> bool:
+        """Looks in the direction in which tasks move, so that one on its way is not missed."""
+        inbox = self._layout.inbox
+        return (
+            any(os.path.lexists(inbox / (task_id + ending)) for ending in _ENDINGS)
+            or on_its_way(self._layout, task_id)
+            or place_of(self._layout, task_id) is not None
+        )
+
+    def _drop(self, task_id: str, content: bytes, by: str, beside: list[Path]) -> None:
+        if by == HUMAN and not beside:
+            create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
+            reached("tasks.add.dropped")
+            return
+        folder = self._layout.inbox / f"{TEMPORARY_PREFIX}{task_id}"
+        shutil.rmtree(folder, ignore_errors=True)  # what a crash left; the lock is ours
+        folder.mkdir()
+        try:
+            write(folder / "task.md", content, durable=self._durable)
+            _attach(folder / "attachments", beside, durable=self._durable)
+            Maker(by, folder.stat().st_ino).save(folder, durable=self._durable)
+            reached("tasks.add.written")
+            move(folder, self._layout.inbox / task_id, durable=self._durable)
+            reached("tasks.add.dropped")
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def _attach(folder: Path, files: list[Path], *, durable: bool) -> None:
+    if not files:
+        return
+    folder.mkdir()
+    for path in files:
+        target = folder / free_name(path.name, lambda name: os.path.lexists(folder / name))
+        if path.is_dir():
+            shutil.copytree(path, target, symlinks=True)
+        else:
+            with open(path, "rb") as source:
+                write(target, source.read(), durable=durable)
+    if durable:
+        fsync_folder(folder)
+
+
+def _compose(fields: Mapping[str, Any], body: str) -> bytes:
+    """A task file: front matter (none if there are no fields) and text."""
+    given = {key: value for key, value in fields.items() if value is not None}
+    if not given and not body.startswith("---"):
+        return body.encode()
+    head = yaml.safe_dump(given, allow_unicode=True, sort_keys=False) if given else ""
+    return f"---\n{head}---\n{body}".encode()

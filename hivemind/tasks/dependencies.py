@@ -1,0 +1,127 @@
+"""Whether a waiting task's dependencies are met (spec 1, *Tasks*; README.md, *Dependencies*)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from hivemind.layout import Layout
+from hivemind.tasks.entry import Entry
+from hivemind.tasks.ids import on_its_way
+
+__all__ = ["READY", "Dependencies", "Verdict"]
+
+Place = Literal["inbox", "active", "done", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`ready`: may be claimed. `waits`: not yet, and `why`. `fails`: never as it stands, and `why`."""
+
+    kind: Literal["ready", "waits", "fails"]
+    why: str = ""
+
+
+READY = Verdict("ready")
+
+
+class Dependencies:
+    """The verdicts on the tasks of one look into the inbox; each dependency is looked up once, whoever waits for it.
+
+    `waiting` are the tasks in the inbox by id, `now` the wall clock in seconds, `grace_s` how long a task that names an
+    unknown id waits for it to appear, `failed` gives the dependencies of a failed task.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        waiting: Mapping[str, Entry],
+        *,
+        now: float,
+        grace_s: float,
+        failed: Callable[[str], tuple[str, ...]],
+    ) -> None:
+        self._layout = layout
+        self._waiting = waiting
+        self._now = now
+        self._grace_s = grace_s
+        self._failed = failed
+        self._places: dict[str, Place | None] = {}
+
+    def verdict(self, entry: Entry) -> Verdict:
+        """Costs a look per dependency; nothing for a task that has none."""
+        if not entry.dependencies:
+            return READY
+        unmet = [name for name in entry.dependencies if self._place(name) != "done"]
+        if not unmet:
+            return READY
+        cycle = self._cycle(entry)
+        if cycle:
+            return Verdict("fails", f"its dependencies form a cycle: {' → '.join(cycle)}")
+        unknown = [name for name in unmet if self._place(name) is None]
+        if unknown and self._rested(entry):
+            return Verdict("fails", f"it depends on {', '.join(map(repr, unknown))}, and there is no such task")
+        return Verdict("waits", "; ".join(self._why(name) for name in unmet))
+
+    def _why(self, name: str) -> str:
+        match self._place(name):
+            case "failed":
+                return f"its dependency {name!r} failed and was not retried"
+            case "active":
+                return f"its dependency {name!r} is being worked on"
+            case "inbox":
+                return f"its dependency {name!r} is waiting itself"
+            case _:
+                return f"its dependency {name!r} is unknown so far"
+
+    def _place(self, name: str) -> Place | None:
+        if name not in self._places:
+            self._places[name] = self._look(name)
+        return self._places[name]
+
+    def _look(self, name: str) -> Place | None:
+        """Looks in the direction in which tasks move, so that one on its way is not missed; the usual case first."""
+        layout = self._layout
+        if os.path.lexists(layout.done / name):
+            return "done"
+        if name in self._waiting:
+            return "inbox"
+        if on_its_way(layout, name) or os.path.lexists(layout.active / name):
+            return "active"
+        if os.path.lexists(layout.failed / name):
+            return "failed"
+        return "done" if os.path.lexists(layout.done / name) else None
+
+    def _rested(self, entry: Entry) -> bool:
+        """Whether the task has lain there for the time of grace; a time in the future (a clock set back) has."""
+        try:
+            changed = os.lstat(self._layout.inbox / entry.name).st_ctime
+        except FileNotFoundError:
+            return False
+        return not 0 <= self._now - changed < self._grace_s
+
+    def _cycle(self, entry: Entry) -> tuple[str, ...]:
+        """A way of dependencies from the task back to itself, through waiting and failed tasks; else empty."""
+        seen: set[str] = set()
+        way = [(entry.id, iter(entry.dependencies))]
+        while way:
+            name = next(way[-1][1], None)
+            if name is None:
+                way.pop()
+            elif name == entry.id:
+                return (*(step for step, _ in way), name)
+            elif name not in seen:
+                seen.add(name)
+                way.append((name, iter(self._next(name))))
+        return ()
+
+    def _next(self, name: str) -> tuple[str, ...]:
+        match self._place(name):
+            case "inbox":
+                return self._waiting[name].dependencies
+            case "failed":
+                return self._failed(name)
+            case _:
+                return ()

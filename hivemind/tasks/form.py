@@ -1,0 +1,123 @@
+"""What a person may write into a task file: front matter and text, checked (spec 1, *Tasks*; README.md, *The text*)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from hivemind.errors import UserError
+from hivemind.frontmatter import Parsed, parse, split, validate
+from hivemind.tasks.fields import Agent, Id, Proof, Strict, Text, first_line, listed, moment, named
+from hivemind.tasks.step import StepForm, as_step
+from hivemind.tasks.task import TaskProblem
+
+__all__ = ["DEFAULT_PRIORITY", "PRIORITIES", "TaskForm", "Written", "is_yaml", "read_text"]
+
+PRIORITIES = {"critical": 1, "high": 2, "medium": 3, "normal": 3, "low": 4}
+DEFAULT_PRIORITY = 3
+_UNCLOSED = re.compile(r"\A\ufeff?---[ \t]*\r?\n[A-Za-z_]+[ \t]*:")
+
+
+def _priority(value: Any) -> Any:
+    if isinstance(value, str):
+        known = PRIORITIES.get(value.strip().lower())
+        if known is None and not value.strip().isdigit():
+            raise ValueError(f"{value!r} is no priority: write {', '.join(PRIORITIES)}, or 0 (first) to 99 (last)")
+        return int(value) if known is None else known
+    return value
+
+
+class TaskForm(Strict):
+    """The front matter of a task."""
+
+    id: Id | None = None
+    title: Text | None = None
+    project: Text | None = None
+    priority: Annotated[int, BeforeValidator(_priority), Field(ge=0, le=99)] = DEFAULT_PRIORITY
+    assignee: Agent | None = None
+    role: Annotated[str, BeforeValidator(named("role"))] | None = None
+    dependencies: Annotated[tuple[Id, ...], BeforeValidator(listed)] = ()
+    deadline: Annotated[datetime, BeforeValidator(moment)] | None = None
+    steps: tuple[Annotated[StepForm, BeforeValidator(as_step)], ...] = ()
+    proof: Proof = "off"
+    view: Literal["focus_only", "smart", "explore", "audit", "full"] | None = None
+    max_tokens: int | None = Field(None, ge=1)
+
+
+class _YamlForm(TaskForm):
+    """A task that is a YAML file: the same keys, and the text under `text:`."""
+
+    text: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A task as it was written: its front matter, its title, its text, and how errors name a key: `file:line`."""
+
+    form: TaskForm
+    title: str
+    text: str
+    parsed: Parsed | None
+    name: str
+
+    def where(self, key: str) -> str:
+        """`file:line` of a key of the front matter."""
+        return self.name if self.parsed is None else f"{self.name}:{self.parsed.line((key, '<key>'))}"
+
+
+_PLAIN = TaskForm()
+
+
+def is_yaml(name: str) -> bool:
+    """True if a file of this name is YAML as a whole."""
+    return name.lower().endswith((".yaml", ".yml"))
+
+
+def read_text(raw: bytes, name: str) -> Written:
+    """What a task file says. `name` is how errors call the file, and its ending says whether all of it is YAML.
+
+    Raises TaskProblem that names file, and line and field where there are any, for what is no UTF-8 text, for front
+    matter that is not understood, and for a file that says nothing.
+    """
+    text = _decode(raw, name)
+    if not is_yaml(name) and _UNCLOSED.match(text) and split(text)[0] is None:
+        raise TaskProblem("the front matter never ends", where=f"{name}:1", mend="close it with a line ---")
+    try:
+        if is_yaml(name):
+            parsed = parse(text, name)
+            whole = validate(_YamlForm, parsed)
+            return _written(whole, whole.text, parsed, name)
+        head, body, _ = split(text)
+        if head is None:
+            return _written(_PLAIN, body, None, name)
+        parsed = parse(head, name, 2)
+        return _written(validate(TaskForm, parsed), body, parsed, name)
+    except TaskProblem:
+        raise
+    except UserError as error:
+        raise TaskProblem(error.what, where=error.where, mend=error.mend) from None
+
+
+def _decode(raw: bytes, name: str) -> str:
+    if b"\0" in raw:
+        raise TaskProblem(f"is no text (a NUL at byte {raw.index(0)})", where=name, mend="save it as UTF-8 text")
+    try:
+        return raw.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise TaskProblem(
+            f"is no UTF-8 text (byte {error.start})", where=f"{name}:{line}", mend="save it as UTF-8 text"
+        ) from None
+
+
+def _written(form: TaskForm, text: str, parsed: Parsed | None, name: str) -> Written:
+    title = (form.title or "").strip() or first_line(text)
+    if not title:
+        if not form.steps:
+            raise TaskProblem("says nothing: no title, no text, no steps", where=name, mend="write what is to be done")
+        title = form.steps[0].step().title
+    return Written(form, title, text, parsed, name)

@@ -1,0 +1,72 @@
+"""A task's log: one JSON object a line, only ever appended to (README.md, *The log*)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hivemind.fs import reached
+
+__all__ = ["LOG", "append", "read"]
+
+LOG = "log.jsonl"
+_CHUNK = 1 << 16
+
+
+def append(folder: Path, record: Mapping[str, Any], *, durable: bool) -> None:
+    """Append one record with a single write. Raises OSError, and then the log is as it was.
+
+    What a crash left of a line is cut off first; a whole last line without its newline (a person's editor) is kept.
+    """
+    line = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=str).encode() + b"\n"
+    file = os.open(folder / LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            size = _mend(file, size)
+        written = os.write(file, line)
+        if written != len(line):
+            os.ftruncate(file, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(folder / LOG))
+        reached("tasks.log.appended")
+        if durable:
+            os.fdatasync(file)
+    finally:
+        os.close(file)
+
+
+def _mend(file: int, size: int) -> int:
+    """Close or cut off the last line; the size of the file then."""
+    tail = b""
+    start = size
+    while start and b"\n" not in tail:
+        start = max(0, start - _CHUNK)
+        tail = os.pread(file, size - start, start)
+    last = tail.rpartition(b"\n")[2]
+    try:
+        json.loads(last)
+    except ValueError:
+        os.ftruncate(file, size - len(last))
+        return size - len(last)
+    os.write(file, b"\n")
+    return size + 1
+
+
+def read(folder: Path) -> Iterator[dict[str, Any]]:
+    """The records, oldest first. A torn last line is left out; nothing if there is no log."""
+    try:
+        file = open(folder / LOG, "rb")  # noqa: SIM115 - closed below, and a missing log is no error
+    except FileNotFoundError:
+        return
+    with file:
+        for line in file:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                yield record

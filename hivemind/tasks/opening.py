@@ -1,0 +1,195 @@
+"""Stage 2 of a claim: a drop becomes `active/ID/`, or, if it cannot be a task, `failed/ID/` (README.md, *A claim*).
+
+The folder is made beside the drop, whole, and then renamed to a name that nothing has: `active/ID` never appears
+without its text and the record of who claimed it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from datetime import datetime
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.fs import fsync_folder, move, reached, write
+from hivemind.layout import HUMAN, Layout
+from hivemind.tasks.drops import RESERVED, attachments, id_of, read_regular
+from hivemind.tasks.folder import held, read_folder, set_aside, task_of
+from hivemind.tasks.form import Written, is_yaml, read_text
+from hivemind.tasks.ids import free_name, place_of
+from hivemind.tasks.records import CLAIM, Claim, load_maker
+from hivemind.tasks.taking import Taken, Taking
+from hivemind.tasks.task import Task, TaskProblem, TaskState
+
+__all__ = ["BUILD", "Opening", "explained"]
+
+BUILD = ".build"
+"""The folder in `.claimed/AGENT/` in which a task's folder is made."""
+
+
+class Opening:
+    """Makes the folders of claimed tasks. `roots` are the folders outside the hive that links may lead to."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        taking: Taking,
+        *,
+        max_bytes: int,
+        durable: bool,
+        clock: Callable[[], datetime],
+        roots: Collection[Path],
+    ) -> None:
+        self._layout = layout
+        self._taking = taking
+        self._max_bytes = max_bytes
+        self._durable = durable
+        self._clock = clock
+        self._roots = roots
+
+    def settle(self, taken: Taken, incarnation: int) -> Task | None:
+        """Make the task's folder in active/, or, if the drop cannot become a task, its folder in failed/."""
+        folder = taken.raw is None and taken.path.is_dir() and not taken.path.is_symlink()
+        if not folder:
+            return self._settle_file(taken, incarnation)
+        with held(taken.path, wait=False) as mine:
+            if mine:
+                return self._settle_folder(taken, incarnation)
+        self._taking.put_back(taken.path)  # whoever had it is closing it this very moment
+        return None
+
+    def _settle_file(self, taken: Taken, incarnation: int) -> Task | None:
+        claim = self._claim(taken, incarnation)
+        try:
+            raw = taken.raw
+            if raw is None:
+                raw, _ = read_regular(os.fspath(taken.path), taken.name, self._max_bytes)
+            written = read_text(raw, taken.name)
+            _check(taken, written)
+            task_id = self._id(taken.name, False, written)
+        except TaskProblem as problem:
+            self._reject_file(taken, claim, problem, id_of(taken.name, False))
+            return None
+        build = self._build(taken, claim, "task.yaml" if is_yaml(taken.name) else "task.md")
+        path = self._publish(build, task_id, self._layout.active, (CLAIM,))
+        return task_of(written, path.name, path, TaskState.ACTIVE, HUMAN, claim)
+
+    def _settle_folder(self, taken: Taken, incarnation: int) -> Task | None:
+        claim = self._claim(taken, incarnation)
+        try:
+            written, text = read_folder(taken.path, self._max_bytes)
+            maker = load_maker(taken.path)
+            _check(taken, written)
+            task_id = self._id(taken.name, True, written)
+            set_aside(taken.path, durable=self._durable)
+        except UserError as problem:
+            self._reject_folder(taken, claim, problem, id_of(taken.name, True))
+            return None
+        found, notes = attachments(taken.path, text, self._layout.root, self._roots)
+        names = tuple(os.path.relpath(one, taken.path) for one in found)
+        claim = self._claim(taken, incarnation, names, notes)
+        claim.save(taken.path, durable=False)
+        path = self._publish(taken.path, task_id, self._layout.active, (CLAIM,))
+        beside = tuple(path / name for name in names)
+        by = maker.by if maker else HUMAN
+        return task_of(written, path.name, path, TaskState.ACTIVE, by, claim, beside, notes)
+
+    def _id(self, name: str, folder: bool, written: Written) -> str:
+        """The id that the task will have. Raises TaskProblem if its author gave it one that is taken."""
+        given = written.form.id
+        if given is None:
+            return self._free(id_of(name, folder))
+        place = place_of(self._layout, given)
+        if place is not None:
+            raise TaskProblem(
+                f"id: {given!r} is taken by {self._layout.relative(place)}",
+                where=written.where("id"),
+                mend="give this task another id, or none",
+            )
+        return given
+
+    def _free(self, name: str) -> str:
+        return free_name(name, lambda one: place_of(self._layout, one) is not None)
+
+    def _build(self, taken: Taken, claim: Claim, name: str) -> Path:
+        """A folder with the claim and the drop in it, beside the drop."""
+        build = taken.path.parent / BUILD
+        os.mkdir(build)
+        reached("tasks.claim.made")
+        claim.save(build, durable=False)
+        reached("tasks.claim.recorded")
+        move(taken.path, build / name, durable=False)
+        reached("tasks.claim.moved")
+        return build
+
+    def _publish(self, build: Path, task_id: str, place: Path, files: Collection[str]) -> Path:
+        """Rename a finished folder to where it belongs; if the id was taken this very moment, the next free one."""
+        if self._durable:
+            for name in files:
+                _fsync(build / name)
+            fsync_folder(build)
+        while True:
+            try:
+                move(build, place / task_id, durable=self._durable)
+            except FileExistsError:
+                task_id = self._free(task_id)
+            else:
+                break
+        reached("tasks.claim.published")
+        if self._durable:
+            fsync_folder(self._layout.inbox)
+        return place / task_id
+
+    def reject(self, taken: Taken, problem: UserError, task_id: str) -> Path:
+        """Give up a drop as if it were no task: what `cancel` does with one that nobody has claimed."""
+        claim = self._claim(taken, 0)
+        if taken.path.is_dir() and not taken.path.is_symlink():
+            return self._reject_folder(taken, claim, problem, task_id)
+        return self._reject_file(taken, claim, problem, task_id)
+
+    def _reject_file(self, taken: Taken, claim: Claim, problem: UserError, task_id: str) -> Path:
+        """Into failed/, byte for byte under its own name, with error.md beside it."""
+        kept = f"original-{taken.name}" if taken.name in RESERVED else taken.name
+        return self._reject(self._build(taken, claim, kept), task_id, taken.name, problem)
+
+    def _reject_folder(self, taken: Taken, claim: Claim, problem: UserError, task_id: str) -> Path:
+        try:
+            set_aside(taken.path, durable=False)
+        except TaskProblem:
+            pass  # its attempts/ is the problem, or one more: an old error.md is then written over
+        claim.save(taken.path, durable=False)
+        return self._reject(taken.path, task_id, taken.name, problem)
+
+    def _reject(self, folder: Path, task_id: str, name: str, problem: UserError) -> Path:
+        write(folder / "error.md", explained(name, problem), durable=False)
+        reached("tasks.reject.explained")
+        return self._publish(folder, self._free(task_id), self._layout.failed, (CLAIM, "error.md"))
+
+    def _claim(
+        self, taken: Taken, incarnation: int, beside: tuple[str, ...] = (), notes: tuple[str, ...] = ()
+    ) -> Claim:
+        claimed = self._clock().isoformat(timespec="milliseconds")
+        return Claim(os.urandom(8).hex(), taken.agent, incarnation, claimed, taken.name, beside, notes)
+
+
+def _check(taken: Taken, written: Written) -> None:
+    if taken.doom is not None:
+        raise TaskProblem(taken.doom, where=written.where("dependencies"), mend="change the dependencies")
+
+
+def explained(name: str, problem: UserError) -> str:
+    """The error.md of a drop that cannot be a task: where, what, how to mend it."""
+    lines = [f"# {name} could not become a task", "", f"* where: `{problem.where or name}`", f"* what: {problem.what}"]
+    if problem.mend:
+        lines.append(f"* how to mend it: {problem.mend}")
+    lines += ["", "The file is here as it was. Mend it and move this folder back to tasks/inbox/: that is a retry."]
+    return "\n".join(lines) + "\n"
+
+
+def _fsync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,121 @@
+"""The values of the room: a task, its steps, and what a listing shows of it (spec 1, *Tasks*)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+from hivemind.errors import UserError
+
+__all__ = ["Parked", "StepKind", "Task", "TaskMoved", "TaskProblem", "TaskState", "TaskStep", "TaskSummary"]
+
+StepKind = Literal["run", "ask", "write", "mail", "wait"]
+
+
+class TaskState(StrEnum):
+    """Where a task lies; a state is a folder and nothing else."""
+
+    INBOX = "inbox"
+    ACTIVE = "active"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class TaskProblem(UserError):
+    """A task that cannot be worked on as it stands; names the file, and line and field where there are any."""
+
+
+class TaskMoved(UserError):
+    """The caller's claim is over: a person, `cancel` or `reclaim` moved the folder while the agent worked on it.
+
+    `kept` is where the late result was put (below `attempts/` of the task's folder, wherever that lies now), or None
+    if nothing was to be kept or the task is gone: whoever deletes a task withdraws it.
+    """
+
+    def __init__(self, what: str, *, where: object, kept: Path | None = None) -> None:
+        super().__init__(what, where=where, mend=f"the late result is in {kept}" if kept else None)
+        self.kept = kept
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStep:
+    """One step as the task's author wrote it.
+
+    `argument` by kind: run: a text (for a shell) or a list of words (a program and its arguments) · ask: the question ·
+    write: `{"path", "text"}`, text None for the answers so far · mail: `{"to": [..], "subject", "body"}` ·
+    wait: exactly one of `{"seconds"}`, `{"until"}` (ISO 8601, UTC), `{"mail"}`, `{"task"}`, `{"human"}` · None: None.
+    `timeout` is in seconds. `proof` None means the task's own.
+    """
+
+    title: str
+    kind: StepKind | None = None
+    argument: Any = None
+    success_criteria: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    proof: Literal["off", "warn", "require"] | None = None
+    once: bool = False
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Why an active task does not go on by itself; `until` is when to look again, if time alone decides that."""
+
+    reason: str
+    until: datetime | None
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task with its text. `path` is its folder (in the inbox: the file or folder that was dropped).
+
+    `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4, as in spec 2). `maker` is `human`
+    or an agent's name. `claim` names this claim: what an agent writes under a claim that is over is turned away.
+    """
+
+    id: str
+    title: str
+    text: str
+    path: Path
+    state: TaskState
+    maker: str
+    project: str | None = None
+    priority: int = 3
+    assignee: str | None = None
+    role: str | None = None
+    dependencies: tuple[str, ...] = ()
+    deadline: datetime | None = None
+    steps: tuple[TaskStep, ...] = ()
+    proof: Literal["off", "warn", "require"] = "off"
+    view: str | None = None
+    max_tokens: int | None = None
+    attachments: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
+    owner: str | None = None
+    claim: str | None = None
+    parked: Parked | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSummary:
+    """What a listing shows. `waiting` says in words why a task in the inbox is not claimed (None: it can be);
+    `problem` what is wrong with its file, `owner` who works or worked on it, `since` when it came to where it lies."""
+
+    id: str
+    title: str
+    state: TaskState
+    path: Path
+    maker: str
+    since: datetime
+    priority: int = 3
+    project: str | None = None
+    assignee: str | None = None
+    role: str | None = None
+    owner: str | None = None
+    waiting: str | None = None
+    parked: Parked | None = None
+    problem: str | None = None

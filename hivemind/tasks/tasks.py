@@ -1,0 +1,251 @@
+"""The tasks of a hive, as agents and faces see them (spec 1, *Tasks*; README.md says what lies on the disk)."""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hivemind.errors import UserError
+from hivemind.fs import is_settled, move, reached
+from hivemind.layout import HUMAN, Layout
+from hivemind.names import check_name
+from hivemind.tasks import log
+from hivemind.tasks.adding import Adding
+from hivemind.tasks.closing import Closing
+from hivemind.tasks.listing import Listing
+from hivemind.tasks.opening import Opening
+from hivemind.tasks.queue import Queue, Settled
+from hivemind.tasks.recovery import Orphan, Recovery
+from hivemind.tasks.step import as_written
+from hivemind.tasks.taking import Rename, Taken, Taking, rename
+from hivemind.tasks.task import Parked, Task, TaskProblem, TaskState, TaskStep, TaskSummary
+
+__all__ = ["MAX_BYTES", "Tasks"]
+
+MAX_BYTES = 1024 * 1024
+
+
+class Tasks:
+    """The tasks of one hive. A task's state is the folder it lies in: inbox, active, done, failed.
+
+    `agents` gives the hive's agents with their roles. `max_bytes` bounds a task's text. `settle_ms` is how long a drop
+    must rest where it cannot be known that nobody writes it any more; `grace_s` how long a task may name a dependency
+    that is not there yet. `roots` are folders outside the hive that links among attachments may lead to.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        agents: Callable[[], Mapping[str, str | None]] = dict,
+        durable: bool = True,
+        max_bytes: int = MAX_BYTES,
+        settle_ms: float = 250,
+        grace_s: float = 2.0,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        roots: Collection[Path] = (),
+        settled: Settled = is_settled,
+        rename: Rename = rename,
+    ) -> None:
+        self.layout = layout
+        self._agents = agents
+        self._durable = durable
+        for folder in (layout.inbox, layout.active, layout.done, layout.failed, layout.locks):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._queue = Queue(
+            layout, max_bytes=max_bytes, settle_ms=settle_ms, grace_s=grace_s, clock=clock, settled=settled
+        )
+        self._taking = Taking(layout, self._queue, max_bytes=max_bytes, durable=durable, rename=rename)
+        self._opening = Opening(layout, self._taking, max_bytes=max_bytes, durable=durable, clock=clock, roots=roots)
+        self._recovery = Recovery(
+            layout,
+            self._queue,
+            self._taking,
+            self._opening,
+            max_bytes=max_bytes,
+            durable=durable,
+            roots=roots,
+        )
+        self._closing = Closing(layout, self._taking, durable=durable, clock=clock)
+        self._adding = Adding(layout, max_bytes=max_bytes, durable=durable)
+        self._listing = Listing(layout, self._queue, agents=agents, max_bytes=max_bytes, roots=roots)
+        self._recovered: set[str] = set()
+
+    def close(self) -> None:
+        """Let go of the files that are kept open; the object can be used again."""
+        self._queue.close()
+
+    # making
+
+    def add(
+        self,
+        text: str | None = None,
+        *,
+        by: str = HUMAN,
+        id: str | None = None,  # noqa: A002 - the key's name in the front matter
+        title: str | None = None,
+        project: str | None = None,
+        priority: int | str | None = None,
+        assignee: str | None = None,
+        role: str | None = None,
+        dependencies: Iterable[str] = (),
+        deadline: datetime | str | None = None,
+        steps: Iterable[TaskStep | Mapping[str, Any] | str] = (),
+        proof: str | None = None,
+        view: str | None = None,
+        max_tokens: int | None = None,
+        attachments: Iterable[str | os.PathLike[str]] = (),
+    ) -> str:
+        """Drop a task into the inbox and return its id. `by` is who makes it: the runtime says so, never a mind.
+
+        `text` may have front matter of its own; the arguments win over it. Raises TaskProblem for what the inbox would
+        not accept, and for an id that is taken.
+        """
+        fields = {
+            "id": id,
+            "title": title,
+            "project": project,
+            "priority": priority,
+            "assignee": assignee,
+            "role": role,
+            "dependencies": [*dependencies] or None,
+            "deadline": deadline,
+            "steps": [as_written(step) for step in steps] or None,
+            "proof": proof,
+            "view": view,
+            "max_tokens": max_tokens,
+        }
+        given = {key: value for key, value in fields.items() if value is not None}
+        return self._adding.add(text or "", given, by=by, attachments=attachments)
+
+    # claiming
+
+    def claim(self, agent: str, role: str | None = None, incarnation: int = 0) -> Task | None:
+        """The next task for this agent, now its own, or None: highest priority first, then oldest, then by name.
+
+        Exactly one agent gets a task. Drops that cannot become tasks go to failed/ on the way. `role` is looked up
+        unless given. Only the process that holds the agent's name may call this for it.
+        """
+        agent = check_name(agent, "agent name")
+        role = self._agents().get(agent) if role is None else role
+        if agent not in self._recovered:
+            for half_made in self._recovery.finish_half_made(agent, incarnation):
+                return half_made
+        while (taken := self._taking.take(agent, role)) is not None:
+            self._recovered.discard(agent)  # until it is done: an error on the way leaves a half-made claim
+            task = self._opening.settle(taken, incarnation)
+            if task is not None:
+                self._recovered.add(agent)
+                return task
+        self._recovered.add(agent)
+        return None
+
+    def take(self, agent: str, role: str | None = None) -> Taken | None:
+        """The first half of `claim` by itself: one drop, this agent's alone, its text read. `mine` does the rest."""
+        self._recovered.discard(agent)
+        return self._taking.take(check_name(agent, "agent name"), role)
+
+    def mine(self, agent: str, incarnation: int | None = None) -> builtins.list[Task]:
+        """The tasks that this agent has claimed, oldest claim first: what it goes on with after a restart.
+
+        Finishes claims that a crash left half-made. With `incarnation` every claim gets a new key, so that a process
+        that held the agent's name before can write nothing more.
+        """
+        agent = check_name(agent, "agent name")
+        found = self._recovery.mine(agent, incarnation)
+        self._recovered.add(agent)
+        return found
+
+    def orphans(self, alive: Collection[str]) -> builtins.list[Orphan]:
+        """Claims of agents that are not among `alive`, and folders in active/ that are nobody's (agent None)."""
+        return self._recovery.orphans(alive)
+
+    def reclaim(self, agent: str) -> builtins.list[Path]:
+        """Put back into the inbox what an agent has claimed whose process is gone for good; where it lies now."""
+        return self._recovery.reclaim(check_name(agent, "agent name"))
+
+    # working
+
+    def log(self, task: Task, record: Mapping[str, Any], *, durable: bool = False) -> None:
+        """Append one record to the task's log.jsonl; with `durable` it is on the disk when this returns."""
+        self._closing.log(task, record, durable=durable)
+
+    def read_log(self, task_id: str) -> Iterator[dict[str, Any]]:
+        """The records of a task's log, oldest first. Raises UserError if there is no such task."""
+        return log.read(self.get(task_id).path)
+
+    def park(self, task: Task, reason: str, until: datetime | None = None) -> Parked:
+        """Say why the task does not go on by itself, for `status` and `--until-idle`; it stays its agent's."""
+        return self._closing.park(task, reason, until)
+
+    def unpark(self, task: Task) -> None:
+        """The task goes on."""
+        self._closing.unpark(task)
+
+    # ending
+
+    def finish(self, task: Task, result: str, files: Mapping[str, bytes | str] | None = None) -> Path:
+        """Write result.md and the files (paths relative to the task's folder) and move it to done/; where it lies now.
+
+        Raises TaskMoved if the claim is over, with the late result kept below `attempts/`; TaskProblem for a file name
+        that is the program's own.
+        """
+        return self._closing.finish(task, result, files or {})
+
+    def fail(self, task: Task, reason: str, files: Mapping[str, bytes | str] | None = None) -> Path:
+        """Write error.md, which says in words why, and move the task to failed/; raises as `finish` does."""
+        return self._closing.fail(task, reason, files or {})
+
+    def release(self, task: Task) -> Path:
+        """Give the task back to the inbox, with its log; where it lies now."""
+        return self._closing.release(task)
+
+    def retry(self, task_id: str) -> Path:
+        """Move a failed or done task back into the inbox, as a person may by hand. Raises UserError."""
+        task_id = check_name(task_id, "task id")
+        for place in (self.layout.failed, self.layout.done):
+            if not os.path.lexists(place / task_id):
+                continue
+            try:
+                move(place / task_id, self.layout.inbox / task_id, durable=self._durable)
+            except FileExistsError:
+                where = self.layout.relative(self.layout.inbox / task_id)
+                raise UserError("something of that name waits already", where=where, mend="move it away") from None
+            reached("tasks.retry.back")
+            return self.layout.inbox / task_id
+        raise UserError("no failed or finished task has that id", where=task_id, mend="see: hivemind task list")
+
+    def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
+        """End a waiting or active task: failed/ID with an error.md that says who cancelled it. Raises UserError."""
+        task_id = check_name(task_id, "task id")
+        why = f"Cancelled by {by}." + (f"\n\n{reason}" if reason else "")
+        if (self.layout.active / task_id).is_dir():
+            return self._closing.cancel(self.layout.active / task_id, f"# {task_id} was cancelled\n\n{why}\n")
+        entry, _ = self._listing.waiting(task_id)
+        taken = self._taking.take_entry(HUMAN, entry)
+        if taken is None:
+            raise UserError("was claimed or withdrawn this very moment", where=task_id, mend="try again")
+        return self._opening.reject(taken, TaskProblem(why, where=entry.name), entry.id)
+
+    # looking
+
+    def get(self, task_id: str) -> Task:
+        """The task with that id, wherever it lies. Raises UserError if there is none, TaskProblem if it is no task."""
+        return self._listing.get(check_name(task_id, "task id"))
+
+    def list(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
+        """What lies there: waiting tasks in the order in which they will be claimed, the others by time."""
+        places = TaskState if state is None else (TaskState(state),)
+        return [one for place in places for one in self._listing.list(place)]
+
+    def counts(self) -> dict[TaskState, int]:
+        """How many tasks there are in each state; reads no file."""
+        return self._listing.counts()
+
+    def waiting_for(self, task_id: str) -> str | None:
+        """Why a task in the inbox is not claimed, in words; None if it can be. Raises UserError if it is not there."""
+        return self._listing.why(*self._listing.waiting(check_name(task_id, "task id")))
