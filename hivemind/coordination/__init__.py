@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hivemind.coordination.calls import Call, call, claim_call, look_call
+from hivemind.coordination.coordinates import Coordinates, Place
 from hivemind.coordination.errors import (
     CheckpointsNotConfirmed,
     CoordinationError,
@@ -18,24 +20,35 @@ from hivemind.coordination.errors import (
     WrongStatus,
 )
 from hivemind.coordination.event import Event
+from hivemind.coordination.globs import escape, overlap
 from hivemind.coordination.journal import Journal
+from hivemind.coordination.lanes import SHARED, check_lane, lane_of, lane_visible
 from hivemind.coordination.lease import StepLease
 from hivemind.coordination.leases import StepLeases
 from hivemind.coordination.receipt import Receipt
+from hivemind.coordination.reservation import Reservation
+from hivemind.coordination.reservations import Reservations
 from hivemind.coordination.state import State
 from hivemind.coordination.step import Step
 from hivemind.coordination.steps import Steps
+from hivemind.coordination.workspace import check_workspace, fingerprint
 
 __all__ = [
+    "SHARED",
+    "Call",
     "CheckpointsNotConfirmed",
+    "Coordinates",
     "CoordinationError",
     "Event",
     "Journal",
     "JournalDamaged",
+    "Place",
     "ProjectGuardMismatch",
     "ProofRequired",
     "Receipt",
+    "Reservation",
     "ReservationHeld",
+    "Reservations",
     "RevisionMismatch",
     "StaleGeneration",
     "State",
@@ -48,4 +61,14 @@ __all__ = [
     "UnknownStep",
     "WorkspaceLocked",
     "WrongStatus",
+    "call",
+    "check_lane",
+    "check_workspace",
+    "claim_call",
+    "escape",
+    "fingerprint",
+    "lane_of",
+    "lane_visible",
+    "look_call",
+    "overlap",
 ]

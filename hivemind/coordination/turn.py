@@ -1,7 +1,7 @@
 """Whose turn it is to write: one writer at a time, and nobody waits for ever (spec 3, *Journal*).
 
 A bare flock is fast and unfair: who has just released it takes it again before a waiter has woken. Here a writer may
-do so for a few milliseconds only; then it queues behind a second lock, which the next in line holds while it waits.
+do so for half a millisecond only; then it queues behind a second lock, which the next in line holds while it waits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 
 __all__ = ["Turn"]
 
-_QUANTUM_S = 0.002
+_QUANTUM_S = 0.0005
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 

@@ -1,0 +1,60 @@
+"""The hard wall around a project: one state folder belongs to one workspace of one project (seed 002, invariant 6)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+from hivemind.coordination.errors import CoordinationError, ProjectGuardMismatch, WorkspaceLocked
+from hivemind.fs import create, load_record
+
+__all__ = ["check_workspace", "fingerprint"]
+
+_VERSION = 1
+
+
+def fingerprint(root: str | os.PathLike[str]) -> str:
+    """What stands for a project where hive.yaml names no `guard:`: a digest of its canonical root."""
+    return "root:" + hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:32]
+
+
+def check_workspace(
+    path: str | os.PathLike[str],
+    workspace: str,
+    root: str | os.PathLike[str],
+    guard: str | None = None,
+    *,
+    durable: bool = True,
+) -> None:
+    """Make sure that the state beside the record `path` is this workspace's and this project's.
+
+    The first caller writes the record. `guard` is what hive.yaml says; without it, the root's fingerprint stands.
+    Raises WorkspaceLocked for another workspace, ProjectGuardMismatch for another project, and CoordinationError
+    (`INVALID_WORKSPACE`) for a workspace id that is not 1 to 128 characters long.
+    """
+    if not isinstance(workspace, str) or not 1 <= len(workspace) <= 128:
+        raise CoordinationError(
+            f"{workspace!r} is no workspace id", code="INVALID_WORKSPACE", mend="1 to 128 characters in hive.yaml"
+        )
+    wanted = fingerprint(root) if guard is None else guard
+    found = load_record(path, "workspace", _VERSION)
+    if found is None:
+        record = {"kind": "workspace", "version": _VERSION, "workspace": workspace, "guard": wanted}
+        try:
+            create(path, json.dumps(record, ensure_ascii=False) + "\n", durable=durable)
+        except FileExistsError:
+            pass  # another process was first: its word counts
+        found = load_record(path, "workspace", _VERSION) or record
+    if found.get("workspace") != workspace:
+        raise WorkspaceLocked(
+            f"belongs to the workspace {found.get('workspace')!r}, not to {workspace!r}",
+            where=path,
+            mend="put that id back into hive.yaml, or move this file away to give the hive a new one",
+        )
+    if found.get("guard") != wanted:
+        raise ProjectGuardMismatch(
+            f"belongs to another project (its guard is {found.get('guard')}, this one is {wanted})",
+            where=path,
+            mend="if the hive was moved on purpose, remove this file; `guard:` in hive.yaml keeps it valid through moves",
+        )
