@@ -22,7 +22,9 @@ __all__ = ["HeldLock", "Lock"]
 class HeldLock(UserError):
     """The lock is held by another process; `holder` is its record (may be empty)."""
 
-    def __init__(self, what: str, *, where: object, holder: dict[str, object], mend: str | None = None) -> None:
+    def __init__(
+        self, what: str, *, where: object, holder: dict[str, object], mend: str | None = None
+    ) -> None:
         super().__init__(what, where=where, mend=mend)
         self.holder = holder
 
@@ -30,11 +32,12 @@ class HeldLock(UserError):
 class Lock:
     """An exclusive lock on a file, held by one process at a time. Not re-entrant; usable as a context manager."""
 
-    __slots__ = ("_file", "path")
+    __slots__ = ("_file", "_since", "path")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._file: int | None = None
+        self._since = ""
 
     @property
     def held(self) -> bool:
@@ -45,17 +48,27 @@ class Lock:
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if record:
-                note = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds"), **record}
-                os.ftruncate(file, 0)
-                os.pwrite(file, json.dumps(note).encode(), 0)
         except OSError as error:
             os.close(file)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES) and not wait:
                 return False
             raise
         self._file = file
+        self._since = datetime.now(UTC).isoformat(timespec="seconds")
+        if record:
+            try:
+                self.note(**record)
+            except BaseException:
+                self.release()
+                raise
         return True
+
+    def note(self, **record: object) -> None:
+        """Write (anew) who holds the lock and what for. Only for who holds it."""
+        assert self._file is not None
+        note = {"pid": os.getpid(), "since": self._since, **record}
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, json.dumps(note).encode(), 0)
 
     def release(self) -> None:
         if self._file is not None:

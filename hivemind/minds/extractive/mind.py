@@ -90,7 +90,7 @@ def _answer(now: Situation, step: str, question: str, finish: Action) -> Thought
 
 
 def _evidence(step: str, quote: Quote) -> dict[str, Any]:
-    citation = {"path": quote.path, "start": quote.start, "end": quote.end, "digest": quote.digest}
+    citation = {"path": quote.path, "start_line": quote.start, "end_line": quote.end, "digest": quote.digest}
     return {
         "step": step,
         "kind": "evidence",

@@ -1,0 +1,51 @@
+# make run    sets up and shows a swarm answering questions about itself, from knowledge/
+# make test   sets up and passes the tests
+# make check  what CI runs beside the tests: format, lint, types, layers
+# make bench  the measurements: a table and a plot in benchmarks/results/
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test check format bench clean
+.DEFAULT_GOAL := run
+
+# A stamp file for each set of packages: made anew when pyproject.toml changes.
+$(VENV)/.base: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+		{ echo "python3 has no venv module: on Debian, apt-get install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.base
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.test
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.base
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+run: $(VENV)/.base
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/ask.sh
+
+test: $(VENV)/.test
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.bench
+	@$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV)

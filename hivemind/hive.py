@@ -1,0 +1,98 @@
+"""`Hive.open` and `Hive.init`: the parts of a hive, put together for every face. No rules of its own."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+
+from hivemind.config import AgentConfig, HiveConfig, load_agents, load_hive
+from hivemind.coordination import Journal, StepLeases, Steps
+from hivemind.documents import Docmem, Knowledge
+from hivemind.layout import HUMAN, Layout
+from hivemind.mail import Mail
+from hivemind.runtime.template import make_hive
+from hivemind.tasks import Tasks
+from hivemind.tokens import TokenCounter
+
+__all__ = ["Hive"]
+
+
+class Hive:
+    """One hive. Each part is opened when it is first named, and knows nothing of the others."""
+
+    def __init__(self, layout: Layout, config: HiveConfig) -> None:
+        self.layout = layout
+        self.config = config
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Hive:
+        """The hive in the folder `path`, its folders made where they are missing.
+
+        Raises UserError if there is no hive.yaml, or if it says something that is not understood.
+        """
+        layout = Layout.at(path)
+        hive = cls(layout, load_hive(layout))
+        for folder in layout.folders():
+            folder.mkdir(parents=True, exist_ok=True)
+        return hive
+
+    @classmethod
+    def init(cls, path: str | os.PathLike[str] = ".") -> Hive:
+        """Make a hive in the folder `path` (made if need be) and open it; what is there already is left as it is.
+
+        Raises UserError if `path` is a hive.
+        """
+        make_hive(Layout.at(path))
+        hive = cls.open(path)
+        for name in (HUMAN, *hive.agents):
+            hive.mail.ensure(name)
+        return hive
+
+    @cached_property
+    def agents(self) -> dict[str, AgentConfig]:
+        """The agents by name. Raises UserError naming file, line and key of what is wrong in agents/."""
+        return load_agents(self.layout, self.config)
+
+    @cached_property
+    def count_tokens(self) -> TokenCounter:
+        return TokenCounter(self.config.encoding)
+
+    @cached_property
+    def journal(self) -> Journal:
+        return Journal(self.layout.journal, durable=self.config.durable)
+
+    @cached_property
+    def steps(self) -> Steps:
+        return Steps(self.journal)
+
+    @cached_property
+    def leases(self) -> StepLeases:
+        return StepLeases(self.journal)
+
+    @cached_property
+    def mail(self) -> Mail:
+        return Mail(
+            self.layout,
+            self.config.workspace,
+            agents=lambda: self.agents,
+            durable=self.config.durable,
+            settle_ms=self.config.settle_ms,
+        )
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        return Tasks(
+            self.layout,
+            agents=lambda: {name: agent.role for name, agent in self.agents.items()},
+            durable=self.config.durable,
+            max_bytes=self.config.max_task_bytes,
+            settle_ms=self.config.settle_ms,
+        )
+
+    @cached_property
+    def documents(self) -> Docmem:
+        return Docmem(self.layout.documents_db, token_counter=self.count_tokens)
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        return Knowledge(self.documents, self.layout)

@@ -1,0 +1,193 @@
+"""An agent: its cycle, and the loop around it (spec 1, *The agent's cycle*)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hivemind.errors import HivemindError
+from hivemind.fs.doorbell import Doorbell, ring
+from hivemind.minds import Context, MindError, MindUnavailable, Thought, open_mind
+from hivemind.runtime.act import Acted, act
+from hivemind.runtime.attention import Attention
+from hivemind.runtime.budget import Budget
+from hivemind.runtime.desk import Desk
+from hivemind.runtime.focus import Focus
+from hivemind.runtime.parking import Parking
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.pulse import Pulse
+from hivemind.runtime.status import StatusFile
+from hivemind.runtime.tools import Session, allowed_tools
+from hivemind.runtime.watching import SUPERVISOR
+
+__all__ = ["Agent"]
+
+THINKING_S = 900
+_PROVIDER_DOWN = timedelta(seconds=30)
+_log = logging.getLogger(__name__)
+
+
+class Agent:
+    """One agent of a hive, in its own process. `run` loops until `stop`; `cycle` is one turn."""
+
+    def __init__(self, hive: Parts, name: str, incarnation: int, *, lifeline: int | None = None) -> None:
+        self.hive, self.name = hive, name
+        self.config = hive.agents[name]
+        folder = hive.layout.agent_state(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.status = StatusFile(folder, name)
+        self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
+        self.mind = open_mind(self.config.mind, root=hive.layout.root)
+        self.tools = allowed_tools(self.config.tools)
+        self.schemas = [tool.schema() for tool in self.tools.values()]
+        self.attention = Attention(hive, name)
+        self.desk = Desk(hive, name, self.schemas)
+        self.budget = Budget(self.config.budget, folder)
+        self.pulse = Pulse(self._beat, min(1.0, hive.config.hang_after / 4))
+        self.lifeline = lifeline
+        self._bell = Doorbell(hive.layout.doorbells, name)
+        self._wake, self._wake_end = os.pipe()
+        self._stopping = False
+        self._told_idle = False
+        self._looks = 0
+
+    # the cycle
+
+    def cycle(self) -> bool:
+        """One turn: sense, scope, recall, score, select, build, think, act, tidy. False if there was nothing to do."""
+        self.attention.sense()
+        focus = self.attention.scope()
+        if focus is None:
+            return False
+        self._shows(focus)
+        try:
+            context = self.desk.lay_out(focus, self.attention.works())
+            thought = self.think(focus, context)
+            acted = self.act(focus, thought)
+        except Parking as parking:
+            thought, acted = Thought(), Acted((), parking=parking)
+        self.desk.tidy(focus, acted, thought)
+        self.attention.after(focus, acted, bool(thought.actions))
+        self._told(acted)
+        return True
+
+    def think(self, focus: Focus, context: Context) -> Thought:
+        """Ask the mind, within the budget. Raises Parking if that is used up, or if what the mind needs is down."""
+        work = focus.work
+        if work is not None:
+            spent = work.spent() if self.budget.bounds_tasks else self.desk.nothing_spent
+            self.budget.check(self.desk.tokens, spent, datetime.now(UTC))
+        try:
+            with self.pulse.busy(THINKING_S):
+                thought = self.mind.think(context, self.schemas)
+        except MindUnavailable as error:
+            raise Parking(f"its mind is not available: {error}", datetime.now(UTC) + _PROVIDER_DOWN) from None
+        except MindError as error:
+            return self.desk.useless(str(error))
+        self.budget.use(self.desk.tokens + thought.usage.tokens_out, thought.usage.money)
+        return thought
+
+    def act(self, focus: Focus, thought: Thought) -> Acted:
+        """Do what the mind wants, under the step's lease. Raises Parking if another holds the step."""
+        lease = self.attention.lease(focus)
+        self._leased = None if lease is None else (lease.step_id, lease.generation)
+        session = Session(
+            hive=self.hive,
+            agent=self.name,
+            config=self.config,
+            focus=focus,
+            pulse=self.pulse,
+            lease=lease,
+            lifeline=self.lifeline,
+            stopping=lambda: self._stopping,
+        )
+        acted = act(session, self.tools, thought.actions)
+        self._leased = None
+        return acted
+
+    # the loop around it
+
+    def run(self) -> None:
+        """Take turns until told to end; rest where there is nothing to do."""
+        self.attention.resume()
+        while not self.leaving():
+            self.status.beat()
+            try:
+                moved = self.cycle()
+            except (
+                Exception
+            ) as error:  # the boundary of the process: what fails again and again is put aside, not retried
+                if self.attention.focus is None or not self.attention.broke(error):
+                    raise
+                _log.exception("%s: a turn broke", self.name)
+                moved = True
+            if not moved:
+                self._rest()
+
+    def stop(self) -> None:
+        """End after the current action. May be called from a signal's callback."""
+        self._stopping = True
+        os.write(self._wake_end, b"\0")
+
+    def leaving(self) -> bool:
+        """True once it was told to end, or its parent is gone."""
+        if not self._stopping and self.lifeline is not None:
+            self._stopping = bool(select.select([self.lifeline], [], [], 0)[0])
+        return self._stopping
+
+    def close(self) -> None:
+        """Give back what others may wait for; what is in hand stays on disk and goes on from there."""
+        self.status.update(state="stopping")
+        self.pulse.close()
+        self.attention.close()
+        self.desk.close()
+        self._bell.close()
+        self.status.update(state="exited", task=None, step=None)
+        ring(self.hive.layout.doorbells, SUPERVISOR)
+
+    # showing
+
+    _leased: tuple[str, int] | None = None
+
+    def _beat(self) -> None:
+        """Called by the pulse during long work: a sign of life, and the lease is renewed before it ages."""
+        self.status.beat()
+        if self._leased is not None:
+            try:
+                self.attention.keep_lease(*self._leased)
+            except HivemindError as error:  # taken over meanwhile: the write that follows is refused, and says so
+                _log.warning("%s: %s", self.name, error)
+                self._leased = None
+
+    def _shows(self, focus: Focus) -> None:
+        self._told_idle, self._looks = False, 0
+        step = focus.step.step.path if focus.step is not None else None
+        self.status.update(
+            state="working", task=focus.work.task.id if focus.work else None, step=step, unread=self.attention.unread
+        )
+
+    def _told(self, acted: Acted) -> None:
+        now = self.status.current
+        self.status.update(
+            tokens=now.tokens + self.desk.tokens,
+            last_action=acted.last or now.last_action,
+            steps_finished=self.attention.steps_finished,
+        )
+
+    def _rest(self) -> None:
+        """Say that there is nothing to do, and wait for a ring, a signal, the parent's end, or a time."""
+        self.status.update(state="idle", task=None, step=None, unread=self.attention.unread)
+        if not self._told_idle:
+            ring(self.hive.layout.doorbells, SUPERVISOR)
+            self._told_idle = True
+        self.desk.rest()
+        limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
+        until = time.monotonic() + self.attention.next_moment(limit, self._looks)
+        descriptors: list[Any] = [self._bell, self._wake] + ([] if self.lifeline is None else [self.lifeline])
+        ready = select.select(descriptors, [], [], max(0.0, until - time.monotonic()))[0]
+        self._looks = 0 if self._bell in ready else self._looks + 1
+        self._bell.wait(0)

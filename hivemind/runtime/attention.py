@@ -1,0 +1,251 @@
+"""Attention: what has come in, what is in hand, and what one turn is about."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+
+from hivemind.coordination import StepLease, StepLeaseHeld
+from hivemind.mail import Intake, Message
+from hivemind.runtime.act import Acted
+from hivemind.runtime.focus import Focus
+from hivemind.runtime.parking import Parking
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.review import read_verdict
+from hivemind.runtime.scope import focus_on
+from hivemind.runtime.work import Work
+from hivemind.tasks import TaskMoved
+
+__all__ = ["Attention"]
+
+MAX_TROUBLE = 3
+_AT_ONCE = 20
+_TASK_LOOK_S = 1.0  # how often a step that waits for another task looks whether that is done
+_LEASE_PAUSE = timedelta(seconds=5)
+
+
+class Attention:
+    """One agent's inbox of messages and its tasks in hand. The mailbox goes first: others may be waiting for an answer."""
+
+    def __init__(self, hive: Parts, name: str) -> None:
+        self._hive, self._name = hive, name
+        self._role = hive.agents[name].role
+        hive.mail.ensure(name)
+        self._intake = Intake(hive.mail, name, hive.layout.agent_state(name))
+        self._messages: deque[Message] = deque()
+        self._known: set[str] = set()
+        self._works: dict[str, Work] = {}
+        self._parked: dict[str, Parking] = {}
+        self._trouble: dict[str, int] = {}
+        self.focus: Focus | None = None
+        self.arrived: list[Message] = []
+        self.steps_finished = 0
+
+    def works(self) -> Collection[Work]:
+        return self._works.values()
+
+    @property
+    def unread(self) -> int:
+        return len(self._messages)
+
+    def resume(self) -> None:
+        """Take up again what this agent had in hand when its last process ended."""
+        for task in self._hive.tasks.mine(self._name):
+            self._works[task.id] = Work(self._hive, task, self._name)
+
+    # sense
+
+    def sense(self) -> None:
+        """Take in new mail; `arrived` has what is new since the last turn."""
+        self.arrived = [message for message in self._intake.new(_AT_ONCE) if message.key not in self._known]
+        for message in self.arrived:
+            self._known.add(message.key)
+            self._messages.append(message)
+            self._heard(message)
+
+    def _heard(self, message: Message) -> None:
+        """A message may be what a task waits for: a verdict on its answer, or an answer to a step's question."""
+        for work in list(self._works.values()):
+            review = work.review
+            if (
+                review.state == "asked"
+                and message.in_reply_to == review.message_id
+                and message.sender == review.reviewer
+            ):
+                verdict = read_verdict(message.body)
+                if verdict is not None:
+                    work.set_review(review.with_(state=verdict[0], problems=verdict[1]))
+                    self._unpark(work)
+            about = message.task == work.task.id and message.in_reply_to != review.message_id
+            if work.waits.heard(message.sender, message.id, message.in_reply_to, about=about):
+                self._unpark(work)
+
+    # scope
+
+    def scope(self) -> Focus | None:
+        """What this turn is about: the oldest message, else a task in hand that can go on, else a new task, else None."""
+        self.focus = None
+        if self._messages:
+            self.focus = Focus("reply_mail", message=self._messages[0])
+        else:
+            work = self._next_work() or self._claim()
+            if work is not None:
+                if work.task.steps and not work.steps():
+                    work.plan(work.task.steps)
+                self.focus = focus_on(work)
+        return self.focus
+
+    def _next_work(self) -> Work | None:
+        ready = [work for work in self._works.values() if self._ready(work)]
+        return min(ready, key=lambda work: (work.task.priority, work.task.id), default=None)
+
+    def _ready(self, work: Work) -> bool:
+        if not work.task.path.exists():  # a person has moved it away: it is not ours any more
+            self._drop(work)
+            return False
+        parked = self._parked.get(work.task.id)
+        if parked is None:
+            return True
+        now = datetime.now(UTC)
+        due = parked.until is not None and now >= parked.until
+        if due or work.waits.task_is_done(self._hive.tasks.is_done):
+            self._unpark(work)
+            return True
+        return False
+
+    def _claim(self) -> Work | None:
+        if len(self._works) >= self._hive.config.max_active:
+            return None
+        task = self._hive.tasks.claim(self._name, self._role)
+        if task is None:
+            return None
+        self._hive.journal.append("task.claimed", task_id=task.id, agent_id=self._name, title=task.title)
+        work = self._works[task.id] = Work(self._hive, task, self._name)
+        return work
+
+    # the lease
+
+    def lease(self, focus: Focus) -> StepLease | None:
+        """The lease of the step in focus, taken or kept. Raises Parking if another agent or a person holds it."""
+        if focus.blocked is not None:
+            raise Parking(f"step {focus.blocked.step.path} is blocked: {focus.blocked.step.blocked_reason}")
+        if focus.step is None:
+            return None
+        try:
+            return self._hive.leases.claim(focus.step.id, self._name)
+        except StepLeaseHeld as held:
+            until = datetime.now(UTC) + _LEASE_PAUSE
+            raise Parking(f"step {focus.step.step.path} is leased by {held.lease.holder_agent_id}", until) from None
+
+    def keep_lease(self, step_id: str, generation: int) -> None:
+        """Renew a lease at half its time. Raises CoordinationError if it is lost."""
+        lease = self._hive.leases.get(step_id)
+        if lease is None or lease.expires_seq - self._hive.journal.seq <= (lease.expires_seq - lease.acquired_seq) // 2:
+            self._hive.leases.renew(step_id, self._name, generation)
+
+    # after a turn
+
+    def after(self, focus: Focus, acted: Acted, did_anything: bool) -> None:
+        """Draw the consequences: a message is read, a task parked, ended, or in trouble."""
+        if focus.message is not None:
+            self._after_message(focus.message, acted, did_anything)
+        elif focus.work is not None:
+            self._after_work(focus.work, acted, did_anything)
+
+    def _after_message(self, message: Message, acted: Acted, did_anything: bool) -> None:
+        if acted.problem is not None:
+            self._message_failed(message, acted.problem)
+        elif not did_anything or acted.last == "reply_mail":
+            self._messages.popleft()
+            self._intake.taken(message)
+            self._known.discard(message.key)
+
+    def _message_failed(self, message: Message, reason: str) -> None:
+        dead = self._intake.failed(message, reason)  # the third time: it lies in .Dead now, with the reason beside it
+        self._messages.popleft()
+        if dead:
+            self._known.discard(message.key)
+        else:
+            self._messages.append(message)
+
+    def _after_work(self, work: Work, acted: Acted, did_anything: bool) -> None:
+        finished = [record for record in acted.records if record["tool"] == "finish_step" and "error" not in record]
+        self.steps_finished += len(finished)
+        if work.ended:
+            self._drop(work)
+        elif acted.parking is not None:
+            self._park(work, acted.parking)
+        elif acted.problem is not None or not did_anything:
+            self._in_trouble(work, acted.problem or "its mind sees nothing to do")
+        else:
+            self._trouble.pop(work.task.id, None)
+
+    def _in_trouble(self, work: Work, problem: str) -> None:
+        """The same task again and again with a problem: it fails, and says which."""
+        key = work.task.id
+        self._trouble[key] = self._trouble.get(key, 0) + 1
+        if self._trouble[key] >= MAX_TROUBLE:
+            work.fail(problem)
+            self._drop(work)
+
+    def broke(self, error: Exception) -> bool:
+        """A turn broke with an exception that nobody expected. True if that could be put on the account of its focus."""
+        focus = self.focus
+        if focus is None:
+            return False
+        reason = f"{type(error).__name__}: {error}"
+        if focus.message is not None:
+            self._message_failed(focus.message, reason)
+        elif focus.work is not None:
+            if isinstance(error, TaskMoved):
+                self._drop(focus.work)
+            else:
+                self._in_trouble(focus.work, reason)
+        return True
+
+    # parking
+
+    def _park(self, work: Work, parking: Parking) -> None:
+        self._parked[work.task.id] = parking
+        self._hive.tasks.park(work.task, parking.reason, parking.until)
+        self._hive.journal.append(
+            "task.parked", task_id=work.task.id, agent_id=self._name, reason=parking.reason,
+            until=None if parking.until is None else parking.until.isoformat(),
+        )  # fmt: skip
+        self._release(work)
+
+    def _unpark(self, work: Work) -> None:
+        if self._parked.pop(work.task.id, None) is not None:
+            self._hive.tasks.unpark(work.task)
+
+    def _release(self, work: Work) -> None:
+        mine = [lease for lease in self._hive.leases.list(self._name) if lease.step_id in {s.id for s in work.steps()}]
+        for lease in mine:
+            self._hive.leases.release(lease.step_id, self._name)
+
+    def _drop(self, work: Work) -> None:
+        self._works.pop(work.task.id, None)
+        self._parked.pop(work.task.id, None)
+        self._trouble.pop(work.task.id, None)
+
+    # resting and ending
+
+    def next_moment(self, limit_s: float, looks: int) -> float:
+        """Seconds until a parked task is due or a half-written file may have come to rest, at most `limit_s`.
+
+        `looks` is how often we have looked in vain since something moved: what stays half-written is looked at ever less.
+        """
+        now = datetime.now(UTC)
+        waits = [
+            (parking.until - now).total_seconds() for parking in self._parked.values() if parking.until is not None
+        ]
+        if any(work.waits.for_task() for work in self._works.values()):
+            waits.append(_TASK_LOOK_S)
+        if self._hive.tasks.restless or self._intake.unsettled:
+            waits.append(max(0.02, self._hive.config.settle_ms / 1000) * 2 ** min(looks, 20))
+        return max(0.0, min([limit_s, *waits]))
+
+    def close(self) -> None:
+        self._intake.close()
+        self._hive.leases.release_all(self._name)

@@ -1,0 +1,185 @@
+"""Running a command: own process group, limits, output to a file, an environment without secrets, dead with its agent."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from hivemind.config import LimitsConfig
+
+__all__ = ["CommandResult", "clean_environment", "run_command"]
+
+_KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+_GRACE_S = 1.0
+_TAIL_BYTES = 8192
+
+# Waits for the word "go", so that the command can't run before the guard below watches over it; sets the limits.
+_START = 'read go || exit 125; ulimit -t "$1" && ulimit -v "$2" || exit 125; shift 2; exec "$@" </dev/null'
+# Lives as long as the pipe from the agent does; an end of the agent without a word ends the command's whole group.
+_GUARD = 'read ended || kill -KILL -- "-$1"'
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How a command ended. `exit_status` is None if it was not left to end: `stopped` says why.
+
+    `output` is the last 8 KiB of what it printed (both streams), `digest` the SHA-256 of all that was kept in the file.
+    """
+
+    exit_status: int | None
+    output: str
+    digest: str
+    seconds: float
+    stopped: str | None = None
+    cut: bool = False
+
+
+def clean_environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    """What a command gets of the environment: paths and language, nothing named like a secret, and `extra`."""
+    kept = {key: value for key, value in environ.items() if _KEPT.fullmatch(key) and not _SECRET.search(key)}
+    return {**kept, "TERM": "dumb", **extra}
+
+
+def run_command(
+    command: str | Sequence[str],
+    *,
+    folder: Path,
+    output: Path,
+    limits: LimitsConfig,
+    environment: Mapping[str, str],
+    lifeline: int | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+    timeout_s: float | None = None,
+) -> CommandResult:
+    """Run a command (a text: by `sh -c`; a list: as it stands) in `folder`, its output going to the file `output`.
+
+    Ends early, and its whole process group with it, when a limit is reached, when `lifeline` closes or `stopping()` turns
+    true (looked at when a signal arrives). Raises OSError if the output can't be written.
+    """
+    argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
+    limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
+    with open(output, "wb") as file:
+        process = subprocess.Popen(
+            ["sh", "-c", _START, "sh", str(int(limits.cpu_s)), str(limits.memory_mb * 1024), *argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=dict(environment),
+            start_new_session=True,
+        )
+        guard = subprocess.Popen(
+            ["sh", "-c", _GUARD, "sh", str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
+        )
+        _say(process, b"go\n")
+        reading = _Reading(process, file, limits.output_bytes, lifeline, stopping)
+        started = time.monotonic()
+        try:
+            stopped = reading.until_end(started + limit_s)
+        finally:
+            _kill_group(process)
+            _say(guard, b"ended\n")
+            guard.wait()
+    return CommandResult(
+        exit_status=None if stopped else process.returncode,
+        output=bytes(reading.tail).decode("utf-8", "replace"),
+        digest=reading.digest.hexdigest(),
+        seconds=time.monotonic() - started,
+        stopped=stopped,
+        cut=reading.cut,
+    )
+
+
+def _say(process: subprocess.Popen[bytes], word: bytes) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it has ended already
+        process.stdin.write(word)
+        process.stdin.flush()
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+
+
+class _Reading:
+    """Copies what a process prints into a file, up to a limit, and keeps the end of it."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        file: BinaryIO,
+        limit: int,
+        lifeline: int | None,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._process = process
+        self._file = file
+        self._left = limit
+        self._lifeline = lifeline
+        self._stopping = stopping
+        self.tail = bytearray()
+        self.digest = hashlib.sha256()
+        self.cut = False
+
+    def until_end(self, deadline: float) -> str | None:
+        """Read until the process and its pipe have ended (None), or give the reason why that was not waited for."""
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        watched = [pipe] if self._lifeline is None else [pipe, self._lifeline]
+        while True:
+            if self._stopping():
+                return "the agent was told to end"
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "its time was up"
+            # A quarter of a second bounds how late an end without output (a child keeps the pipe open) is noticed.
+            ready = select.select(watched, [], [], min(left, 0.25))[0]
+            if self._lifeline in ready:
+                return "the agent's parent is gone"
+            if pipe in ready:
+                data = os.read(pipe, 65_536)
+                if not data:
+                    return self._wait(deadline)
+                self._keep(data)
+            elif self._process.poll() is not None:
+                return None
+
+    def _wait(self, deadline: float) -> str | None:
+        """The pipe is closed: wait for the process itself."""
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return "its time was up"
+        return None
+
+    def _keep(self, data: bytes) -> None:
+        kept = data[: self._left]
+        self.cut = self.cut or len(kept) < len(data)
+        self._left -= len(kept)
+        self._file.write(kept)
+        self.digest.update(kept)
+        self.tail += kept
+        del self.tail[:-_TAIL_BYTES]
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End what is left of the command's process group: SIGTERM, a second of grace, SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            break
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

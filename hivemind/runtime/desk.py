@@ -1,0 +1,238 @@
+"""The desk: an agent's working memory, and the context that is laid out on it for one turn."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from hivemind.errors import UnknownVersion, UserError
+from hivemind.memory import (
+    ContextMemoryBlock,
+    HistoryMemoryBlock,
+    MemoryBlock,
+    MemoryJanitor,
+    MemoryType,
+    MessageMemoryBlock,
+    RelevanceScorer,
+    Selection,
+    TaskMemoryBlock,
+    WorkingMemoryManager,
+)
+from hivemind.minds import Context, Thought, ToolSchema
+from hivemind.runtime.act import Acted
+from hivemind.runtime.capsule import capsule_entry
+from hivemind.runtime.focus import Focus
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.recall import questions_of, recall
+from hivemind.runtime.report import Spent
+from hivemind.runtime.sense import message_block, rom_blocks, status_blocks, task_blocks
+from hivemind.runtime.work import Work
+
+__all__ = ["Desk"]
+
+_TIDY_ABOVE = 200
+_LOGGED_OUT = 20
+
+
+class Desk:
+    """Blocks in, context out. Saved when the agent rests, so that a restart remembers what it had in mind."""
+
+    nothing_spent = Spent()
+
+    def __init__(self, hive: Parts, name: str, schemas: Sequence[ToolSchema]) -> None:
+        self._hive, self._name = hive, name
+        self._config = hive.agents[name]
+        self._folder = hive.layout.agent_state(name)
+        self._lane = self._config.lane or f"agent/{name}"
+        self._schema_tokens = hive.count_tokens(json.dumps(list(schemas)))
+        self.memory = self._remembered()
+        self.scorer = RelevanceScorer()
+        self._maker = hive.context_maker(self.scorer)
+        self._janitor = MemoryJanitor()
+        self._cycle = 0
+        self._passing: list[str] = []
+        self._context: list[dict[str, Any]] = []
+        self.selection: Selection | None = None
+        self.budget = self._config.max_tokens
+        self.tokens = 0
+
+    def _remembered(self) -> WorkingMemoryManager:
+        path = self._folder / "memory"
+        try:
+            return WorkingMemoryManager.load(path)
+        except FileNotFoundError:
+            return WorkingMemoryManager(self._config.max_tokens)
+        except UnknownVersion:
+            raise
+        except UserError:  # half a write of ours: it only held what can be sensed again; kept for whoever wants to look
+            path.rename(path.with_name(f"memory.damaged-{time.time_ns()}"))
+            return WorkingMemoryManager(self._config.max_tokens)
+
+    # laying out
+
+    def lay_out(self, focus: Focus, works: Collection[Work]) -> Context:
+        """The context for a turn: recall, score, select, build. Writes nothing. Raises UserError if ROM alone is too much."""
+        self._cycle += 1
+        now = datetime.now(UTC)
+        self._place(focus, works, now)
+        questions = " ".join(questions_of(focus))
+        self.scorer.task_keywords = set(questions.lower().split())
+        self.budget = min(self._config.max_tokens, self._task_bound(focus))
+        capsule = capsule_entry(self._hive.config.workspace, self._lane, focus, None)
+        self._context, self.selection = self._maker(self.memory, self.budget - self._schema_tokens, capsule, now)
+        self.tokens = self._hive.count_tokens(json.dumps(self._context)) + self._schema_tokens
+        return self._context
+
+    def _task_bound(self, focus: Focus) -> int:
+        bound = focus.work.task.max_tokens if focus.work is not None else None
+        return bound or self._config.max_tokens
+
+    def _place(self, focus: Focus, works: Collection[Work], now: datetime) -> None:
+        """Bring the blocks up to date: ROM, tasks, the message, statuses, what is recalled for this turn only."""
+        keep = {f"task:{work.task.id}" for work in works}
+        for block in self.memory.blocks_by_type(MemoryType.TASK):
+            if block.id not in keep:
+                self.memory.remove_memory(block.id)
+        passing: list[MemoryBlock] = [*rom_blocks(self._hive, self._name, self._config.rom)]
+        passing += task_blocks(works, focus)
+        passing += recall(self._hive, focus)
+        counts = {str(state): count for state, count in self._hive.tasks.counts().items()}
+        unread = self._hive.mail.unread(self._name)
+        mailbox = {"unread": unread, "digest": self._hive.mail.digest(self._name)} if unread > 1 else {"unread": unread}
+        passing += status_blocks({"mailbox": mailbox, "task_queue": counts, "system_health": self._health()}, now)
+        if focus.message is not None:
+            block = message_block(focus.message)
+            block.metadata["questions"] = questions_of(focus)
+            passing.append(block)
+        for old in self._passing:
+            self.memory.remove_memory(old)
+        self._passing = [block.id for block in passing if block.type in (MemoryType.KNOWLEDGE, MemoryType.ROM)]
+        for block in passing:
+            self.memory.add_memory(block)
+
+    def _health(self) -> dict[str, Any]:
+        return {"agent": self._name, "blocks": len(self.memory), "cycle": self._cycle}
+
+    # afterwards
+
+    def useless(self, problem: str) -> Thought:
+        """What a mind that can't be understood amounts to: no action, and the reason where the next context shows it."""
+        self.memory.add_memory(HistoryMemoryBlock(action_type="think", action_detail="", result=f"error: {problem}"))
+        return Thought(f"({problem})")
+
+    def tidy(self, focus: Focus, acted: Acted, thought: Thought) -> None:
+        """Results become blocks; Context blocks are derived; the turn is written to the log; the janitor comes by."""
+        for block in acted.blocks:
+            self.memory.add_memory(block)
+        self._derive(focus)
+        self._log(focus, acted, thought)
+        if focus.work is not None and focus.work.ended:
+            self._forget_task(focus.work)
+        if focus.message is not None and (known := self.memory.get(f"message:{focus.message.id}")) is not None:
+            assert isinstance(known, MessageMemoryBlock)
+            known.read = True
+        if len(self.memory) > _TIDY_ABOVE:
+            kept = {block.id for block in self._janitor.cleanup_memories(list(self.memory))}
+            for block in list(self.memory):
+                if block.id not in kept:
+                    self.memory.remove_memory(block.id)
+
+    def _derive(self, focus: Focus) -> None:
+        """One conversation context for what is in focus, and one project context for its project."""
+        mine = [
+            block
+            for block in self.memory.blocks_by_type(MemoryType.HISTORY)
+            if isinstance(block, HistoryMemoryBlock) and block.metadata.get("target") == focus.id
+        ]
+        if mine:
+            done = ", ".join(block.action_type for block in mine[-8:])
+            self.memory.add_memory(
+                ContextMemoryBlock(
+                    id=f"context:conversation_context:{focus.id}",
+                    context_type="conversation_context",
+                    summary=f"Done about {focus.id} so far: {done}",
+                    related_ids=[f"{focus.kind}:{focus.id}", *(block.id for block in mine[-8:])],
+                )
+            )
+        project = focus.work.task.project if focus.work is not None else None
+        if project is not None:
+            tasks = [
+                block.id
+                for block in self.memory.blocks_by_type(MemoryType.TASK)
+                if isinstance(block, TaskMemoryBlock) and block.project == project
+            ]
+            self.memory.add_memory(
+                ContextMemoryBlock(
+                    id=f"context:project_context:{project}",
+                    context_type="project_context",
+                    summary=f"Project {project}: {len(tasks)} tasks in hand",
+                    related_ids=tasks,
+                )
+            )
+
+    def _forget_task(self, work: Work) -> None:
+        target = work.task.id
+        for block in list(self.memory):
+            about = block.metadata.get("target") == target or block.metadata.get("task") == target
+            if about and block.type in (MemoryType.HISTORY, MemoryType.FILE):
+                self.memory.remove_memory(block.id)
+        self.memory.remove_memory(f"context:conversation_context:{target}")
+        self.memory.remove_memory(f"task:{target}")
+
+    def _log(self, focus: Focus, acted: Acted, thought: Thought) -> None:
+        """The turn, whole: what was selected and why, what was asked, what came back, what was done."""
+        digest = hashlib.sha256(json.dumps(self._context).encode()).hexdigest()
+        record: dict[str, Any] = {
+            "kind": "cycle",
+            "time": round(time.time(), 3),
+            "agent": self._name,
+            "cycle": self._cycle,
+            "focus": {**focus.target, "next": focus.tool, "step": focus.step.id if focus.step else None},
+            "selected": self._chosen(),
+            "asked": {"mind": self._config.mind, "context_sha256": digest, "tokens": self.tokens},
+            "thought": thought.text,
+            "actions": list(acted.records),
+            "tokens": self.tokens + thought.usage.tokens_out,
+            "money": thought.usage.money,
+        }
+        if acted.parking is not None:
+            record["parked"] = acted.parking.reason
+        if acted.problem is not None:
+            record["problem"] = acted.problem
+        if focus.work is not None:
+            focus.work.log(record)
+        else:
+            with open(self._folder / "log.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+
+    def _chosen(self) -> list[dict[str, Any]]:
+        """Each block that went in, and the best of those that did not: score, tokens, form, reason."""
+        if self.selection is None:
+            return []
+        forms = {entry["id"]: entry["metadata"].get("form") for entry in self._context}
+        rows = [
+            {
+                "id": choice.id,
+                "score": round(choice.score, 4),
+                "tokens": choice.tokens,
+                "form": forms.get(choice.id),
+                "why": choice.reason,
+            }
+            for choice in self.selection
+        ]
+        inside = [row for row in rows if row["form"] is not None]
+        outside = sorted(
+            (row for row in rows if row["form"] is None), key=lambda row: (-float(row["score"]), row["id"])
+        )
+        return inside + outside[:_LOGGED_OUT]
+
+    def rest(self) -> None:
+        """Save what changed; called when there is nothing to do."""
+        self.memory.save(self._folder / "memory", durable=False)
+
+    def close(self) -> None:
+        self.memory.save(self._folder / "memory", durable=self._hive.config.durable)

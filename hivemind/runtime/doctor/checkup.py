@@ -1,0 +1,88 @@
+"""All checks, one after the other, and the mending of what they found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from hivemind.errors import UserError
+from hivemind.runtime.doctor.claims import check_claims, check_task_folders
+from hivemind.runtime.doctor.databases import check_databases
+from hivemind.runtime.doctor.finding import Finding
+from hivemind.runtime.doctor.folders import check_folders, check_mailbox_folders
+from hivemind.runtime.doctor.leftovers import check_leftovers
+from hivemind.runtime.doctor.letters import check_letters, check_strangers
+from hivemind.runtime.doctor.locks import check_doorbells, check_farewells, check_locks
+from hivemind.runtime.doctor.logs import check_journal, check_task_logs
+from hivemind.runtime.doctor.machine import check_encodings, check_file_system, check_inotify
+from hivemind.runtime.doctor.patient import Patient
+from hivemind.runtime.doctor.records import check_records
+from hivemind.runtime.doctor.settings import check_settings
+
+__all__ = ["CHECKS", "Treated", "examine", "treat"]
+
+Check = Callable[[Patient], Iterator[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    check_settings,
+    check_file_system,
+    check_folders,
+    check_mailbox_folders,
+    check_letters,
+    check_strangers,
+    check_claims,
+    check_task_folders,
+    check_journal,
+    check_task_logs,
+    check_locks,
+    check_farewells,
+    check_doorbells,
+    check_records,
+    check_leftovers,
+    check_databases,
+    check_encodings,
+    check_inotify,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Treated:
+    """A finding and what became of it: `done` says what was done, `left` why it is still there; a note has neither."""
+
+    finding: Finding
+    done: str | None = None
+    left: str | None = None
+
+
+def examine(patient: Patient) -> list[Finding]:
+    """Everything that is wrong with a hive or worth knowing. Changes nothing."""
+    found: list[Finding] = []
+    for check in CHECKS:
+        try:
+            found += check(patient)
+        except OSError as error:  # one folder that cannot be read must not hide what the other checks see
+            name = check.__name__.removeprefix("check_").replace("_", " ")
+            where = patient.layout.relative(str(error.filename)) if error.filename else str(patient.layout.root)
+            found.append(Finding(name, where, f"cannot be looked at: {error.strerror}", "see its permissions"))
+    return found
+
+
+def treat(patient: Patient, findings: Iterable[Finding]) -> list[Treated]:
+    """Mend what can be mended, in order. What needs a quiet hive is left while anything of it runs."""
+    return [_treat(patient, finding) for finding in findings]
+
+
+def _treat(patient: Patient, finding: Finding) -> Treated:
+    if finding.note:
+        return Treated(finding)
+    if finding.fix is None:
+        return Treated(finding, left="only you can mend it")
+    running = patient.running() if finding.quiet else None
+    if running is not None:
+        return Treated(finding, left=f"{running}: hivemind down first")
+    try:
+        return Treated(finding, done=finding.fix())
+    except UserError as error:
+        return Treated(finding, left=str(error))
+    except OSError as error:
+        return Treated(finding, left=error.strerror or str(error))

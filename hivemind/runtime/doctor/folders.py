@@ -1,0 +1,116 @@
+"""The hive's folders: there, ours to use, nobody else's to write, not led out of the hive by a link."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.fs import inside
+from hivemind.runtime.doctor.finding import Finding
+from hivemind.runtime.doctor.patient import Patient
+
+__all__ = ["check_folders", "check_mailbox_folders"]
+
+_NAME = "folders"
+_PARTS = ("tmp", "new", "cur")
+_SUBFOLDERS = ("", ".Sent", ".Archive", ".Dead")
+
+
+def check_folders(patient: Patient) -> Iterator[Finding]:
+    """Every folder of the layout."""
+    for folder in patient.layout.folders():
+        yield from _look(patient, folder, "it is made anew by every command")
+
+
+def check_mailbox_folders(patient: Patient) -> Iterator[Finding]:
+    """Every known mailbox with its sub-folders."""
+    for name in patient.names:
+        box = patient.layout.mailbox(name)
+        missing = [
+            patient.layout.relative(box / sub / part)
+            for sub in _SUBFOLDERS
+            for part in _PARTS
+            if not os.path.lexists(box / sub / part)
+        ]
+        if missing:
+            yield Finding(
+                "mailboxes",
+                patient.layout.relative(box),
+                f"{', '.join(missing)} missing: mail to {name} cannot be delivered or put away there",
+                f"hivemind doctor --fix makes {'it' if len(missing) == 1 else 'them'}",
+                partial(_ensure, patient, name),
+            )
+        for sub in _SUBFOLDERS:
+            for part in _PARTS:
+                if os.path.lexists(box / sub / part):
+                    yield from _look(patient, box / sub / part, f"mail of {name} passes through it")
+
+
+def _ensure(patient: Patient, name: str) -> str:
+    return f"made {patient.layout.relative(patient.mail.ensure(name))} whole"
+
+
+def _look(patient: Patient, folder: Path, use: str) -> Iterator[Finding]:
+    where = patient.layout.relative(folder)
+    try:
+        inside(folder, patient.layout.root, patient.roots)
+        mode = folder.stat().st_mode
+    except UserError as error:
+        yield Finding(_NAME, where, error.what, error.mend or "make it a folder of the hive's own")
+        return
+    except FileNotFoundError:
+        if folder.is_symlink():
+            yield Finding(_NAME, where, "is a symbolic link that leads nowhere", "remove the link, or make its target")
+        else:
+            yield Finding(_NAME, where, f"is missing; {use}", "hivemind doctor --fix makes it", lambda: _make(folder))
+        return
+    if not stat.S_ISDIR(mode):
+        yield Finding(
+            _NAME,
+            where,
+            f"is no folder, and {use}",
+            "hivemind doctor --fix sets the file aside and makes the folder",
+            lambda: f"{patient.aside.take(folder)}; {_make(folder)}",
+        )
+        return
+    yield from _permissions(folder, where, use)
+
+
+def _make(folder: Path) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    return f"made {folder}"
+
+
+def _permissions(folder: Path, where: str, use: str) -> Iterator[Finding]:
+    found = folder.stat()
+    ours = found.st_uid == os.geteuid()
+    wanted = stat.S_IRWXU if ours else 0
+    if (found.st_mode & wanted) != wanted or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        yield Finding(
+            _NAME,
+            where,
+            f"cannot be read, written and entered by its owner (mode {stat.S_IMODE(found.st_mode):o}), and {use}",
+            f"chmod u+rwx {folder}"
+            if ours
+            else f"give it to the user that runs the hive: chown {os.geteuid()} {folder}",
+            (lambda: _chmod(folder, stat.S_IRWXU, 0)) if ours else None,
+        )
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        yield Finding(
+            _NAME,
+            where,
+            f"can be written by everybody on this machine (mode {stat.S_IMODE(found.st_mode):o}): anyone could put tasks or mail there",
+            f"chmod o-w {folder}",
+            (lambda: _chmod(folder, 0, stat.S_IWOTH)) if ours else None,
+        )
+
+
+def _chmod(folder: Path, more: int, less: int) -> str:
+    mode = stat.S_IMODE(folder.stat().st_mode) | more
+    mode &= ~less
+    folder.chmod(mode)
+    return f"mode {mode:o} now"

@@ -1,0 +1,72 @@
+"""Who this process is: one process at a time has an agent's name, and each life of an agent has a number.
+
+The name is an operating-system lock that dies with its process. Whoever takes it over writes `agent.exited` for a
+predecessor that could not, and then its own `agent.started`: leases of an earlier incarnation are void (spec 1, spec 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hivemind.coordination import Journal, State
+from hivemind.fs import HeldLock, Lock
+from hivemind.layout import Layout
+
+__all__ = ["agent_lock", "announce", "farewell", "holder_of", "take_name"]
+
+
+def agent_lock(layout: Layout, name: str) -> Lock:
+    """The lock that the process of agent `name` holds while it lives."""
+    return Lock(layout.locks / f"agent-{name}.lock")
+
+
+def holder_of(layout: Layout, name: str) -> int | None:
+    """The process that has the agent's name now, or None."""
+    holder = agent_lock(layout, name).holder()
+    if holder is None:
+        return None
+    pid = holder.get("pid")
+    return pid if isinstance(pid, int) else 0
+
+
+def take_name(layout: Layout, name: str) -> Lock:
+    """Take the agent's name for this process. Raises HeldLock that says who has it."""
+    lock = agent_lock(layout, name)
+    if not lock.acquire(wait=False, agent=name):
+        holder = lock.holder() or {}
+        raise HeldLock(
+            f"the agent {name} is running already: process {holder.get('pid', '?')}, since {holder.get('since', '?')}",
+            where=layout.root,
+            holder=holder,
+            mend="hivemind status shows it",
+        )
+    return lock
+
+
+def announce(journal: Journal, name: str, pid: int) -> int:
+    """Write that this agent lives; gives its incarnation. One append: nobody sees the old life and the new one at once."""
+
+    def decide(state: State) -> Sequence[tuple[str, dict[str, Any]]]:
+        before = state.agents.get(name)
+        incarnation = 1 if before is None else before.incarnation + 1
+        events: list[tuple[str, dict[str, Any]]] = []
+        if before is not None and before.state == "started":
+            gone = {"agent_id": name, "incarnation": before.incarnation, "by": "successor"}
+            events.append(("agent.exited", gone))
+        events.append(("agent.started", {"agent_id": name, "incarnation": incarnation, "pid": pid}))
+        return events
+
+    return int(journal.transact(decide)[-1].payload["incarnation"])
+
+
+def farewell(journal: Journal, name: str, incarnation: int, *, by: str) -> bool:
+    """Write that this life of the agent is over, if nobody has; frees its leases at once. Returns whether it was needed."""
+
+    def decide(state: State) -> Sequence[tuple[str, dict[str, Any]]]:
+        entry = state.agents.get(name)
+        if entry is None or entry.state != "started" or entry.incarnation != incarnation:
+            return []
+        return [("agent.exited", {"agent_id": name, "incarnation": incarnation, "by": by})]
+
+    return bool(journal.transact(decide))

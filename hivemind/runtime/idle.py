@@ -1,0 +1,74 @@
+"""Whether a swarm can do anything more, judged by what lies on the disk (`hivemind up --until-idle`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from hivemind.layout import Layout
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.status import read_status
+from hivemind.tasks import TaskState
+
+__all__ = ["SHORT_WAIT", "Failures", "Survey", "survey"]
+
+SHORT_WAIT = timedelta(seconds=30)
+"""A task that waits for a time no further off than this is waited for; a later one is parked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """`busy`: what can still go on (empty: the swarm is idle). `parked`: (task, why) of what waits for something else."""
+
+    busy: tuple[str, ...]
+    parked: tuple[tuple[str, str], ...] = ()
+
+
+def survey(hive: Parts, names: Collection[str]) -> Survey:
+    """Look at the agents first, which is cheap, and at the folders only if all of them are idle."""
+    busy = [f"agent {name}" for name in names if not _idle(hive.layout, name)]
+    if busy:
+        return Survey(tuple(busy))
+    busy = [f"mail for {name}" for name in names if hive.mail.unread(name)]
+    parked: list[tuple[str, str]] = []
+    for task in hive.tasks.list(TaskState.INBOX):
+        why = task.waiting
+        if why is None and task.assignee is not None and task.assignee not in names:
+            why = f"its assignee {task.assignee} is not running"
+        if why is None and task.role is not None and task.role not in {hive.agents[name].role for name in names}:
+            why = f"no running agent has the role {task.role}"
+        parked.append((task.id, why)) if why else busy.append(f"task {task.id} waits to be claimed")
+    soon = datetime.now(UTC) + SHORT_WAIT
+    for task in hive.tasks.list(TaskState.ACTIVE):
+        rest = task.parked
+        if rest is None or (rest.until is not None and rest.until <= soon):
+            busy.append(f"task {task.id}")
+        else:
+            parked.append((task.id, rest.reason))
+    return Survey(tuple(busy), tuple(parked))
+
+
+def _idle(layout: Layout, name: str) -> bool:
+    status = read_status(layout.agent_state(name), name)
+    return status is not None and status.state == "idle"
+
+
+class Failures:
+    """Which tasks failed since this was made: by the inode of each error.md, so that a retry that fails again counts."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._before = self._look()
+
+    def since(self) -> list[str]:
+        return sorted(name for name, inode in self._look().items() if self._before.get(name) != inode)
+
+    def _look(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for folder in self._layout.failed.iterdir():
+            try:
+                found[folder.name] = (folder / "error.md").stat().st_ino
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # a folder that a person is moving, or a stray file
+        return found

@@ -1,0 +1,188 @@
+"""The warm parent that agents are forked from: imports done, vocabulary loaded, one thread, nothing open.
+
+A fork of it is ready in a few milliseconds and shares the pages that it does not change (`gc.freeze()` keeps the
+collector from touching them). It forks, signals and reaps on the supervisor's word, over a socket; when the supervisor
+is gone, the socket closes and the nursery ends its children. It signals nobody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+__all__ = ["END_WITHIN_S", "Nursery", "RunAgent", "nursery_main"]
+
+END_WITHIN_S = 5.0
+RunAgent = Callable[[str, int], int]
+"""Runs one agent in this process: (name, file descriptor that closes when the parent is gone) -> exit status."""
+
+
+class Nursery:
+    """The supervisor's end: starts the nursery's process, sends it orders, receives its reports."""
+
+    def __init__(self, warm: Callable[[], None], run_agent: RunAgent) -> None:
+        """Fork the nursery. Call this before this process starts threads or opens what a fork must not share."""
+        mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _close_all_but(other.fileno())
+            nursery_main(other, warm, run_agent)
+        other.close()
+        self.socket = mine
+
+    def start(self, name: str) -> None:
+        self._order({"start": name})
+
+    def signal(self, name: str, number: int) -> None:
+        """Have the nursery signal its child of that name, if it lives."""
+        self._order({"signal": number, "name": name})
+
+    def reports(self) -> list[dict[str, Any]] | None:
+        """What has been reported and not been read yet; None once the nursery is gone."""
+        found: list[dict[str, Any]] = []
+        while select.select([self.socket], [], [], 0)[0]:
+            try:
+                packet = self.socket.recv(65_536)
+            except ConnectionError:
+                packet = b""
+            if not packet:
+                return found or None
+            found.append(json.loads(packet))
+        return found
+
+    def close(self) -> None:
+        """Let the nursery end its children and itself, and wait for that."""
+        self.socket.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+    def _order(self, order: dict[str, Any]) -> None:
+        with contextlib.suppress(ConnectionError):  # a nursery that is gone is noticed through `reports`
+            self.socket.send(json.dumps(order).encode())
+
+
+def _close_all_but(kept: int) -> None:
+    """Close what the supervisor has open (locks, sockets, watches): a fork must not hold the supervisor's lock for it.
+
+    The objects that own these descriptors stay referenced from the frames below, which never end, so none is closed twice.
+    """
+    os.closerange(3, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def nursery_main(orders: socket.socket, warm: Callable[[], None], run_agent: RunAgent) -> NoReturn:
+    """The nursery's process: never returns."""
+    status = 1
+    try:
+        _Parent(orders, run_agent).serve(warm)
+        status = 0
+    except SystemExit as ended:  # a forked agent leaves through here, with its own status
+        status = int(ended.code or 0)
+    except Exception:  # the boundary of a process: say it in the log and end with status 1
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+class _Parent:
+    def __init__(self, orders: socket.socket, run_agent: RunAgent) -> None:
+        self._orders = orders
+        self._run_agent = run_agent
+        self._children: dict[int, str] = {}
+        # Every child holds the reading end: it closes for all of them at the moment this process is gone.
+        self._lifeline, self._lifeline_end = os.pipe()
+
+    def serve(self, warm: Callable[[], None]) -> None:
+        # A terminal's Ctrl-C goes to the whole foreground group; ending in order is the supervisor's business.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        wake, wake_end = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(wake_end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        self._wake = (wake, wake_end)
+        warm()
+        gc.collect()
+        gc.freeze()
+        self._report({"ready": os.getpid()})
+        while True:
+            ready: list[Any] = select.select([self._orders, wake], [], [])[0]
+            if wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake, 4096)
+                self._reap()
+            if self._orders in ready:
+                try:
+                    packet = self._orders.recv(65_536)
+                except ConnectionError:
+                    packet = b""
+                if not packet:
+                    break
+                self._obey(json.loads(packet))
+        self._end()
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        name = str(order.get("start") or order.get("name"))
+        if "start" in order:
+            pid = os.fork()
+            if pid == 0:
+                raise SystemExit(self._child(name))
+            self._children[pid] = name
+            self._report({"started": name, "pid": pid})
+        else:
+            for pid in [pid for pid, child in self._children.items() if child == name]:
+                os.kill(pid, int(order["signal"]))
+
+    def _child(self, name: str) -> int:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        self._orders.close()
+        for descriptor in (*self._wake, self._lifeline_end):
+            os.close(descriptor)
+        return self._run_agent(name, self._lifeline)
+
+    def _reap(self) -> None:
+        while self._children:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            name = self._children.pop(pid, None)
+            if name is not None:
+                self._report({"exited": name, "pid": pid, "status": os.waitstatus_to_exitcode(status)})
+
+    def _end(self) -> None:
+        deadline = time.monotonic() + END_WITHIN_S
+        for pid in self._children:
+            os.kill(pid, signal.SIGTERM)
+        while self._children and time.monotonic() < deadline:
+            select.select([self._wake[0]], [], [], max(0.0, deadline - time.monotonic()))
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake[0], 4096)
+            self._reap()
+        for pid in self._children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+    def _report(self, report: dict[str, Any]) -> None:
+        with contextlib.suppress(ConnectionError):  # the supervisor is gone: noticed in the loop
+            self._orders.send(json.dumps(report).encode())

@@ -1,0 +1,142 @@
+"""The hive as it stands now, for onlookers: who is up, what each agent does, how the tasks stand (`hivemind status`).
+
+An agent's own status file is believed only while its name's lock is held: a process that was killed could not take it
+back. What is counted is counted from the folders.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hivemind.layout import HUMAN, Layout
+from hivemind.runtime.identity import holder_of
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.status import AgentStatus, read_status
+from hivemind.runtime.supervisor import supervisor_lock
+from hivemind.tasks import TaskState, TaskSummary
+from hivemind.tasks.drops import is_task_name
+
+__all__ = ["AgentNow", "Overview", "TaskCounts", "agents_now", "overview"]
+
+DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentNow:
+    """One agent. `pid` is None and `state` is `down` if no process has its name; the rest is then what it last said.
+
+    `task` is what it works on, or, if it is down, a task that waits for it; `tokens` of `budget` are those of its process.
+    """
+
+    name: str
+    role: str | None
+    mind: str
+    pid: int | None
+    state: str
+    task: str | None
+    step: str | None
+    unread: int
+    tokens: int
+    budget: int | None
+    last_action: str | None
+    watch: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """`supervisor` is the record of who is up (pid, since) or None; `tasks` counts them by state, parked ones among the
+    active; `waiting` and `parked` are (task, why)."""
+
+    root: Path
+    workspace: str
+    supervisor: dict[str, object] | None
+    watching: str | None
+    agents: tuple[AgentNow, ...]
+    human_unread: int
+    tasks: dict[str, int]
+    waiting: tuple[tuple[str, str], ...]
+    parked: tuple[tuple[str, str], ...]
+
+
+def overview(hive: Parts) -> Overview:
+    """Look at everything once. Raises UserError for an agents/*.yaml that is not understood."""
+    active = hive.tasks.list(TaskState.ACTIVE)
+    inbox = hive.tasks.list(TaskState.INBOX)
+    agents = agents_now(hive, active)
+    supervisor = supervisor_lock(hive.layout.locks).holder()
+    return Overview(
+        root=hive.layout.root,
+        workspace=hive.config.workspace,
+        supervisor=supervisor,
+        watching=next((agent.watch for agent in agents if agent.pid and agent.watch), None),
+        agents=agents,
+        human_unread=hive.mail.unread(HUMAN),
+        tasks={
+            **TaskCounts(hive.layout).now(),
+            "inbox": len(inbox),
+            "active": len(active),
+            "parked": sum(task.parked is not None for task in active),
+        },
+        waiting=tuple((task.id, task.waiting) for task in inbox if task.waiting),
+        parked=tuple((task.id, task.parked.reason) for task in active if task.parked),
+    )
+
+
+def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[AgentNow, ...]:
+    """Every agent of agents/*.yaml, by name."""
+    owned: dict[str | None, str] = {}
+    for task in hive.tasks.list(TaskState.ACTIVE) if active is None else active:
+        owned.setdefault(task.owner, task.id)
+    return tuple(_agent(hive, name, owned.get(name)) for name in hive.agents)
+
+
+def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
+    config = hive.agents[name]
+    pid = holder_of(hive.layout, name)
+    said = read_status(hive.layout.agent_state(name), name) or AgentStatus(name)
+    if pid is None:
+        said = replace(said, task=owned, step=None)
+    return AgentNow(
+        name=name,
+        role=config.role,
+        mind=config.mind if isinstance(config.mind, str) else next(iter(config.mind), "?"),
+        pid=pid,
+        state=DOWN if pid is None else said.state if said.pid == pid else "starting",
+        task=said.task,
+        step=said.step,
+        unread=hive.mail.unread(name),
+        tokens=said.tokens,
+        budget=said.budget,
+        last_action=said.last_action,
+        watch=said.watch,
+    )
+
+
+class TaskCounts:
+    """How many tasks lie where, counted by names alone: nothing is read, and a folder that has not changed not listed."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._folders = {"inbox": layout.inbox, "active": layout.active, "done": layout.done, "failed": layout.failed}
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def now(self) -> dict[str, int]:
+        return {state: self._count(state, folder) for state, folder in self._folders.items()}
+
+    def _count(self, state: str, folder: Path) -> int:
+        try:
+            changed = os.stat(folder).st_mtime_ns
+            seen = self._seen.get(state)
+            if seen is not None and seen[0] == changed:
+                return seen[1]
+            with os.scandir(folder) as entries:
+                found = sum(_is_task(entry, state) for entry in entries)
+        except FileNotFoundError:
+            return 0
+        self._seen[state] = (changed, found)
+        return found
+
+
+def _is_task(entry: os.DirEntry[str], state: str) -> bool:
+    return is_task_name(entry.name) if state == "inbox" else not entry.name.startswith(".") and entry.is_dir()

@@ -1,0 +1,40 @@
+"""What the runtime needs of a hive. `hivemind.Hive` is one; the rooms below are all it opens."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from hivemind.config import AgentConfig, HiveConfig
+from hivemind.coordination import Journal, StepLeases, Steps
+from hivemind.documents import Knowledge
+from hivemind.layout import Layout
+from hivemind.mail import Mail
+from hivemind.tasks import Tasks
+from hivemind.tokens import TokenCounter
+
+__all__ = ["Parts"]
+
+
+class Parts(Protocol):
+    """The opened parts of one hive."""
+
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def config(self) -> HiveConfig: ...
+    @property
+    def agents(self) -> dict[str, AgentConfig]: ...
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def steps(self) -> Steps: ...
+    @property
+    def leases(self) -> StepLeases: ...
+    @property
+    def mail(self) -> Mail: ...
+    @property
+    def tasks(self) -> Tasks: ...
+    @property
+    def count_tokens(self) -> TokenCounter: ...
+    @property
+    def knowledge(self) -> Knowledge: ...

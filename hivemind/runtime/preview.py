@@ -1,0 +1,44 @@
+"""The context that an agent would think with now, laid out without thinking (`hivemind context AGENT`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hivemind.memory import Selection
+from hivemind.runtime.desk import Desk
+from hivemind.runtime.focus import Focus
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.scope import focus_on
+from hivemind.runtime.tools import allowed_tools
+from hivemind.runtime.work import Work
+from hivemind.tasks import TaskState
+
+__all__ = ["Preview", "preview_context"]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A context with its selection, and what it is about (None: the agent has nothing in hand)."""
+
+    context: list[dict[str, Any]]
+    selection: Selection
+    target: dict[str, str] | None
+    tokens: int
+    budget: int
+
+
+def preview_context(hive: Parts, name: str) -> Preview:
+    """Lay out the context of the agent's next turn from what lies on the disk. Changes nothing that the agent has."""
+    schemas = [tool.schema() for tool in allowed_tools(hive.agents[name].tools).values()]
+    desk = Desk(hive, name, schemas)
+    works = [
+        Work(hive, hive.tasks.get(summary.id), name)
+        for summary in hive.tasks.list(TaskState.ACTIVE)
+        if summary.owner == name
+    ]
+    ready = [work for work in works if work.task.parked is None] or works
+    focus = focus_on(min(ready, key=lambda work: (work.task.priority, work.task.id))) if ready else Focus("rest")
+    context = desk.lay_out(focus, works)
+    assert desk.selection is not None
+    return Preview(list(context), desk.selection, focus.target, desk.tokens, desk.budget)

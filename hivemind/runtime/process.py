@@ -1,0 +1,70 @@
+"""An agent's process, from its first moment to its last."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from hivemind.fs import HeldLock, Lock
+from hivemind.runtime.agent import Agent
+from hivemind.runtime.identity import announce, farewell, take_name
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.watching import HiveWatch
+
+__all__ = ["log_to", "run_agent"]
+
+DONE, FAILED, WRONG_USE = 0, 1, 2
+_LOG_BYTES = 5_000_000
+_log = logging.getLogger(__name__)
+
+
+def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
+    """Be the agent `name` until told to end; gives the exit status (0, or 2 if the name is held).
+
+    SIGTERM and SIGINT end it in order; so does the closing of `lifeline`, a descriptor that the parent holds the other end
+    of. Without a supervisor it also keeps the hive's watcher, if no other process does.
+    """
+    try:
+        name_lock = take_name(hive.layout, name)
+    except HeldLock as held:
+        sys.stderr.write(f"hivemind: {held}\n")
+        return WRONG_USE
+    incarnation = announce(hive.journal, name, os.getpid())
+    agent = Agent(hive, name, incarnation, lifeline=lifeline)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: agent.stop())
+    watch = None if lifeline is not None else _watch_if_nobody_does(hive)
+    try:
+        agent.run()
+    finally:
+        if watch is not None:
+            watch[0].close()
+            watch[1].release()
+        agent.close()
+        farewell(hive.journal, name, incarnation, by="itself")
+        name_lock.release()
+    return DONE
+
+
+def _watch_if_nobody_does(hive: Parts) -> tuple[HiveWatch, Lock] | None:
+    lock = Lock(hive.layout.locks / "watch.lock")
+    if not lock.acquire(wait=False, what="watching"):
+        return None
+    return HiveWatch(hive), lock
+
+
+def log_to(path: Path) -> None:
+    """Send this process's output and log to a file; a file of over 5 MB becomes `<name>.1` first."""
+    try:
+        if path.stat().st_size > _LOG_BYTES:
+            path.replace(path.with_name(path.name + ".1"))
+    except FileNotFoundError:
+        pass
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)

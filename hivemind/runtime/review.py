@@ -1,0 +1,131 @@
+"""Checking an answer before it is published: another agent looks whether each quote stands where it is said to stand.
+
+The request is a mail with the citations as a fenced JSON block, so that `cat` shows what is asked and a program reads it;
+the verdict is the reply. A hive of one agent checks for itself, and the result says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from hivemind.errors import UserError
+from hivemind.fs import load_record, save_record
+
+__all__ = ["Citation", "Review", "read_request", "read_verdict", "request_body", "verdict_line"]
+
+VERSION = 1
+MAX_ROUNDS = 2
+_BLOCK = re.compile(r"^```json hivemind-review\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
+_VERDICT = re.compile(r"\A\s*(approved|rejected)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A quote and where it is said to stand: 1-based inclusive lines of the file's version with this SHA-256."""
+
+    path: str
+    start_line: int
+    end_line: int
+    digest: str
+    text: str
+    node: int | None = None
+
+    @property
+    def place(self) -> str:
+        """`path:line` or `path:line-line`."""
+        lines = str(self.start_line) if self.start_line == self.end_line else f"{self.start_line}-{self.end_line}"
+        return f"{self.path}:{lines}"
+
+    @classmethod
+    def of(cls, item: Any) -> Citation:
+        """A citation from its JSON form. Raises KeyError, TypeError or ValueError for what is none."""
+        node = item.get("node")
+        lines = int(item["start_line"]), int(item["end_line"])
+        return cls(
+            str(item["path"]), *lines, str(item["digest"]), str(item["text"]), None if node is None else int(node)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """How far the checking of one task's answer has come; kept in the task's folder as `review.json`."""
+
+    state: Literal["asked", "approved", "rejected", "self", "none"] = "none"
+    reviewer: str | None = None
+    message_id: str | None = None
+    asked_at: float = 0.0
+    round: int = 0
+    tried: tuple[str, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def load(cls, folder: Path) -> Review:
+        record = load_record(folder / "review.json", "review", VERSION)
+        if record is None:
+            return cls()
+        return cls(**{**record, "tried": tuple(record["tried"]), "problems": tuple(record["problems"])})
+
+    def save(self, folder: Path, *, durable: bool) -> Review:
+        save_record(folder / "review.json", "review", VERSION, asdict(self), durable=durable)
+        return self
+
+    def with_(self, **changes: Any) -> Review:
+        return replace(self, **changes)
+
+
+def request_body(title: str, citations: Sequence[Citation]) -> str:
+    """The text of a request to check these citations."""
+    shown = [f"{at}. {citation.place}" for at, citation in enumerate(citations, 1)]
+    block = json.dumps([asdict(citation) for citation in citations], ensure_ascii=False, indent=1)
+    return "\n".join(
+        [
+            f"Please check the sources of: {title}",
+            "",
+            "Does each quote stand, word for word, in the lines named, in the version of the file with that SHA-256?",
+            "Answer with a first line `approved` or `rejected: why`.",
+            "",
+            *shown,
+            "",
+            "```json hivemind-review",
+            block,
+            "```",
+            "",
+        ]
+    )
+
+
+def read_request(body: str) -> list[Citation] | None:
+    """The citations that a mail asks to be checked, or None if it is no such request.
+
+    Raises UserError for a request that can't be read.
+    """
+    found = _BLOCK.search(body.replace("\r\n", "\n"))
+    if found is None:
+        return None
+    try:
+        return [Citation.of(item) for item in json.loads(found[1])]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"the review request can't be read ({error})", mend="ask the sender to send it again") from None
+
+
+def verdict_line(problems: Iterable[str], checked: int) -> str:
+    """The answer to a request: `approved` or `rejected`, and each problem on a line of its own."""
+    problems = list(problems)
+    verdict = "rejected" if problems else "approved"
+    return "\n".join([f"{verdict}: {checked} citations checked.", *problems])
+
+
+def read_verdict(body: str) -> tuple[Literal["approved", "rejected"], tuple[str, ...]] | None:
+    """(verdict, problems) of a reply, or None if its first word is neither `approved` nor `rejected`."""
+    found = _VERDICT.match(body)
+    if found is None:
+        return None
+    lines = [line.strip() for line in body.strip().splitlines()]
+    if found[1].lower() == "approved":
+        return "approved", ()
+    return "rejected", tuple(line for line in lines[1:] if line and not line.startswith(">")) or (lines[0],)

@@ -1,0 +1,146 @@
+"""`hivemind up`: a supervisor and its agents, until they are told to end or nothing is left to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from hivemind.errors import UserError
+from hivemind.runtime.idle import Failures, survey
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.process import log_to, run_agent
+from hivemind.runtime.status import AgentStatus, read_status
+from hivemind.runtime.supervisor import Supervisor
+
+__all__ = ["SwarmPicture", "SwarmResult", "run_swarm"]
+
+_QUIET_S = 0.2
+_TICK_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmPicture:
+    """The swarm at one moment: each agent's last status and its process (0: none), how it is watched, seconds since up."""
+
+    agents: tuple[AgentStatus, ...]
+    pids: dict[str, int]
+    watching: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmResult:
+    """How a run ended: tasks by what became of them since it began; `interrupted` if it was told to end before idle."""
+
+    done: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+    parked: tuple[tuple[str, str], ...]
+    interrupted: bool
+
+    @property
+    def exit_status(self) -> int:
+        """0 all done, 1 any failed, 3 some parked (spec 1, *Agents and the swarm*)."""
+        if self.failed:
+            return 1
+        return 3 if self.parked else 0
+
+
+def run_swarm(
+    open_hive: Callable[[], Parts],
+    *,
+    names: Sequence[str] | None = None,
+    until_idle: bool = False,
+    on_tick: Callable[[SwarmPicture], None] | None = None,
+    on_ready: Callable[[], None] | None = None,
+) -> SwarmResult:
+    """Run the agents `names` (default: all) of a hive; returns when they have ended.
+
+    Call it in a process with one thread that has opened nothing of the hive yet: agents are forked. `on_ready` is called
+    once all have been started, `on_tick` after everything that happens and four times a second. Raises HeldLock if the
+    hive is up, UserError for an unknown agent.
+    """
+    hive = open_hive()
+    running = list(hive.agents) if names is None else list(names)
+    for name in running:
+        if name not in hive.agents:
+            raise UserError(f"there is no agent {name!r} in this hive", mend=f"its agents: {', '.join(hive.agents)}")
+
+    def warm() -> None:
+        hive.count_tokens.warm()
+
+    def agent_main(name: str, lifeline: int) -> int:
+        log_to(hive.layout.logs / f"{name}.log")
+        return run_agent(open_hive(), name, lifeline=lifeline)
+
+    supervisor = Supervisor(hive, running, warm=warm, run_agent=agent_main)
+    run = _Run(hive, supervisor, running, until_idle, on_tick, on_ready)
+    supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
+    return run.result()
+
+
+class _Run:
+    """What is looked at while the swarm runs: the picture, and whether all is quiet."""
+
+    def __init__(
+        self,
+        hive: Parts,
+        supervisor: Supervisor,
+        names: Collection[str],
+        until_idle: bool,
+        on_tick: Callable[[SwarmPicture], None] | None,
+        on_ready: Callable[[], None] | None,
+    ) -> None:
+        self._hive, self._supervisor, self._names = hive, supervisor, names
+        self._until_idle, self._on_tick, self._on_ready = until_idle, on_tick, on_ready
+        self._failures = Failures(hive.layout)
+        self._done_before = set(_names_in(hive, "done"))
+        self._began = time.monotonic()
+        self._quiet_since: tuple[float, int] | None = None
+        self._parked: tuple[tuple[str, str], ...] = ()
+        self._idle = False
+
+    def tick(self) -> bool:
+        """Show the picture; True once the swarm has been idle for a moment and nothing moved meanwhile."""
+        if self._on_ready is not None and len(self._supervisor.pids) == len(self._names):
+            self._on_ready()
+            self._on_ready = None
+        if self._on_tick is not None:
+            self._on_tick(self._picture())
+        if not self._until_idle:
+            return False
+        found = survey(self._hive, self._names)
+        self._parked = found.parked
+        now, seq = time.monotonic(), self._hive.journal.seq
+        if found.busy or self._quiet_since is None or self._quiet_since[1] != seq:
+            self._quiet_since = None if found.busy else (now, seq)
+            return False
+        self._idle = now - self._quiet_since[0] >= _QUIET_S
+        return self._idle
+
+    def result(self) -> SwarmResult:
+        failed = tuple((name, _why(self._hive, name)) for name in self._failures.since())
+        done = tuple(sorted(set(_names_in(self._hive, "done")) - self._done_before))
+        parked = self._parked if self._idle else ()
+        return SwarmResult(done, failed, parked, interrupted=self._until_idle and not self._idle)
+
+    def _picture(self) -> SwarmPicture:
+        layout = self._hive.layout
+        statuses = [read_status(layout.agent_state(name), name) or AgentStatus(name) for name in self._names]
+        seconds = time.monotonic() - self._began
+        return SwarmPicture(tuple(statuses), self._supervisor.pids, self._supervisor.watching, seconds)
+
+
+def _names_in(hive: Parts, state: str) -> list[str]:
+    folder = {"done": hive.layout.done, "failed": hive.layout.failed}[state]
+    return [path.name for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir()]
+
+
+def _why(hive: Parts, task: str) -> str:
+    """The first words of a failed task's error.md."""
+    try:
+        lines = (hive.layout.failed / task / "error.md").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return "see error.md"
+    said = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    return said[0] if said else "see error.md"

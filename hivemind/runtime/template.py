@@ -1,0 +1,74 @@
+"""What a new hive begins with: hive.yaml, three agents, a short ROM, a README in each folder, the manual.
+
+There is one source of it: the repository's own root, which is itself a hive. A wheel carries a copy in
+`hivemind/template/` (see pyproject.toml); in a checkout the root itself is read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hivemind
+from hivemind import fs
+from hivemind.errors import UserError
+from hivemind.layout import Layout
+
+__all__ = ["make_hive", "template_folder"]
+
+FILES = (
+    "agents/README.md",
+    "agents/analyst.yaml",
+    "agents/researcher.yaml",
+    "agents/reviewer.yaml",
+    "knowledge/README.md",
+    "mailboxes/README.md",
+    "rom/README.md",
+    "rom/hive.md",
+    "tasks/README.md",
+)
+FOLDERS = ("knowledge/manual",)
+_IGNORED = """# what a running hive leaves behind
+/.hive/
+/mailboxes/*/
+/tasks/*/
+"""
+
+
+def template_folder() -> Path:
+    """Where the template lies. Raises UserError if this installation has none."""
+    package = Path(hivemind.__file__).parent
+    for folder in (package / "template", package.parent):
+        if (folder / "hive.yaml").is_file():
+            return folder
+    raise UserError("this installation lacks the template of a hive", where=package, mend="install hivemind anew")
+
+
+def make_hive(layout: Layout) -> None:
+    """Make a hive at `layout`; files that are there already stay as they are. hive.yaml is written last.
+
+    Raises UserError if there is a hive.yaml, and OSError.
+    """
+    if layout.config.exists():
+        raise UserError("there is a hive already", where=layout.config, mend="hivemind up starts it")
+    source = template_folder()
+    for folder in layout.folders():
+        folder.mkdir(parents=True, exist_ok=True)
+    names = [*FILES]
+    for folder_name in FOLDERS:
+        names += sorted(path.relative_to(source).as_posix() for path in (source / folder_name).rglob("*.md"))
+    for name in names:
+        _copy(source / name, layout.root / name)
+    _put(layout.root / ".gitignore", _IGNORED.encode())
+    _copy(source / "hive.yaml", layout.config)
+
+
+def _copy(source: Path, target: Path) -> None:
+    _put(target, source.read_bytes())
+
+
+def _put(target: Path, content: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        fs.create(target, content)
+    except FileExistsError:
+        return  # a person's own file goes before ours

@@ -1,0 +1,9 @@
+"""Tools: one definition each, used by minds, the command line and MCP."""
+
+from __future__ import annotations
+
+from hivemind.runtime.tools.registry import TOOLS, allowed_tools
+from hivemind.runtime.tools.session import Session
+from hivemind.runtime.tools.tool import Arguments, Tool, ToolProblem
+
+__all__ = ["TOOLS", "Arguments", "Session", "Tool", "ToolProblem", "allowed_tools"]

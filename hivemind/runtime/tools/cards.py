@@ -1,0 +1,83 @@
+"""Tools for what is found and concluded: cards of the task's reasoning graph."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from hivemind.runtime.review import Citation as Cited
+from hivemind.runtime.tools.session import Session
+from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
+
+__all__ = ["CARD_TOOLS"]
+
+
+class Citation(Arguments):
+    path: str
+    start_line: int = Field(ge=1)
+    end_line: int = Field(ge=1)
+    digest: str
+
+
+class AddCard(Arguments):
+    kind: Literal["evidence", "frame", "hypothesis", "question", "test", "decision", "note", "update"]
+    text: str
+    title: str = ""
+    step: str | None = None
+    citation: Citation | None = Field(None, description="where an evidence's text stands, word for word")
+    tags: list[str] = []
+
+
+class LinkCards(Arguments):
+    src: int
+    dst: int
+    relation: Literal["supports", "blocks", "supersedes"]
+
+
+class FindPassages(Arguments):
+    query: str = Field(min_length=1)
+    limit: int = Field(5, ge=1, le=20)
+
+
+@tool
+def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
+    """Put what was found or concluded into the task's graph, under a step. Evidence is a quote with its citation."""
+    cited = None
+    if arguments.citation is not None:
+        told = arguments.citation
+        cited = Cited(told.path, told.start_line, told.end_line, told.digest, arguments.text)
+        found = session.hive.knowledge.verify(cited)
+        if not found.stands:
+            raise ToolProblem(f"the quote does not stand there: {found.reason}", where=cited.place)
+    step = session.step(arguments.step)
+    node = session.work.add_card(
+        step, arguments.kind, arguments.text, title=arguments.title, citation=cited, tags=arguments.tags,
+        **session.shown(step),
+    )  # fmt: skip
+    return {"node": node, "kind": arguments.kind, "step": step.id}
+
+
+@tool
+def link_cards(session: Session, arguments: LinkCards) -> dict[str, Any]:
+    """Say that one card supports, blocks or supersedes another."""
+    session.work.link_cards(arguments.src, arguments.dst, arguments.relation)
+    return {"src": arguments.src, "dst": arguments.dst, "relation": arguments.relation}
+
+
+@tool
+def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
+    """Find passages in knowledge/ and the task's attachments, best first, with their citations."""
+    passages = session.hive.knowledge.search(arguments.query, limit=arguments.limit)
+    return {
+        "passages": [
+            {
+                "path": one.path, "start_line": one.start_line, "end_line": one.end_line, "digest": one.digest, "text": one.text,
+                "score": one.score, "titles": list(one.titles), "why": one.why,
+            }
+            for one in passages
+        ]
+    }  # fmt: skip
+
+
+CARD_TOOLS = (add_card, link_cards, doc_find)

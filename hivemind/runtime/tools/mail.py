@@ -1,0 +1,116 @@
+"""Tools for mail. The sender is who the runtime says it is, whatever a mind writes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+from pydantic import Field
+
+from hivemind.runtime.review import read_request
+from hivemind.runtime.tools.session import Session
+from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
+
+__all__ = ["MAIL_TOOLS"]
+
+MAX_LISTED = 50
+
+
+class SendMail(Arguments):
+    to: list[str] = Field(min_length=1)
+    subject: str = ""
+    body: str = ""
+    cc: list[str] = []
+    step: str | None = None
+
+
+class ReplyMail(Arguments):
+    id: str
+    body: str
+    verdict: Literal["approved", "rejected"] | None = None
+
+
+class CheckMailbox(Arguments):
+    limit: int = Field(20, ge=1, le=MAX_LISTED)
+
+
+class CheckCitations(Arguments):
+    message: str
+
+
+@tool
+def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
+    """Send a message to agents or to `human`, by name."""
+    task = session.focus.work.task.id if session.focus.work else None
+    # The same step sends the same message again after a crash, and then only what is missing is delivered.
+    message_id = None
+    if arguments.step is not None:
+        message_id = _made_id(session, "step", arguments.step, arguments.subject)
+    report = session.hive.mail.send(
+        session.agent, arguments.to, arguments.subject, arguments.body,
+        cc=arguments.cc, message_id=message_id, task=task, step=arguments.step,
+    )  # fmt: skip
+    if report.failed:
+        missing = "; ".join(f"{name}: {why}" for name, why in report.failed.items())
+        raise ToolProblem(f"not delivered to {missing}", mend="send it again: who has it does not get it twice")
+    return {"message_id": report.message_id, "delivered": list(report.delivered)}
+
+
+@tool
+def check_mailbox(session: Session, arguments: CheckMailbox) -> dict[str, Any]:
+    """List the newest messages of your mailbox."""
+    found = session.hive.mail.list(session.agent, limit=arguments.limit)
+    messages = [
+        {
+            "id": one.id,
+            "from": one.sender,
+            "to": session.agent,
+            "subject": one.subject,
+            "content": one.preview,
+            "path": one.path,
+        }
+        for one in found
+    ]
+    return {"messages": messages}
+
+
+@tool
+def reply_mail(session: Session, arguments: ReplyMail) -> dict[str, Any]:
+    """Answer the message in focus. For a request to check sources, the body begins with `approved` or `rejected`."""
+    if arguments.id != session.message.id:
+        raise ToolProblem(f"{arguments.id!r} is not the message in focus")
+    message_id = _made_id(session, "reply", session.message.key, session.message.id)
+    asked = session.message
+    subject = asked.subject if asked.subject.lower().startswith("re:") else f"Re: {asked.subject}"
+    report = session.hive.mail.send(
+        session.agent, [asked.sender], subject, arguments.body, message_id=message_id, in_reply_to=asked.id,
+        references=(*asked.references, asked.id), task=asked.task, step=asked.step, lane=asked.lane,
+    )  # fmt: skip
+    if report.failed:
+        raise ToolProblem("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
+    return {"message_id": report.message_id, "delivered": list(report.delivered)}
+
+
+@tool
+def check_citations(session: Session, arguments: CheckCitations) -> dict[str, Any]:
+    """Look for each quote of a request to check sources: does it stand, word for word, where it is said to stand?"""
+    if arguments.message != session.message.id:
+        raise ToolProblem(f"{arguments.message!r} is not the message in focus")
+    citations = read_request(session.message.body)
+    if citations is None:
+        raise ToolProblem("the message asks for no check of sources")
+    problems = []
+    for citation in citations:
+        found = session.hive.knowledge.verify(citation)
+        if not found.stands:
+            problems.append(f"{citation.place}: {found.reason}")
+    return {"checked": len(citations), "problems": problems}
+
+
+def _made_id(session: Session, *parts: str) -> str:
+    """A Message-ID that the same cause always gives."""
+    digest = hashlib.sha256("\0".join((session.agent, *parts)).encode()).hexdigest()[:32]
+    return f"{parts[0]}.{digest}@{session.hive.config.workspace}"
+
+
+MAIL_TOOLS = (send_mail, check_mailbox, reply_mail, check_citations)

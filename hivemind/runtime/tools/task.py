@@ -1,0 +1,92 @@
+"""Tools for the whole task: waiting, asking a person, handing over, ending."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import Field
+
+from hivemind.layout import HUMAN
+from hivemind.runtime.finish import finish
+from hivemind.runtime.tools.session import Session
+from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
+
+__all__ = ["TASK_TOOLS"]
+
+
+class Wait(Arguments):
+    step: str | None = None
+    until: dict[str, Any] = Field(
+        description="one of {seconds}, {until: ISO time}, {mail: agent}, {task: id}, {human: question}"
+    )
+
+
+class AskHuman(Arguments):
+    question: str = Field(min_length=1)
+    step: str | None = None
+
+
+class FinishTask(Arguments):
+    result: str = Field("", description="the answer in your own words; quotes and sources are added from the graph")
+
+
+class FailTask(Arguments):
+    reason: str = Field(min_length=1)
+
+
+@tool
+def wait(session: Session, arguments: Wait) -> dict[str, Any]:
+    """Wait for a time, a mail, a person or another task; the task rests until then."""
+    if len(arguments.until) != 1 or not set(arguments.until) <= {"seconds", "until", "mail", "task", "human"}:
+        raise ToolProblem("until is one of {seconds}, {until}, {mail}, {task}, {human}")
+    step, work = session.step(arguments.step), session.work
+    begun = work.waits.begin(step.id, arguments.until, datetime.now(UTC))
+    if begun.kind == "human" and begun.message_id is None:
+        _ask(session, step.id, begun.what)
+    over = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.is_done)
+    return {"step": step.id, "over": True, "answer": over.answer}
+
+
+@tool
+def ask_human(session: Session, arguments: AskHuman) -> dict[str, Any]:
+    """Ask the operator by mail; the task rests until the answer comes."""
+    return wait.call(session, {"step": arguments.step, "until": {"human": arguments.question}})
+
+
+def _ask(session: Session, step: str, question: str) -> None:
+    work = session.work
+    workspace = session.hive.config.workspace
+    message_id = f"ask.{step}.{work.attempt}@{workspace}"
+    body = f"{question}\n\n(Task {work.task.id}, step {step}. Answer this message, and the task goes on.)\n"
+    report = session.hive.mail.send(
+        session.agent,
+        [HUMAN],
+        f"Question: {work.task.title}",
+        body,
+        message_id=message_id,
+        task=work.task.id,
+        step=step,
+    )
+    if report.failed:
+        raise ToolProblem(f"the question could not be delivered: {report.failed[HUMAN]}")
+    work.waits.asked(step, report.message_id)
+
+
+@tool
+def finish_task(session: Session, arguments: FinishTask) -> dict[str, Any]:
+    """End the task: its quotes are checked by another agent first, then the answer is published and the result written."""
+    still_open = [step.id for step in session.work.steps() if step.step.status != "done"]
+    if still_open:
+        raise ToolProblem(f"steps are not done yet: {', '.join(still_open)}")
+    return finish(session, arguments.result)
+
+
+@tool
+def fail_task(session: Session, arguments: FailTask) -> dict[str, Any]:
+    """Give the task up, saying why in words that help a person."""
+    where = session.work.fail(arguments.reason)
+    return {"task": session.work.task.id, "state": "failed", "path": session.hive.layout.relative(where)}
+
+
+TASK_TOOLS = (wait, ask_human, finish_task, fail_task)

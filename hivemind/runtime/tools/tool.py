@@ -1,0 +1,62 @@
+"""One definition of each tool: its name, what it says of itself, its arguments, what it does (spec 7, *Tools*)."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hivemind.errors import UserError
+from hivemind.minds import ToolSchema
+from hivemind.runtime.tools.session import Session
+
+__all__ = ["Arguments", "Tool", "ToolProblem", "tool"]
+
+Result = dict[str, Any]
+
+
+class Arguments(BaseModel):
+    """The arguments of a tool; unknown ones are refused, so that a slip is seen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ToolProblem(UserError):
+    """A tool was asked for something that it does not do; the mind is told why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool as minds, the command line and MCP see it. `needs` says what it works on: a task, a message, or nothing."""
+
+    name: str
+    description: str
+    arguments: type[Arguments]
+    use: Callable[[Session, Any], Result]
+
+    def schema(self) -> ToolSchema:
+        shown = self.arguments.model_json_schema()
+        shown.pop("title", None)
+        shown.pop("description", None)
+        return {"name": self.name, "description": self.description, "parameters": shown}
+
+    def call(self, session: Session, arguments: Mapping[str, Any]) -> Result:
+        """Check the arguments and use the tool. Raises ToolProblem for wrong arguments, and what the tool raises."""
+        try:
+            checked = self.arguments.model_validate(dict(arguments))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "arguments"
+            raise ToolProblem(f"{self.name}: {place}: {first['msg']}") from None
+        return self.use(session, checked)
+
+
+def tool(function: Callable[[Session, Any], Result]) -> Tool:
+    """Make a tool of a function `(session, arguments) -> result`; its docstring is what a mind is told."""
+    hints = typing.get_type_hints(function)
+    arguments = hints["arguments"]
+    description = " ".join((function.__doc__ or "").split())
+    return Tool(function.__name__, description, arguments, function)

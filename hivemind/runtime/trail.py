@@ -1,0 +1,129 @@
+"""The trail of a task: its reasoning graph, as the agent that works on it writes and reads it.
+
+The task is the root, each step a subtask below it (both in the shared lane), what is found and concluded are cards below
+the step, drafts in the agent's lane until the answer is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hivemind.reasoning import NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
+from hivemind.runtime.review import Citation
+from hivemind.tasks import Task
+
+__all__ = ["Card", "Trail"]
+
+WITHDRAWN = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A card of a step: its text, and where it was quoted from or which file it is about, if it is."""
+
+    node: int
+    kind: str
+    text: str
+    citation: Citation | None = None
+    artifact: str | None = None
+
+
+class Trail:
+    """One task's graph in the hands of one agent, whose drafts go to `lane`."""
+
+    def __init__(self, task: Task, agent: str, lane: str, *, durable: bool) -> None:
+        self._task, self._agent, self._lane = task, agent, lane
+        self._store = TaskGraph(task.path, durable=durable)
+
+    def planned(self, steps: Sequence[tuple[str, str]]) -> None:
+        """Put the task and its steps (id, title) into the graph; those that are there stay as they are."""
+        with self._store.change(self._agent) as graph:
+            for step_id, title in steps:
+                self._subtask(graph, step_id, title)
+
+    def _subtask(self, graph: ReasoningGraph, step_id: str, title: str) -> ReasoningNode:
+        root = graph.root or graph.add_node(NodeKind.TASK, self._task.text or self._task.title, title=self._task.title)
+        found = next((node for node in graph.by_step(step_id) if node.kind is NodeKind.SUBTASK), None)
+        if found is None:
+            found = graph.add_node(NodeKind.SUBTASK, title, title=title, step=step_id)
+            graph.add_edge(root.node_id, found.node_id, "decompose")
+        return found
+
+    def card(
+        self,
+        step_id: str,
+        step_title: str,
+        kind: str,
+        text: str,
+        *,
+        title: str = "",
+        citation: Citation | None = None,
+        tags: Iterable[str] = (),
+        meta: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Add a card under a step; gives its node's id. The same card again (a step done anew after a crash) is the same."""
+        told = dict(meta or {})
+        if citation is not None:
+            told["citation"] = {key: value for key, value in asdict(citation).items() if key != "node"}
+        with self._store.change(self._agent) as graph:
+            parent = self._subtask(graph, step_id, step_title)
+            for known in graph.by_step(step_id):
+                if self._counts(known) and known.kind == kind and known.text == text and known.title == title:
+                    return known.node_id
+            node = graph.add_node(kind, text, title=title, tags=tuple(tags), lane=self._lane, step=step_id, meta=told)
+            graph.add_edge(parent.node_id, node.node_id, "support" if kind == NodeKind.EVIDENCE else "")
+            return node.node_id
+
+    def link(self, src: int, dst: int, relation: str) -> None:
+        with self._store.change(self._agent) as graph:
+            graph.add_link(src, dst, relation)
+
+    def finished(self, step_id: str) -> None:
+        """The step's node is closed."""
+        with self._store.change(self._agent) as graph:
+            for node in graph.by_step(step_id):
+                if node.kind is NodeKind.SUBTASK and node.status != "closed":
+                    graph.update_node(node.node_id, status="closed")
+
+    def withdraw(self, step_id: str) -> bool:
+        """Reject the step's quotes, so that it can be asked anew; True if it had any. They stay in the graph."""
+        with self._store.change(self._agent) as graph:
+            quotes = [node for node in graph.by_step(step_id) if self._counts(node) and "citation" in node.meta]
+            for node in quotes:
+                graph.update_node(node.node_id, status=WITHDRAWN)
+            for node in graph.by_step(step_id):
+                if quotes and node.kind is NodeKind.SUBTASK:
+                    graph.update_node(node.node_id, status="open")
+        return bool(quotes)
+
+    def of_step(self, step_id: str) -> list[Card]:
+        """The step's cards in the order of their making, without what was withdrawn and without published copies."""
+        return [_card(node) for node in self._store.graph.by_step(step_id) if self._counts(node)]
+
+    def publish_all(self) -> None:
+        """Promote this agent's drafts into the shared lane; what is published already stays as it is."""
+        drafts = [node.node_id for node in self._store.graph.by_lane(self._lane) if self._counts(node)]
+        with self._store.change(self._agent) as graph:
+            for number in drafts:
+                graph.publish(number)
+
+    def trace(self, kind: str, text: str, step_id: str | None) -> None:
+        """One action for the trace."""
+        self._store.add_trace(kind, text, agent_id=self._agent, lane=self._lane, step=step_id)
+
+    def save(self) -> None:
+        """Write graph.json, the whole graph for people and other programs."""
+        self._store.save_snapshot()
+
+    @staticmethod
+    def _counts(node: ReasoningNode) -> bool:
+        cards = node.kind not in (NodeKind.TASK, NodeKind.SUBTASK, NodeKind.SUMMARY)
+        return cards and node.status != WITHDRAWN and "origin" not in node.meta
+
+
+def _card(node: ReasoningNode) -> Card:
+    told = node.meta.get("citation")
+    citation = None if told is None else Citation.of({**told, "node": node.node_id})
+    return Card(node.node_id, str(node.kind), node.text, citation, node.meta.get("artifact"))

@@ -1,0 +1,104 @@
+"""What the steps of a task wait for: a time, a mail, a person, another task. Kept in the task's folder as `waits.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from hivemind.fs import load_record, save_record
+from hivemind.runtime.parking import Parking
+
+__all__ = ["Wait", "Waits"]
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One step's wait. `kind` is `until`, `mail`, `human` or `task`; `what` the time (ISO 8601), agent, question or task id.
+
+    `message_id` is the mail that was sent to ask (human); `answer` the Message-ID that ended the wait.
+    """
+
+    step: str
+    kind: str
+    what: str
+    message_id: str | None = None
+    answer: str | None = None
+
+
+class Waits:
+    """The waits of one task, by step."""
+
+    def __init__(self, folder: Path, *, durable: bool) -> None:
+        self._path = folder / "waits.json"
+        self._durable = durable
+        record = load_record(self._path, "waits", VERSION) or {"steps": []}
+        self._waits = {item["step"]: Wait(**item) for item in record["steps"]}
+        self._early: dict[str, str] = record.get("early", {})
+
+    def get(self, step: str) -> Wait | None:
+        return self._waits.get(step)
+
+    def begin(self, step: str, until: Mapping[str, Any], now: datetime) -> Wait:
+        """The wait of a step, begun at the first call: a number of seconds counts from then, also across a restart."""
+        if step not in self._waits:
+            kind, what = next(iter(until.items()))
+            if kind == "seconds":
+                kind, what = "until", (now + timedelta(seconds=float(what))).isoformat()
+            answer = self._early.pop(str(what), None) if kind == "mail" else None
+            self._keep(Wait(step, kind, str(what), answer=answer))
+        return self._waits[step]
+
+    def asked(self, step: str, message_id: str) -> None:
+        self._keep(replace(self._waits[step], message_id=message_id))
+
+    def heard(self, sender: str, message_id: str, in_reply_to: str | None, *, about: bool) -> bool:
+        """Take note of a mail; True if a step waited for it: for an answer to its question, or for mail from that agent.
+
+        A mail `about` this task that comes before its step waits is remembered for it.
+        """
+        for wait in self._waits.values():
+            answers = wait.message_id is not None and wait.message_id == in_reply_to
+            if wait.answer is None and (answers or (wait.kind == "mail" and wait.what == sender)):
+                self._keep(replace(wait, answer=message_id))
+                return True
+        if about:
+            self._early[sender] = message_id
+            self._save()
+        return False
+
+    def check(self, step: str, now: datetime, task_done: Callable[[str], bool]) -> Wait:
+        """The wait if it is over; raises Parking if it is not."""
+        wait = self._waits[step]
+        if wait.kind == "until":
+            due = datetime.fromisoformat(wait.what)
+            due = due if due.tzinfo else due.replace(tzinfo=UTC)
+            if now < due:
+                raise Parking(f"waits until {due.isoformat(timespec='seconds')}", due)
+        elif wait.kind == "task":
+            if not task_done(wait.what):
+                raise Parking(f"waits for the task {wait.what} to be done")
+        elif wait.answer is None:
+            whom = "a person's answer" if wait.kind == "human" else f"mail from {wait.what}"
+            raise Parking(f"waits for {whom}")
+        return wait
+
+    def for_task(self) -> bool:
+        """True if a step waits for another task."""
+        return any(wait.kind == "task" for wait in self._waits.values())
+
+    def task_is_done(self, done: Callable[[str], bool]) -> bool:
+        """True if a step waits for another task, and that one is done now."""
+        return any(wait.kind == "task" and done(wait.what) for wait in self._waits.values())
+
+    def _keep(self, wait: Wait) -> None:
+        self._waits[wait.step] = wait
+        self._save()
+
+    def _save(self) -> None:
+        fields = {"steps": [asdict(one) for one in self._waits.values()], "early": self._early}
+        save_record(self._path, "waits", VERSION, fields, durable=self._durable)

@@ -1,0 +1,51 @@
+"""The hive's one watcher: what appears in a mailbox or the inbox rings the doorbell of who it concerns.
+
+Agents that deliver mail ring the recipient's bell themselves; this is for what people and foreign programs put there. One
+process of a hive watches (the supervisor, or else the first agent): a user has 128 inotify instances, a swarm may be larger.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hivemind.fs.doorbell import ring
+from hivemind.fs.watch import open_watcher
+from hivemind.runtime.parts import Parts
+
+__all__ = ["SUPERVISOR", "HiveWatch", "ring_all"]
+
+SUPERVISOR = "_supervisor"  # no agent can have that name: it begins with no letter or digit
+
+
+class HiveWatch:
+    """Watches the mailboxes and the inbox of a hive until it is closed."""
+
+    def __init__(self, hive: Parts) -> None:
+        self._hive = hive
+        self._boxes = {hive.layout.mailbox(name) / "new": name for name in hive.agents}
+        for folder in self._boxes:
+            folder.mkdir(parents=True, exist_ok=True)
+        self._watcher = open_watcher(hive.config.watch, [*self._boxes, hive.layout.inbox], [], self._changed)
+
+    @property
+    def described(self) -> str:
+        """How it watches, and if it had to fall back, why."""
+        reason = self._watcher.reason
+        return f"{self._watcher.kind} ({reason})" if reason else self._watcher.kind
+
+    def close(self) -> None:
+        self._watcher.close()
+
+    def _changed(self, path: Path) -> None:
+        bells = self._hive.layout.doorbells
+        name = self._boxes.get(path) or self._boxes.get(path.parent)
+        if name is not None:
+            ring(bells, name)
+        else:
+            ring_all(self._hive)
+
+
+def ring_all(hive: Parts) -> None:
+    """Wake every agent: there may be a task for any of them."""
+    for name in hive.agents:
+        ring(hive.layout.doorbells, name)

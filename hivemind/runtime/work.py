@@ -1,0 +1,259 @@
+"""One task that an agent has in hand: its plan, its steps, what was found, how far the review has come."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hivemind.coordination import Step
+from hivemind.errors import UserError
+from hivemind.fs import load_record, save_record
+from hivemind.layout import HUMAN
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.report import Finding, Spent, compose
+from hivemind.runtime.review import Citation, Review
+from hivemind.runtime.trail import Trail
+from hivemind.runtime.waits import Waits
+from hivemind.runtime.watching import ring_all
+from hivemind.tasks import Task, TaskStep
+from hivemind.tasks.log import append as append_log
+
+__all__ = ["PlannedStep", "Work"]
+
+_PRINTED_BYTES = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """A step of the journal together with what it is to do."""
+
+    step: Step
+    todo: TaskStep
+
+    @property
+    def id(self) -> str:
+        return self.step.id
+
+    def shown(self) -> dict[str, Any]:
+        """The step as a mind sees it in the task's block."""
+        todo = self.todo
+        return {
+            "id": self.step.id,
+            "title": todo.title,
+            "kind": todo.kind,
+            "argument": todo.argument,
+            "status": self.step.status,
+            "success_criteria": list(todo.success_criteria),
+            "tests": list(todo.tests),
+        }
+
+
+class Work:
+    """A claimed task, opened: everything it says of itself is read from its folder and the journal."""
+
+    def __init__(self, hive: Parts, task: Task, agent: str) -> None:
+        self._hive = hive
+        self._durable = hive.config.durable
+        self.task = task
+        self.agent = agent
+        self.trail = Trail(task, agent, hive.agents[agent].lane or f"agent/{agent}", durable=self._durable)
+        self.waits = Waits(task.path, durable=self._durable)
+        self.review = Review.load(task.path)
+        self._folder = task.path
+
+    @property
+    def ended(self) -> bool:
+        """True once the task was closed here."""
+        return self._folder != self.task.path
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Append a record to the task's log.jsonl, wherever the task lies by now."""
+        if self.ended:
+            append_log(self._folder, record, durable=False)
+        else:
+            self._hive.tasks.log(self.task, record)
+
+    # the plan
+
+    @property
+    def attempt(self) -> int:
+        """Which try at this task this is: 1, and one more for each retry."""
+        try:
+            return 1 + len(os.listdir(self.task.path / "attempts"))
+        except FileNotFoundError:
+            return 1
+
+    def plan(self, steps: Sequence[TaskStep]) -> list[PlannedStep]:
+        """Add the steps to the journal, all or none, and to the graph. Raises UserError if there is a plan already."""
+        if self.steps():
+            raise UserError(f"task {self.task.id} has its steps already")
+        for old in self._hive.steps.list(self.task.id):  # of an earlier attempt
+            self._hive.steps.delete(old.id, agent_id=self.agent)
+        given = self.task.steps == tuple(steps)
+        rows = [self._row(at, step, given) for at, step in enumerate(steps)]
+        self._hive.steps.plan(self.task.id, rows, agent_id=self.agent)
+        made = self.steps()
+        self.trail.planned([(step.id, step.todo.title) for step in made])
+        return made
+
+    def _row(self, at: int, step: TaskStep, given: bool) -> dict[str, Any]:
+        what: dict[str, Any] = {"given": at} if given else {"kind": step.kind, "argument": step.argument}
+        return {
+            "title": step.title,
+            "success_criteria": step.success_criteria,
+            "tests": step.tests,
+            "proof": step.proof or self.task.proof,
+            "meta": {"attempt": self.attempt, **what},
+        }
+
+    def steps(self) -> list[PlannedStep]:
+        """The steps of this attempt, in order."""
+        found = self._hive.steps.list(self.task.id)
+        return [PlannedStep(step, self._todo(step)) for step in found if self._is_mine(step)]
+
+    def _is_mine(self, step: Step) -> bool:
+        """Steps that a person or another tool added to the task count as well; those of an earlier attempt do not."""
+        return int(step.meta.get("attempt", self.attempt)) == self.attempt
+
+    def _todo(self, step: Step) -> TaskStep:
+        at = step.meta.get("given")
+        if isinstance(at, int) and at < len(self.task.steps):
+            return self.task.steps[at]
+        return TaskStep(step.title, step.meta.get("kind"), step.meta.get("argument"), step.success_criteria, step.tests)
+
+    def trusts_its_commands(self, step: PlannedStep) -> bool:
+        """True for a `run:` that a person wrote: only tasks that a person made carry commands to obey (spec 1)."""
+        return self.task.maker == HUMAN and isinstance(step.step.meta.get("given"), int)
+
+    # commands
+
+    def output_path(self, step: PlannedStep) -> Path:
+        return self.task.path / "artifacts" / f"step-{step.step.position}.out"
+
+    def begin_command(self, step: PlannedStep) -> None:
+        """Note that the command of a `once: true` step is about to run.
+
+        Raises UserError if it was begun before and nobody knows whether it took effect.
+        """
+        if not step.todo.once:
+            return
+        path = self._once_path(step)
+        if load_record(path, "once", 1) is not None:
+            raise UserError(
+                f"the command of step {step.step.position} may run only once, and was interrupted when it ran: "
+                "nobody knows whether it took effect",
+                mend="look for yourself, then retry the task or do the rest by hand",
+            )
+        save_record(path, "once", 1, {"step": step.id}, durable=self._durable)
+
+    def command_ended(self, step: PlannedStep) -> None:
+        if step.todo.once:
+            self._once_path(step).unlink()
+
+    def _once_path(self, step: PlannedStep) -> Path:
+        return self.task.path / f".once-{step.step.position}.json"
+
+    # what is found
+
+    def add_card(
+        self,
+        step: PlannedStep,
+        kind: str,
+        text: str,
+        *,
+        title: str = "",
+        citation: Citation | None = None,
+        tags: Iterable[str] = (),
+        agent_id: str | None = None,
+        generation: int | None = None,
+    ) -> int:
+        """Put a card under a step, in this agent's lane and under the step's lease; gives the node's id."""
+        with self._hive.steps.guard(step.id, agent_id=agent_id, generation=generation):
+            return self.trail.card(step.id, step.todo.title, kind, text, title=title, citation=citation, tags=tags)
+
+    def link_cards(self, src: int, dst: int, relation: str) -> None:
+        self.trail.link(src, dst, relation)
+
+    def step_finished(self, step: PlannedStep) -> None:
+        self.trail.finished(step.id)
+
+    def wrote(self, step: PlannedStep, path: str, digest: str) -> None:
+        """Keep with the graph that a step wrote a file (path relative to the task's folder)."""
+        self.trail.card(
+            step.id, step.todo.title, "note", f"wrote {path}", title=path, meta={"artifact": path, "digest": digest}
+        )
+
+    def findings(self) -> list[Finding]:
+        """What each step gave, in order, read from the graph and the outputs of commands."""
+        return [self._finding(step) for step in self.steps()]
+
+    def _finding(self, step: PlannedStep) -> Finding:
+        cards = self.trail.of_step(step.id)
+        commands = [receipt for receipt in step.step.evidence if receipt.kind == "CMD"]
+        return Finding(
+            title=step.todo.title,
+            text="\n\n".join(card.text for card in cards if card.citation is None and card.artifact is None),
+            citations=tuple(card.citation for card in cards if card.citation is not None),
+            command=commands[-1].text if commands else None,
+            printed=self._printed(step) if commands else None,
+            files=tuple(card.artifact for card in cards if card.artifact is not None),
+        )
+
+    def _printed(self, step: PlannedStep) -> str:
+        try:
+            with open(self.output_path(step), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(0, size - _PRINTED_BYTES))
+                text = file.read().decode("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+        return (
+            text if size <= _PRINTED_BYTES else f"[the first {size - _PRINTED_BYTES} bytes are in artifacts/]\n{text}"
+        )
+
+    def citations(self) -> list[Citation]:
+        return [citation for finding in self.findings() for citation in finding.citations]
+
+    def answers_so_far(self) -> str:
+        """The findings as text, for a `write:` step that gives none of its own."""
+        return compose(self.task.title, "", self.findings(), self.review, self.agent, self.spent())
+
+    def spent(self) -> Spent:
+        """Cycles, tokens and money by the task's own log, and the seconds from its first line to its last."""
+        cycles, tokens, money, first, last = 0, 0, 0.0, None, None
+        for record in self._hive.tasks.read_log(self.task.id):
+            if record.get("kind") != "cycle":
+                continue
+            cycles += 1
+            tokens += int(record.get("tokens", 0))
+            money += float(record.get("money", 0))
+            first = record.get("time") if first is None else first
+            last = record.get("time")
+        seconds = 0.0 if first is None or last is None else max(0.0, float(last) - float(first))
+        return Spent(cycles, tokens, money, seconds)
+
+    # review and end
+
+    def set_review(self, review: Review) -> None:
+        self.review = review.save(self.task.path, durable=self._durable)
+
+    def finish(self, answer: str) -> Path:
+        """Publish what was found and close the task as done; gives where it lies now."""
+        self.trail.publish_all()
+        self.trail.save()
+        text = compose(self.task.title, answer, self.findings(), self.review, self.agent, self.spent())
+        self._folder = self._hive.tasks.finish(self.task, text)
+        self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent)
+        if self._hive.tasks.restless:  # a task in the inbox may have waited for this one
+            ring_all(self._hive)
+        return self._folder
+
+    def fail(self, reason: str) -> Path:
+        """Give the task up; gives where it lies now."""
+        self.trail.save()
+        self._folder = self._hive.tasks.fail(self.task, reason)
+        self._hive.steps.end_task(self.task.id, "failed", agent_id=self.agent, reason=reason)
+        return self._folder
