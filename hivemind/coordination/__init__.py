@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hivemind.coordination.calls import Call, call, claim_call, look_call
-from hivemind.coordination.coordinates import Coordinates, Place
+from hivemind.coordination.commits import Commits
+from hivemind.coordination.coordinates import FOCUS, Coordinates, Place
 from hivemind.coordination.errors import (
     CheckpointsNotConfirmed,
     CoordinationError,
@@ -34,9 +35,11 @@ from hivemind.coordination.steps import Steps
 from hivemind.coordination.workspace import check_workspace, fingerprint
 
 __all__ = [
+    "FOCUS",
     "SHARED",
     "Call",
     "CheckpointsNotConfirmed",
+    "Commits",
     "Coordinates",
     "CoordinationError",
     "Event",

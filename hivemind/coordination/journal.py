@@ -18,6 +18,7 @@ from hivemind.coordination.snapshot import load_snapshot, save_snapshot
 from hivemind.coordination.state import State
 from hivemind.coordination.tail import Tail, TailMoved
 from hivemind.coordination.turn import Turn
+from hivemind.errors import HivemindError
 from hivemind.fs import create, load_record, reached
 
 __all__ = ["Journal"]
@@ -40,8 +41,9 @@ class Journal:
         self.folder = os.path.abspath(folder)
         self.durable = durable
         self._segment_bytes = segment_bytes
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._pid = 0
+        self._guarding = False
         self._turn: Turn
         self._commit: Commit
         self._tail: Tail
@@ -68,10 +70,17 @@ class Journal:
 
     @contextmanager
     def guarding(self, check: Callable[[State], None]) -> Iterator[None]:
-        """Hold the journal while something else is written: `check` sees the newest state and may raise. Be quick."""
+        """Hold the journal while something else is written: `check` sees the newest state and may raise.
+
+        Be quick: nobody can write meanwhile. This journal can be looked at inside, an append raises HivemindError.
+        """
         with self._locked() as state:
             check(state)
-            yield
+            self._guarding = True
+            try:
+                yield
+            finally:
+                self._guarding = False
 
     def view(self, look: Callable[[State], Any]) -> Any:
         """What `look` makes of the newest state; it takes no file lock and must not keep the state itself."""
@@ -127,6 +136,8 @@ class Journal:
         place = (0, 0, 0, 0)
         try:
             with self._mutex:
+                if self._guarding:  # a second flock on the same descriptor would end the first one
+                    raise HivemindError("nothing can be appended to the journal while it is held")
                 self._open()
                 self._turn.acquire()
                 try:

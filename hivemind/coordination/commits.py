@@ -1,0 +1,72 @@
+"""The journal's half of what touches two stores: a task's own log waits for the event that names its id (spec 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hivemind.coordination.agents import check_agent
+from hivemind.coordination.event import Draft, Event
+from hivemind.coordination.guards import check_lease
+from hivemind.coordination.journal import Journal
+from hivemind.coordination.lanes import lane_of
+from hivemind.coordination.plan import check_task
+from hivemind.coordination.state import State
+from hivemind.coordination.swarm import BranchEntry
+
+__all__ = ["Commits"]
+
+
+class Commits:
+    """Publications and branches of one task, as the journal tells them.
+
+    `has` answers what the task's log asks about an id; `publish` commits one: what was written under an id that no event
+    names is not there, and opening the task's log tidies it away. (Evidence is committed by `Steps.capture`.)
+    """
+
+    def __init__(self, journal: Journal, task_id: str) -> None:
+        self._journal = journal
+        self.task = check_task(task_id)
+
+    def has(self, commit_id: str) -> bool:
+        """True if the journal has the event that commits this id."""
+        return bool(self._journal.view(lambda state: commit_id in state.commits.get(self.task, ())))
+
+    def publish(
+        self,
+        commit_id: str,
+        *,
+        card: int | str,
+        agent_id: str,
+        step_id: str | None = None,
+        generation: int | None = None,
+    ) -> Event:
+        """Write `lane.published` for a card of the agent's lane, under the lease of the step that it is tagged to.
+
+        Raises StepLeaseHeld, StaleGeneration; committing an id again raises nothing and gives a second event.
+        """
+        who = check_agent(agent_id)
+        payload: dict[str, Any] = {"task_id": self.task, "commit_id": commit_id, "card": card, "agent_id": who}
+        payload["lane"] = lane_of(who)
+
+        def decide(state: State) -> Sequence[Draft]:
+            if step_id is not None:
+                check_lease(state, step_id, who, generation)
+                payload["step_id"] = step_id
+            return [("lane.published", payload)]
+
+        return self._journal.transact(decide)[0]
+
+    def branch(self, word: str, name: str, *, agent_id: str | None = None, **fields: Any) -> Event:
+        """Write `branch.<word>` (created, merged, deleted) for a branch of the task's graph."""
+        by = {} if agent_id is None else {"agent_id": check_agent(agent_id)}
+        return self._journal.append(f"branch.{word}", task_id=self.task, branch=name, **by, **fields)
+
+    def branches(self) -> list[BranchEntry]:
+        """The branches that the journal knows of, by name."""
+
+        def look(state: State) -> list[BranchEntry]:
+            return sorted((one for one in state.branches.values() if one.task == self.task), key=lambda one: one.name)
+
+        found: list[BranchEntry] = self._journal.view(look)
+        return found
