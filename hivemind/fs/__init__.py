@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hivemind.fs.atomic import create, fsync_folder, move, write
 from hivemind.fs.crash import reached
-from hivemind.fs.doorbell import Doorbell, ring
+from hivemind.fs.doorbell import Doorbell, Ringer, ring
 from hivemind.fs.locks import HeldLock, Lock
 from hivemind.fs.paths import inside, open_inside
 from hivemind.fs.records import load_record, save_record
@@ -15,6 +15,7 @@ __all__ = [
     "Doorbell",
     "HeldLock",
     "Lock",
+    "Ringer",
     "Watcher",
     "create",
     "fsync_folder",

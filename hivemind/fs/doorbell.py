@@ -15,11 +15,12 @@ import socket
 import stat
 import tempfile
 import time
+from functools import lru_cache
 from pathlib import Path
 
 from hivemind.errors import UserError
 
-__all__ = ["Doorbell", "ring"]
+__all__ = ["Doorbell", "Ringer", "ring"]
 
 _MAX_PATH = 100  # Linux has room for 107 bytes, others for 103
 _NO_SOCKETS = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.EACCES, errno.EROFS)
@@ -28,26 +29,28 @@ _NO_SOCKETS = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.
 class Doorbell:
     """The bell of one agent. Whoever opens it last has it: an earlier holder of the same name hears no more rings."""
 
-    __slots__ = ("_inode", "_places", "_socket", "path")
+    __slots__ = ("_inode", "_places", "_poll", "_socket", "path")
 
     def __init__(self, folder: Path, name: str) -> None:
         """Raises UserError if neither the hive nor the system's temporary folder takes a socket."""
-        self._places = _places(folder, name)
+        self._places = _places(os.fspath(folder), name)
         self._open()
 
     def _open(self) -> None:
         for place in self._places:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+            self._socket = _socket()
             try:
-                _make_folder(place.parent, private=place is self._places[-1])
+                _make_folder(os.path.dirname(place), private=place is self._places[-1])
                 _bind(self._socket, place)
             except OSError as error:
                 self._socket.close()
                 if error.errno not in _NO_SOCKETS or place is self._places[-1]:
                     raise UserError(f"no doorbell can be made ({error.strerror})", where=place) from error
             else:
-                self.path = place
+                self.path = Path(place)
                 self._inode = os.stat(place).st_ino
+                self._poll = select.poll()
+                self._poll.register(self._socket, select.POLLIN)
                 return
 
     def wait(self, timeout: float | None) -> bool:
@@ -55,9 +58,7 @@ class Doorbell:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if until is None else max(0.0, until - time.monotonic())
-            poll = select.poll()
-            poll.register(self._socket, select.POLLIN)
-            if not poll.poll(None if left is None else int(left * 1000 + 0.999)):
+            if not self._poll.poll(None if left is None else int(left * 1000 + 0.999)):
                 self._mend()
                 return False
             if self._drain():
@@ -98,26 +99,54 @@ class Doorbell:
         self.close()
 
 
-def ring(folder: Path, name: str) -> bool:
-    """Wake whoever has that bell. Never blocks; False if nobody hears it."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sender:
-        for place in _places(folder, name):
+class Ringer:
+    """Rings the bells in one folder; for who rings often, because it keeps its socket."""
+
+    __slots__ = ("_folder", "_socket")
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = os.fspath(folder)
+        self._socket = _socket()
+
+    def ring(self, name: str) -> bool:
+        """Wake whoever has that bell. Never blocks; False if nobody hears it."""
+        for place in _places(self._folder, name):
             try:
-                sender.sendto(b"\0", os.fspath(place))
+                self._socket.sendto(b"\0", place)
             except BlockingIOError:  # it has rung so often that there is no room for one more
                 return True
             except OSError:  # nobody there, or nobody any more: a bell is a hint, the folder is the truth
                 continue
             return True
-    return False
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __del__(self) -> None:
+        self._socket.close()
 
 
-def _places(folder: Path, name: str) -> tuple[Path, ...]:
+def ring(folder: Path, name: str) -> bool:
+    """Wake whoever has that bell, once. Never blocks; False if nobody hears it."""
+    ringer = Ringer(folder)
+    try:
+        return ringer.ring(name)
+    finally:
+        ringer.close()
+
+
+def _socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+
+
+@lru_cache(maxsize=4096)
+def _places(folder: str, name: str) -> tuple[str, ...]:
     """Where the bell may hang, first choice first."""
     short = hashlib.blake2b(name.lower().encode(), digest_size=8).hexdigest()
-    own = folder / short
+    own = os.path.join(folder, short)
     home = hashlib.blake2b(os.fsencode(folder), digest_size=8).hexdigest()
-    spare = Path(_temporary()) / f"hivemind-{os.getuid()}-{home}" / short
+    spare = os.path.join(_temporary(), f"hivemind-{os.getuid()}-{home}", short)
     return (own, spare) if len(os.fsencode(own)) <= _MAX_PATH else (spare,)
 
 
@@ -126,7 +155,7 @@ def _temporary() -> str:
     return "/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir()  # noqa: S108 (the folder in it is private)
 
 
-def _make_folder(folder: Path, private: bool) -> None:
+def _make_folder(folder: str, private: bool) -> None:
     if not private:
         os.makedirs(folder, exist_ok=True)
         return
@@ -138,17 +167,17 @@ def _make_folder(folder: Path, private: bool) -> None:
             raise UserError("belongs to someone else", where=folder, mend="remove it") from None
 
 
-def _bind(bell: socket.socket, place: Path) -> None:
+def _bind(bell: socket.socket, place: str) -> None:
     for _ in range(100):
         try:
             os.unlink(place)  # a killed process leaves its socket behind
         except FileNotFoundError:
             pass
         try:
-            bell.bind(os.fspath(place))
+            bell.bind(place)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:  # another process bound it between the two calls: the last one has it
                 raise
         else:
             return
-    raise OSError(errno.EADDRINUSE, "another process keeps taking the name", os.fspath(place))
+    raise OSError(errno.EADDRINUSE, "another process keeps taking the name", place)

@@ -52,6 +52,8 @@ class Addressing:
         return list(found.values())
 
     def _one(self, text: str, known: Collection[str]) -> Recipient:
+        if text in known and is_name(text):
+            return Recipient(text, text, self.address(text))
         local, at, domain = text.rpartition("@")
         name = (local if at else text).strip().lower()
         shown = one_line(text)[:200]

@@ -8,16 +8,17 @@ import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
-from email.utils import format_datetime
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from hivemind.errors import UserError
 from hivemind.mail.header import encode_text, field, one_line
 from hivemind.mail.message import Attachment
 
-__all__ = ["IMPORTANCE", "MAX_SUBJECT", "Draft", "compose"]
+__all__ = ["IMPORTANCE", "MAX_SUBJECT", "MONTHS", "Draft", "compose"]
 
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 IMPORTANCE = ("high", "normal", "low")
 MAX_SUBJECT = 1000  # characters; what is longer begins the body
 _LONG_LINE = re.compile(rb"[^\n]{999}")
@@ -56,7 +57,7 @@ def compose(draft: Draft) -> tuple[bytes, bytes]:
         field("To", ", ".join(draft.to)),
         field("Cc", ", ".join(draft.cc)) if draft.cc else "",
         field("Subject", encode_text(subject)),
-        field("Date", format_datetime(draft.date)),
+        f"Date: {_date(draft.date)}\n",
         field("Message-ID", f"<{draft.message_id}>"),
         field("In-Reply-To", f"<{draft.in_reply_to}>") if draft.in_reply_to else "",
         field("References", " ".join(f"<{one}>" for one in draft.references)) if draft.references else "",
@@ -66,6 +67,13 @@ def compose(draft: Draft) -> tuple[bytes, bytes]:
         f"Content-Transfer-Encoding: {encoding}\n",
     ]
     return "".join(fields).encode("ascii"), content
+
+
+def _date(when: datetime) -> str:
+    """RFC 5322's form, in UTC and in English whatever the locale."""
+    utc = when.astimezone(UTC)
+    day, month = _DAYS[utc.weekday()], MONTHS[utc.month - 1]
+    return f"{day}, {utc.day:02d} {month} {utc.year:04d} {utc.hour:02d}:{utc.minute:02d}:{utc.second:02d} +0000"
 
 
 def _hive_fields(draft: Draft) -> Iterable[str]:

@@ -15,7 +15,7 @@ __all__ = ["Names", "add_flags", "is_dropping", "is_own", "is_unique", "join", "
 _OWN = re.compile(r"(\d{1,12})\.M(\d{6})P(\d+)Q(\d+)R[0-9a-f]{8}\.[a-z0-9-]+")
 # what mail programs give: seconds, something unique, host
 _UNIQUE = re.compile(r"(\d{9,12})\.([^./]+)\..+", re.DOTALL)
-_DROPPING = re.compile(r"\..*|.*~|.*\.(?:sw[a-z]|tmp)|4913", re.DOTALL)
+_DROPPINGS = ("~", ".swp", ".swo", ".swx", ".tmp")
 _SECOND = ",U="  # a hand-given name that was taken a second time carries a unique attribute, as Maildir++ writes them
 
 
@@ -60,7 +60,7 @@ def is_own(base: str) -> bool:
 
 def is_unique(base: str) -> bool:
     """True for a name as mail programs give them; false for one that a person gave, and may give again."""
-    return _UNIQUE.fullmatch(base) is not None or _OWN.fullmatch(base) is not None
+    return _OWN.fullmatch(base) is not None or _UNIQUE.fullmatch(base) is not None
 
 
 def stem(base: str) -> str:
@@ -87,4 +87,4 @@ def sort_key(base: str) -> tuple[int, int, int, int] | None:
 
 def is_dropping(name: str) -> bool:
     """True for what editors leave while they save (dot files, `~`, `.swp`, `.tmp`, `4913`): no messages."""
-    return _DROPPING.fullmatch(name) is not None
+    return name.startswith(".") or name.endswith(_DROPPINGS) or name == "4913"

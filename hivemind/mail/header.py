@@ -17,7 +17,7 @@ _WIDTH = 78
 _LONGEST = 900  # a line may have 998 bytes
 _CHUNK = 36  # bytes of text in an encoded word: with any of our field names it stays within one line
 _WORD = re.compile(r"=\?([^?\s*]+)(?:\*[^?\s]*)?\?([bBqQ])\?([^?\s]*)\?=")
-_FIELD = re.compile(r"([!-9;-~]+)[ \t]*:[ \t]*(.*)", re.DOTALL)
+_FIELDS = re.compile(r"^([!-9;-~]+)[ \t]*:[ \t]*(.*(?:\n[ \t].*)*)$", re.MULTILINE)
 _MAX_HEAD = 1 << 20
 # A text is a message with headers only if one of these is among them: `Note: buy milk` is a text.
 _TELLING = {
@@ -29,6 +29,8 @@ _TELLING = {
 
 def one_line(text: str) -> str:
     """The text on one line: control characters and line ends become spaces, runs of spaces one."""
+    if text.isprintable() and "  " not in text:
+        return text.strip()
     return " ".join(_CONTROL.sub(" ", text).split())
 
 
@@ -111,32 +113,32 @@ def read_fields(raw: bytes) -> tuple[dict[str, str], int]:
     gaps = [(at, len(gap)) for gap in (b"\n\n", b"\n\r\n") if (at := raw.find(gap, 0, _MAX_HEAD)) >= 0]
     end, gap_length = min(gaps, default=(len(raw), 0))
     if end > _MAX_HEAD:
-        if _FIELD.match(decode_bytes(raw[:200])) is None:
+        if _FIELDS.match(decode_bytes(raw[:200])) is None:
             return {}, 0
         raise ValueError("more than 1 MiB of headers")
     fields: dict[str, str] = {}
-    current: str | None = None  # the field that a continuation line belongs to; "" for one given a second time
     body = end + gap_length
-    for number, text in enumerate(_lines(raw[:end])):
-        if text[:1] in (" ", "\t") and current is not None:
-            if current:
-                fields[current] += text
-        elif found := _FIELD.fullmatch(text):
-            name = found[1].lower()
-            current = "" if name in fields else name
-            fields.setdefault(name, found[2])
-        elif number or not text.startswith(("From ", ">From ")):  # the line that mbox files have before a message
-            body = sum(len(line) + 1 for line in raw[:end].split(b"\n")[:number])
+    head = _head_text(raw[:end])
+    at = head.index("\n") + 1 if head.startswith(("From ", ">From ")) and "\n" in head else 0  # mbox's line
+    for found in _FIELDS.finditer(head, at):
+        if found.start() != at:
             break
+        name, value = found.groups()
+        if "\n" in value:
+            value = value.replace("\n", "")
+        fields.setdefault(name.lower(), value)  # of a field given twice the first counts
+        at = found.end() + 1
+    if at < len(head):  # a line that is no field: the body begins there
+        body = sum(len(line) + 1 for line in raw[:end].split(b"\n")[: head.count("\n", 0, at)])
     return ({}, 0) if _TELLING.isdisjoint(fields) else (fields, body)
 
 
-def _lines(head: bytes) -> list[str]:
+def _head_text(head: bytes) -> str:
     try:
         text = head.decode()
     except UnicodeDecodeError:  # one bad line does not spoil the others
-        return [decode_bytes(line).rstrip("\r") for line in head.split(b"\n")]
-    return text.replace("\r\n", "\n").rstrip("\r").split("\n")
+        text = "\n".join(decode_bytes(line) for line in head.split(b"\n"))
+    return text.replace("\r\n", "\n").rstrip("\r") if "\r" in text else text
 
 
 def addresses(value: str) -> Iterator[str]:

@@ -104,29 +104,28 @@ class Intake:
         new, cur = self._new.changed(), self._cur.changed(patient=True)
         if not new and not cur:
             return
-        fresh: list[Entry] = []
+        fresh: dict[str, Entry] = {}
         present: set[str] = set()
         for glance, wanted, is_new in ((self._new, new, True), (self._cur, cur, False)):
             if wanted:
                 glance.listing()
-                fresh += self._list(is_new, present)
+                self._list(is_new, present, fresh)
                 glance.listed()
         if fresh:
-            waiting = [*self._waiting.values(), *fresh]
-            waiting.sort(key=time_key)
-            self._waiting = {key: entry for entry in waiting if (key := self._key(entry)) is not None}
+            waiting = [*self._waiting.items(), *fresh.items()]
+            waiting.sort(key=lambda item: time_key(item[1]))
+            self._waiting = dict(waiting)
         if new and cur and self._record.overgrown(len(present)):
             self._record.compact(present)
 
-    def _list(self, new: bool, present: set[str]) -> list[Entry]:
-        found = []
+    def _list(self, new: bool, present: set[str], fresh: dict[str, Entry]) -> None:
+        taken = self._record.taken
         for entry in self._box.entries(new):
             key = self._key(entry)
             if key is not None:
                 present.add(key)
-                if key not in self._record.taken and key not in self._waiting:
-                    found.append(entry)
-        return found
+                if key not in taken and key not in self._waiting:
+                    fresh[key] = entry
 
     def _key(self, entry: Entry) -> str | None:
         try:

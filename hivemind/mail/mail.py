@@ -36,7 +36,7 @@ _EVERYWHERE = ("inbox", "archive", "sent", "dead")
 
 
 class Mail:
-    """The mailboxes of a hive. Keeps no lock and no open file; any number of processes may have one each.
+    """The mailboxes of a hive. Keeps no lock and no file open; any number of processes may have one each.
 
     `agents` names the agents there are, asked anew at each send; the operator (`human`) is always known. `settle_ms`
     is how long a hand-written file must rest where only polling can see it. Mailboxes may be symbolic links to `roots`.

@@ -12,9 +12,11 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message as MimeMessage
+from functools import lru_cache
 
 from hivemind.errors import HivemindError
 from hivemind.layout import HUMAN
+from hivemind.mail.compose import MONTHS
 from hivemind.mail.header import addresses, decode_bytes, decode_text, one_line, read_fields
 from hivemind.mail.message import Attachment
 from hivemind.names import is_name
@@ -24,7 +26,6 @@ __all__ = ["Parsed", "Unreadable", "derived_id", "parse"]
 _ID = re.compile(r"<([^<>\s]+)>")
 _BARE_ID = re.compile(r"[^<>\s]+")
 _DATE = re.compile(r"(?:\w{3}, )?(\d{1,2}) (\w{3}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) \+0000")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _CHARSET = re.compile(r"charset\s*=\s*\"?([^\s\";]+)", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")
 
@@ -68,15 +69,15 @@ def parse(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
     if not fields and b"\0" in raw:
         raise Unreadable("is no text: it has NUL bytes and no headers")
     body, attachments = _content(raw, body_at, fields, whole)
-    names = tuple(_name(one, domain) for one in addresses(_text(fields, "from")))
+    names = _names(fields.get("from", ""), domain)
     subject = _text(fields, "subject")
     if not fields:
         subject = next((one_line(line) for line in body.splitlines() if line.strip()), "")[:200]
     return Parsed(
         id=_one_id(fields.get("message-id", "")),
         sender=names[0] if names else HUMAN,
-        to=tuple(_name(one, domain) for one in addresses(_text(fields, "to"))),
-        cc=tuple(_name(one, domain) for one in addresses(_text(fields, "cc"))),
+        to=_names(fields.get("to", ""), domain),
+        cc=_names(fields.get("cc", ""), domain),
         subject=one_line(subject),
         date=_date(fields.get("date", "")),
         body=body,
@@ -108,6 +109,11 @@ def _one_id(value: str) -> str | None:
     return found[found.lastindex or 0] if found else None
 
 
+@lru_cache(maxsize=1024)
+def _names(value: str, domain: str) -> tuple[str, ...]:
+    return tuple(_name(one, domain) for one in addresses(one_line(decode_text(value)))) if value else ()
+
+
 def _name(address: str, domain: str) -> str:
     local, _, host = address.rpartition("@")
     if not local:
@@ -118,9 +124,9 @@ def _name(address: str, domain: str) -> str:
 def _date(value: str) -> datetime | None:
     try:
         found = _DATE.fullmatch(value.strip())
-        if found and found[2] in _MONTHS:
+        if found and found[2] in MONTHS:
             day, year, hour, minute, second = (int(found[at]) for at in (1, 3, 4, 5, 6))
-            return datetime(year, _MONTHS.index(found[2]) + 1, day, hour, minute, second, tzinfo=UTC)
+            return datetime(year, MONTHS.index(found[2]) + 1, day, hour, minute, second, tzinfo=UTC)
         if not value.strip():
             return None
         from email.utils import parsedate_to_datetime

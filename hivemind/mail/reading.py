@@ -81,7 +81,7 @@ class Reader:
             flags=found.flags,
             path=found.path,
             body=parsed.body,
-            trusted=self._seal.holds(raw, parsed.body_at),
+            trusted=self._seal.holds(raw),
             box=box,
             base=found.base,
             key=_key(found.base, state),

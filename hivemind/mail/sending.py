@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.fs import reached, ring
+from hivemind.fs import Ringer, reached
 from hivemind.mail.addressing import Addressing
 from hivemind.mail.bounce import POSTMASTER, bounce
 from hivemind.mail.boxes import Boxes
 from hivemind.mail.compose import Draft, compose
-from hivemind.mail.filename import Names, join
+from hivemind.mail.filename import Names
 from hivemind.mail.maildir import Maildir
 from hivemind.mail.message import SendReport
 from hivemind.mail.seal import Seal
@@ -47,7 +47,7 @@ class Sending:
 class Sender:
     """Delivers into mailboxes."""
 
-    __slots__ = ("_addressing", "_boxes", "_clock", "_doorbells", "_durable", "_names", "_seal")
+    __slots__ = ("_addressing", "_boxes", "_clock", "_durable", "_names", "_ringer", "_seal")
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Sender:
         self._seal = seal
         self._addressing = addressing
         self._names = names
-        self._doorbells = doorbells
+        self._ringer = Ringer(doorbells)
         self._durable = durable
         self._clock = clock
 
@@ -75,7 +75,7 @@ class Sender:
         except OSError as error:
             return sending.report(dict.fromkeys(sending.names, _reason(error)))
         try:
-            failed = self._spread(sent, staged, sending.base, sending.names)
+            failed = self._hand_over(staged, sending.base, sending.names)
         finally:
             _remove(staged)
         bounced = self._bounce(sending, sending.unknown)
@@ -107,29 +107,16 @@ class Sender:
         return sending.report(failed, (name for name in sending.unknown if name in bounced or name not in unknown))
 
     def _stage(self, sending: Sending) -> str:
-        """Compose, seal and write to the tmp/ of the sender's `.Sent`."""
+        """Compose, seal and write it, with the copy in the sender's `.Sent`; without that copy nobody gets it."""
         sent = self._boxes.get(sending.sender, "sent")
         raw = self._seal.put(*compose(sending.draft))
         try:
-            staged = sent.stage(sending.base, raw, self._durable)
+            staged = sent.stage(sending.base, raw, self._durable, keep=sent)
         except FileNotFoundError:  # the sender has no mailbox yet
             self._boxes.ensure(sending.sender)
-            staged = sent.stage(sending.base, raw, self._durable)
+            staged = sent.stage(sending.base, raw, self._durable, keep=sent)
         reached("mail.send.staged")
         return staged
-
-    def _spread(self, sent: Maildir, staged: str, base: str, names: tuple[str, ...]) -> _Failures:
-        """Keep a copy in `.Sent`, then hand over; without the copy nobody gets it."""
-        try:
-            if not sent.link(staged, join(base, "S"), new=False):
-                sent.copy(staged, f"{base}-kept", join(base, "S"), new=False, durable=self._durable)
-        except OSError as error:
-            return dict.fromkeys(names, _reason(error))
-        reached("mail.send.kept")
-        failed = self._hand_over(staged, base, names)
-        if self._durable:
-            sent.sync(new=False)
-        return failed
 
     def _hand_over(self, staged: str, base: str, names: Iterable[str]) -> _Failures:
         failed: _Failures = {}
@@ -142,7 +129,7 @@ class Sender:
                 failed[name] = str(error)
             else:
                 reached("mail.send.delivered")
-                ring(self._doorbells, name)
+                self._ringer.ring(name)
         return failed
 
     def _put(self, box: Maildir, staged: str, base: str, name: str) -> None:
@@ -161,17 +148,18 @@ class Sender:
                 raise
 
     def _complete(self, sending: Sending, sent: Maildir, base: str, names: tuple[str, ...]) -> _Failures:
-        """Go on with a send: the copy in `.Sent` if there is one, else all of it."""
+        """Go on with a send: with the copy in `.Sent` if there is a whole one, else from the beginning."""
         _remove(os.path.join(sent.tmp, base))  # the memo's lock is ours: whoever staged that is dead
         kept = sent.find(base)
         content = None if kept is None else sent.read(kept)
-        if content is None:
-            staged = self._stage(Sending(sending.sender, sending.draft, base, names, {}))
-            spread = self._spread
-        else:
+        if content is not None and self._seal.holds(content[0]):
             staged = sent.stage(base, content[0], self._durable)
+        else:
+            if content is not None:  # a power cut took its text: nobody has got it yet
+                _remove(content[2].path)
+            staged = self._stage(replace(sending, base=base))
         try:
-            return self._hand_over(staged, base, names) if content else spread(sent, staged, base, names)
+            return self._hand_over(staged, base, names)
         finally:
             _remove(staged)
 
@@ -199,7 +187,7 @@ class Sender:
                     _remove(staged)
             except OSError:  # the report says it all the same: `failed` has the reason
                 continue
-            ring(self._doorbells, sending.sender)
+            self._ringer.ring(sending.sender)
             told.add(name)
         return told
 

@@ -1,0 +1,341 @@
+"""Messages from one process to another: composed, delivered, woken for, headers read (baselines, *Messages*).
+
+Run it with `python -m benchmarks.messages [--quick]`. Every figure stands beside baselines of the same run: the floor
+is a C program (made with `cc`) or, without a compiler, Python on raw inotify; Redis is measured if its server and its
+Python client are installed. Fresh folders are used for each case, and no tree is removed in between.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from benchmarks.table import Row, show
+from hivemind.fs import Doorbell, fsync_folder
+from hivemind.fs.watch.inotify import Inotify
+from hivemind.layout import Layout
+from hivemind.mail import Intake, Mail
+
+_CONTEXT = get_context("fork")
+_BODY = "A line of a message as agents write them, with some words in it.\n" * 12
+_FLOOR = Path(__file__).with_name("messages_floor.c")
+
+
+def _mail(root: Path, durable: bool) -> Mail:
+    return Mail(Layout.at(root), "hive", agents=lambda: ("alice", "bob"), durable=durable)
+
+
+@contextmanager
+def _child(target: Callable[..., None], *args: object) -> Iterator[Connection]:
+    """A forked process that has said it is ready; the connection tells what it found."""
+    here, there = _CONTEXT.Pipe()
+    process = _CONTEXT.Process(target=target, args=(there, *args), daemon=True)
+    process.start()
+    there.close()
+    if here.recv() != "ready":
+        raise RuntimeError(f"{target.__name__} did not start")
+    yield here
+    process.join(20)
+
+
+# -- one message at a time: latency
+
+
+def _receive_mail(pipe: Connection, root: Path, durable: bool, number: int) -> None:
+    layout = Layout.at(root)
+    mail = _mail(root, durable)
+    intake = Intake(mail, "bob", layout.agent_state("bob"))
+    times: list[int] = []
+    with Doorbell(layout.doorbells, "bob") as bell:
+        pipe.send("ready")
+        while len(times) < number:
+            bell.wait(10)
+            for message in intake.new():
+                if message.subject:
+                    times.append(time.monotonic_ns())
+                intake.taken(message)
+            pipe.send(len(times))
+    pipe.send(times)
+
+
+def _latency_of_mail(root: Path, durable: bool, number: int) -> list[float]:
+    mail = _mail(root, durable)
+    for box in ("alice", "bob"):
+        mail.ensure(box)
+    sent: list[int] = []
+    with _child(_receive_mail, root, durable, number) as pipe:
+        for at in range(number):
+            sent.append(time.monotonic_ns())
+            mail.send("alice", "bob", f"message {at}", _BODY)
+            while pipe.recv() <= at:
+                continue
+            time.sleep(0.0005)
+        found = pipe.recv()
+    return [(read - began) / 1e6 for began, read in zip(sent, found, strict=True)]
+
+
+def _receive_raw(pipe: Connection, folder: Path, number: int) -> None:
+    import select
+
+    watch = Inotify()
+    watch.add(folder / "new")
+    poll = select.poll()
+    poll.register(watch.fd, select.POLLIN)
+    pipe.send("ready")
+    times: list[int] = []
+    while len(times) < number:
+        poll.poll()
+        for _ in watch.read():
+            pass
+        for name in os.listdir(folder / "new"):
+            with open(folder / "new" / name, "rb") as file:
+                file.read()
+            times.append(time.monotonic_ns())
+            os.rename(folder / "new" / name, folder / "cur" / name)
+        pipe.send(len(times))
+    pipe.send(times)
+
+
+def _latency_of_raw(root: Path, durable: bool, number: int) -> list[float]:
+    """Python on raw inotify, nothing composed and nothing parsed: create, (fsync,) rename, (fsync)."""
+    for name in ("tmp", "new", "cur"):
+        (root / name).mkdir(parents=True)
+    content = _BODY.encode()
+    sent: list[int] = []
+    with _child(_receive_raw, root, number) as pipe:
+        for at in range(number):
+            sent.append(time.monotonic_ns())
+            file = os.open(root / "tmp" / str(at), os.O_WRONLY | os.O_CREAT)
+            os.write(file, content)
+            if durable:
+                os.fsync(file)
+            os.close(file)
+            os.rename(root / "tmp" / str(at), root / "new" / str(at))
+            if durable:
+                fsync_folder(root / "new")
+            while pipe.recv() <= at:
+                continue
+            time.sleep(0.0005)
+        found = pipe.recv()
+    return [(read - began) / 1e6 for began, read in zip(sent, found, strict=True)]
+
+
+def _floor_program(folder: Path) -> Path | None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    program = folder / "floor"
+    subprocess.run([compiler, "-O2", "-o", program, _FLOOR], check=True)
+    return program
+
+
+def _floor(program: Path, root: Path, durable: bool, number: int, paced: bool) -> list[float]:
+    """The C program's figures: latencies in ms, or one rate a second where it is not paced."""
+    root.mkdir(parents=True)
+    command = [program, root, str(int(durable)), str(number), str(int(paced))]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [float(line) for line in answer.split()]
+
+
+# -- many messages: throughput and losses
+
+
+def _send_many(pipe: Connection, root: Path, durable: bool, number: int) -> None:
+    mail = _mail(root, durable)
+    pipe.send("ready")
+    pipe.recv()
+    for at in range(number):
+        mail.send("alice", "bob", f"message {at}", _BODY)
+    pipe.send("sent")
+
+
+def _throughput(root: Path, durable: bool, number: int, senders: int) -> tuple[float, float, int]:
+    """(messages/s until the last is sent, messages/s until the last is read, messages missed)."""
+    layout = Layout.at(root)
+    mail = _mail(root, durable)
+    for box in ("alice", "bob"):
+        mail.ensure(box)
+    intake = Intake(mail, "bob", layout.agent_state("bob"))
+    pipes, processes = [], []
+    for _ in range(senders):
+        here, there = _CONTEXT.Pipe()
+        processes.append(
+            _CONTEXT.Process(target=_send_many, args=(there, root, durable, number // senders), daemon=True)
+        )
+        processes[-1].start()
+        here.recv()
+        pipes.append(here)
+    wanted = number // senders * senders
+    with Doorbell(layout.doorbells, "bob") as bell:
+        began = time.monotonic()
+        for pipe in pipes:
+            pipe.send("go")
+        seen: set[str] = set()
+        last_sent, idle = 0.0, 0
+        while len(seen) < wanted and idle < 20:
+            idle = 0 if bell.wait(0.25) else idle + 1
+            while messages := intake.new(limit=500):
+                for message in messages:
+                    seen.add(message.id)
+                    intake.taken(message)
+            if not last_sent and all(not process.is_alive() for process in processes):
+                last_sent = time.monotonic()
+        ended = time.monotonic()
+    for process in processes:
+        process.join()
+    return wanted / ((last_sent or ended) - began), wanted / (ended - began), wanted - len(seen)
+
+
+def _send_rate(root: Path, durable: bool, number: int, senders: int) -> float:
+    """Messages/s that processes send while nobody reads."""
+    mail = _mail(root, durable)
+    for box in ("alice", "bob"):
+        mail.ensure(box)
+    pipes = []
+    for _ in range(senders):
+        here, there = _CONTEXT.Pipe()
+        _CONTEXT.Process(target=_send_many, args=(there, root, durable, number // senders), daemon=True).start()
+        here.recv()
+        pipes.append(here)
+    began = time.monotonic()
+    for pipe in pipes:
+        pipe.send("go")
+    for pipe in pipes:
+        pipe.recv()
+    return number // senders * senders / (time.monotonic() - began)
+
+
+# -- Redis
+
+
+@contextmanager
+def _redis(folder: Path, durable: bool) -> Iterator[int | None]:
+    """A server of our own on a free port, or None if there is none or no client for it."""
+    server = shutil.which("redis-server")
+    try:
+        import redis  # noqa: F401
+    except ImportError:
+        server = None
+    if server is None:
+        yield None
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder.mkdir(parents=True)
+    keep = ["--appendonly", "yes", "--appendfsync", "always"] if durable else ["--save", "", "--appendonly", "no"]
+    command = [server, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), *keep]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _receive_redis(pipe: Connection, port: int, number: int) -> None:
+    import redis
+
+    client = redis.Redis(port=port)
+    client.ping()
+    pipe.send("ready")
+    times: list[int] = []
+    while len(times) < number:
+        client.brpop(["bob"], timeout=10)
+        times.append(time.monotonic_ns())
+        pipe.send(len(times))
+    pipe.send(times)
+
+
+def _latency_of_redis(port: int, number: int) -> list[float]:
+    import redis
+
+    client = redis.Redis(port=port)
+    content = _BODY.encode()
+    sent: list[int] = []
+    with _child(_receive_redis, port, number) as pipe:
+        for at in range(number):
+            sent.append(time.monotonic_ns())
+            client.lpush("bob", content)
+            while pipe.recv() <= at:
+                continue
+            time.sleep(0.0005)
+        found = pipe.recv()
+    return [(read - began) / 1e6 for began, read in zip(sent, found, strict=True)]
+
+
+# -- the table
+
+
+def _p99(times: list[float]) -> float:
+    return sorted(times)[int(len(times) * 0.99)]
+
+
+def _latencies(folder: Path, number: int, rounds: int) -> Iterator[Row]:
+    program = _floor_program(folder)
+    for durable in (False, True):
+        word = "durable" if durable else "relaxed"
+        mail: list[float] = []
+        floor: list[float] = []
+        redis: list[float] = []
+        for turn in range(rounds):  # interleaved: a machine that slows down slows all of them
+            place = folder / f"{word}-{turn}"
+            mail += _latency_of_mail(place / "mail", durable, number)
+            if program is None:
+                floor += _latency_of_raw(place / "floor", durable, number)
+            else:
+                floor += _floor(program, place / "floor", durable, number, paced=True)
+            with _redis(place / "redis", durable) as port:
+                redis += [] if port is None else _latency_of_redis(port, number)
+        name = "C floor" if program is not None else "Python on raw inotify"
+        yield Row(f"whole way, {word}, median", statistics.median(mail), "ms", name, statistics.median(floor))
+        yield Row(f"whole way, {word}, p99", _p99(mail), "ms", name, _p99(floor))
+        if redis:
+            other = "Redis list" + (", append-only always" if durable else "")
+            yield Row(f"whole way, {word}, median", statistics.median(mail), "ms", other, statistics.median(redis))
+            yield Row(f"whole way, {word}, p99", _p99(mail), "ms", other, _p99(redis))
+
+
+def _rates(folder: Path, number: int) -> Iterator[Row]:
+    for durable, wanted in ((False, 4000), (True, 1200)):
+        word = "durable" if durable else "relaxed"
+        for senders in (1, 4):
+            name = f"sent a second, {word}, {senders} sender{'s' if senders > 1 else ''}"
+            found = _send_rate(folder / f"send-{word}-{senders}", durable, number, senders)
+            yield Row(name, found, "messages/s", "target", wanted, "more")
+        _, read, missed = _throughput(folder / f"through-{word}", durable, number, 1)
+        yield Row(f"sent and read at once, {word}, 1 sender", read, "messages/s", "", None, "more")
+        yield Row(f"of {number}, never read, {word}", missed, "messages", "", None)
+
+
+def run(quick: bool = False) -> list[Row]:
+    """The figures; `quick` takes a tenth of the messages. Leaves its folders to the system's temporary folder."""
+    folder = Path(tempfile.mkdtemp(prefix="hivemind-messages-"))
+    rows = list(_latencies(folder, 100 if quick else 1000, 2 if quick else 3))
+    rows += _rates(folder, 1000 if quick else 8000)
+    burst = 5000 if quick else 50_000
+    _, read, missed = _throughput(folder / "burst", False, burst, 4)
+    rows.append(Row(f"burst of {burst}, 4 senders: read a second", read, "messages/s", "", None, "more"))
+    rows.append(Row(f"burst of {burst}: never read", missed, "messages", "", None))
+    return rows
+
+
+if __name__ == "__main__":
+    show("Messages", run(quick="--quick" in sys.argv))
