@@ -1,42 +1,38 @@
-"""Docmem: trees of text in one database, for many processes at once (spec 5; seed 003 is normative)."""
+"""Docmem: documents as trees, and what makes them a memory: import, query, expansion (spec 5, seed 003)."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any
 
-from hivemind.documents import history, moving, summaries, tree
-from hivemind.documents.database import Database
-from hivemind.documents.edit import Draft, Edit
-from hivemind.documents.errors import DocmemError, ReadonlyError
-from hivemind.documents.expansion import By, Interior, Resolution, expand, without_interior
-from hivemind.documents.extract import extract
-from hivemind.documents.node import Node, check_context
+from hivemind.documents import summaries, toml, tree
+from hivemind.documents.errors import DocmemError
+from hivemind.documents.expansion import By, Interior, Resolution, expand
+from hivemind.documents.files import Stamp, read_bytes, take_in
+from hivemind.documents.formats import decoded, read_outline
+from hivemind.documents.integrity import problems
+from hivemind.documents.node import Node
+from hivemind.documents.query import Asked, Hit, find_hits, scored
 from hivemind.documents.question import Words
+from hivemind.documents.treefile import write_entries
+from hivemind.documents.trees import Trees, short_id
+from hivemind.documents.vectors import Embedder, store, without_vector
 from hivemind.tokens import count_tokens
 
 __all__ = ["Docmem"]
 
-_NAMES = "abcdefghijkmnpqrstuvwxyz23456789"  # ids that a person can read aloud: no l, o, 0, 1
+_EMBEDDED_AT_ONCE = 64
+_EMBEDDED_BY_A_QUERY = 256
 
 
-def _short_id() -> str:
-    return "".join(secrets.choice(_NAMES) for _ in range(8))
+class Docmem(Trees):
+    """All documents of a hive in one SQLite file, for many processes at once.
 
-
-class Docmem:
-    """All documents of a hive: each is a tree of nodes whose reading order is the document.
-
-    `path` is the database file, made at first use. `token_counter` counts the tokens of a text; `embedder` (optional)
-    gives vectors for `query`. `durable=False` leaves out the fsync of each commit. `clock` and `new_id` are for tests.
-
-    Every method that names a node raises NodeNotFoundError for an unknown one; every one that writes is one
-    transaction, across processes: it happens whole or not at all.
+    `token_counter` counts the tokens of a text; `embedder` (optional) gives vectors for queries. `durable=False` leaves
+    out the fsync of each commit. `clock` and `new_id` are for tests.
     """
 
     def __init__(
@@ -44,62 +40,16 @@ class Docmem:
         path: str | os.PathLike[str],
         *,
         token_counter: Callable[[str], int] = count_tokens,
+        embedder: Embedder | None = None,
         durable: bool = True,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        new_id: Callable[[], str] = _short_id,
+        new_id: Callable[[], str] = short_id,
     ) -> None:
-        if "://" in os.fspath(path):
-            raise DocmemError("only SQLite files are supported so far", where=path, mend="give the path of a file")
-        self.database = Database(path, durable=durable)
-        self.count = token_counter
+        super().__init__(path, token_counter=token_counter, durable=durable, clock=clock, new_id=new_id)
+        self.embedder = embedder
         self.words = Words()
-        self._clock = clock
-        self._new_id = new_id
 
-    def close(self) -> None:
-        """Close this process's connection; the next use opens it again."""
-        self.database.close()
-
-    def __enter__(self) -> Docmem:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @contextmanager
-    def transaction(self) -> Iterator[Edit]:
-        """One transaction around several operations: all of them happen, or none. Keep it short: others wait."""
-        with self.database.write() as sql:
-            now = self._clock().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-            yield Edit(sql, now, self.count, self._new_id)
-
-    # -- finding ----------------------------------------------------------------------------------------------------
-    def find(self, node_id: str) -> Node | None:
-        """The node, or None if there is none of that id."""
-        with self.database.read() as sql:
-            return tree.find(sql, node_id)
-
-    def roots(self) -> list[Node]:
-        """The root of every document, oldest first."""
-        with self.database.read() as sql:
-            return tree.roots(sql)
-
-    def serialize(self, node_id: str, *, interior: Interior = "keep") -> list[Node]:
-        """The node and all below it in reading order (depth first, by order value).
-
-        `interior`: "keep" all; "skip" leaves out every node that has children; "replace" leaves out only summaries,
-        whose children stand in their place.
-        """
-        with self.database.read() as sql:
-            return without_interior(sql, tree.subtree(sql, node_id), interior)
-
-    def structure(self, node_id: str) -> list[dict[str, Any]]:
-        """The same in the same order, as dicts with the seed's ten keys in camel case: no text, no hash."""
-        with self.database.read() as sql:
-            return [node.outline() for node in tree.subtree(sql, node_id)]
-
+    # -- expanding and asking ---------------------------------------------------------------------------------------
     def expand_to_length(
         self,
         node_id: str,
@@ -117,199 +67,100 @@ class Docmem:
         `by="relevance"` (to `query`) prefer what matters more; `resolution="mixed"` gives a summary in place of
         children that don't all fit; `interior` as for serialize, but the node itself is always there.
         """
+        asked = None if query is None else self._asked(query, node_id)
         with self.database.read() as sql:
-            return expand(
-                sql, node_id, max_tokens, interior=interior, resolution=resolution,
-                priority=self._priority(by, query),
-            )  # fmt: skip
+            priority = self._priority(sql, by, asked)
+            return expand(sql, node_id, max_tokens, interior=interior, resolution=resolution, priority=priority)
 
-    def _priority(self, by: By, query: str | None) -> Callable[[str, float], float] | None:
+    def _priority(self, sql: sqlite3.Connection, by: By, asked: Asked | None) -> Callable[[str, float], float] | None:
         if by == "order":
             return None
         if by == "importance":
             return lambda _, importance: importance
-        raise DocmemError(f"by={by!r} is not known")
+        if by != "relevance" or asked is None:
+            raise DocmemError(f"by={by!r} cannot be", mend='by is "order", "importance", or "relevance" with a query')
+        found = scored(sql, asked, self.words)
+        return lambda node_id, _: found[node_id].score if node_id in found else 0.0
 
-    # -- making -----------------------------------------------------------------------------------------------------
-    def create_root(
-        self,
-        id: str | None = None,  # noqa: A002 - the seed's name
-        text: str = "",
-        context_type: str = "root",
-        context_name: str = "purpose",
-        context_value: str = "document",
-        *,
-        readonly: int = 0,
-    ) -> Node:
-        """A new document. Raises DocmemError for an id that is taken."""
-        draft = Draft(check_context(context_type, context_name, context_value), text, readonly, id=id)
-        with self.transaction() as edit:
-            return edit.add(None, 0.0, draft)
+    def query(self, text: str, limit: int = 10, *, node_id: str | None = None) -> list[Hit]:
+        """The nodes that answer best (below `node_id`, if given), best first, each with where it stands and why.
 
-    def append_child(
-        self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
-        *, id: str | None = None, readonly: int = 0,  # noqa: A002
-    ) -> Node:  # fmt: skip
-        """A new last child of the node: order = largest order among its siblings + 1."""
-        draft = Draft(check_context(context_type, context_name, context_value), content, readonly, id=id)
-        with self.transaction() as edit:
-            tree.get(edit.sql, node_id)
-            return edit.add(node_id, edit.last_in(node_id), draft)
-
-    def insert_before(
-        self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
-        *, id: str | None = None, readonly: int = 0,  # noqa: A002
-    ) -> Node:  # fmt: skip
-        """A new sibling just before the node. Raises DocmemError for a root."""
-        draft = Draft(check_context(context_type, context_name, context_value), content, readonly, id=id)
-        with self.transaction() as edit:
-            return edit.add(edit.parent_of(node_id), edit.before(node_id), draft)
-
-    def insert_after(
-        self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
-        *, id: str | None = None, readonly: int = 0,  # noqa: A002
-    ) -> Node:  # fmt: skip
-        """A new sibling just after the node. Raises DocmemError for a root."""
-        draft = Draft(check_context(context_type, context_name, context_value), content, readonly, id=id)
-        with self.transaction() as edit:
-            return edit.add(edit.parent_of(node_id), edit.after(node_id), draft)
-
-    def add_note(self, node_id: str, text: str, author: str) -> Node:
-        """A note on a node, readonly or not: a sibling right after it, or the first child of a root."""
-        draft = Draft(check_context("note", "by", author), text)
-        with self.transaction() as edit:
-            node = tree.get(edit.sql, node_id)
-            if node.parent_id is not None:
-                return edit.add(node.parent_id, edit.after(node_id), draft)
-            first = next(iter(tree.children(edit.sql, node_id)), None)
-            return edit.add(node_id, edit.before(first.id) if first else edit.last_in(node_id), draft)
-
-    # -- changing ---------------------------------------------------------------------------------------------------
-    def update_content(self, node_id: str, content: str, expected_hash: str | None = None) -> Node:
-        """Give the node another text. Raises OptimisticLockError if it is not as expected, ReadonlyError."""
-        with self.transaction() as edit:
-            return edit.change(self._writable(edit, node_id, expected_hash), text=content)
-
-    def update_context(
-        self,
-        node_id: str,
-        context_type: str,
-        context_name: str,
-        context_value: str,
-        expected_hash: str | None = None,
-    ) -> Node:
-        """Give the node another context. Raises OptimisticLockError if it is not as expected, ReadonlyError."""
-        context = check_context(context_type, context_name, context_value)
-        with self.transaction() as edit:
-            node = self._writable(edit, node_id, expected_hash)
-            return edit.change(node, context_type=context.type, context_name=context.name, context_value=context.value)
-
-    @staticmethod
-    def _writable(edit: Edit, node_id: str, expected_hash: str | None) -> Node:
-        node = edit.expect(node_id, expected_hash)
-        if node.readonly:
-            raise ReadonlyError(node_id)
-        return node
-
-    def set_importance(self, node_id: str, importance: float) -> Node:
-        """How much the node matters to `expand_to_length(by="importance")`: 0 to 1, 0.5 unless set."""
-        if not 0 <= importance <= 1:
-            raise DocmemError(f"importance is 0 to 1, not {importance!r}")
-        with self.transaction() as edit:
-            return edit.change(tree.get(edit.sql, node_id), importance=float(importance))
-
-    def set_sticky(self, node_id: str, sticky: bool = True) -> Node:
-        """Whether the node stays with its next sibling when one of them is expanded, moved or summarised."""
-        with self.transaction() as edit:
-            return edit.change(tree.get(edit.sql, node_id), sticky=int(sticky))
-
-    def history(self, node_id: str) -> list[history.Version]:
-        """Every version of the node's text and context, oldest first; the last is how it stands."""
-        with self.database.read() as sql:
-            return history.history(sql, node_id)
-
-    def restore(self, node_id: str, version: int, expected_hash: str | None = None) -> Node:
-        """Give the node the text and context of an earlier version; nothing is forgotten by it."""
-        with self.transaction() as edit:
-            return history.restore(edit, node_id, version, expected_hash)
-
-    def delete(self, node_id: str) -> None:
-        """Remove the node and all below it."""
-        with self.transaction() as edit:
-            tree.get(edit.sql, node_id)
-            edit.remove(tree.descendant_ids(edit.sql, node_id))
-
-    # -- moving and copying -----------------------------------------------------------------------------------------
-    def move_append_child(self, node_id: str, target_parent_id: str, expected_hash: str | None = None) -> Node:
-        """Make the node, and what it is stuck to, another's last child. Raises CycleError, OptimisticLockError."""
-        with self.transaction() as edit:
-            return moving.move(edit, node_id, target_parent_id, "child", expected_hash)
-
-    def move_before(self, node_id: str, target_node_id: str, expected_hash: str | None = None) -> Node:
-        """Put the node just before another. Raises CycleError, OptimisticLockError, DocmemError beside a root."""
-        with self.transaction() as edit:
-            return moving.move(edit, node_id, target_node_id, "before", expected_hash)
-
-    def move_after(self, node_id: str, target_node_id: str, expected_hash: str | None = None) -> Node:
-        """Put the node just after another. Raises CycleError, OptimisticLockError, DocmemError beside a root."""
-        with self.transaction() as edit:
-            return moving.move(edit, node_id, target_node_id, "after", expected_hash)
-
-    def copy_append_child(self, node_id: str, target_parent_id: str) -> Node:
-        """Copy the node and all below it to be another's last child; gives the copy's root."""
-        with self.transaction() as edit:
-            return moving.copy(edit, node_id, target_parent_id, "child")
-
-    def copy_before(self, node_id: str, target_node_id: str) -> Node:
-        """Copy the node and all below it to stand just before another; gives the copy's root."""
-        with self.transaction() as edit:
-            return moving.copy(edit, node_id, target_node_id, "before")
-
-    def copy_after(self, node_id: str, target_node_id: str) -> Node:
-        """Copy the node and all below it to stand just after another; gives the copy's root."""
-        with self.transaction() as edit:
-            return moving.copy(edit, node_id, target_node_id, "after")
-
-    # -- summaries --------------------------------------------------------------------------------------------------
-    def add_summary(
-        self,
-        start_node_id: str,
-        end_node_id: str,
-        content: str,
-        context_type: str = "summary",
-        context_name: str = "by",
-        context_value: str = "hand",
-    ) -> Node:
-        """Put a summary between the siblings from start to end (leaves, one is enough) and their parent."""
-        context = check_context(context_type, context_name, context_value)
-        with self.transaction() as edit:
-            return summaries.add_summary(edit, start_node_id, end_node_id, content, context)
-
-    def remove_summary(self, node_id: str, expected_hash: str | None = None) -> list[Node]:
-        """Take a summary away and give its children back to its parent; gives the children."""
-        with self.transaction() as edit:
-            return summaries.remove_summary(edit, node_id, expected_hash)
-
-    def summarize(
-        self, node_id: str, writer: summaries.Writer | None = None, max_tokens: int = summaries.LONGEST
-    ) -> Node:
-        """Write a summary's text anew, or summarise the leaves that another node's children begin with.
-
-        `writer` is a mind's; without one the summary is an extract. It is asked outside any transaction; if the
-        material changes meanwhile it is asked again. The old text stays in the history.
+        Full text, and vectors if there is an embedder. A summary covers what matches below it; several hits under one
+        parent count for each other; `@tags` in the query find what has them. Any characters may stand in the query.
         """
-        for _ in range(10):
-            with self.database.read() as sql:
-                found = summaries.material(sql, node_id)
-            texts = [member.text for member in found.members]
-            text = writer(texts, max_tokens) if writer else extract(texts, max_tokens, self.count)
-            with self.transaction() as edit:
-                written = summaries.write_summary(edit, found, text)
-            if written is not None:
-                return written
-        raise DocmemError(f"what node {node_id!r} summarises changes faster than it is written", mend="try later")
-
-    def stale_summaries(self) -> list[Node]:
-        """The summaries whose children have changed since: for the janitor, who calls `summarize` on each."""
+        asked = self._asked(text, node_id)
         with self.database.read() as sql:
-            return summaries.stale(sql)
+            return find_hits(sql, asked, limit, self.words)
+
+    def _asked(self, text: str, below: str | None) -> Asked:
+        """The query with its vector, got before any transaction: an embedder may be slow."""
+        if self.embedder is None or not text.strip():
+            return Asked(text, below)
+        self.embed_pending(_EMBEDDED_BY_A_QUERY)
+        return Asked(text, below, self.embedder.name, self.embedder.embed([text])[0])
+
+    def tagged(self, tag: str) -> list[Node]:
+        """The nodes whose text has `@tag`, and documents labelled so, oldest first."""
+        with self.database.read() as sql:
+            rows = sql.execute("SELECT node_id FROM tags WHERE tag = ?", (tag.removeprefix("@").casefold(),))
+            found = tree.get_many(sql, [row[0] for row in rows])
+        return sorted(found, key=lambda node: (node.created_at, node.id))
+
+    def embed_pending(self, limit: int = 1_000) -> int:
+        """Give vectors to at most `limit` nodes that have none yet; gives how many. For the janitor."""
+        if self.embedder is None:
+            return 0
+        with self.database.read() as sql:
+            rows = without_vector(sql, self.embedder.name, limit)
+        for at in range(0, len(rows), _EMBEDDED_AT_ONCE):
+            batch = rows[at : at + _EMBEDDED_AT_ONCE]
+            vectors = self.embedder.embed([text for _, text, _ in batch])
+            with self.database.write() as sql:
+                store(sql, self.embedder.name, [(i, h, v) for (i, _, h), v in zip(batch, vectors, strict=True)])
+        return len(rows)
+
+    # -- files ------------------------------------------------------------------------------------------------------
+    def import_file(self, path: str | os.PathLike[str]) -> Node:
+        """A file as a document, all of it readonly (a .toml file: as it says); gives the root.
+
+        A file that was imported before is changed into what it is now, node by node; ids and notes stay. Raises
+        DocmemError that names the file (and line) for what cannot be read; then nothing has changed.
+        """
+        name = os.path.realpath(path)
+        raw, found = read_bytes(name)
+        if name.lower().endswith(".toml"):
+            return self._import_toml(decoded(raw, name), name)[0]
+        stamp, digest = Stamp.of(found), hashlib.sha256(raw).hexdigest()
+        outline = read_outline(raw, name, self.count)
+        with self.transaction() as edit:
+            root_id, _ = take_in(edit, name, outline, stamp, digest, kept=False)
+            return tree.get(edit.sql, root_id)
+
+    def import_toml(self, text: str) -> list[Node]:
+        """The trees that `export_toml` wrote, or a person; gives the new nodes in reading order.
+
+        Raises DocmemError that names the line; then nothing has changed.
+        """
+        return self._import_toml(text, "TOML")
+
+    def _import_toml(self, text: str, where: str) -> list[Node]:
+        entries = toml.read(text, where)
+        with self.transaction() as edit:
+            return write_entries(edit, entries, where)
+
+    def export_toml(self, node_id: str) -> str:
+        """The node and all below it as TOML, without ids and times: importing it gives the same tree again."""
+        with self.database.read() as sql:
+            nodes = tree.subtree(sql, node_id)
+            return toml.export(nodes, {node.id for node in nodes if summaries.is_summary(sql, node.id)})
+
+    # -- looking after it -------------------------------------------------------------------------------------------
+    def check(self) -> list[str]:
+        """What is wrong with the database, one sentence each; empty if it is sound. Reads all of it."""
+        with self.database.write() as sql:  # the full-text index's own check is written as an insert
+            return list(problems(sql))
+
+    def rebuild_index(self) -> None:
+        """Build the full-text index anew from the nodes."""
+        with self.database.write() as sql:
+            sql.execute("INSERT INTO words(words) VALUES ('rebuild')")

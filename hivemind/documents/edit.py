@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hivemind.documents import orders, tree
@@ -40,6 +40,7 @@ class Draft:
     importance: float = 0.5
     sticky: int = 0
     id: str | None = None
+    tokens: int | None = None  # counted already
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +80,15 @@ class Edit:
     # -- writing ----------------------------------------------------------------------------------------------------
     def add(self, parent_id: str | None, order: float, draft: Draft) -> Node:
         """Write one new node. Raises DocmemError for an id that is taken."""
-        return self.add_many([(parent_id, order, draft)])[0]
-
-    def add_many(self, drafts: Iterable[tuple[str | None, float, Draft]]) -> list[Node]:
-        """Write new nodes, parents before children."""
-        made = []
-        for parent_id, order, draft in drafts:
-            text = check_text(draft.text)
-            node = Node(
-                self.free_id(draft.id), parent_id, text, order, self.count(text), self.now, self.now,
-                *draft.context, draft.readonly, node_hash(parent_id, draft.context, text, order),
-                draft.importance, draft.sticky,
-            )  # fmt: skip
-            self.insert(node)
-            made.append(node)
-        return made
+        text = check_text(draft.text)
+        tokens = self.count(text) if draft.tokens is None else draft.tokens
+        digest = node_hash(parent_id, draft.context, text, order)
+        node = Node(
+            self.free_id(draft.id), parent_id, text, order, tokens, self.now, self.now, draft.context.type,
+            draft.context.name, draft.context.value, draft.readonly, digest, draft.importance, draft.sticky,
+        )  # fmt: skip
+        self.insert(node)
+        return node
 
     def insert(self, node: Node) -> None:
         """Write a node as it is."""

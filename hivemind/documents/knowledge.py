@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hivemind.documents.docmem import Docmem
+from hivemind.documents.edit import Edit
+from hivemind.documents.files import Stamp, files_like, find_file, forget, known_files, note_skipped, rename, take_in
 from hivemind.documents.formats import read_outline
-from hivemind.documents.importing import Stamp, import_outline
 from hivemind.documents.passage import Citation, Passage, Verdict, read_file, verify
 from hivemind.documents.retrieval import search
 from hivemind.errors import UserError
@@ -36,21 +37,6 @@ class SyncReport:
     unchanged: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    stamp: Stamp
-    digest: str
-    root_id: str | None
-    note: str | None
-
-    def is_unchanged(self, found: os.stat_result) -> bool:
-        mine = self.stamp
-        same = (mine.size, mine.mtime_ns, mine.ctime_ns, mine.inode) == (
-            found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino,
-        )  # fmt: skip
-        return same and abs(mine.seen_ns - max(found.st_mtime_ns, found.st_ctime_ns)) > _YOUNG_NS
-
-
 class Knowledge:
     """Passages of knowledge/** and of other text files in a hive. `roots` are folders outside that may be read too."""
 
@@ -71,55 +57,58 @@ class Knowledge:
         return report
 
     def _sync_one(self, top: Path, report: SyncReport) -> None:
-        known = self._known(self.layout.relative(top))
-        seen: set[str] = set()
+        with self.docmem.database.read() as sql:
+            known = known_files(sql, self.layout.relative(top))
         for path, found in _files(top):
             key = self.layout.relative(path)
-            seen.add(key)
-            old = known.get(key)
+            old = known.pop(key, None)
             if old is not None and old.is_unchanged(found):
                 report.unchanged += 1
                 if old.note:
                     report.skipped[key] = old.note
             else:
-                self._take_in(key, report)
-        for key in sorted(known.keys() - seen):
-            with self.docmem.transaction() as edit:
-                row = edit.sql.execute("DELETE FROM files WHERE path = ? RETURNING root_id", (key,)).fetchone()
-                if row is not None and row[0] is not None:
-                    self.docmem.delete(row[0])
-            report.removed.append(key)
+                self._take_in(key, Stamp.of(found), report)
+        for old in known.values():
+            self._forget(old.path, report)
 
-    def _known(self, top: str) -> dict[str, _Known]:
-        with self.docmem.database.read() as sql:
-            rows = sql.execute(
-                "SELECT path, size, mtime_ns, ctime_ns, inode, seen_ns, digest, root_id, note FROM files"
-                " WHERE kept AND (path = ? OR (path >= ? AND path < ?))",
-                (top, top + "/", top + "0"),  # "0" follows "/"
-            )
-            return {row[0]: _Known(Stamp(*row[1:6]), *row[6:]) for row in rows}
-
-    def _take_in(self, key: str, report: SyncReport) -> None:
+    def _take_in(self, key: str, stamp: Stamp, report: SyncReport) -> None:
         try:
             raw, found = read_file(key, self.layout, self.roots)
             stamp, digest = Stamp.of(found), hashlib.sha256(raw).hexdigest()
             outline = read_outline(raw, key, self.docmem.count)
-        except (UserError, OSError) as error:
+        except UserError as error:
             report.skipped[key] = str(error)
+            with self.docmem.transaction() as edit:
+                note_skipped(edit, key, stamp, str(error))
             return
+        except OSError as error:
+            report.skipped[key] = f"{key}: cannot be read ({error.strerror})"
+            return
+        if outline.note:
+            report.skipped[key] = outline.note
         with self.docmem.transaction() as edit:
-            row = edit.sql.execute("SELECT digest, root_id FROM files WHERE path = ?", (key,)).fetchone()
-            if row is not None and row[0] == digest and row[1] is not None:
-                edit.sql.execute(
-                    "UPDATE files SET size = ?, mtime_ns = ?, ctime_ns = ?, inode = ?, seen_ns = ? WHERE path = ?",
-                    (stamp.size, stamp.mtime_ns, stamp.ctime_ns, stamp.inode, stamp.seen_ns, key),
-                )
-                report.unchanged += 1
+            self._follow_rename(edit, key, digest)
+            _, taken = take_in(edit, key, outline, stamp, digest, kept=True)
+        if taken == "unchanged":
+            report.unchanged += 1
+        else:
+            (report.imported if taken == "imported" else report.changed).append(key)
+
+    def _follow_rename(self, edit: Edit, key: str, digest: str) -> None:
+        """A new file that is what another was, which is gone: that document goes on under the new name."""
+        if find_file(edit.sql, key) is None:
+            for old in files_like(edit.sql, digest):
+                if not os.path.lexists(os.path.join(self.layout.root, old.path)):
+                    rename(edit, old, key)
+                    return
+
+    def _forget(self, key: str, report: SyncReport) -> None:
+        with self.docmem.transaction() as edit:
+            old = find_file(edit.sql, key)  # it may have been renamed or forgotten meanwhile
+            if old is None or old.is_gone or os.path.lexists(os.path.join(self.layout.root, key)):
                 return
-            if row is not None and row[1] is not None:
-                self.docmem.delete(row[1])
-            import_outline(edit, outline, key, stamp, digest, kept=True)
-        (report.imported if row is None else report.changed).append(key)
+            forget(edit, old)
+        report.removed.append(key)
 
     def search(
         self, query: str, limit: int = 8, scope: Sequence[str | os.PathLike[str]] | None = None

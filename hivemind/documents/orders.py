@@ -12,7 +12,7 @@ import sqlite3
 
 from hivemind.documents.tree import get
 
-__all__ = ["LARGEST", "after", "append", "before", "renumber"]
+__all__ = ["LARGEST", "after", "append", "before", "park", "renumber"]
 
 LARGEST = 2.0**52
 """Beyond this, `order + 1` may equal `order`: siblings are numbered anew before they come near it."""
@@ -67,23 +67,25 @@ def _beside(sql: sqlite3.Connection, parent_id: str, side: str, order: float, mo
     return None if row is None else float(row[0])
 
 
+_RANKS = "SELECT id, row_number() OVER (ORDER BY order_value) AS rank FROM nodes WHERE parent_id = ?"
+
+
+def park(sql: sqlite3.Connection, parent_id: str) -> None:
+    """Put all children below every order in use, in their order, so that new numbers are free for them."""
+    row = sql.execute("SELECT count(*), min(order_value) FROM nodes WHERE parent_id = ?", (parent_id,)).fetchone()
+    if row[0]:
+        base = float(int(min(row[1], 0.0)) - 1) - row[0] - 1
+        sql.execute(
+            f"UPDATE nodes SET order_value = ? + r.rank FROM ({_RANKS}) r WHERE nodes.id = r.id", (base, parent_id)
+        )
+
+
 def renumber(sql: sqlite3.Connection, parent_id: str, now: str) -> None:
     """Number all children 1, 2, 3 … as they stand. Their hashes follow."""
-    (count, least) = sql.execute(
-        "SELECT count(*), min(order_value) FROM nodes WHERE parent_id = ?", (parent_id,)
-    ).fetchone()
-    if not count:
-        return
-    ranks = "SELECT id, row_number() OVER (ORDER BY order_value) AS rank FROM nodes WHERE parent_id = ?"
-    # Two steps, because no two siblings may share an order at any time: first all go below everything that is there.
-    base = float(int(min(least, 0.0)) - 1)
-    sql.execute(
-        f"UPDATE nodes SET order_value = ? - ? + r.rank FROM ({ranks}) r WHERE nodes.id = r.id",
-        (base, count + 1, parent_id),
-    )
+    park(sql, parent_id)  # no two siblings may share an order at any time
     sql.execute(
         "UPDATE nodes SET order_value = r.rank, updated_at = ?,"
         " hash = node_hash(parent_id, context_type, context_name, context_value, text, r.rank)"
-        f" FROM ({ranks}) r WHERE nodes.id = r.id",
+        f" FROM ({_RANKS}) r WHERE nodes.id = r.id",
         (now, parent_id),
     )

@@ -73,6 +73,7 @@ _TABLES = (
         note TEXT                  -- why it was not imported
     )""",
     "CREATE INDEX files_root ON files(root_id)",
+    "CREATE INDEX files_digest ON files(digest)",
     """CREATE TABLE places (
         node_id TEXT PRIMARY KEY REFERENCES nodes(id) ON DELETE CASCADE,
         file_id INTEGER NOT NULL REFERENCES files(id) ON DELETE CASCADE,

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from hivemind.documents.formats.outline import Outline, Piece
-from hivemind.documents.formats.reading import read_outline
+from hivemind.documents.formats.reading import decoded, read_outline
 
-__all__ = ["Outline", "Piece", "read_outline"]
+__all__ = ["Outline", "Piece", "decoded", "read_outline"]

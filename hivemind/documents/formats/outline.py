@@ -40,6 +40,7 @@ class Outline:
     title: str
     labels: tuple[str, ...]
     pieces: tuple[Piece, ...]
+    tokens: tuple[int, ...]  # of each piece
     note: str | None = None
 
     def lines_of(self) -> Callable[[Piece], tuple[int, int]]:

@@ -55,15 +55,22 @@ def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
     form = _FORMATS.get(ending.lower(), "plain")
     if form != "markdown":
         pieces = _PARSERS[form](text)
-        return Outline(text, form, _title({}, pieces, stem), (), tuple(split_long(text, pieces, count)))
+        return _outline(text, form, _title({}, pieces, stem), (), pieces, None, count)
     values, body_line, note = _front_matter(text, path)
     pieces = markdown(text, body_line - 1)
     if body_line > 1:
         end = len(text) if body_line > text.count("\n") + 1 else _offset(text, body_line)
         pieces.insert(0, Piece("frontmatter", 1, 0, len(text[:end].rstrip("\r\n"))))
-    return Outline(
-        text, form, _title(values, pieces, stem), _labels(values), tuple(split_long(text, pieces, count)), note
-    )
+    return _outline(text, form, _title(values, pieces, stem), _labels(values), pieces, note, count)
+
+
+def _outline(
+    text: str, form: str, title: str, labels: tuple[str, ...], pieces: Sequence[Piece], note: str | None,
+    count: Callable[[str], int],
+) -> Outline:  # fmt: skip
+    found = tuple(split_long(text, pieces, count))
+    tokens = tuple(count(text[piece.start : piece.end]) for piece in found)
+    return Outline(text, form, title, labels, found, tokens, note)
 
 
 def _front_matter(text: str, path: str) -> tuple[dict[str, Any], int, str | None]:

@@ -1,0 +1,201 @@
+"""The files that documents come from: what is known of each, and taking in what has changed."""
+
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from hivemind.documents import tree
+from hivemind.documents.edit import Edit
+from hivemind.documents.errors import DocmemError
+from hivemind.documents.formats import Outline
+from hivemind.documents.importing import import_outline, value, write_places
+from hivemind.documents.node import Context
+from hivemind.documents.refresh import refresh
+
+__all__ = [
+    "KnownFile",
+    "Stamp",
+    "Taken",
+    "files_like",
+    "find_file",
+    "forget",
+    "known_files",
+    "note_skipped",
+    "read_bytes",
+    "rename",
+    "take_in",
+]
+
+Taken = Literal["imported", "changed", "unchanged"]
+
+_YOUNG_NS = 2_000_000_000  # what was changed this shortly before it was read may change again within one tick
+_LARGEST = 64 << 20
+_GONE = "gone"  # the digest of a file that is no longer there, but whose document holds others' nodes
+_COLUMNS = "path, kept, size, mtime_ns, ctime_ns, inode, seen_ns, digest, root_id, note, id"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """How a file looked when it was read, and when that was: an equal look means that it need not be read again."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    seen_ns: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Stamp:
+        return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, time.time_ns())
+
+    def still(self, found: os.stat_result) -> bool:
+        """Whether the file is surely the one that was read: a very young one may have changed without a trace."""
+        look = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+        young = abs(self.seen_ns - max(found.st_mtime_ns, found.st_ctime_ns)) <= _YOUNG_NS
+        return look == (self.size, self.mtime_ns, self.ctime_ns, self.inode) and not young
+
+
+def read_bytes(path: str, file: int | None = None) -> tuple[bytes, os.stat_result]:
+    """The content of a file (of an open one, if given) and its stat, taken while it was open.
+
+    Raises DocmemError for what is no regular file, is larger than 64 MiB or cannot be read.
+    """
+    try:
+        with os.fdopen(file, "rb") if file is not None else open(path, "rb", opener=_without_waiting) as opened:
+            found = os.fstat(opened.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise DocmemError("is no regular file", where=path)
+            if found.st_size > _LARGEST:
+                raise DocmemError(f"is larger than {_LARGEST >> 20} MiB", where=path, mend="split it")
+            return opened.read(), found
+    except OSError as error:
+        raise DocmemError(f"cannot be read ({error.strerror})", where=path) from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for its writer for ever
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """A row of the table `files`. `note` says why the file has no document, or what is wrong with it."""
+
+    path: str
+    kept: bool
+    stamp: Stamp
+    digest: str
+    root_id: str | None
+    note: str | None
+    number: int
+
+    @property
+    def is_gone(self) -> bool:
+        return self.digest == _GONE
+
+    def is_unchanged(self, found: os.stat_result) -> bool:
+        return self.stamp.still(found) and not self.is_gone and (self.root_id is not None or self.note is not None)
+
+
+def _known(row: tuple[object, ...]) -> KnownFile:
+    path, kept, size, mtime, ctime, inode, seen, digest, root_id, note, number = row
+    return KnownFile(path, bool(kept), Stamp(size, mtime, ctime, inode, seen), digest, root_id, note, number)  # type: ignore[arg-type]
+
+
+def find_file(sql: sqlite3.Connection, path: str) -> KnownFile | None:
+    """What is known of the file, or None."""
+    row = sql.execute(f"SELECT {_COLUMNS} FROM files WHERE path = ?", (path,)).fetchone()
+    return None if row is None else _known(row)
+
+
+def known_files(sql: sqlite3.Connection, top: str) -> dict[str, KnownFile]:
+    """The files that are kept up to date, by path: `top` itself, or all below it."""
+    rows = sql.execute(
+        f"SELECT {_COLUMNS} FROM files WHERE kept AND (path = ? OR (path >= ? AND path < ?))",
+        (top, top + "/", top + "0"),  # "0" follows "/"
+    )
+    return {row[0]: _known(row) for row in rows}
+
+
+def files_like(sql: sqlite3.Connection, digest: str) -> list[KnownFile]:
+    """The files that are kept up to date and have this digest."""
+    rows = sql.execute(f"SELECT {_COLUMNS} FROM files WHERE kept AND digest = ? ORDER BY path", (digest,))
+    return [_known(row) for row in rows]
+
+
+def take_in(edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, *, kept: bool) -> tuple[str, Taken]:
+    """Bring the file's document in line with what was read: a new one, or the old one changed node by node.
+
+    Gives the root's id. What another process has taken in meanwhile is not taken in twice.
+    """
+    context = Context("root", "document", value(path, "document"))
+    old = find_file(edit.sql, path)
+    if old is None or old.root_id is None:
+        root_id, node_ids = import_outline(edit, outline, context)
+        number = _write(edit.sql, path, outline, stamp, digest, root_id, kept)
+        write_places(edit.sql, number, root_id, outline, node_ids)
+        return root_id, "imported"
+    _write(edit.sql, path, outline, stamp, digest, old.root_id, kept)
+    if old.digest == digest:
+        return old.root_id, "unchanged"
+    refresh(edit, old.root_id, old.number, outline)
+    root = tree.get(edit.sql, old.root_id)
+    if root.text != outline.title or root.context != context:
+        edit.change(root, text=outline.title, context_name=context.name, context_value=context.value)
+    return root.id, "changed"
+
+
+def _write(
+    sql: sqlite3.Connection, path: str, outline: Outline, stamp: Stamp, digest: str, root_id: str, kept: bool
+) -> int:
+    more = (digest, root_id, outline.title, " ".join(outline.labels), outline.note)
+    return _save(sql, path, kept, stamp, *more)
+
+
+def note_skipped(edit: Edit, path: str, stamp: Stamp, note: str) -> None:
+    """Remember why a file is not imported, so that it is read again only when it changes."""
+    old = find_file(edit.sql, path)
+    if old is not None and old.root_id is not None:
+        forget(edit, old)
+    if find_file(edit.sql, path) is None:
+        _save(edit.sql, path, True, stamp, "", None, "", "", note)
+
+
+def _save(
+    sql: sqlite3.Connection, path: str, kept: bool, stamp: Stamp,
+    digest: str, root_id: str | None, title: str, labels: str, note: str | None,
+) -> int:  # fmt: skip
+    look = (stamp.size, stamp.mtime_ns, stamp.ctime_ns, stamp.inode, stamp.seen_ns)
+    (number,) = sql.execute(
+        "INSERT INTO files (path, kept, size, mtime_ns, ctime_ns, inode, seen_ns, digest, root_id, title, labels, note)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (path) DO UPDATE SET kept = max(kept, excluded.kept),"
+        " size = excluded.size, mtime_ns = excluded.mtime_ns, ctime_ns = excluded.ctime_ns, inode = excluded.inode,"
+        " seen_ns = excluded.seen_ns, digest = excluded.digest, root_id = excluded.root_id, title = excluded.title,"
+        " labels = excluded.labels, note = excluded.note RETURNING id",
+        (path, int(kept), *look, digest, root_id, title, labels, note),
+    ).fetchone()
+    return int(number)
+
+
+def rename(edit: Edit, old: KnownFile, path: str) -> None:
+    """The same content under another name: the document stays what it is."""
+    edit.sql.execute("UPDATE files SET path = ? WHERE id = ?", (path, old.number))
+
+
+def forget(edit: Edit, old: KnownFile) -> None:
+    """The file is gone, and with it its document; a root stays where others' notes hang on it, marked as gone."""
+    if old.root_id is None or tree.find(edit.sql, old.root_id) is None:
+        edit.sql.execute("DELETE FROM files WHERE id = ?", (old.number,))
+        return
+    refresh(edit, old.root_id, old.number, Outline("", "plain", "", (), (), ()))
+    if tree.has_children(edit.sql, old.root_id):
+        edit.change(tree.get(edit.sql, old.root_id), context_name="gone")
+        edit.sql.execute("UPDATE files SET digest = ? WHERE id = ?", (_GONE, old.number))
+    else:
+        edit.sql.execute("DELETE FROM files WHERE id = ?", (old.number,))
+        edit.remove([old.root_id])

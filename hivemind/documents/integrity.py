@@ -1,0 +1,36 @@
+"""Whether the database is what it should be: for `hivemind doctor`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+from hivemind.documents.node import node_hash
+
+__all__ = ["problems"]
+
+
+def problems(sql: sqlite3.Connection) -> Iterator[str]:
+    """One sentence for each thing that is wrong; nothing for a sound database. Reads all of it."""
+    for (line,) in sql.execute("PRAGMA integrity_check"):
+        if line != "ok":
+            yield f"SQLite: {line}"
+    for table, row, parent, _ in sql.execute("PRAGMA foreign_key_check"):
+        yield f"{table}, row {row}: it refers to {parent} that is not there"
+    try:
+        sql.execute("INSERT INTO words(words, rank) VALUES ('integrity-check', 1)")
+    except sqlite3.DatabaseError as error:
+        yield f"the full-text index does not fit the texts ({error}); rebuild_index() mends it"
+    rows = sql.execute(
+        "SELECT id, parent_id, context_type, context_name, context_value, text, order_value, hash FROM nodes"
+    )
+    for node_id, parent_id, kind, name, value, text, order, found in rows:
+        if found != node_hash(parent_id, (kind, name, value), text, order):
+            yield f"node {node_id}: its hash does not fit what it holds"
+    (total,) = sql.execute("SELECT count(*) FROM nodes").fetchone()
+    (reached,) = sql.execute(
+        "WITH RECURSIVE walk(id) AS (SELECT id FROM nodes WHERE parent_id IS NULL UNION ALL"
+        " SELECT n.id FROM walk JOIN nodes n ON n.parent_id = walk.id) SELECT count(*) FROM walk"
+    ).fetchone()
+    if reached != total:
+        yield f"{total - reached} nodes hang on no root (a cycle)"

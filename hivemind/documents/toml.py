@@ -1,0 +1,191 @@
+"""Trees as TOML: `export` writes them, `read` reads them back, byte for byte the same tree (spec 5, *Import*).
+
+One `[[node]]` for each node in reading order; `depth` says how far below the first one it is (0). A table per level
+would need a reader that recurses; a tree may be 10,000 deep.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hivemind.documents.edit import Draft
+from hivemind.documents.errors import DocmemError
+from hivemind.documents.node import Node, check_context, check_text
+from hivemind.documents.orders import LARGEST
+from hivemind.errors import UnknownVersion
+
+__all__ = ["VERSION", "Entry", "export", "read"]
+
+VERSION = 1
+_KEYS = {
+    "depth", "order", "context_type", "context_name", "context_value", "text", "readonly", "importance", "sticky",
+    "summary",
+}  # fmt: skip
+_ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+_SPECIAL = re.compile(r'[\x00-\x1f\x7f"\\]')
+_SPECIAL_IN_LINES = re.compile(r'[\x00-\x08\x0b-\x1f\x7f\\]|""(?=")|"\Z')
+_LINE = re.compile(r"at line (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One node of a file: what it holds, how deep it is, its order (None: after its siblings so far), its line."""
+
+    draft: Draft
+    depth: int
+    order: float | None
+    summary: bool
+    line: int
+
+
+def export(nodes: Sequence[Node], summaries: set[str]) -> str:
+    """The subtree of the first node as TOML; `nodes` in reading order, `summaries` the ids of those that are one."""
+    depths = {nodes[0].parent_id: -1}
+    parts = [f"version = {VERSION}\n"]
+    for node in nodes:
+        depths[node.id] = depth = depths[node.parent_id] + 1 if node is not nodes[0] else 0
+        parts.append("\n[[node]]\n" + "".join(f"{key} = {value}\n" for key, value in _fields(node, depth, summaries)))
+    return "".join(parts)
+
+
+def _fields(node: Node, depth: int, summaries: set[str]) -> Iterator[tuple[str, str]]:
+    yield "depth", str(depth)
+    if depth:
+        yield "order", _float(node.order_value)
+    yield "context_type", _string(node.context_type)
+    yield "context_name", _string(node.context_name)
+    yield "context_value", _string(node.context_value)
+    yield "text", _string(node.text)
+    if node.readonly:
+        yield "readonly", "1"
+    if node.importance != 0.5:
+        yield "importance", _float(node.importance)
+    if node.sticky:
+        yield "sticky", "1"
+    if node.id in summaries:
+        yield "summary", "1"
+
+
+def _float(value: float) -> str:
+    shown = repr(float(value))
+    return shown if "e" not in shown or "." in shown else shown.replace("e", ".0e")
+
+
+def _string(text: str) -> str:
+    if "\n" not in text:
+        return f'"{_SPECIAL.sub(_escape, text)}"'
+    return f'"""\n{_SPECIAL_IN_LINES.sub(_escape, text)}"""'
+
+
+def _escape(found: re.Match[str]) -> str:
+    return "".join(_ESCAPES.get(char) or f"\\u{ord(char):04x}" for char in found[0])
+
+
+def read(text: str, where: object = "TOML") -> list[Entry]:
+    """The nodes of a text that `export` or a person wrote, in order.
+
+    `readonly` is 0 where it does not say otherwise; orders may be left out. Raises DocmemError that names file and line.
+    """
+    check_text(text)
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = _LINE.search(str(error))
+        place = f"{where}:{line[1] if line else text.count(chr(10)) + 1}"
+        raise DocmemError(f"is no TOML ({error})", where=place) from None
+    except RecursionError:
+        raise DocmemError("is nested too deep", where=f"{where}:1") from None
+    version = values.pop("version", VERSION)
+    if version != VERSION:
+        raise UnknownVersion(f"is a tree of version {version}, this program knows {VERSION}", where=f"{where}:1")
+    tables = values.pop("node", [])
+    if values or not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        odd = next(iter(values), "node")
+        raise DocmemError(f"{odd!r}: a tree is a list of [[node]] tables and nothing else", where=f"{where}:1")
+    lines = _table_lines(text, len(tables))
+    entries = [_entry(table, f"{where}:{line}", line) for table, line in zip(tables, lines, strict=True)]
+    for before, entry in zip([None, *entries], entries, strict=False):
+        deepest = -1 if before is None else before.depth
+        if entry.depth > deepest + 1:
+            raise DocmemError(f"depth {entry.depth} has no parent before it", where=f"{where}:{entry.line}")
+    return entries
+
+
+def _table_lines(text: str, count: int) -> list[int]:
+    """The line of each [[node]]; a text may have that line in it too, so strings are stepped over."""
+    lines, quote = [], ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if not quote and re.match(r"\s*\[\[\s*[\"']?node[\"']?\s*\]\]", line):
+            lines.append(number)
+        quote = _open_quote(line, quote)
+    return lines if len(lines) == count else [1] * count  # written as an inline array: the file's first line must do
+
+
+def _open_quote(line: str, quote: str) -> str:
+    """Which multi-line string is open after the line, if `quote` was open before it."""
+    at = 0
+    while at < len(line):
+        if quote:
+            if line[at] == "\\" and quote == '"""':
+                at += 2
+                continue
+            if line.startswith(quote, at):
+                at, quote = at + len(quote), ""
+                while at < len(line) and line[at] in "\"'":  # quotes just before the closing ones belong to the text
+                    at += 1
+                continue
+            at += 1
+        elif line[at] == "#":
+            return ""
+        elif line.startswith(('"""', "'''"), at):
+            quote, at = line[at : at + 3], at + 3
+        elif line[at] in "\"'":
+            at = _after_string(line, at)
+        else:
+            at += 1
+    return quote
+
+
+def _after_string(line: str, at: int) -> int:
+    quote, at = line[at], at + 1
+    while at < len(line) and line[at] != quote:
+        at += 2 if line[at] == "\\" and quote == '"' else 1
+    return at + 1
+
+
+def _entry(table: dict[str, Any], where: str, line: int) -> Entry:
+    unknown = sorted(table.keys() - _KEYS)
+    if unknown:
+        raise DocmemError(f"unknown key {unknown[0]!r}", where=where, mend=f"known keys: {', '.join(sorted(_KEYS))}")
+    try:
+        context = check_context(*(table.get(key, "") for key in ("context_type", "context_name", "context_value")))
+        text = check_text(table.get("text", ""))
+    except DocmemError as error:
+        raise DocmemError(error.what, where=where) from None
+    importance, order = table.get("importance", 0.5), table.get("order")
+    if not _is_number(importance) or not 0 <= importance <= 1:
+        raise DocmemError(f"importance is 0 to 1, not {importance!r}", where=where)
+    if order is not None and not (_is_number(order) and abs(order) <= LARGEST):
+        raise DocmemError(f"order is a number, not {order!r}", where=where)
+    depth = table.get("depth", 0)
+    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
+        raise DocmemError(f"depth is a whole number from 0 on, not {depth!r}", where=where)
+    flags = {key: _flag(table, key, where) for key in ("readonly", "sticky", "summary")}
+    draft = Draft(context, text, flags["readonly"], float(importance), flags["sticky"])
+    return Entry(draft, depth, None if order is None else float(order), bool(flags["summary"]), line)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _flag(table: dict[str, Any], key: str, where: str) -> int:
+    value = table.get(key, 0)
+    if value not in (0, 1) or isinstance(value, float):
+        raise DocmemError(f"{key} is 0 or 1, not {value!r}", where=where)
+    return int(value)
