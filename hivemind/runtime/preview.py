@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hivemind.memory import Selection
+from hivemind.memory import MemoryBlock, Selection
 from hivemind.runtime.desk import Desk
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.parts import Parts
@@ -19,13 +20,17 @@ __all__ = ["Preview", "preview_context"]
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A context with its selection, and what it is about (None: the agent has nothing in hand)."""
+    """A context with its selection, and what it is about (None: the agent has nothing in hand).
+
+    `explain` gives the parts that a block's score is the product of, at the time of the preview.
+    """
 
     context: list[dict[str, Any]]
     selection: Selection
     target: dict[str, str] | None
     tokens: int
     budget: int
+    explain: Callable[[MemoryBlock], dict[str, float]]
 
 
 def preview_context(hive: Parts, name: str) -> Preview:
@@ -41,4 +46,4 @@ def preview_context(hive: Parts, name: str) -> Preview:
     focus = focus_on(min(ready, key=lambda work: (work.task.priority, work.task.id))) if ready else Focus("rest")
     context = desk.lay_out(focus, works)
     assert desk.selection is not None
-    return Preview(list(context), desk.selection, focus.target, desk.tokens, desk.budget)
+    return Preview(list(context), desk.selection, focus.target, desk.tokens, desk.budget, desk.scorer.explain)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from hivemind import fs
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock
 from hivemind.runtime.doctor.finding import Finding
@@ -31,6 +32,9 @@ def check_claims(patient: Patient) -> Iterator[Finding]:
         yield Finding(_NAME, error.where or "tasks/active", error.what, error.mend or "mend or move the file")
         return
     for orphan in orphans:
+        if orphan.agent is None:
+            yield _nobodys(patient, orphan.path)
+            continue
         known = orphan.agent in patient.agents
         where = patient.layout.relative(orphan.path)
         if known and not up:
@@ -44,6 +48,22 @@ def check_claims(patient: Patient) -> Iterator[Finding]:
             "hivemind doctor --fix gives it back to the inbox, with its log",
             partial(_reclaim, patient, orphan.agent, orphan.path),
         )
+
+
+def _nobodys(patient: Patient, folder: Path) -> Finding:
+    inbox = patient.layout.inbox
+    return Finding(
+        _NAME,
+        patient.layout.relative(folder),
+        "lies in active/, and nobody has claimed it: nobody works on it",
+        "hivemind doctor --fix moves it to the inbox",
+        partial(_to_inbox, patient, folder, inbox / folder.name),
+    )
+
+
+def _to_inbox(patient: Patient, folder: Path, target: Path) -> str:
+    fs.move(folder, target, durable=patient.durable)
+    return f"now {patient.layout.relative(target)}"
 
 
 def _reclaim(patient: Patient, agent: str, path: Path) -> str:

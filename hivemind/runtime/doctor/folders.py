@@ -103,7 +103,7 @@ def _permissions(folder: Path, where: str, use: str) -> Iterator[Finding]:
         yield Finding(
             _NAME,
             where,
-            f"can be written by everybody on this machine (mode {stat.S_IMODE(found.st_mode):o}): anyone could put tasks or mail there",
+            f"can be written by everybody here (mode {stat.S_IMODE(found.st_mode):o}), who could put tasks or mail there",
             f"chmod o-w {folder}",
             (lambda: _chmod(folder, 0, stat.S_IWOTH)) if ours else None,
         )

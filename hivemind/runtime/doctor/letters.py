@@ -140,7 +140,9 @@ def _unreadable(patient: Patient, name: str, maildir: Maildir, folder: str) -> I
                 patient.layout.relative(entry.path),
                 f"cannot be read as a message: {error}",
                 f"hivemind doctor --fix {'moves it to .Dead, with the reason beside it' if inbox else 'sets it aside'}",
-                partial(_bury, patient, name, entry, str(error)) if inbox else partial(patient.aside.take, Path(entry.path)),
+                partial(_bury, patient, name, entry, str(error))
+                if inbox
+                else partial(patient.aside.take, Path(entry.path)),
             )
 
 

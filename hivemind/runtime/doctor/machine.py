@@ -35,10 +35,14 @@ def check_file_system(patient: Patient) -> Iterator[Finding]:
         )
     found = os.statvfs(root)
     if found.f_flag & os.ST_RDONLY:
-        yield Finding("file system", str(root), "is mounted read-only: nothing can be delivered or done", "mount it for writing")
+        yield Finding(
+            "file system", str(root), "is mounted read-only: nothing can be delivered or done", "mount it for writing"
+        )
     elif found.f_bavail * found.f_frsize < _ROOM_BYTES:
         left = found.f_bavail * found.f_frsize // 1024
-        yield Finding("file system", str(root), f"has {left} KiB of room left: deliveries and results will fail", "make room")
+        yield Finding(
+            "file system", str(root), f"has {left} KiB of room left: deliveries and results will fail", "make room"
+        )
     elif found.f_files and found.f_favail < 1000:
         yield Finding("file system", str(root), f"has {found.f_favail} inodes left: no new files soon", "remove files")
 
@@ -81,7 +85,9 @@ def check_encodings(patient: Patient) -> Iterator[Finding]:
     """File names and texts that are no UTF-8, and the vocabulary that tokens are counted with."""
     if sys.getfilesystemencoding().lower() not in ("utf-8", "utf8"):
         encoding = sys.getfilesystemencoding()
-        yield Finding("encodings", "the environment", f"file names are taken for {encoding}, not UTF-8", "export LC_ALL=C.UTF-8")
+        yield Finding(
+            "encodings", "the environment", f"file names are taken for {encoding}, not UTF-8", "export LC_ALL=C.UTF-8"
+        )
     layout = patient.layout
     for top in (layout.rom, layout.knowledge):
         for folder, folders, names in os.walk(top):
@@ -92,7 +98,10 @@ def check_encodings(patient: Patient) -> Iterator[Finding]:
                     yield Finding("encodings", shown, "has a name that is no UTF-8: it cannot be cited", "rename it")
                 elif name in names and path.suffix.lower() in _TEXTS and (at := _first_bad_byte(path)) is not None:
                     yield Finding(
-                        "encodings", layout.relative(path), f"is no UTF-8 (byte {at}): it is not read", "save it as UTF-8 text"
+                        "encodings",
+                        layout.relative(path),
+                        f"is no UTF-8 (byte {at}): it is not read",
+                        "save it as UTF-8 text",
                     )
 
 

@@ -1,0 +1,98 @@
+"""hivemind context: what an agent would think with now, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from hivemind.cli.hive_of import hive_of, known_agent
+from hivemind.cli.output import print_json, print_table, say
+from hivemind.cli.parser import Commands, Parser, add_command, add_json
+from hivemind.cli.text import harmless, one_line
+
+if TYPE_CHECKING:
+    from hivemind.memory.selection import Choice
+    from hivemind.runtime.preview import Preview
+
+__all__ = ["add_to"]
+
+_COLUMNS = ("block", "in", "score", "parts", "tokens", "because")
+
+
+def add_to(commands: Commands, common: Parser) -> None:
+    parser = add_command(
+        commands,
+        common,
+        "context",
+        run,
+        "show the context that an agent would think with now",
+        about="With --why: every block there was to choose from, its score and the parts that it is the product of, its\n"
+        "tokens, whether it is in, and because of what.",
+        examples="  hivemind context researcher\n  hivemind context researcher --why",
+    )
+    parser.add_argument("agent", metavar="AGENT", help="the agent")
+    parser.add_argument("--why", action="store_true", help="explain the choice, block by block")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from hivemind.runtime.preview import preview_context
+
+    hive = hive_of(arguments)
+    preview = preview_context(hive, known_agent(hive, arguments.agent))
+    if arguments.why:
+        return _why(preview, arguments.json)
+    if arguments.json:
+        print_json(preview.context)
+    else:
+        _show(preview)
+    return 0
+
+
+def _show(preview: Preview) -> None:
+    """Each entry under a line that says what it is."""
+    for entry in preview.context:
+        heads = (f"{key}: {one_line(str(value))}" for key, value in entry.items() if key not in ("content", "metadata"))
+        say(f"--- {'  '.join(heads)}")
+        content = entry.get("content", "")
+        say(harmless(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)).rstrip("\n"))
+        say()
+    say(_summed(preview))
+
+
+def _summed(preview: Preview) -> str:
+    about = f"for {preview.target['kind']} {preview.target['id']}" if preview.target else "with nothing in hand"
+    return f"{len(preview.context)} entries, {preview.tokens:,} of {preview.budget:,} tokens, {about}."
+
+
+def _why(preview: Preview, as_json: bool) -> int:
+    choices = [_explained(preview, choice) for choice in preview.selection]
+    choices.sort(key=lambda choice: (not choice["in"], -choice["score"], choice["block"]))
+    if as_json:
+        print_json({"target": preview.target, "budget": preview.budget, "tokens": preview.tokens, "blocks": choices})
+        return 0
+    rows = [
+        {
+            **one,
+            "score": f"{one['score']:.3f}",
+            "parts": " × ".join(f"{key} {value:.3g}" for key, value in one["parts"].items()),
+        }
+        for one in choices
+    ]
+    print_table(rows, _COLUMNS, empty="There are no blocks to choose from.")
+    say(_summed(preview))
+    return 0
+
+
+def _explained(preview: Preview, choice: Choice) -> dict[str, Any]:
+    return {
+        "block": choice.id,
+        "type": choice.block.type.value,
+        "priority": choice.block.priority.name.lower(),
+        "in": choice.taken,
+        "score": choice.score,
+        "parts": preview.explain(choice.block),
+        "tokens": choice.tokens,
+        "because": choice.reason,
+    }

@@ -1,0 +1,83 @@
+"""hivemind doctor: check a hive, and mend it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hivemind.cli.hive_of import layout_of
+from hivemind.cli.output import print_json, say
+from hivemind.cli.parser import Commands, Parser, add_command, add_json
+from hivemind.cli.text import one_line
+
+if TYPE_CHECKING:
+    from hivemind.runtime.doctor import Treated
+
+__all__ = ["add_to"]
+
+
+def add_to(commands: Commands, common: Parser) -> None:
+    parser = add_command(
+        commands,
+        common,
+        "doctor",
+        run,
+        "check the hive, say what is wrong and what it means, mend it with --fix",
+        about="Looks at settings, permissions, mail, claims, locks, the journal and logs, records, databases, the file system\n"
+        "and inotify's limits. Exit status 0 if the hive is healthy (notes do not count), 1 if anything is left to mend.\n"
+        "--fix deletes nothing that you may want: it sets files aside into .hive/aside/<date>/.",
+        examples="  hivemind doctor\n  hivemind doctor --fix",
+    )
+    parser.add_argument("--fix", action="store_true", help="mend what can be mended")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from hivemind.runtime.doctor import Patient, Treated, examine, treat
+
+    patient = Patient(layout_of(arguments))
+    findings = examine(patient)
+    if arguments.fix:
+        treated = treat(patient, findings)
+    else:
+        treated = [Treated(finding, left=None if finding.note else "not mended yet") for finding in findings]
+    left = [one for one in treated if one.left is not None]
+    if arguments.json:
+        print_json({"healthy": not left, "findings": [_record(one) for one in treated]})
+    else:
+        _show(treated, left, arguments.fix)
+    return 1 if left else 0
+
+
+def _record(one: Treated) -> dict[str, Any]:
+    found = one.finding
+    return {
+        "check": found.check,
+        "where": found.where,
+        "what": found.what,
+        "mend": found.mend,
+        "fixable": found.fix is not None,
+        "note": found.note,
+        "done": one.done,
+        "left": one.left,
+    }
+
+
+def _show(treated: Sequence[Treated], left: Sequence[Treated], fix: bool) -> None:
+    for one in treated:
+        found = one.finding
+        mark = "note" if found.note else "mended" if one.done is not None else "problem"
+        say(f"{mark + ':':9}{one_line(found.where)}: {one_line(found.what)}")
+        if one.done is not None:
+            say(f"         {one_line(one.done)}")
+        elif fix and one.left is not None:
+            say(f"         left: {one_line(one.left)}; {one_line(found.mend)}")
+        else:
+            say(f"         {one_line(found.mend)}")
+    if not left:
+        say("The hive is healthy.")
+        return
+    fixable = sum(one.finding.fix is not None for one in left)
+    hint = f"; hivemind doctor --fix mends {fixable} of them" if fixable and not fix else ""
+    say(f"{len(left)} problem{'s' if len(left) > 1 else ''}{hint}.")

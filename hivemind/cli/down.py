@@ -1,0 +1,52 @@
+"""hivemind down: end the swarm in order, and wait for it."""
+
+from __future__ import annotations
+
+import argparse
+
+from hivemind.cli.hive_of import layout_of
+from hivemind.cli.output import say, warn
+from hivemind.cli.parser import Commands, Parser, add_command
+
+__all__ = ["add_to"]
+
+
+def add_to(commands: Commands, common: Parser) -> None:
+    parser = add_command(
+        commands,
+        common,
+        "down",
+        run,
+        "end the swarm in order",
+        about="Asks the supervisor to end and waits until it has. Agents finish or leave their current action, give\n"
+        "their leases back and end within 5 seconds; their tasks go on from disk with the next `hivemind up`.",
+        examples="  hivemind down\n  hivemind down --timeout 30",
+    )
+    parser.add_argument("--timeout", type=_seconds, default=15.0, metavar="S", help="how long to wait (default: 15)")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from hivemind.runtime.ending import end_swarm
+
+    layout = layout_of(arguments)
+    ended = end_swarm(layout, timeout_s=arguments.timeout)
+    if ended is None:
+        say(f"Nothing is up in {layout.root}.")
+        return 0
+    if not ended.over:
+        warn(
+            f"process {ended.pid} has not ended within {arguments.timeout:g} s; look with ps -p {ended.pid}, wait, or kill it"
+        )
+        return 1
+    say(f"The swarm of {layout.root} has ended (process {ended.pid}).")
+    return 0

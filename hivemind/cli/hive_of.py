@@ -1,0 +1,64 @@
+"""The hive that a command works in, and the names that it may use there."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from hivemind.errors import UserError
+from hivemind.layout import HUMAN, Layout, find_hive
+from hivemind.names import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hivemind.hive import Hive
+
+__all__ = ["hive_of", "known_agent", "known_name", "known_names", "layout_of", "listed"]
+
+
+def layout_of(arguments: argparse.Namespace) -> Layout:
+    """Where the hive lies (--hive, $HIVEMIND_HIVE, the nearest above). Raises UserError if there is none."""
+    return find_hive(getattr(arguments, "hive", None))
+
+
+def hive_of(arguments: argparse.Namespace) -> Hive:
+    """The hive, opened. Raises UserError."""
+    from hivemind.hive import Hive
+
+    return Hive.open(layout_of(arguments).root)
+
+
+def known_names(hive: Hive, texts: Iterable[str]) -> list[str]:
+    """The mailboxes that names or addresses mean, each once. Raises UserError naming those that there are."""
+    try:
+        return list(dict.fromkeys(hive.mail.recipients(listed(texts))))
+    except UserError as error:
+        raise UserError(error.what, where=error.where, mend=f"there are {_named(hive.agents)} and {HUMAN}") from None
+
+
+def known_name(hive: Hive, text: str) -> str:
+    """The one mailbox that a name or address means. Raises UserError naming those that there are."""
+    found = known_names(hive, [text])
+    if len(found) != 1:
+        raise UserError(f"{text!r} is not one name", mend=f"there are {_named(hive.agents)} and {HUMAN}")
+    return found[0]
+
+
+def known_agent(hive: Hive, text: str) -> str:
+    """The agent of this hive that has that name. Raises UserError naming those that there are."""
+    name = check_name(text, "agent name")
+    if name not in hive.agents:
+        raise UserError(f"there is no agent {name!r} in this hive", mend=f"there are {_named(hive.agents)}")
+    return name
+
+
+def listed(texts: Iterable[str]) -> list[str]:
+    """What stands in `a,b` and in repeated options, each once, in that order."""
+    return list(dict.fromkeys(part.strip() for text in texts for part in text.split(",") if part.strip()))
+
+
+def _named(names: Iterable[str]) -> str:
+    """Names in a sentence; a swarm's hundreds are cut short."""
+    found = list(names)
+    return ", ".join(found[:12]) + (f", … ({len(found)} in all)" if len(found) > 12 else "") or "none"

@@ -1,0 +1,133 @@
+"""hivemind log: what happened, from the journal or from one task's own log."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hivemind.cli.hive_of import hive_of
+from hivemind.cli.output import say
+from hivemind.cli.parser import Commands, Parser, add_command, add_json
+from hivemind.cli.text import one_line
+from hivemind.errors import UserError
+
+if TYPE_CHECKING:
+    from hivemind.coordination import Event
+    from hivemind.hive import Hive
+
+__all__ = ["add_to"]
+
+_NET_S = 5.0  # how often a follower looks although nothing was reported
+
+
+def add_to(commands: Commands, common: Parser) -> None:
+    parser = add_command(
+        commands,
+        common,
+        "log",
+        run,
+        "show the journal of the hive, or the log of one task",
+        about="An event is its number, its kind and what it says. The number is the hive's own time: no clock is in it.\n"
+        "--json gives an array; with --follow, which has no end, one JSON object a line.",
+        examples="  hivemind log --kind lease --kind agent\n  hivemind log --since 120 --follow\n  hivemind log --task my-task",
+    )
+    parser.add_argument("--follow", action="store_true", help="go on as new events come; Ctrl-C ends it")
+    parser.add_argument("--since", type=_seq, metavar="SEQ", help="only events after this number")
+    parser.add_argument(
+        "--kind", action="append", metavar="KIND", help="only this kind (step.done), or a family of them (step)"
+    )
+    parser.add_argument("--task", metavar="ID", help="the log of one task instead: its cycles and actions")
+    add_json(parser)
+
+
+def _seq(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of an event")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    hive = hive_of(arguments)
+    if arguments.task is not None:
+        if arguments.follow or arguments.since is not None:
+            raise UserError("--task does not go with --follow or --since", mend="leave them out")
+        return _task_log(hive, arguments)
+    since = arguments.since or 0
+    if arguments.follow:
+        return _follow(hive, since, arguments)
+    events = (event for event in hive.journal.events(since) if _wanted(event.kind, arguments.kind))
+    if arguments.json:
+        _print_array(event.as_dict() for event in events)
+    else:
+        for event in events:
+            say(_line(event))
+    return 0
+
+
+def _wanted(kind: str, kinds: list[str] | None) -> bool:
+    return kinds is None or any(kind == one or kind.startswith(f"{one}.") for one in kinds)
+
+
+def _line(event: Event) -> str:
+    return f"{event.seq:>6}  {one_line(event.kind):18} {_said(event.payload)}".rstrip()
+
+
+def _said(fields: Mapping[str, Any]) -> str:
+    """`key=value …`, a value in quotes where it could be taken for more than one."""
+    return "  ".join(f"{one_line(str(key))}={_value(value)}" for key, value in fields.items() if value is not None)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str) and value and value.isprintable() and not set(value) & set(" ='\""):
+        return value
+    return one_line(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _print_array(records: Iterable[Mapping[str, Any]]) -> None:
+    """A JSON array, one element a line, written as it comes: a log may be longer than memory."""
+    first = True
+    for record in records:
+        sys.stdout.write("[\n" if first else ",\n")
+        sys.stdout.write(json.dumps(record, ensure_ascii=False, default=str))
+        first = False
+    sys.stdout.write("[]\n" if first else "\n]\n")
+
+
+def _follow(hive: Hive, since: int, arguments: argparse.Namespace) -> int:
+    for event in _events_as_they_come(hive, since):
+        if _wanted(event.kind, arguments.kind):
+            say(json.dumps(event.as_dict(), ensure_ascii=False) if arguments.json else _line(event))
+            sys.stdout.flush()
+    return 0
+
+
+def _events_as_they_come(hive: Hive, since: int) -> Iterator[Event]:
+    """Events without end: read again when the journal's folder changed, and every few seconds in case that went unsaid."""
+    from hivemind.fs.watch import open_watcher
+
+    changed = threading.Event()
+    with open_watcher(hive.config.watch, [], [hive.layout.journal], lambda _: changed.set()):
+        while True:
+            for event in hive.journal.read(since):
+                since = event.seq
+                yield event
+            changed.wait(_NET_S)
+            changed.clear()
+
+
+def _task_log(hive: Hive, arguments: argparse.Namespace) -> int:
+    records = hive.tasks.read_log(arguments.task)
+    if arguments.kind is not None:
+        records = (record for record in records if _wanted(str(record.get("kind", "")), arguments.kind))
+    if arguments.json:
+        _print_array(records)
+        return 0
+    for record in records:
+        said = dict(record)
+        head = " ".join(one_line(str(said.pop(key))) for key in ("at", "time", "kind") if key in said)
+        say(f"{head}  {_said(said)}".strip())
+    return 0

@@ -1,0 +1,298 @@
+"""hivemind mail: the mailboxes, from a shell."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from hivemind.cli.hive_of import hive_of, known_name, known_names
+from hivemind.cli.output import print_json, print_table, say, warn
+from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
+from hivemind.cli.text import clock_time, harmless, one_line
+from hivemind.errors import UserError
+from hivemind.layout import HUMAN
+
+if TYPE_CHECKING:
+    from hivemind.mail import Message, SendReport
+
+__all__ = ["add_to"]
+
+FOLDERS = ("inbox", "sent", "archive", "dead")
+_LIST_COLUMNS = ("id", "from", "date", "flags", "subject", "preview")
+
+
+def add_to(commands: Commands, common: Parser) -> None:
+    mail = add_group(
+        commands,
+        common,
+        "mail",
+        "list, read, send and answer mail",
+        examples="  hivemind mail list\n"
+        '  hivemind mail send --to researcher --subject "A question" "What is a lease?"\n'
+        "  hivemind mail read human 1763766000.M1P2Q3R4.host@hive\n\n"
+        "Mailboxes are Maildirs: mutt -f mailboxes/human reads them as well.",
+    )
+    _add_list(mail, common)
+    _add_read(mail, common)
+    _add_send(mail, common)
+    _add_reply(mail, common)
+    for name, run, line in (
+        ("thread", _thread, "show the messages of one conversation, oldest first"),
+        ("status", _status, "show what became of a message that BOX sent"),
+    ):
+        parser = add_command(mail, common, name, run, line, examples=f"  hivemind mail {name} human ID")
+        _add_box_and_id(parser)
+        add_json(parser)
+
+
+def _add_list(mail: Commands, common: Parser) -> None:
+    parser = add_command(
+        mail,
+        common,
+        "list",
+        _list,
+        "list a mailbox, newest last",
+        examples="  hivemind mail list\n  hivemind mail list researcher --folder dead --json",
+    )
+    parser.add_argument("box", nargs="?", default=HUMAN, metavar="BOX", help="whose mailbox (default: human, yours)")
+    parser.add_argument("--folder", choices=FOLDERS, default="inbox", help="inbox (default), sent, archive or dead")
+    parser.add_argument("--unread", action="store_true", help="only what has not been read")
+    parser.add_argument("--limit", type=_count, metavar="N", help="only the N newest")
+    add_json(parser)
+
+
+def _add_read(mail: Commands, common: Parser) -> None:
+    parser = add_command(
+        mail,
+        common,
+        "read",
+        _read,
+        "show a message and mark it read",
+        examples="  hivemind mail read human ID\n  hivemind mail read ID --keep-unread\n  hivemind mail read ID --save .",
+    )
+    _add_box_and_id(parser)
+    parser.add_argument("--keep-unread", action="store_true", help="leave it unread")
+    parser.add_argument("--save", metavar="FOLDER", help="write its attachments there; existing files stay as they are")
+    add_json(parser)
+
+
+def _add_send(mail: Commands, common: Parser) -> None:
+    parser = add_command(
+        mail,
+        common,
+        "send",
+        _send,
+        "send a message",
+        about="Prints the Message-ID. Exit status 1 if not everyone has it: sending again with --id ID delivers only\n"
+        "what is missing.",
+        examples='  hivemind mail send --to researcher --subject "A question" "What is a lease?"\n'
+        "  git diff | hivemind mail send --to reviewer,analyst --subject Diff -",
+    )
+    parser.add_argument("--from", dest="sender", default=HUMAN, metavar="NAME", help="who sends it (default: human)")
+    parser.add_argument("--to", action="append", required=True, metavar="NAME[,NAME]", help="who gets it")
+    parser.add_argument("--cc", action="append", default=[], metavar="NAME[,NAME]", help="who gets a copy")
+    parser.add_argument("--subject", default="", metavar="TEXT", help="one line")
+    parser.add_argument(
+        "--id", metavar="ID", help="its Message-ID: a second send with it delivers only what is missing"
+    )
+    parser.add_argument("--task", metavar="ID", help="the task that it is about")
+    parser.add_argument("--reply-to", metavar="ID", help="the Message-ID that it answers")
+    parser.add_argument("--importance", choices=("low", "normal", "high"), help="low, normal or high")
+    parser.add_argument("--attach", action="append", default=[], metavar="FILE", help="a file to go with it")
+    parser.add_argument("body", metavar="BODY", help="the text, Markdown; - reads standard input")
+    add_json(parser)
+
+
+def _add_reply(mail: Commands, common: Parser) -> None:
+    parser = add_command(
+        mail,
+        common,
+        "reply",
+        _reply,
+        "answer a message in a mailbox",
+        examples='  hivemind mail reply human ID "Yes, do."',
+    )
+    _add_box_and_id(parser)
+    parser.add_argument("body", metavar="BODY", help="the text, Markdown; - reads standard input")
+    add_json(parser)
+
+
+def _add_box_and_id(parser: Parser) -> None:
+    parser.add_argument("box", nargs="?", default=HUMAN, metavar="BOX", help="whose mailbox (default: human, yours)")
+    parser.add_argument("id", metavar="ID", help="the message's id, as `mail list` shows it")
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1")
+    return int(text)
+
+
+def body_of(text: str) -> str:
+    """The text itself, or what standard input says for `-`. Raises UserError for what is no UTF-8."""
+    if text != "-":
+        return text
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"standard input is no UTF-8 text (byte {error.start})", mend="send it as --attach FILE"
+        ) from None
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    hive = hive_of(arguments)
+    box = known_name(hive, arguments.box)
+    found = hive.mail.list(box, arguments.folder, limit=None if arguments.unread else arguments.limit)
+    if arguments.unread:
+        found = [message for message in found if message.unread][-(arguments.limit or 0) :]
+    if arguments.json:
+        print_json([message.as_record() for message in found])
+        return 0
+    rows = [{**message.as_record(), "date": clock_time(message.date), "flags": _flags(message)} for message in found]
+    print_table(rows, _LIST_COLUMNS, empty=f"No mail in {box}/{arguments.folder}.")
+    return 0
+
+
+def _flags(message: object) -> str:
+    """The Maildir's flags as a person reads them: `new` as long as nobody has read it."""
+    flags = str(getattr(message, "flags", ""))
+    return flags if "S" in flags else f"new {flags}".strip()
+
+
+def _read(arguments: argparse.Namespace) -> int:
+    hive = hive_of(arguments)
+    message = hive.mail.read(known_name(hive, arguments.box), arguments.id, mark=not arguments.keep_unread)
+    if arguments.save:
+        _save(message, arguments.save)
+    if arguments.json:
+        print_json(_record(message))
+    else:
+        _show(message)
+    return 0
+
+
+def _save(message: Message, folder: str) -> None:
+    from pathlib import Path
+
+    from hivemind import fs
+
+    for at, attachment in enumerate(message.attachments, 1):
+        name = attachment.name.replace("\\", "/").rpartition("/")[2].strip() or f"attachment-{at}"
+        if name.startswith(".") or not name.isprintable():
+            name = f"attachment-{at}"
+        try:
+            fs.create(Path(folder) / name, attachment.content)
+        except FileExistsError:
+            raise UserError("is there already", where=Path(folder) / name, mend="name another folder") from None
+
+
+def _record(message: Message) -> dict[str, object]:
+    return {
+        "id": message.id,
+        "from": message.sender,
+        "to": list(message.to),
+        "cc": list(message.cc),
+        "subject": message.subject,
+        "date": message.date,
+        "flags": message.flags,
+        "path": message.path,
+        "trusted": message.trusted,
+        "in_reply_to": message.in_reply_to,
+        "references": list(message.references),
+        "task": message.task,
+        "step": message.step,
+        "lane": message.lane,
+        "importance": message.importance,
+        "attachments": [
+            {"name": one.name, "type": one.content_type, "bytes": len(one.content)} for one in message.attachments
+        ],
+        "body": message.body,
+    }
+
+
+def _show(message: Message) -> None:
+    sender = message.sender if message.trusted else f"{message.sender} (as the file says of itself)"
+    heads = (
+        ("From", sender),
+        ("To", ", ".join(message.to)),
+        ("Cc", ", ".join(message.cc)),
+        ("Subject", message.subject),
+        ("Date", clock_time(message.date)),
+        ("Id", message.id),
+        ("Answers", message.in_reply_to),
+        ("Task", message.task),
+        ("Attached", ", ".join(f"{one.name} ({len(one.content)} bytes)" for one in message.attachments)),
+        ("File", message.path),
+    )
+    for name, value in heads:
+        if value:
+            say(f"{name + ':':9} {one_line(value)}")
+    say()
+    say(harmless(message.body).rstrip("\n"))
+
+
+def _send(arguments: argparse.Namespace) -> int:
+    hive = hive_of(arguments)
+    sender = known_name(hive, arguments.sender)
+    to = known_names(hive, arguments.to)
+    if not to:
+        raise UserError("nobody is named to send it to", mend="--to NAME")
+    report = hive.mail.send(
+        sender,
+        to,
+        arguments.subject,
+        body_of(arguments.body),
+        cc=known_names(hive, arguments.cc),
+        message_id=arguments.id,
+        in_reply_to=arguments.reply_to,
+        task=arguments.task,
+        importance=arguments.importance,
+        attachments=arguments.attach,
+    )
+    return _answer(report, arguments.json)
+
+
+def _reply(arguments: argparse.Namespace) -> int:
+    hive = hive_of(arguments)
+    report = hive.mail.reply(known_name(hive, arguments.box), arguments.id, body_of(arguments.body))
+    return _answer(report, arguments.json)
+
+
+def _answer(report: SendReport, as_json: bool) -> int:
+    """Say who has the message and who has not; exit status 1 if anyone has not."""
+    if as_json:
+        print_json({"id": report.message_id, "delivered": list(report.delivered), "failed": dict(report.failed)})
+    else:
+        say(report.message_id)
+    if not report.failed:
+        return 0
+    have = ", ".join(report.delivered) or "nobody"
+    lack = "; ".join(f"{name} has it not: {why}" for name, why in report.failed.items())
+    warn(f"{have} has it; {lack}; sending it again with --id {report.message_id} delivers only what is missing")
+    return 1
+
+
+def _thread(arguments: argparse.Namespace) -> int:
+    hive = hive_of(arguments)
+    found = hive.mail.thread(known_name(hive, arguments.box), arguments.id)
+    if arguments.json:
+        print_json([_record(message) for message in found])
+        return 0
+    for at, message in enumerate(found):
+        if at:
+            say("\n" + "-" * 72)
+        _show(message)
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    hive = hive_of(arguments)
+    found = hive.mail.status(known_name(hive, arguments.box), arguments.id)
+    if arguments.json:
+        print_json(dict(found))
+        return 0
+    rows = [{"recipient": name, "state": state} for name, state in found.items()]
+    print_table(rows, ("recipient", "state"), empty="It was sent to nobody.")
+    return 0

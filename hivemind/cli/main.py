@@ -1,0 +1,77 @@
+"""`hivemind …`: one parser; each command's module opens the rooms that it needs only when it runs."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from hivemind import __version__
+from hivemind.cli.output import warn
+from hivemind.cli.parser import Parser, global_options
+from hivemind.errors import HivemindError, UserError
+
+__all__ = ["COMMANDS", "build_parser", "main"]
+
+DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+COMMANDS = ("init", "up", "down", "status", "task", "mail", "agent", "context", "log", "doctor")
+"""Each is a module hivemind.cli.<command> with `add_to(commands, common)`; they import rooms inside functions only."""
+
+_DESCRIPTION = """A swarm of agents that share a folder. Make one with `hivemind init`, start it with `hivemind up`,
+drop tasks into tasks/inbox/, find the results in tasks/done/."""
+
+_EPILOG = """examples:
+  hivemind init my-hive && cd my-hive
+  hivemind task add "What is a lease?"
+  hivemind up --until-idle
+  hivemind task list
+
+Exit status: 0 done, 1 the work failed, 2 wrong use. The manual: knowledge/manual/ in every hive."""
+
+
+def build_parser() -> Parser:
+    """The whole command line. Each module `hivemind.cli.<command>` adds its own part."""
+    common = global_options()
+    parser = Parser(prog="hivemind", description=_DESCRIPTION, parents=[common], epilog=_EPILOG)
+    parser.add_argument("--version", action="version", version=f"hivemind {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        importlib.import_module(f"hivemind.cli.{name}").add_to(commands, common)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; gives its exit status: 0 done, 1 the work failed, 2 wrong use."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a character that the terminal has no code for must not end a listing
+            stream.reconfigure(errors="backslashreplace")
+    arguments = build_parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader of our output has gone: nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # the boundary of the process: one line for a person, the rest on request
+        if getattr(arguments, "debug", False):
+            traceback.print_exc()
+        line, status = _told(error)
+        warn(line)
+        return status
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """What a person is told of an error, and the exit status it makes."""
+    if isinstance(error, UserError):
+        return str(error), WRONG_USE
+    if isinstance(error, HivemindError):
+        return str(error), FAILED
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the operating system'}: {error.strerror or error}", FAILED
+    return f"a fault of hivemind itself: {type(error).__name__}: {error}; --debug shows where", FAILED

@@ -1,0 +1,83 @@
+"""How commands answer: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hivemind.cli.text import fit, is_terminal, one_line, terminal_size, width
+
+__all__ = ["print_json", "print_table", "say", "table", "warn"]
+
+_NARROWEST = 6
+_GAP = "  "
+
+
+def say(text: str = "") -> None:
+    """A line on standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def warn(text: str) -> None:
+    """A line on standard error: what went wrong, or what a person should know and a program should not read."""
+    sys.stderr.write(f"hivemind: {text}\n")
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; what JSON doesn't know (paths, times) is written as text."""
+    say(json.dumps(value, ensure_ascii=False, indent=1, default=_as_text))
+
+
+def _as_text(value: object) -> str:
+    stamp = getattr(value, "isoformat", None)
+    return str(stamp()) if callable(stamp) else str(value)
+
+
+def print_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, empty: str) -> None:
+    """Rows in aligned columns under their names, or the sentence `empty` if there are none.
+
+    On a terminal the widest columns are cut so that a row keeps to its line; elsewhere nothing is left out.
+    """
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    if not cells:
+        say(empty)
+        return
+    heads = [column.upper().replace("_", " ") for column in columns]
+    for line in table([heads, *cells], terminal_size()[0] if is_terminal() else None):
+        say(line)
+
+
+def table(rows: Sequence[Sequence[str]], columns: int | None) -> list[str]:
+    """Rows of cells as aligned lines, at most `columns` wide (None: as wide as they are)."""
+    widths = [max(width(row[at]) for row in rows) for at in range(len(rows[0]))]
+    if columns is not None:
+        _narrow(widths, columns - len(_GAP) * (len(widths) - 1))
+    lines = []
+    for row in rows:
+        cells = [fit(cell, wide) for cell, wide in zip(row, widths, strict=True)]
+        padded = (cell + " " * (wide - width(cell)) for cell, wide in zip(cells, widths, strict=True))
+        lines.append(_GAP.join(padded).rstrip())
+    return lines
+
+
+def _narrow(widths: list[int], room: int) -> None:
+    """Take columns from the widest until all fit, or none can give any more."""
+    while sum(widths) > room:
+        at = max(range(len(widths)), key=widths.__getitem__)
+        others = sorted(widths)[-2] if len(widths) > 1 else 0
+        least = max(_NARROWEST, min(others, widths[at] - 1), widths[at] - (sum(widths) - room))
+        if least >= widths[at]:
+            return
+        widths[at] = least
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return one_line(", ".join(map(str, value))) or "-"
+    return one_line(str(value)) or "-"

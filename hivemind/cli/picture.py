@@ -1,0 +1,70 @@
+"""The live picture of a swarm as lines of text (`hivemind up` on a terminal)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hivemind.cli.output import table
+from hivemind.cli.text import fit, one_line
+
+if TYPE_CHECKING:
+    from hivemind.runtime.status import AgentStatus
+    from hivemind.runtime.swarm import SwarmPicture
+
+__all__ = ["picture_lines", "tokens_of"]
+
+_HEADS = ("AGENT", "STATE", "TASK", "STEP", "MAIL", "TOKENS", "LAST ACTION")
+_FRAME = 6  # title, counts, empty line, heads, "and more", the line about Ctrl-C
+_FIRST = {"working": 0, "starting": 1, "stopping": 2}
+
+
+def picture_lines(picture: SwarmPicture, tasks: Mapping[str, int], root: Path, columns: int, rows: int) -> list[str]:
+    """The picture in at most `rows` lines of at most `columns`; agents at work come first if not all of them fit."""
+    shown, hidden = _chosen(picture.agents, picture.pids, max(1, rows - _FRAME))
+    lines = [
+        f"hivemind  {root}  {_clock(picture.seconds)}  {len(picture.pids)} of {len(picture.agents)} agents up"
+        f"  watching: {one_line(picture.watching)}",
+        f"tasks: {tasks['inbox']} waiting, {tasks['active']} active, {tasks['done']} done, {tasks['failed']} failed",
+        "",
+        *table([_HEADS, *(_row(agent, picture.pids) for agent in shown)], columns),
+    ]
+    if hidden:
+        lines.append(f"… and {hidden} more")
+    return [fit(line, columns) for line in [*lines, "Ctrl-C ends the swarm in order."]][:rows]
+
+
+def tokens_of(used: int, budget: int | None) -> str:
+    """`1,200 of 100,000`, or `1,200` where there is no budget."""
+    return f"{used:,}" if budget is None else f"{used:,} of {budget:,}"
+
+
+def _chosen(agents: tuple[AgentStatus, ...], pids: Mapping[str, int], room: int) -> tuple[list[AgentStatus], int]:
+    """(agents to show by name, how many are left out): all if there is room, else those at work before the idle."""
+    if len(agents) <= room:
+        return list(agents), 0
+    busiest = sorted(agents, key=lambda agent: (agent.name not in pids, _FIRST.get(agent.state, 3), agent.name))
+    return sorted(busiest[:room], key=lambda agent: agent.name), len(agents) - room
+
+
+def _row(agent: AgentStatus, pids: Mapping[str, int]) -> tuple[str, ...]:
+    up = agent.name in pids
+    known = up and agent.pid == pids[agent.name]
+    state = agent.state if known else "starting" if up else "down"
+    return (
+        agent.name,
+        state,
+        one_line(agent.task or "-") if known else "-",
+        one_line(agent.step or "-") if known else "-",
+        str(agent.unread) if known else "-",
+        tokens_of(agent.tokens, agent.budget) if known else "-",
+        one_line(agent.last_action or "-"),
+    )
+
+
+def _clock(seconds: float) -> str:
+    """`0:07`, `12:34`, `1:02:03`."""
+    minutes, second = divmod(int(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute}:{second:02d}"

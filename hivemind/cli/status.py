@@ -1,0 +1,85 @@
+"""hivemind status: the hive as it stands now."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from hivemind.cli.hive_of import hive_of
+from hivemind.cli.output import print_json, print_table, say
+from hivemind.cli.parser import Commands, Parser, add_command, add_json
+from hivemind.cli.picture import tokens_of
+from hivemind.cli.text import one_line
+
+if TYPE_CHECKING:
+    from hivemind.runtime.overview import AgentNow, Overview
+
+__all__ = ["add_to", "agent_rows"]
+
+_COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens", "last_action")
+
+
+def add_to(commands: Commands, common: Parser) -> None:
+    parser = add_command(
+        commands,
+        common,
+        "status",
+        run,
+        "show who is up, what each agent does, how the tasks stand",
+        examples="  hivemind status\n  hivemind status --json | jq '.agents[] | select(.state == \"working\")'",
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from hivemind.runtime.overview import overview
+
+    now = overview(hive_of(arguments))
+    if arguments.json:
+        print_json(_record(now))
+    else:
+        _show(now)
+    return 0
+
+
+def _record(now: Overview) -> dict[str, Any]:
+    return {
+        "hive": now.root,
+        "workspace": now.workspace,
+        "supervisor": now.supervisor,
+        "watching": now.watching,
+        "agents": [asdict(agent) for agent in now.agents],
+        "human_unread": now.human_unread,
+        "tasks": now.tasks,
+        "waiting": [{"task": task, "why": why} for task, why in now.waiting],
+        "parked": [{"task": task, "why": why} for task, why in now.parked],
+    }
+
+
+def _show(now: Overview) -> None:
+    say(f"Hive       {now.root} (workspace {now.workspace})")
+    up = now.supervisor
+    say(
+        f"Swarm      process {up.get('pid', '?')}, up since {up.get('since', '?')}"
+        if up is not None
+        else "Swarm      not up"
+    )
+    if now.watching:
+        say(f"Watching   {one_line(now.watching)}")
+    counts = now.tasks
+    active = f"{counts['active']} active" + (f" ({counts['parked']} parked)" if counts["parked"] else "")
+    say(f"Tasks      {counts['inbox']} waiting, {active}, {counts['done']} done, {counts['failed']} failed")
+    say(f"Your mail  {now.human_unread} unread")
+    say()
+    print_table(agent_rows(now.agents), _COLUMNS, empty="There are no agents: hivemind agent add NAME makes one.")
+    for title, tasks in (("Parked", now.parked), ("Waiting", now.waiting)):
+        if tasks:
+            say(f"\n{title}:")
+            for task, why in tasks:
+                say(f"  {task}: {one_line(why)}")
+
+
+def agent_rows(agents: tuple[AgentNow, ...]) -> list[dict[str, Any]]:
+    """Each agent as a row of a table."""
+    return [{**asdict(agent), "agent": agent.name, "tokens": tokens_of(agent.tokens, agent.budget)} for agent in agents]

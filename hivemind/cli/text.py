@@ -1,0 +1,82 @@
+"""Text as a terminal shows it: how wide it is, how it is cut, and nothing in it that steers the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from datetime import UTC, datetime
+
+__all__ = ["age", "clock_time", "fit", "harmless", "is_terminal", "one_line", "terminal_size", "width"]
+
+
+def harmless(text: str) -> str:
+    """The text without control characters (save newline and tab) and without overrides of the writing direction.
+
+    Mail and tasks come from anywhere: an escape sequence in a subject must not retitle a person's window.
+    """
+    return text if text.isprintable() else "".join(map(_harmless, text))
+
+
+def _harmless(char: str) -> str:
+    steers = unicodedata.category(char) in ("Cc", "Cs") or "\u202a" <= char <= "\u202e" or "\u2066" <= char <= "\u2069"
+    return "\ufffd" if steers and char not in "\n\t" else char
+
+
+def one_line(text: str) -> str:
+    """The text on one line, harmless."""
+    return harmless(" ".join(text.split()))
+
+
+def width(text: str) -> int:
+    """The columns that a line takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(_width(char) for char in text)
+
+
+def _width(char: str) -> int:
+    if unicodedata.combining(char) or unicodedata.category(char) == "Cf":
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def fit(text: str, columns: int) -> str:
+    """The line cut to at most `columns`, its end marked by an ellipsis if something is missing."""
+    if width(text) <= columns:
+        return text
+    kept, used = [], 0
+    for char in text:
+        used += _width(char)
+        if used > columns - 1:
+            break
+        kept.append(char)
+    return "".join(kept).rstrip() + "…" if columns > 0 else ""
+
+
+def is_terminal() -> bool:
+    """Whether a person looks at standard output through a terminal that understands the usual sequences."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def terminal_size() -> tuple[int, int]:
+    """(columns, rows) of the terminal on standard output; 80 and 24 if it doesn't say."""
+    try:
+        size = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        return 80, 24
+    return size.columns or 80, size.lines or 24
+
+
+def clock_time(moment: datetime) -> str:
+    """Date and time in this machine's zone, to the minute."""
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def age(moment: datetime, now: datetime | None = None) -> str:
+    """How long ago that was: `12 s`, `5 min`, `3 h`, `9 d`; a time to come counts as now."""
+    seconds = max(0.0, ((now or datetime.now(UTC)) - moment).total_seconds())
+    for unit, length, limit in (("s", 1, 120), ("min", 60, 7_200), ("h", 3_600, 172_800)):
+        if seconds < limit:
+            return f"{int(seconds // length)} {unit}"
+    return f"{int(seconds // 86_400)} d"

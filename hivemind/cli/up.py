@@ -1,0 +1,142 @@
+"""hivemind up: the swarm, in the foreground with a live picture, or detached."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from hivemind.cli.hive_of import layout_of, listed
+from hivemind.cli.output import print_json, say, warn
+from hivemind.cli.parser import Commands, Parser, add_command, add_json
+from hivemind.cli.picture import picture_lines
+from hivemind.cli.screen import Screen
+from hivemind.cli.text import is_terminal, one_line
+from hivemind.layout import Layout
+
+if TYPE_CHECKING:
+    from hivemind.hive import Hive
+    from hivemind.runtime.swarm import SwarmPicture, SwarmResult
+
+__all__ = ["add_to"]
+
+INTERRUPTED = 130
+
+
+def add_to(commands: Commands, common: Parser) -> None:
+    parser = add_command(
+        commands,
+        common,
+        "up",
+        run,
+        "start the swarm",
+        about="Runs all agents under a supervisor until Ctrl-C or `hivemind down`, with a live picture on a terminal.\n"
+        "With --until-idle it ends when no agent can do anything more: exit status 0 if every task is done, 1 if any\n"
+        "failed, 3 if some are parked (they wait for a person, a time, a provider, another task).",
+        examples="  hivemind up\n  hivemind up --until-idle\n  hivemind up --detach && hivemind status",
+    )
+    parser.add_argument("--until-idle", action="store_true", help="end when nothing is left to do")
+    parser.add_argument("--detach", action="store_true", help="run in the background; its log is .hive/logs/swarm.log")
+    parser.add_argument("--agents", action="append", metavar="NAME[,NAME]", help="only these agents (default: all)")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    # Nothing of the hive is opened here: run_swarm forks its agents from this process as it is now.
+    layout = layout_of(arguments)
+    if arguments.detach:
+        return _detached(arguments, layout)
+    drawn = is_terminal() and not arguments.json
+    with _live(layout) if drawn else contextlib.nullcontext() as on_tick:
+        result = _swarm(arguments, layout, on_tick=on_tick)
+    return _tell(result, arguments)
+
+
+def _swarm(
+    arguments: argparse.Namespace,
+    layout: Layout,
+    *,
+    on_tick: Callable[[SwarmPicture], None] | None = None,
+    on_ready: Callable[[], None] | None = None,
+) -> SwarmResult:
+    from hivemind.hive import Hive
+    from hivemind.runtime.swarm import run_swarm
+
+    def open_hive() -> Hive:
+        return Hive.open(layout.root)
+
+    names = listed(arguments.agents) if arguments.agents else None
+    return run_swarm(open_hive, names=names, until_idle=arguments.until_idle, on_tick=on_tick, on_ready=on_ready)
+
+
+@contextlib.contextmanager
+def _live(layout: Layout) -> Iterator[Callable[[SwarmPicture], None]]:
+    """Draw the swarm in place; what it logs meanwhile goes to a file, not through the picture."""
+    from hivemind.runtime.overview import TaskCounts
+
+    layout.logs.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(
+        filename=layout.logs / "swarm.log",
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    counts = TaskCounts(layout)
+    with Screen() as screen:
+
+        def draw(picture: SwarmPicture) -> None:
+            columns, rows = screen.size
+            screen.draw(picture_lines(picture, counts.now(), layout.root, columns, rows))
+
+        yield draw
+
+
+def _detached(arguments: argparse.Namespace, layout: Layout) -> int:
+    from hivemind.runtime.detach import detach
+
+    layout.logs.mkdir(parents=True, exist_ok=True)
+    log = layout.logs / "swarm.log"
+
+    def work(ready: Callable[[], None]) -> int:
+        return _tell(_swarm(arguments, layout, on_ready=ready), arguments)
+
+    started = detach(work, log)
+    if started.error is not None:
+        warn(started.error)
+        return started.status
+    if arguments.json:
+        print_json({"pid": started.pid, "log": log})
+    else:
+        say(f"The swarm of {layout.root} is up: process {started.pid}, log {layout.relative(log)}.")
+        say("hivemind status shows it, hivemind down ends it.")
+    return 0
+
+
+def _tell(result: SwarmResult, arguments: argparse.Namespace) -> int:
+    """Say what became of the tasks; gives the exit status."""
+    if arguments.json:
+        print_json(
+            {
+                "done": list(result.done),
+                "failed": [{"task": task, "why": why} for task, why in result.failed],
+                "parked": [{"task": task, "why": why} for task, why in result.parked],
+                "interrupted": result.interrupted,
+            }
+        )
+    else:
+        _tell_people(result)
+    if result.interrupted:
+        return INTERRUPTED
+    return result.exit_status if arguments.until_idle else 0
+
+
+def _tell_people(result: SwarmResult) -> None:
+    for task in result.done:
+        say(f"done    {task}: tasks/done/{task}/result.md")
+    for task, why in result.failed:
+        say(f"failed  {task}: {one_line(why)} (tasks/failed/{task}/error.md)")
+    for task, why in result.parked:
+        say(f"parked  {task}: {one_line(why)}")
+    counts = f"{len(result.done)} done, {len(result.failed)} failed, {len(result.parked)} parked"
+    say(f"The swarm was told to end: {counts}." if result.interrupted else f"The swarm has ended: {counts}.")
