@@ -183,7 +183,11 @@ class ReasoningGraph:
         """Set fields of a card: thought, title, status, tags, lane, step, pinned, related_turn_ids; meta is merged
         (a key with None goes). Raises GraphError for an unknown field or value."""
         node = self.node(node_id)
-        values = _checked(node, fields)
+        return self.set_fields(node, _checked(node, fields))
+
+    def set_fields(self, node: ReasoningNode, values: Mapping[str, Any]) -> ReasoningNode:
+        """Set checked fields to whole values (for logs): as `update_node`, but meta is replaced."""
+        values = _typed(values)
         self._tick()
         self._set(node, values)
         if self.record is not None:
@@ -464,6 +468,19 @@ class ReasoningGraph:
     def __bool__(self) -> bool:
         return True
 
+    def become(self, other: ReasoningGraph) -> None:
+        """Take over all that another graph has, which is given up by it (for merges)."""
+        undo, before = self.structure.undo, {name: getattr(self, name) for name in self.__slots__}
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
+        self.structure.undo = undo
+        if undo is not None:
+            undo.append(lambda: self._go_back(before))
+
+    def _go_back(self, before: Mapping[str, Any]) -> None:
+        for name, value in before.items():
+            setattr(self, name, value)
+
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _tick(self) -> int:
@@ -502,10 +519,6 @@ def _checked(node: ReasoningNode, fields: Mapping[str, Any]) -> dict[str, Any]:
         if name == "meta":
             merged = {**node.meta, **check_meta(value)}
             values[name] = {key: item for key, item in merged.items() if item is not None}
-        elif name == "thought":
-            values[name] = as_thought(value)
-        elif name == "tags":
-            values[name] = as_tags(value)
         elif name == "lane":
             values[name] = as_lane(value)
         elif name == "related_turn_ids":
@@ -513,6 +526,15 @@ def _checked(node: ReasoningNode, fields: Mapping[str, Any]) -> dict[str, Any]:
     if "pinned" not in values and "pinned" in values.get("tags", ()):
         values["pinned"] = True
     return values
+
+
+def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
+    typed = dict(values)
+    if "thought" in typed:
+        typed["thought"] = as_thought(typed["thought"])
+    if "tags" in typed:
+        typed["tags"] = as_tags(typed["tags"])
+    return typed
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

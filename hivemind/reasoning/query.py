@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Conflict", "conflicts", "is_attached", "leaves", "path_to_root", "subtree", "visible"]
 
-_MEANT = frozenset({"subgoal", "assumption", "pinned"})  # tags that say what a card is, not what it is about
+_MEANT = frozenset(
+    {"subgoal", "assumption", "pinned", "unstructured"}
+)  # tags that say what a card is, not what it is about
 _OPPOSED = frozenset({"accepted", "rejected"})
 
 

@@ -1,0 +1,106 @@
+"""Asking a mind for JSON, and what to do when it does not give it: say why, and ask again (spec 4, *memorize*)."""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from hivemind.reasoning.errors import GraphError
+from hivemind.reasoning.patch import parse
+
+__all__ = ["TRIES", "CompletingMind", "NoAnswer", "ask", "find_json"]
+
+TRIES = 3
+_FENCED = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
+_SHOWN = 2_000
+_M = TypeVar("_M", bound=BaseModel)
+_T = TypeVar("_T")
+
+
+class CompletingMind(Protocol):
+    """What the memory needs of a mind; every mind of `hivemind.minds` has it."""
+
+    def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
+        """An answer to a prompt, JSON if a schema is given."""
+        ...
+
+
+class NoAnswer(GraphError):
+    """The mind gave no answer that could be used; `reasons` say why, one for each try."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__(f"the mind gave no answer that could be used ({reasons[-1]})")
+        self.reasons = reasons
+
+
+def ask(
+    mind: CompletingMind,
+    prompt: str,
+    model: type[_M],
+    apply: Callable[[_M], _T],
+    *,
+    timeout: float | None = None,
+) -> _T:
+    """What `apply` makes of the mind's answer. A bad one is shown to the mind with the reason, TRIES times in all.
+
+    `apply` refuses with GraphError. `timeout` is in seconds for each try; an answer that comes later is not used.
+    Raises NoAnswer.
+    """
+    schema = model.model_json_schema()
+    reasons: list[str] = []
+    text = prompt
+    for _ in range(TRIES):
+        answer = ""
+        try:
+            answer = _complete(mind, text, schema, timeout)
+            return apply(parse(model, find_json(answer)))
+        except GraphError as error:
+            reasons.append(error.what if not error.mend else f"{error.what}; {error.mend}")
+        text = f"{prompt}\n\nYour last answer:\n{answer[:_SHOWN]}\n\nIt can't be used: {reasons[-1]}\nAnswer again."
+    raise NoAnswer(reasons)
+
+
+def find_json(answer: object) -> object:
+    """The JSON object in an answer, also in a fence or between prose. Raises GraphError."""
+    if not isinstance(answer, str) or not answer.strip():
+        raise GraphError("the answer is empty")
+    fenced = _FENCED.search(answer)
+    text = fenced.group(1) if fenced else answer
+    start = text.find("{")
+    if start < 0:
+        raise GraphError("there is no JSON object in the answer")
+    try:
+        return json.JSONDecoder().raw_decode(text, start)[0]
+    except (ValueError, RecursionError) as error:
+        raise GraphError(f"the answer is no valid JSON ({error})") from None
+
+
+def _complete(mind: CompletingMind, text: str, schema: Mapping[str, Any], timeout: float | None) -> str:
+    if timeout is None:
+        outcome = _outcome(mind, text, schema)
+    else:
+        answers: queue.SimpleQueue[str | GraphError] = queue.SimpleQueue()
+        worker = threading.Thread(
+            target=lambda: answers.put(_outcome(mind, text, schema)), name="reasoning-ask", daemon=True
+        )
+        worker.start()
+        try:
+            outcome = answers.get(timeout=timeout)
+        except queue.Empty:
+            raise GraphError(f"no answer within {timeout:g} s") from None
+    if isinstance(outcome, GraphError):
+        raise outcome
+    return outcome
+
+
+def _outcome(mind: CompletingMind, text: str, schema: Mapping[str, Any]) -> str | GraphError:
+    try:
+        return mind.complete(text, schema)
+    except Exception as error:  # a mind is someone else's program: whatever it raises is a reason, not our end
+        return GraphError(f"the mind failed: {type(error).__name__}: {error}")

@@ -1,0 +1,197 @@
+"""The append-only log of a task's graph: `graph.jsonl`, one JSON line per change (README.md, *graph.jsonl*).
+
+A reader takes no lock and sees whole lines only. Only who holds the lock appends, and only it repairs a torn tail.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs import Lock, fsync_folder, reached
+
+__all__ = ["LOCK_NAME", "LOG_NAME", "TORN_NAME", "VERSION", "GraphLog"]
+
+LOG_NAME = "graph.jsonl"
+TORN_NAME = "graph.jsonl.torn"
+LOCK_NAME = "graph.lock"
+VERSION = 1
+_HEADER = {"kind": "graph-log", "version": VERSION}
+_log = logging.getLogger(__name__)
+
+
+class GraphLog:
+    """Reads what is new and appends. `seq` is the number of the last line read; `epoch` rises when the file was replaced."""
+
+    def __init__(self, folder: Path, *, durable: bool = True) -> None:
+        self.folder = folder
+        self.path = folder / LOG_NAME
+        self.durable = durable
+        self.seq = 0
+        self.epoch = 0
+        self._lines = 0  # complete lines read, the header among them
+        self._offset = 0
+        self._identity: tuple[int, int] | None = None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the task's lock, with a sound tail. Raises UserError if the task's folder is gone."""
+        lock = Lock(self.folder / LOCK_NAME)
+        try:
+            lock.acquire()
+        except FileNotFoundError:
+            raise UserError(
+                "the task's folder is gone", where=self.folder, mend="open the task where it is now"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def read(self) -> list[dict[str, Any]]:
+        """The records that are new since the last call, oldest first; all of them where the file was replaced.
+
+        Costs a stat if nothing is new. Raises UserError naming the line that is damaged, UnknownVersion for another
+        version; the file stays as it is.
+        """
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            if self._identity is not None:
+                self.rewind()
+            return []
+        identity = (found.st_dev, found.st_ino)
+        if self._identity not in (None, identity) or found.st_size < self._offset:
+            self.rewind()
+        self._identity = identity
+        if found.st_size == self._offset:
+            return []
+        with open(self.path, "rb") as file:
+            file.seek(self._offset)
+            new = file.read()
+        try:
+            return list(self._parse(new))
+        except UserError:
+            self.rewind()
+            raise
+
+    def rewind(self) -> None:
+        """Read everything anew at the next look."""
+        self.epoch += 1
+        self.seq = self._lines = self._offset = 0
+        self._identity = None
+
+    def _parse(self, new: bytes) -> Iterator[dict[str, Any]]:
+        lines = new.split(b"\n")
+        unfinished = lines.pop()
+        for at, line in enumerate(lines):
+            record = _decode(line)
+            if record is None:
+                if at == len(lines) - 1 and not unfinished:
+                    return  # a torn tail that happens to end in a line break; who has the lock repairs it
+                raise self._damaged("is no JSON object")
+            if self._lines == 0:
+                self._check_header(record)
+            else:
+                if record.get("seq") != self.seq + 1:
+                    raise self._damaged(f"has seq {record.get('seq')!r} where {self.seq + 1} was due")
+                self.seq += 1
+            self._lines += 1
+            self._offset += len(line) + 1
+            if self._lines > 1:
+                yield record
+
+    def _damaged(self, what: str) -> UserError:
+        return UserError(
+            what, where=f"{self.path}:{self._lines + 1}", mend="restore the line, or cut the file before it and reopen"
+        )
+
+    def _check_header(self, record: dict[str, Any]) -> None:
+        if record.get("kind") != _HEADER["kind"]:
+            raise UserError("is no log of a graph", where=self.path, mend="move the file away")
+        if record.get("version") != VERSION:
+            raise UnknownVersion(
+                f"is a graph log of version {record.get('version')}, this program knows version {VERSION}",
+                where=self.path,
+                mend="use the hivemind that wrote it, or move the file away",
+            )
+
+    def repair(self) -> list[dict[str, Any]]:
+        """Under the lock, after `read`: set a torn tail aside; gives the record of a tail that lacks its line break only."""
+        try:
+            size = os.stat(self.path).st_size
+        except FileNotFoundError:
+            return []
+        if size == self._offset:
+            return []
+        with open(self.path, "r+b") as file:
+            file.seek(self._offset)
+            tail = file.read()
+            record = _decode(tail) if self._lines else None
+            if record is not None and record.get("seq") == self.seq + 1:
+                file.write(b"\n")
+            else:
+                with open(self.folder / TORN_NAME, "ab") as aside:
+                    aside.write(tail + b"\n")
+                    aside.flush()
+                    os.fsync(aside.fileno())
+                reached("graph.repair.aside")
+                file.truncate(self._offset)
+                _log.warning("%s: a torn last line of %d bytes was moved to %s", self.path, len(tail), TORN_NAME)
+            file.flush()
+            os.fsync(file.fileno())
+        return self.read()
+
+    def append(self, record: dict[str, Any]) -> int:
+        """Write one line, under the lock, with nothing unread; gives its seq. Raises UserError, and then nothing is there."""
+        line = json.dumps({"seq": self.seq + 1, **record}, ensure_ascii=False, separators=(",", ":")) + "\n"
+        if self._lines == 0:
+            self._write(json.dumps(_HEADER, separators=(",", ":")) + "\n")
+            if self.durable:
+                fsync_folder(self.folder)
+        self._write(line)
+        self.seq += 1
+        return self.seq
+
+    def _write(self, line: str) -> None:
+        content = line.encode("utf-8", "surrogatepass")
+        try:
+            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                self._write_whole(file, content)
+                found = os.fstat(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            mend = "nothing was written; make room, or open the task where it is now"
+            raise UserError(f"cannot be written ({error.strerror})", where=self.path, mend=mend) from None
+        self._identity = (found.st_dev, found.st_ino)
+        self._offset += len(content)
+        self._lines += 1
+
+    def _write_whole(self, file: int, content: bytes) -> None:
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(file, view) :]
+            reached("graph.append.written")
+            if self.durable:
+                os.fdatasync(file)
+        except OSError:
+            os.ftruncate(file, self._offset)
+            raise
+        reached("graph.append.synced")
+
+
+def _decode(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None

@@ -1,0 +1,204 @@
+"""Making a context fit its budget: ask the mind, then fold and flush by rule, then excerpt (spec 4, *recall*)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+
+from hivemind.reasoning.ask import CompletingMind, NoAnswer, ask
+from hivemind.reasoning.context import LAST_TURNS, Context, as_messages, excerpted, measure, render
+from hivemind.reasoning.errors import BudgetTooSmall, GraphError
+from hivemind.reasoning.graph import ReasoningGraph
+from hivemind.reasoning.messages import Conversation, Message
+from hivemind.reasoning.node import NodeKind, ReasoningNode
+from hivemind.reasoning.ops import FlushAndFoldOp
+from hivemind.reasoning.outline import line_for
+from hivemind.reasoning.rules import groups, rule_notes, unsupported
+
+__all__ = ["Recall"]
+
+_ROUNDS = 8
+_OFFERED = 120
+_PROMPT = """You keep the memory of an agent small. The nodes of its reasoning graph are listed below, oldest first.
+Answer with JSON only: {{"flush_ops": [{{"id": 0, "rationale": ""}}], "fold_ops": [{{"ids": [0], "notes": \
+[{{"role": "assistant", "content": ""}}], "rationale": ""}}]}}.
+Fold finished lines of work into one summary each, whose notes keep every finding. Flush what turned out useless.
+Each id stands in at most one operation. Never take the task node. About {over} tokens too many are in the context.
+
+{nodes}"""
+
+
+class Recall:
+    """One recall. `look` gives the graph to read, `change` the one to change; `costs` keeps what each turn costs, over many recalls."""
+
+    def __init__(
+        self,
+        talk: Conversation,
+        look: Callable[[], ReasoningGraph],
+        change: Callable[[], AbstractContextManager[ReasoningGraph]],
+        count: Callable[[str], int],
+        *,
+        lane: str,
+        budget: int,
+        costs: dict[int, int],
+    ) -> None:
+        self._talk = talk
+        self._look = look
+        self._change = change
+        self._count = count
+        self._lane = lane
+        self._budget = budget
+        self._costs = costs
+
+    @property
+    def _graph(self) -> ReasoningGraph:
+        return self._look()
+
+    def fits(self) -> list[Message] | None:
+        """The messages, if they are within the budget as they are (without the notes of flushed nodes, if need be)."""
+        for bare in (False, True):
+            messages = self._render(bare=bare).messages
+            if self._size(messages) <= self._budget:
+                return messages
+        return None
+
+    def check(self) -> None:
+        """Raises BudgetTooSmall if what must stay is over the budget even as excerpts; nothing is changed for that."""
+        least = self._size(excerpted(self._must_stay(), 0))
+        if least > self._budget:
+            raise BudgetTooSmall(self._budget, least)
+
+    def by_mind(self, mind: CompletingMind, timeout: float | None) -> None:
+        """Let the mind fold and flush as long as that helps; what it can't do is left to the rule."""
+        size = self._size(self._render().messages)
+        for _ in range(_ROUNDS):
+            offered = self._candidates()[:_OFFERED]
+            if size <= self._budget or not offered:
+                return
+            lines = "\n".join(line_for(node, 200) for node in offered)
+            try:
+                ask(
+                    mind,
+                    _PROMPT.format(over=size - self._budget, nodes=lines),
+                    FlushAndFoldOp,
+                    self._apply,
+                    timeout=timeout,
+                )
+            except NoAnswer:
+                return
+            before, size = size, self._size(self._render().messages)
+            if size >= before:
+                return
+
+    def _apply(self, operations: FlushAndFoldOp) -> None:
+        with self._change() as graph:
+            mine = {node.node_id for node in self._own(graph)}
+            for number in (*(op.id for op in operations.flush_ops), *(n for op in operations.fold_ops for n in op.ids)):
+                if number in graph.nodes and number not in mine:
+                    raise GraphError(f"node {number} is not active, or not yours to fold or flush")
+            graph.apply_operations(operations)
+
+    def by_rule(self) -> list[Message]:
+        """Fold the oldest finished lines of work, then flush what nothing supports, then the rest, until it fits."""
+        with self._change():
+            for step in (self._fold, self._flush):
+                while True:
+                    messages = self._render(bare=step == self._flush).messages
+                    size = self._size(messages)
+                    if size <= self._budget:
+                        return messages
+                    if not step(size - self._budget):
+                        break
+        return self._cut(self._render(bare=True).messages)
+
+    def _fold(self, over: int) -> bool:
+        """Fold until about `over` tokens are saved. False if nothing could be."""
+        candidates = {node.node_id for node in self._candidates()}
+        hidden = self._render().hidden
+        done = False
+        for group in groups(self._graph, candidates):
+            nodes = [self._graph.nodes[number] for number in group]
+            now = self._weight(nodes, hidden)
+            notes = rule_notes(nodes, min(600, now * 4 // 3))
+            gain = now - self._count(json.dumps([note.as_dict() for note in notes]))
+            if gain <= 0 or (len(nodes) == 1 and nodes[0].kind is NodeKind.SUMMARY):
+                continue
+            try:
+                self._graph.fold_nodes(group, notes, "the oldest finished work, folded by rule")
+            except GraphError:
+                continue  # not convex: a flushed node lies between; its parts are tried on their own
+            done = True
+            over -= gain
+            if over <= 0:
+                break
+        return done
+
+    def _flush(self, over: int) -> bool:
+        """Flush until about `over` tokens are saved, first what nothing supports. False if nothing could be."""
+        candidates = self._candidates()
+        hidden = self._render(bare=True).hidden
+        candidates.sort(key=lambda node: not unsupported(self._graph, node.node_id))
+        for node in candidates:
+            self._graph.flush_node(node.node_id, "flushed by rule to fit the budget")
+            over -= self._weight([node], hidden)
+            if over <= 0:
+                break
+        return bool(candidates)
+
+    def _weight(self, nodes: Iterable[ReasoningNode], hidden: frozenset[int]) -> int:
+        """About how many tokens nodes have in the context: their turns that stand there, or else their notes."""
+        total = 0
+        for node in nodes:
+            turns = [turn for turn in node.related_turn_ids if turn in self._talk.index and turn not in hidden]
+            total += sum(map(self._cost, turns))
+            if len(turns) < len(node.related_turn_ids):
+                total += self._count(json.dumps(as_messages(node)))
+        return total
+
+    def _cost(self, turn: int) -> int:
+        cost = self._costs.get(turn)
+        if cost is None:
+            cost = self._costs[turn] = self._count(json.dumps(self._talk.message(turn)))
+        return cost
+
+    def _own(self, graph: ReasoningGraph) -> list[ReasoningNode]:
+        return [
+            node
+            for node in graph.active()
+            if node.lane == self._lane and node.kind is not NodeKind.TASK and not node.pinned and node.related_turn_ids
+        ]
+
+    def _candidates(self) -> list[ReasoningNode]:
+        """Own active nodes that have something in the context that may go, oldest first."""
+        protected = self._talk.protected(LAST_TURNS)
+        index = self._talk.index
+        last = {turn for turn, at in index.items() if at in protected}
+        return [node for node in self._own(self._graph) if not all(turn in last for turn in node.related_turn_ids)]
+
+    def _must_stay(self) -> list[Message]:
+        """What no fold and no flush can take away: protected turns, those in no node, those of pinned nodes."""
+        own = frozenset(node.node_id for node in self._own(self._graph))
+        return render(self._talk, self._graph, self._lane, bare=True, without=own).messages
+
+    def _cut(self, messages: list[Message]) -> list[Message]:
+        """The longest contents cut to one common length, the greatest that fits."""
+        low, high = 0, max((len(json.dumps(message)) for message in messages), default=0)
+        best = excerpted(messages, 0)
+        least = self._size(best)
+        if least > self._budget:
+            raise BudgetTooSmall(self._budget, least)
+        while low < high:
+            middle = (low + high + 1) // 2
+            tried = excerpted(messages, middle)
+            if self._size(tried) <= self._budget:
+                low, best = middle, tried
+            else:
+                high = middle - 1
+        return best
+
+    def _render(self, *, bare: bool = False) -> Context:
+        return render(self._talk, self._graph, self._lane, bare=bare)
+
+    def _size(self, messages: list[Message]) -> int:
+        return measure(self._count, messages)

@@ -1,0 +1,282 @@
+"""The graph of a task on disk: several agents write it, each in its lane, under the task's lock (spec 4)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hivemind.errors import UserError
+from hivemind.fs import reached, write
+from hivemind.names import check_name
+from hivemind.reasoning.entries import MAIN, Branch, Note, Trace
+from hivemind.reasoning.errors import GraphError
+from hivemind.reasoning.graph import ReasoningGraph
+from hivemind.reasoning.history import History
+from hivemind.reasoning.log import GraphLog
+from hivemind.reasoning.merge import MergeReport, merge_into
+from hivemind.reasoning.merge import diff as diff_graphs
+from hivemind.reasoning.node import SHARED, ReasoningNode, as_lane
+
+__all__ = ["SNAPSHOT_NAME", "TaskGraph"]
+
+SNAPSHOT_NAME = "graph.json"
+
+
+class TaskGraph:
+    """One task's graph, notes and trace, in the task's folder. Holds no file open between calls; threads may share it.
+
+    `committed` tells whether the journal has the event of a transaction that names two stores; `guard` is called under
+    the task's lock with each step that a change touches, before it is written, and refuses by raising.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        branch: str = MAIN,
+        durable: bool = True,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        committed: Callable[[str], bool] | None = None,
+        guard: Callable[[str], object] | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self._history = History(GraphLog(self.folder, durable=durable))
+        self._clock = clock
+        self._committed = committed
+        self._guard = guard
+        self._mutex = threading.RLock()
+        self._changing: ReasoningGraph | None = None
+        self.branch = MAIN
+        if branch != MAIN:
+            self.checkout(branch)
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    @property
+    def graph(self) -> ReasoningGraph:
+        """The graph as it is now, for reading; what others wrote since is in it. Costs a stat if nothing is new."""
+        with self._mutex:
+            if self._changing is not None:
+                return self._changing
+            return self._history.state(self.branch).graph
+
+    @property
+    def seq(self) -> int:
+        """The number of the log's last line: what `at` takes, and what ages cards."""
+        with self._mutex:
+            self._history.refresh()
+            return self._history.log.seq
+
+    def at(self, seq: int, branch: str | None = None) -> ReasoningGraph:
+        """The graph as it was after line `seq` of the log, a copy of its own. Raises GraphError for a seq not reached."""
+        with self._mutex:
+            self._history.refresh()
+            if not 0 <= seq <= self._history.log.seq:
+                raise GraphError(f"there is no seq {seq}; the last is {self._history.log.seq}")
+            return self._history.at(branch or self.branch, seq).graph
+
+    def notes(self) -> Sequence[Note]:
+        """The notes of the branch, oldest first."""
+        with self._mutex:
+            return tuple(self._history.state(self.branch).notes)
+
+    def traces(self, last: int | None = None) -> Sequence[Trace]:
+        """The trace of the branch, oldest first; with `last`, only that many of the newest."""
+        with self._mutex:
+            traces = self._history.state(self.branch).traces
+            return tuple(traces if last is None else traces[max(0, len(traces) - last) :])
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def change(
+        self, agent_id: str | None = None, *, commit: Callable[[str], object] | None = None
+    ) -> Iterator[ReasoningGraph]:
+        """The graph to change, under the task's lock: all that is done inside is one line of the log, or none.
+
+        With `commit` the line is written first, then `commit(transaction id)` is called, which writes the journal's event
+        with that id, then the line counts. If `commit` raises, nothing has happened. Do not enter it while holding the
+        journal's lock. Raises GraphError, UserError (disk full, the folder is gone).
+        """
+        with self._mutex:
+            if self._changing is not None:
+                if commit is not None:
+                    raise GraphError("a change with a commit can't lie within another change")
+                with self._changing.transaction():
+                    yield self._changing
+                return
+            with self._history.log.locked():
+                self._history.refresh(repair=True)
+                self._settle()
+                yield from self._locked_change(agent_id, commit)
+
+    def _locked_change(self, agent_id: str | None, commit: Callable[[str], object] | None) -> Iterator[ReasoningGraph]:
+        history, log = self._history, self._history.log
+        state = history.state(self.branch)
+        graph, before, now = state.graph, log.seq, self._time()
+        graph.seq = before + (commit is not None)  # a change in two stores counts from its second line
+        graph.next_id, graph.now, graph.record = history.next_id, now, []
+        self._changing = graph
+        try:
+            with graph.transaction():
+                yield graph
+                if graph.record:
+                    self._check_steps(graph, graph.record)
+                    record = {"at": now, "agent_id": agent_id, "branch": self.branch, "ops": graph.record}
+                    self._write(record, commit)
+                    state.say(graph.record, log.seq, now, agent_id)
+                    history.note(graph.record, log.seq)
+        except BaseException:
+            if log.seq != before:  # the log is ahead of what is undone here
+                history.forget()
+            raise
+        finally:
+            graph.record = graph.now = self._changing = None
+            graph.seq = log.seq
+
+    def _write(self, record: dict[str, Any], commit: Callable[[str], object] | None) -> None:
+        log = self._history.log
+        if commit is None:
+            log.append(record)
+            return
+        name = f"{self.folder.name}:{log.seq + 1}"
+        log.append({**record, "tx": name})
+        reached("graph.commit.prepared")
+        try:
+            commit(name)
+        except BaseException:
+            log.append({"at": record["at"], "branch": self.branch, "ops": [{"op": "abort", "tx": name}]})
+            raise
+        reached("graph.commit.committed")
+        log.append({"at": record["at"], "branch": self.branch, "ops": [{"op": "commit", "tx": name}]})
+
+    def _settle(self) -> None:
+        """Finish or abandon what a crash left between two stores."""
+        if self._committed is None:
+            return
+        for name, record in list(self._history.pending.items()):
+            end = "commit" if self._committed(name) else "abort"
+            ops = [{"op": end, "tx": name}]
+            self._history.append({"at": self._time(), "branch": record["branch"], "ops": ops})
+
+    def _check_steps(self, graph: ReasoningGraph, operations: Sequence[Mapping[str, Any]]) -> None:
+        if self._guard is None:
+            return
+        steps = {graph.nodes[op["id"]].step for op in operations if op.get("id") in graph.nodes}
+        steps |= {op.get("step") for op in operations if op["op"] in ("note", "trace")}
+        for step in sorted(step for step in steps if step is not None):
+            self._guard(step)
+
+    def _time(self) -> str:
+        return self._clock().astimezone(UTC).isoformat()
+
+    def add_note(self, text: str, *, agent_id: str | None = None, lane: str = SHARED, step: str | None = None) -> Note:
+        """Write a note down."""
+        self._say({"op": "note", "lane": as_lane(lane), "step": step, "text": str(text)}, agent_id)
+        return self._history.state(self.branch).notes[-1]
+
+    def add_trace(
+        self, kind: str, text: str, *, agent_id: str | None = None, lane: str = SHARED, step: str | None = None
+    ) -> Trace:
+        """Add an action to the trace."""
+        self._say({"op": "trace", "kind": str(kind), "lane": as_lane(lane), "step": step, "text": str(text)}, agent_id)
+        return self._history.state(self.branch).traces[-1]
+
+    def _say(self, operation: dict[str, Any], agent_id: str | None) -> None:
+        with self.change(agent_id) as graph:
+            assert graph.record is not None
+            graph.record.append(operation)
+
+    def publish(
+        self, node_id: int, *, agent_id: str | None = None, commit: Callable[[str], object] | None = None
+    ) -> ReasoningNode:
+        """The published copy of a draft card; nothing is written if it is up to date. Raises GraphError."""
+        with self.change(agent_id, commit=commit) as graph:
+            return graph.publish(node_id)
+
+    def save_snapshot(self) -> Path:
+        """Write graph.json, the seed's snapshot of the graph as it is now; gives its path."""
+        path = self.folder / SNAPSHOT_NAME
+        try:
+            write(path, self.graph.to_json() + "\n", durable=self._history.log.durable)
+        except OSError as error:
+            raise UserError(f"cannot be written ({error.strerror})", where=path) from None
+        return path
+
+    # -- branches ----------------------------------------------------------------------------------------------
+
+    def branches(self) -> list[Branch]:
+        """All branches, main first, then by name."""
+        with self._mutex:
+            self._history.refresh()
+            known = self._history.branches
+            return [known[name] for name in sorted(known, key=lambda name: (name != MAIN, name))]
+
+    def checkout(self, name: str) -> ReasoningGraph:
+        """Work on that branch from now on (this object only); gives its graph. Raises GraphError if there is none."""
+        with self._mutex:
+            self._history.refresh()
+            self._history.branch(name)
+            self.branch = name
+            return self.graph
+
+    def create_branch(
+        self, name: str, *, base: str | None = None, base_seq: int | None = None, agent_id: str | None = None
+    ) -> Branch:
+        """A new branch that sees `base` (default: the current one) up to `base_seq` (default: now). Raises GraphError."""
+        name = check_name(name, "branch name")
+        with self.change(agent_id) as graph:
+            assert graph.record is not None
+            history = self._history
+            base = history.branch(base or self.branch).name
+            base_seq = history.log.seq if base_seq is None else base_seq
+            if name in history.branches or name in history.deleted:
+                raise GraphError(f"there is, or was, a branch {name!r}", mend="take another name")
+            if not history.branches[base].base_seq <= base_seq <= history.log.seq:
+                raise GraphError(f"branch {base!r} has no seq {base_seq}")
+            graph.record.append({"op": "branch", "name": name, "base": base, "base_seq": base_seq})
+        return Branch(name, base, base_seq)
+
+    def delete_branch(self, name: str, *, agent_id: str | None = None) -> None:
+        """Hide a branch; its entries stay in the log. Refused for main, while it is checked out or has children."""
+        with self.change(agent_id) as graph:
+            assert graph.record is not None
+            self._history.branch(name)
+            children = sorted(branch.name for branch in self._history.branches.values() if branch.base == name)
+            if name in (MAIN, self.branch) or children:
+                why = f"it has children: {', '.join(children)}" if children else "it is main, or checked out here"
+                raise GraphError(f"branch {name!r} can't be deleted: {why}")
+            graph.record.append({"op": "branch_deleted", "name": name})
+
+    def diff(self, one: str, other: str) -> dict[str, list[Any]]:
+        """What `other` has and `one` has not, and the reverse: added, removed, changed nodes; added and removed edges."""
+        with self._mutex:
+            return diff_graphs(self._history.state(one).graph, self._history.state(other).graph)
+
+    def merge(
+        self,
+        source: str,
+        *,
+        into: str | None = None,
+        resolve: str | Mapping[str, str] | None = None,
+        dry_run: bool = False,
+        agent_id: str | None = None,
+    ) -> MergeReport:
+        """Bring what changed in `source` since the last merge into `into` (default: the current branch).
+
+        Three-way for each node, edge and link. `resolve` is use_from or use_into for every conflict, or a mapping by the
+        conflict's name. With conflicts left, or as a dry run, nothing is written. Raises GraphError.
+        """
+        here = self.branch
+        with self._mutex:
+            self.checkout(into or here)
+            try:
+                with self.change(agent_id) as graph:
+                    return merge_into(graph, self._history, source, self.branch, resolve, dry_run=dry_run)
+            finally:
+                self.branch = here
