@@ -42,13 +42,15 @@ class Doorbell:
             try:
                 _make_folder(os.path.dirname(place), private=place is self._places[-1])
                 _bind(self._socket, place)
-            except OSError as error:
+                self._inode = os.stat(place).st_ino
+            except BaseException as error:
                 self._socket.close()
+                if not isinstance(error, OSError):
+                    raise
                 if error.errno not in _NO_SOCKETS or place is self._places[-1]:
                     raise UserError(f"no doorbell can be made ({error.strerror})", where=place) from error
             else:
                 self.path = Path(place)
-                self._inode = os.stat(place).st_ino
                 self._poll = select.poll()
                 self._poll.register(self._socket, select.POLLIN)
                 return

@@ -42,19 +42,23 @@ class FolderWatcher:
 
     def add(self, folder: Path) -> None:
         """Watch one more folder; it need not exist yet."""
+        if self._closing:
+            return
         with self._guard:
             if all(folder != watched for watched, _ in self._watched.values()):
                 self._missing.add(folder)
         self._wake()
 
     def close(self) -> None:
-        """End the thread and give the instance back. A second call does nothing."""
+        """End the thread and give the instance back. Not from `on_change`. A second call does nothing."""
         if self._closing:
             return
         self._closing = True
         self._wake()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._thread.join()
+        self._inotify.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
 
     def _wake(self) -> None:
         try:
@@ -66,23 +70,17 @@ class FolderWatcher:
         poll = select.poll()
         poll.register(self._inotify.fd, select.POLLIN)
         poll.register(self._wake_read, select.POLLIN)
-        try:
-            while not self._closing:
-                changed = self._begin_watches()
-                for folder in changed:
+        while not self._closing:
+            for folder in self._begin_watches():
+                self._on_change(folder)
+            ready = {fd for fd, _ in poll.poll(int(1000 * (_SEARCH_S if self._missing else _CHECK_S)))}
+            if self._wake_read in ready:
+                os.read(self._wake_read, 4096)
+            if self._inotify.fd in ready:
+                for folder in self._read_events():
                     self._on_change(folder)
-                ready = {fd for fd, _ in poll.poll(int(1000 * (_SEARCH_S if self._missing else _CHECK_S)))}
-                if self._wake_read in ready:
-                    os.read(self._wake_read, 4096)
-                if self._inotify.fd in ready:
-                    for folder in self._read_events():
-                        self._on_change(folder)
-                if not ready:
-                    self._check()
-        finally:
-            self._inotify.close()
-            os.close(self._wake_read)
-            os.close(self._wake_write)
+            if not ready:
+                self._check()
 
     def _begin_watches(self) -> list[Path]:
         """Watch what is missing and there by now; returns the folders to be looked at."""

@@ -45,10 +45,9 @@ class PollWatcher:
         self._folders = {folder: None, **self._folders}  # a new dict: the thread may be walking over the old one
 
     def close(self) -> None:
-        """End the thread. A second call does nothing."""
+        """End the thread. Not from `on_change`. A second call does nothing."""
         self._closing.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._thread.join()
 
     def _run(self) -> None:
         trees_due = time.monotonic() + self._tree_s
