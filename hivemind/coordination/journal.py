@@ -181,13 +181,12 @@ class Journal:
         try:
             if self._state is None:
                 self._load()
-            assert self._state is not None
-            apply(self._state, self._tail.pull())
+            else:
+                apply(self._state, self._tail.pull())
             if locked and self._tail.torn:
                 self._tail.repair(self._commit)
         except TailMoved:
             self._drop()
-            self._load()
             self._fresh(locked=locked)
         except BaseException:
             self._drop()  # half-folded is worse than not folded
@@ -205,6 +204,8 @@ class Journal:
         self._state, place, size = found
         self._tail = Tail(self.folder, self._segment_bytes, place)
         self._snapshot_due = max(self._segment_bytes, size)
+        apply(self._state, self._tail.pull_all())
+        self._snapshot_due -= self._tail.read
 
     def _drop(self) -> None:
         if self._state is not None:

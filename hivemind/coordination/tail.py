@@ -29,12 +29,13 @@ class Tail:
     A segment of `limit` bytes or more is closed: the log goes on in the file that is named by the next seq.
     """
 
-    __slots__ = ("_file", "_folder", "first", "limit", "offset", "seq", "start", "torn")
+    __slots__ = ("_file", "_folder", "first", "limit", "offset", "read", "seq", "start", "torn")
 
     def __init__(self, folder: str, limit: int, place: Place) -> None:
         self._folder, self.limit = folder, limit
         self.seq, self.first, self.start, self.offset = place
         self.torn = False
+        self.read = 0
         self._file: int | None = None
 
     def pull(self) -> list[Record]:
@@ -53,6 +54,19 @@ class Tail:
             self.torn = status.st_size > self.offset
             if self.torn or self.offset < self.limit or not self._follow():
                 break
+        return found
+
+    def pull_all(self) -> list[Record]:
+        """The first pull: also makes sure that this is where the log ends. Raises JournalDamaged if a segment is missing."""
+        found = self.pull()
+        while (later := [first for first in segments(self._folder) if first > self.first]) and (
+            self.offset < self.limit or later[0] != self.seq + 1
+        ):
+            more = self.pull()  # someone may just have filled this segment
+            if not more:
+                what = f"is missing: the log ends here, and goes on with event {later[0]}"
+                raise damaged(self._folder, self.first, self.offset, what)
+            found += more
         return found
 
     def _opened(self) -> bool:
@@ -84,6 +98,7 @@ class Tail:
                 self.seq = events[-1]["seq"]
                 self.start = offset + lines.rfind(b"\n", 0, used - 1) + 1
                 self.offset = offset + used
+                self.read += used
                 found += events
             if wrong is not None:
                 if self._followed(file):

@@ -1,0 +1,40 @@
+"""Processes of their own for the tests: the same code, another process, killed or stopped where a test says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PRELUDE = """
+import os, signal, sys, time
+from hivemind.coordination import *
+journal = Journal(sys.argv[1], durable=False, **eval(os.environ.get("JOURNAL", "{}")))
+steps, leases = Steps(journal), StepLeases(journal)
+def say(word):
+    print(word, flush=True)
+"""
+
+
+def start(code: str, folder: Path, *args: str, crash: str | None = None) -> subprocess.Popen[str]:
+    """A process that runs `code` after PRELUDE; `crash` is the crash point at which it is killed."""
+    environ = {**os.environ, "PYTHONPATH": os.getcwd()}
+    if crash is not None:
+        environ["HIVEMIND_CRASH_AT"] = crash
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + code, str(folder), *args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environ,
+    )
+
+
+def run(code: str, folder: Path, *args: str, crash: str | None = None) -> tuple[int, str]:
+    """(exit status, what it printed) of a process that has ended. Raises AssertionError if it ended with a traceback."""
+    child = start(code, folder, *args, crash=crash)
+    out, err = child.communicate(timeout=60)
+    assert "Traceback" not in err, err
+    return child.returncode, out

@@ -1,0 +1,412 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hivemind.coordination import Journal, JournalDamaged, StepLeases, Steps
+from hivemind.errors import HivemindError, UnknownVersion, UserError
+
+from .children import run, start
+
+
+def lines(folder: Path) -> list[bytes]:
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.jsonl"))).splitlines(keepends=True)
+
+
+def only_segment(folder: Path) -> Path:
+    (path,) = folder.glob("*.jsonl")
+    return path
+
+
+def test_events_are_numbered_from_one_without_a_gap(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    assert journal.seq == 0
+    assert [journal.append("a.b", n=n).seq for n in range(5)] == [1, 2, 3, 4, 5]
+    assert journal.seq == 5
+    assert [event.payload for event in journal.read(since=3)] == [{"n": 3}, {"n": 4}]
+
+
+def test_an_event_is_a_line_with_its_payload_beside_seq_and_kind(tmp_path: Path) -> None:
+    Journal(tmp_path).append("agent.started", agent_id="ä", pid=7)
+    assert only_segment(tmp_path).name == "000000000001.jsonl"
+    assert only_segment(tmp_path).read_text() == '{"seq":1,"kind":"agent.started","agent_id":"ä","pid":7}\n'
+
+
+def test_what_append_returns_is_what_read_gives(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    event = journal.append("x", pair=(1, 2), nested={1: None})
+    assert journal.read() == [event]
+    assert event.payload == {"pair": [1, 2], "nested": {"1": None}}
+
+
+def test_events_that_belong_together_stand_on_one_line_and_have_their_own_numbers(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append("before")
+    events = journal.transact(lambda state: [("one", {"n": 1}), ("two", {"n": 2})])
+    assert [event.seq for event in events] == [2, 3]
+    assert len(lines(tmp_path)) == 2
+    assert [event.kind for event in Journal(tmp_path).read(2)] == ["two"]
+
+
+def test_a_decision_that_raises_leaves_no_event(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        journal.transact(lambda state: [("x", {"n": 1 // state.seq})])
+    assert journal.seq == 0
+    assert journal.append("x").seq == 1
+
+
+def test_a_decision_for_nothing_writes_nothing(tmp_path: Path) -> None:
+    assert Journal(tmp_path).transact(lambda state: []) == []
+    assert list(tmp_path.glob("*.jsonl")) == []
+
+
+@pytest.mark.parametrize(
+    "payload", [{"seq": 1}, {"x": object()}, {"x": float("nan")}, {"x": "\ud800"}, {"x": "long" * 300_000}]
+)
+def test_what_cannot_stand_in_the_log_is_refused(tmp_path: Path, payload: dict[str, object]) -> None:
+    journal = Journal(tmp_path)
+    with pytest.raises(UserError):
+        journal.append("x", **payload)
+    with pytest.raises(UserError):
+        journal.append("", n=1)
+    assert journal.append("x").seq == 1
+
+
+def test_every_process_sees_what_another_has_appended(tmp_path: Path) -> None:
+    mine = Journal(tmp_path, durable=False)
+    mine.append("mine")
+    assert run("for n in range(3): journal.append('theirs')", tmp_path)[0] == 0
+    assert mine.seq == 4
+    assert mine.append("mine").seq == 5
+    assert [event.kind for event in mine.read()] == ["mine", "theirs", "theirs", "theirs", "mine"]
+
+
+def test_a_durable_append_has_reached_the_disk_before_it_returns(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append("x")
+    first, offset = (tmp_path / "synced").read_text().split()
+    assert (int(first), int(offset)) == (1, only_segment(tmp_path).stat().st_size)
+
+
+def test_what_another_process_left_unsynced_is_synced_before_it_is_shown(tmp_path: Path) -> None:
+    Journal(tmp_path, durable=False).append("x")
+    assert (tmp_path / "synced").read_text() == ""
+    assert Journal(tmp_path).seq == 1
+    assert int((tmp_path / "synced").read_text().split()[1]) == only_segment(tmp_path).stat().st_size
+
+
+# torn ends and damage
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 40, b"\0" * 40 + b"\n", b"{\n", b"\xff\xfe\n\n", b'{"seq":4,"ki'])
+def test_garbage_after_the_last_line_is_cut_off_kept_and_reported(tmp_path: Path, garbage: bytes) -> None:
+    journal = Journal(tmp_path)
+    for _ in range(3):
+        journal.append("x")
+    whole = only_segment(tmp_path).read_bytes()
+    only_segment(tmp_path).write_bytes(whole + garbage)
+    later = Journal(tmp_path)
+    assert later.seq == 3
+    assert only_segment(tmp_path).read_bytes() == whole + garbage, "who does not hold the lock repairs nothing"
+    assert later.append("y").seq == 4
+    assert [event.kind for event in Journal(tmp_path).read()] == ["x", "x", "x", "y"]
+    (note,) = map(json.loads, (tmp_path / "repairs.log").read_text().splitlines())
+    assert note["after_seq"] == 3
+    assert note["torn"]
+
+
+def test_a_last_line_torn_anywhere_is_cut_off(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "whole")
+    journal.append("x", text="ä")
+    journal.append("y", text="ö", n=[1, {}])
+    first, second = lines(tmp_path / "whole")
+    for cut in range(len(second)):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        (folder / "000000000001.jsonl").write_bytes(first + second[:cut])
+        torn = Journal(folder, durable=False)
+        assert torn.append("z").seq == 2
+        assert [event.kind for event in torn.read()] == ["x", "z"]
+        torn.close()
+
+
+def test_lines_torn_together_are_all_or_none(tmp_path: Path) -> None:
+    Journal(tmp_path).transact(lambda state: [("one", {}), ("two", {})])
+    path = only_segment(tmp_path)
+    path.write_bytes(path.read_bytes()[:-4])
+    assert Journal(tmp_path).append("three").seq == 1
+
+
+def test_a_damaged_middle_is_refused_with_file_and_line(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for _ in range(4):
+        journal.append("x")
+    path = only_segment(tmp_path)
+    content = path.read_bytes().splitlines(keepends=True)
+    for broken in (b"rubbish\n", b"\n", b'{"seq":7,"kind":"x"}\n', b'{"seq":3}\n', b"[]\n", b"5\n", b"\xff\n"):
+        path.write_bytes(b"".join([*content[:2], broken, content[3]]))
+        for use in (lambda: Journal(tmp_path).seq, lambda: Journal(tmp_path).append("y"), Journal(tmp_path).read):
+            with pytest.raises(JournalDamaged) as caught:
+                use()
+            assert caught.value.where == f"{path}:3"
+    path.write_bytes(b"".join(content))
+    assert Journal(tmp_path).append("y").seq == 5
+
+
+def test_a_missing_line_is_refused_also_at_the_end_of_a_segment(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, segment_bytes=100)
+    for _ in range(20):
+        journal.append("x")
+    first = sorted(tmp_path.glob("*.jsonl"))[0]
+    kept = first.read_bytes()
+    first.write_bytes(kept[: kept[:-1].rindex(b"\n") + 1])
+    (tmp_path / "snapshot-1.json").unlink()
+    with pytest.raises(JournalDamaged):
+        Journal(tmp_path).append("y")
+    with pytest.raises(JournalDamaged):
+        list(journal.events())
+    first.unlink()
+    with pytest.raises(JournalDamaged):
+        Journal(tmp_path).append("y")
+
+
+def test_a_segment_that_is_gone_from_the_middle_is_refused(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, segment_bytes=100)
+    for _ in range(20):
+        journal.append("x")
+    sorted(tmp_path.glob("*.jsonl"))[1].unlink()
+    (tmp_path / "snapshot-1.json").unlink()
+    with pytest.raises(JournalDamaged):
+        Journal(tmp_path).append("y")
+
+
+def test_a_journal_of_another_version_is_refused_and_kept(tmp_path: Path) -> None:
+    Journal(tmp_path).append("x")
+    (tmp_path / "format.json").write_text('{"kind":"journal","version":99}\n')
+    with pytest.raises(UnknownVersion):
+        Journal(tmp_path).append("y")
+    assert len(lines(tmp_path)) == 1
+
+
+def test_an_editor_that_saves_the_file_anew_does_not_split_the_log(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append("x")
+    path = only_segment(tmp_path)
+    (tmp_path / "copy").write_bytes(path.read_bytes())
+    os.replace(tmp_path / "copy", path)
+    assert journal.append("y").seq == 2
+    assert [event.kind for event in Journal(tmp_path).read()] == ["x", "y"]
+
+
+def test_a_log_restored_from_an_older_copy_is_read_anew(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append("x")
+    older = only_segment(tmp_path).read_bytes()
+    journal.append("y")
+    only_segment(tmp_path).write_bytes(older)
+    assert journal.seq == 1
+    assert journal.append("z").seq == 2
+
+
+# segments and snapshots
+
+
+def test_reading_from_any_event_on_gives_all_that_follow(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, durable=False, segment_bytes=20_000)
+    for n in range(120):
+        journal.transact(lambda state, n=n: [("x", {"text": "." * (n * 37 % 900)})] * (1 + n % 3))
+    assert len(list(tmp_path.glob("*.jsonl"))) > 3
+    everything = journal.read()
+    assert [event.seq for event in everything] == list(range(1, journal.seq + 1))
+    for since in range(journal.seq + 2):
+        assert journal.read(since) == everything[since:]
+
+
+def test_a_snapshot_and_the_log_fold_to_the_same_bytes(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, durable=False)
+    steps, leases = Steps(journal), StepLeases(journal)
+    for n in range(30):
+        step = steps.add(f"t{n % 3}", f"step {n}", tests=["x"], meta={"n": [n]})
+        leases.claim(step.id, f"a{n % 4}")
+        steps.capture(step.id, {"kind": "CMD", "text": "pytest"}, agent_id=f"a{n % 4}", checkpoint="perf")
+    assert journal.snapshot()
+    journal.append("agent.exited", agent_id="a1")
+    expected = journal.fingerprint()
+    assert Journal(tmp_path).fingerprint() == expected
+    (tmp_path / "snapshot-1.json").unlink()
+    assert Journal(tmp_path).fingerprint() == expected
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b'{"version":1,"place":[1,1,0,5],"line":"x"}', b"\xff", b"[]", b"null"]
+)
+def test_a_snapshot_that_is_damaged_is_not_read(tmp_path: Path, content: bytes) -> None:
+    journal = Journal(tmp_path)
+    journal.append("agent.started", agent_id="a")
+    expected = journal.fingerprint()
+    (tmp_path / "snapshot-1.json").write_bytes(content)
+    assert Journal(tmp_path).fingerprint() == expected
+
+
+def test_a_snapshot_of_a_log_that_was_cut_since_is_not_read(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append("agent.started", agent_id="a")
+    older = only_segment(tmp_path).read_bytes()
+    journal.append("agent.started", agent_id="b")
+    journal.snapshot()
+    only_segment(tmp_path).write_bytes(older)
+    assert Journal(tmp_path).view(lambda state: sorted(state.agents)) == ["a"]
+
+
+def test_segments_follow_each_other_and_a_snapshot_is_written_on_the_way(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, durable=False, segment_bytes=500)
+    for n in range(50):
+        journal.append("x", n=n)
+    there = sorted(tmp_path.glob("*.jsonl"))
+    assert len(there) == 3
+    assert all(path.stat().st_size >= 500 for path in there[:-1])
+    assert (tmp_path / "snapshot-1.json").exists()
+    assert Journal(tmp_path, segment_bytes=7).append("x").seq == 51, "an existing journal keeps its own segment size"
+    assert [event.seq for event in journal.read()] == list(range(1, 52))
+
+
+# foreign events
+
+
+KINDS = st.sampled_from(
+    ["lease.claimed", "lease.renewed", "lease.released", "step.added", "step.done", "step.defined", "step.noted",
+     "evidence.captured", "agent.started", "agent.exited", "focus.set", "lane.published", "paths.reserved",
+     "paths.released", "task.done", "branch.created", "task", "odd kind", "x"]
+)  # fmt: skip
+NAMES = st.sampled_from(
+    ["step_id", "agent_id", "task_id", "ttl_seq", "title", "position", "steps", "evidence", "checkpoint", "meta", "patterns",
+     "shared", "reservations", "incarnation", "commit_id", "branch", "base_seq", "proof", "tests", "warnings"]
+)  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "T.s1", "", "CMD", "off", "ü", "../x"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(NAMES | st.just("text") | st.just("kind"), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(KINDS, st.dictionaries(NAMES, VALUES, max_size=6)), max_size=12))
+def test_whatever_is_appended_stays_in_the_log_and_makes_nothing_unreadable(
+    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, dict[str, object]]]
+) -> None:
+    folder = tmp_path_factory.mktemp("journal")
+    journal = Journal(folder, durable=False)
+    for kind, payload in events:
+        journal.append(kind, **payload)
+    assert [(event.kind, event.payload) for event in journal.read()] == events
+    expected = journal.fingerprint()
+    assert Journal(folder, durable=False).fingerprint() == expected
+    journal.snapshot()
+    assert Journal(folder, durable=False).fingerprint() == expected
+    assert Journal(folder, durable=False).append("x").seq == len(events) + 1
+
+
+# crashes
+
+
+POINTS = [
+    "journal.append.locked", "journal.append.locked:3", "journal.append.written", "journal.append.written:5",
+    "journal.rotate.synced", "journal.rotate.created:1", "journal.rotate.created:2", "journal.snapshot.written",
+    "journal.snapshot.done", "fs.write.written:2", "fs.write.renamed:1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_killed_anywhere_loses_nothing_that_was_told(tmp_path: Path, point: str) -> None:
+    folder = tmp_path / "journal"
+    Journal(folder, durable=False, segment_bytes=300).append("first")
+    status, told = run("for n in range(40): say(journal.append('x', n=n).seq)", folder, crash=point)
+    assert status == -signal.SIGKILL, "the crash point was not reached"
+    journal = Journal(folder, durable=False)
+    seqs = [event.seq for event in journal.read()]
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert seqs[-1] - len(told.split()) in (1, 2), "what was told is there, and at most the one that was being told"
+    assert journal.append("after").seq == len(seqs) + 1
+    assert run("say(journal.append('other').seq)", folder) == (0, f"{len(seqs) + 2}\n")
+
+
+@pytest.mark.parametrize("point", ["journal.repair.noted", "journal.repair.cut"])
+def test_a_repair_that_is_killed_is_done_again(tmp_path: Path, point: str) -> None:
+    Journal(tmp_path).append("x")
+    with only_segment(tmp_path).open("ab") as file:
+        file.write(b'{"seq":2,')
+    assert run("journal.append('y')", tmp_path, crash=point)[0] == -signal.SIGKILL
+    assert Journal(tmp_path).append("y").seq == 2
+    assert [event.kind for event in Journal(tmp_path).read()] == ["x", "y"]
+
+
+def test_a_killed_holder_of_the_lock_holds_nobody_up(tmp_path: Path) -> None:
+    child = start("journal.transact(lambda state: (say('in'), time.sleep(60)) and [])", tmp_path)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "in\n"
+    child.kill()
+    child.communicate()
+    assert Journal(tmp_path).append("x").seq == 1
+
+
+def test_a_full_disk_is_an_error_and_leaves_the_log_whole(tmp_path: Path) -> None:
+    code = """
+import resource
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+journal.append('before', text='.' * 500)
+resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
+try:
+    journal.append('too much', text='.' * 500)
+except Exception as error:
+    say(type(error).__name__)
+resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
+say(journal.append('small').seq)
+"""
+    assert run(code, tmp_path) == (0, "UserError\n2\n")
+    assert [event.kind for event in Journal(tmp_path).read()] == ["before", "small"]
+    assert not (tmp_path / "repairs.log").exists()
+
+
+def test_a_forked_process_takes_turns_with_its_parent(tmp_path: Path) -> None:
+    code = """
+journal.append('x')
+children = []
+for _ in range(3):
+    if (child := os.fork()) == 0:
+        for n in range(200): journal.append('x')
+        os._exit(0)
+    children.append(child)
+for n in range(200): journal.append('x')
+for child in children: os.waitpid(child, 0)
+say(journal.seq)
+"""
+    assert run(code, tmp_path) == (0, "801\n")
+    assert [event.seq for event in Journal(tmp_path).read()] == list(range(1, 802))
+
+
+def test_threads_take_turns(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    journal = Journal(tmp_path, segment_bytes=2000)
+    with ThreadPoolExecutor(6) as pool:
+        seqs = list(pool.map(lambda n: journal.append("x", n=n).seq, range(300)))
+    assert sorted(seqs) == list(range(1, 301))
+    assert [event.seq for event in Journal(tmp_path).read()] == sorted(seqs)
+
+
+def test_a_held_journal_can_be_looked_at_and_refuses_an_append(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    with journal.guarding(lambda state: None):
+        assert journal.seq == 0
+        with pytest.raises(HivemindError):
+            journal.append("x")
+    assert journal.append("x").seq == 1
