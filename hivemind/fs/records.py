@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.atomic import write
 
-__all__ = ["load_record", "save_record"]
+__all__ = ["as_line", "load_record", "save_record"]
+
+_readable = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
+_ascii = json.JSONEncoder(separators=(",", ":"), default=str)
 
 
 def save_record(
@@ -17,7 +21,15 @@ def save_record(
 ) -> None:
     """Write a record whole or not at all; keys in the order given."""
     record = {"kind": kind, "version": version, **fields}
-    write(path, json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n", durable=durable)
+    write(path, as_line(record), durable=durable)
+
+
+def as_line(record: Mapping[str, Any]) -> bytes:
+    """A record as one line of JSON. Names that are no UTF-8 (os.fsdecode) are escaped, and read back as they were."""
+    try:
+        return _readable.encode(record).encode() + b"\n"
+    except UnicodeEncodeError:
+        return _ascii.encode(record).encode() + b"\n"
 
 
 def load_record(path: str | os.PathLike[str], kind: str, version: int) -> dict[str, Any] | None:

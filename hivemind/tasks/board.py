@@ -4,10 +4,10 @@ It is a cache (`.hive/tasks.board`) and never the truth. A claim is a rename in 
 only says which name to try next, so that a hundred agents need not each read a hundred thousand files, and so that
 no two of them try the same one. It may be deleted, lost or stale at any time: then it is built again from the inbox.
 
-Layout: 16 bytes (magic, length of the header, 1 byte "superseded"), the header (JSON), one slot of 16 bytes per entry
-(1 byte "taken", length and offset of its line), the lines (JSON). Whoever is about to try a name sets its taken byte;
-two who set it in the same microsecond both try, and the rename decides. Written whole and renamed into place; only
-the single bytes are changed afterwards, which nobody relies on.
+Layout: 24 bytes (magic, length of the header, 1 byte "superseded", size of the file), the header (JSON), a byte "taken"
+for each entry, the offset of each block of 64 entries and of the end, the blocks (a line of JSON each). Whoever is about
+to try a name sets its byte; two who set it in the same microsecond both try, and the rename decides. Written whole and
+renamed into place; only single bytes are changed afterwards, and nobody relies on them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from operator import attrgetter
 
 from hivemind.fs import write
@@ -25,11 +26,13 @@ from hivemind.tasks.entry import Entry
 __all__ = ["Board", "Header", "lanes_of", "open_board", "write_board"]
 
 _MAGIC = b"HVB1"
-_HEAD = struct.Struct("<4sIB7x")
-_SLOT = struct.Struct("<BxxxIQ")
-_WINDOW = 64
+_HEAD = struct.Struct("<4sIB7xQ")
+_OFFSET = struct.Struct("<Q")
+_BLOCK = 64
+_WINDOW = 256
 _SUPERSEDED = 8
 _by_order = attrgetter("order")
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,15 @@ def lanes_of(agent: str, role: str | None) -> tuple[str, ...]:
 class Board:
     """An open board. `next` gives the entry to try; not for use by two threads at once."""
 
-    __slots__ = ("_cursor", "_file", "_heads", "_slots", "header")
+    __slots__ = ("_blocks", "_cursor", "_file", "_index", "_taken", "header")
 
-    def __init__(self, file: int, header: Header, slots: int) -> None:
+    def __init__(self, file: int, header: Header, taken: int) -> None:
         self.header = header
         self._file = file
-        self._slots = slots
+        self._taken = taken
+        self._index = taken + header.entries
         self._cursor = {lane: start for lane, (start, _) in header.lanes.items()}
-        self._heads: dict[str, tuple[int, Entry]] = {}
+        self._blocks: dict[str, tuple[int, list[list[object]]]] = {}
 
     def close(self) -> None:
         if self._file >= 0:
@@ -88,49 +92,45 @@ class Board:
 
     def next(self, lanes: Iterable[str]) -> Entry | None:
         """The first entry of these lanes that nobody has taken, now marked as taken; None if there is none."""
-        best: tuple[tuple[int, int, str], str, int, Entry] | None = None
-        for lane in lanes:
-            head = self._head(lane)
-            if head is not None and (best is None or head[1].order < best[0]):
-                best = (head[1].order, lane, *head)
-        if best is None:
+        heads = [head for lane in lanes if lane in self._cursor and (head := self._head(lane)) is not None]
+        if not heads:
             return None
-        _, lane, slot, entry = best
-        os.pwrite(self._file, b"\1", self._slots + slot * _SLOT.size)
+        slot, lane, entry = heads[0] if len(heads) == 1 else min(heads, key=lambda head: head[2].order)
+        os.pwrite(self._file, b"\1", self._taken + slot)
         self._cursor[lane] = slot + 1
         return entry
 
-    def _head(self, lane: str) -> tuple[int, Entry] | None:
-        """The first slot of a lane that is not taken, with its entry."""
-        if lane not in self._cursor:
-            return None
-        _, end = self.header.lanes[lane]
+    def _head(self, lane: str) -> tuple[int, str, Entry] | None:
+        """(slot, lane, entry) of the first in a lane that is not taken."""
+        end = self.header.lanes[lane][1]
         at = self._cursor[lane]
         while at < end:
-            count = min(_WINDOW, end - at)
-            window = os.pread(self._file, count * _SLOT.size, self._slots + at * _SLOT.size)
-            free = window[:: _SLOT.size].find(b"\0")
+            free = os.pread(self._file, min(_WINDOW, end - at), self._taken + at).find(b"\0")
             if free >= 0:
                 self._cursor[lane] = at + free
-                return at + free, self._entry(lane, at + free, window[free * _SLOT.size :])
-            at += count
+                return at + free, lane, self._entry(lane, at + free)
+            at += _WINDOW
         self._cursor[lane] = end
         return None
 
-    def _entry(self, lane: str, slot: int, window: bytes) -> Entry:
-        known = self._heads.get(lane)
-        if known is None or known[0] != slot:
-            _, length, offset = _SLOT.unpack_from(window)
-            known = (slot, _entry(json.loads(os.pread(self._file, length, offset))))
-            self._heads[lane] = known
-        return known[1]
+    def _entry(self, lane: str, slot: int) -> Entry:
+        number, at = divmod(slot, _BLOCK)
+        block = self._blocks.get(lane)
+        if block is None or block[0] != number:
+            index = os.pread(self._file, 2 * _OFFSET.size, self._index + number * _OFFSET.size)
+            (start,), (end,) = _OFFSET.iter_unpack(index)
+            block = self._blocks[lane] = (number, json.loads(os.pread(self._file, end - start, start)))
+        return _entry(block[1][at])
 
     def entries(self) -> list[Entry]:
         """Every entry, also those taken and those that wait."""
-        size = os.fstat(self._file).st_size
-        start = self._slots + self.header.entries * _SLOT.size
-        lines = os.pread(self._file, size - start, start).splitlines()
-        return [_entry(fields) for fields in json.loads(b"[" + b",".join(lines) + b"]")]
+        start = self._index + (_blocks(self.header.entries) + 1) * _OFFSET.size
+        blocks = os.pread(self._file, os.fstat(self._file).st_size - start, start).splitlines()
+        return [_entry(fields) for block in json.loads(b"[" + b",".join(blocks) + b"]") for fields in block]
+
+
+def _blocks(entries: int) -> int:
+    return -(-entries // _BLOCK)
 
 
 def _entry(fields: list[object]) -> Entry:
@@ -145,9 +145,9 @@ def open_board(path: str) -> Board | None:
     except OSError:  # gone, or not ours to write: it is only a cache
         return None
     try:
-        magic, length, _ = _HEAD.unpack(os.pread(file, _HEAD.size, 0))
+        magic, length, _, size = _HEAD.unpack(os.pread(file, _HEAD.size, 0))
         header = Header(**json.loads(os.pread(file, length, _HEAD.size))) if magic == _MAGIC else None
-        whole = header is not None and os.fstat(file).st_size >= _HEAD.size + length + header.entries * _SLOT.size
+        whole = os.fstat(file).st_size == size
     except (struct.error, ValueError, TypeError):
         header, whole = None, False
     if header is None or not whole:
@@ -167,18 +167,20 @@ def write_board(path: str, header: Header, ready: Iterable[Entry], waiting: Sequ
         spans[lane] = (len(entries), len(entries) + len(members))
         entries += sorted(members, key=_by_order)
     entries += waiting
-    lines = [json.dumps(entry, separators=(",", ":")).encode() for entry in entries]
-    fields = {**asdict(header), "entries": len(entries), "lanes": spans}
-    head = json.dumps(fields, separators=(",", ":")).encode()
-    offset = _HEAD.size + len(head) + len(lines) * _SLOT.size
-    slots = bytearray()
-    for line in lines:
-        slots += _SLOT.pack(0, len(line), offset)
-        offset += len(line) + 1
-    body = b"".join((_HEAD.pack(_MAGIC, len(head), 0), head, bytes(slots), b"\n".join(lines), b"\n"))
+    body = _body(replace(header, entries=len(entries), lanes=spans), entries)
     older = open_board(path)
     write(path, body, durable=False)
     if older is not None:
         older.supersede()
         older.close()
     return open_board(path)
+
+
+def _body(header: Header, entries: Sequence[Entry]) -> bytes:
+    head = _encode(asdict(header)).encode()
+    rows = [entry.row() for entry in entries]
+    blocks = [_encode(rows[at : at + _BLOCK]).encode() + b"\n" for at in range(0, len(entries), _BLOCK)]
+    offset = _HEAD.size + len(head) + len(entries) + (len(blocks) + 1) * _OFFSET.size
+    offsets = list(accumulate(map(len, blocks), initial=offset))
+    index = b"".join(map(_OFFSET.pack, offsets))
+    return b"".join((_HEAD.pack(_MAGIC, len(head), 0, offsets[-1]), head, bytes(len(entries)), index, *blocks))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from hivemind.layout import Layout
@@ -30,25 +31,29 @@ READY = Verdict("ready")
 class Dependencies:
     """The verdicts on the tasks of one look into the inbox; each dependency is looked up once, whoever waits for it.
 
-    `waiting` are the tasks in the inbox by id, `now` the wall clock in seconds, `grace_s` how long a task that names an
+    `waiting` are the tasks in the inbox, `now` the wall clock in seconds, `grace_s` how long a task that names an
     unknown id waits for it to appear, `failed` gives the dependencies of a failed task.
     """
 
     def __init__(
         self,
         layout: Layout,
-        waiting: Mapping[str, Entry],
+        waiting: Collection[Entry],
         *,
         now: float,
         grace_s: float,
         failed: Callable[[str], tuple[str, ...]],
     ) -> None:
         self._layout = layout
-        self._waiting = waiting
+        self._entries = waiting
         self._now = now
         self._grace_s = grace_s
         self._failed = failed
         self._places: dict[str, Place | None] = {}
+
+    @cached_property
+    def _waiting(self) -> dict[str, Entry]:
+        return {entry.id: entry for entry in self._entries}
 
     def verdict(self, entry: Entry) -> Verdict:
         """Costs a look per dependency; nothing for a task that has none."""

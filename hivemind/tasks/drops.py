@@ -23,6 +23,9 @@ RESERVED = frozenset(
 )  # fmt: skip
 """What the program itself keeps in a task's folder. An agent's tools never write these, nor the task's own text."""
 
+UNTRUSTED = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+"""How a file is opened that anyone may have put there: never through a link, never waiting for a FIFO's writer."""
+
 _DROPPINGS = re.compile(r"\..*|.*~|#.*#|.*\.(?:sw[a-z]|tmp|part|filepart|crdownload|download)|4913", re.IGNORECASE)
 _TEXT = re.compile(r".*\.(?:md|markdown|txt|text|rst|org|ya?ml)|[^.]+", re.IGNORECASE)
 _KNOWN_TEXTS = ("task.md", "task.yaml", "task.yml", "readme.md")
@@ -35,12 +38,12 @@ def is_dropping(name: str) -> bool:
 
 def is_task_name(name: str) -> bool:
     """True if a name in the inbox itself may be a task: no dropping, and not the folder's own README.md."""
-    return name.lower() != "readme.md" and not is_dropping(name)
+    return not is_dropping(name) and name.lower() != "readme.md"
 
 
 def id_of(name: str, folder: bool) -> str:
     """The id that a drop has if its text gives none."""
-    return slug(name if folder else Path(name).stem)
+    return slug(name if folder else os.path.splitext(name)[0])
 
 
 def read_regular(path: str, shown: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
@@ -49,12 +52,12 @@ def read_regular(path: str, shown: str, max_bytes: int) -> tuple[bytes, os.stat_
     `shown` is how errors call it. Raises TaskProblem for a link, FIFO, device, socket or folder and for a file of more
     than `max_bytes`; FileNotFoundError if it is gone.
     """
-    _regular(os.lstat(path).st_mode, shown)
+    check_regular(os.lstat(path).st_mode, shown)
     # O_NONBLOCK and the second look: what was a file a moment ago may be a FIFO by now.
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    file = os.open(path, UNTRUSTED)
     try:
         found = os.fstat(file)
-        _regular(found.st_mode, shown)
+        check_regular(found.st_mode, shown)
         return read_open(file, found, shown, max_bytes), found
     finally:
         os.close(file)
@@ -72,7 +75,8 @@ def read_open(file: int, found: os.stat_result, shown: str, max_bytes: int) -> b
     return raw
 
 
-def _regular(mode: int, shown: str) -> None:
+def check_regular(mode: int, shown: str) -> None:
+    """Raises TaskProblem for a link, FIFO, device, socket or folder."""
     if stat.S_ISREG(mode):
         return
     if stat.S_ISLNK(mode):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import NamedTuple
 
 from hivemind.tasks.drops import id_of, read_regular, text_name
-from hivemind.tasks.form import DEFAULT_PRIORITY, TaskForm, read_text
+from hivemind.tasks.form import DEFAULT_PRIORITY, is_yaml, read_text
 from hivemind.tasks.task import TaskProblem
 
-__all__ = ["Entry", "entry_of", "read_entry"]
+__all__ = ["Entry", "entry_of", "failing_entry", "folder_entry"]
 
 
 class Entry(NamedTuple):
     """One waiting task. `ino`, `mtime_ns` and `size` say which file or folder this was read from.
 
-    `given` is True if the id was written by the author. `problem` says what is wrong with the file, `doom` what is
+    `given` is the id if its author wrote one. `problem` says what is wrong with the file, `doom` what is
     wrong with its dependencies as things stand; with either the task fails when it is claimed.
     """
 
@@ -24,14 +25,26 @@ class Entry(NamedTuple):
     mtime_ns: int
     size: int
     folder: bool
-    id: str
-    given: bool = False
+    given: str | None = None
     priority: int = DEFAULT_PRIORITY
     assignee: str | None = None
     role: str | None = None
     dependencies: tuple[str, ...] = ()
     problem: str | None = None
     doom: str | None = None
+
+    def row(self) -> tuple[object, ...]:
+        """The fields, without those at the end that have their default: what most tasks need not be told."""
+        return self[:5] if self[5:] == _DEFAULTS else self
+
+    def of(self, found: os.stat_result) -> bool:
+        """Whether this was read from that file as it is now."""
+        return (self.ino, self.mtime_ns, self.size) == (found.st_ino, found.st_mtime_ns, found.st_size)
+
+    @property
+    def id(self) -> str:
+        """The id that the task will have if nothing else has it."""
+        return self.given or id_of(self.name, self.folder)
 
     @property
     def lane(self) -> str:
@@ -44,35 +57,32 @@ class Entry(NamedTuple):
         return (self.priority, self.mtime_ns, self.name)
 
 
-def read_entry(path: str, name: str, found: os.stat_result, folder: bool, max_bytes: int) -> Entry:
-    """The entry of the drop at `path`. A drop that cannot become a task gets an entry with the problem in it.
+_DEFAULTS = Entry("", 0, 0, 0, False)[5:]
 
-    Raises FileNotFoundError if it is gone.
-    """
-    here = (name, found.st_ino, found.st_mtime_ns, found.st_size, folder)
+
+def entry_of(name: str, found: os.stat_result, raw: bytes, text: str) -> Entry:
+    """The entry that a task's bytes give. `text` is the name of the file that they are from. Raises TaskProblem."""
+    here = _here(name, found)
+    if not is_yaml(text) and not raw.startswith((b"---", b"\xef\xbb\xbf")):
+        return Entry(*here)  # no front matter: the rest is looked at when it is claimed
+    form = read_text(raw, text).form
+    return Entry(*here, form.id, form.priority, form.assignee, form.role, form.dependencies)
+
+
+def folder_entry(path: str, name: str, found: os.stat_result, max_bytes: int) -> Entry:
+    """The entry of a dropped folder. Raises FileNotFoundError if it is gone."""
     try:
-        if folder:
-            text = text_name(path, name)
-            raw, _ = read_regular(os.path.join(path, text), f"{name}/{text}", max_bytes)
-        else:
-            text = name
-            raw, _ = read_regular(path, name, max_bytes)
-        return entry_of(here, raw, text)
+        text = text_name(path, name)
+        raw, _ = read_regular(os.path.join(path, text), f"{name}/{text}", max_bytes)
+        return entry_of(name, found, raw, text)
     except TaskProblem as problem:
-        return Entry(*here, id_of(name, folder), problem=str(problem))
+        return failing_entry(name, found, str(problem))
 
 
-def entry_of(here: tuple[str, int, int, int, bool], raw: bytes, text: str) -> Entry:
-    """The entry that a task's bytes give. Raises TaskProblem."""
-    if not text.lower().endswith((".yaml", ".yml")) and not raw.startswith((b"---", b"\xef\xbb\xbf")):
-        return Entry(*here, id_of(here[0], here[4]))  # no front matter: the rest is looked at when it is claimed
-    form: TaskForm = read_text(raw, text).form
-    return Entry(
-        *here,
-        form.id or id_of(here[0], here[4]),
-        form.id is not None,
-        form.priority,
-        form.assignee,
-        form.role,
-        form.dependencies,
-    )
+def failing_entry(name: str, found: os.stat_result, problem: str = "is no regular file") -> Entry:
+    """The entry of a drop that cannot become a task."""
+    return Entry(*_here(name, found), problem=problem)
+
+
+def _here(name: str, found: os.stat_result) -> tuple[str, int, int, int, bool]:
+    return name, found.st_ino, found.st_mtime_ns, found.st_size, stat.S_ISDIR(found.st_mode)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.fs import reached
+from hivemind.fs.records import as_line
 
 __all__ = ["LOG", "append", "read"]
 
@@ -22,7 +23,7 @@ def append(folder: Path, record: Mapping[str, Any], *, durable: bool) -> None:
 
     What a crash left of a line is cut off first; a whole last line without its newline (a person's editor) is kept.
     """
-    line = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=str).encode() + b"\n"
+    line = as_line(record)
     file = os.open(folder / LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         size = os.fstat(file).st_size

@@ -50,10 +50,9 @@ class Opening:
 
     def settle(self, taken: Taken, incarnation: int) -> Task | None:
         """Make the task's folder in active/, or, if the drop cannot become a task, its folder in failed/."""
-        folder = taken.raw is None and taken.path.is_dir() and not taken.path.is_symlink()
-        if not folder:
+        if taken.raw is not None or not taken.is_folder():
             return self._settle_file(taken, incarnation)
-        with held(taken.path, wait=False) as mine:
+        with held(Path(taken.path), wait=False) as mine:
             if mine:
                 return self._settle_folder(taken, incarnation)
         self._taking.put_back(taken.path)  # whoever had it is closing it this very moment
@@ -64,7 +63,7 @@ class Opening:
         try:
             raw = taken.raw
             if raw is None:
-                raw, _ = read_regular(os.fspath(taken.path), taken.name, self._max_bytes)
+                raw, _ = read_regular(taken.path, taken.name, self._max_bytes)
             written = read_text(raw, taken.name)
             _check(taken, written)
             task_id = self._id(taken.name, False, written)
@@ -72,28 +71,45 @@ class Opening:
             self._reject_file(taken, claim, problem, id_of(taken.name, False))
             return None
         build = self._build(taken, claim, "task.yaml" if is_yaml(taken.name) else "task.md")
-        path = self._publish(build, task_id, self._layout.active, (CLAIM,))
-        return task_of(written, path.name, path, TaskState.ACTIVE, HUMAN, claim)
+        path = self._open(build, task_id, taken.name, written)
+        return None if path is None else task_of(written, path.name, path, TaskState.ACTIVE, HUMAN, claim)
 
     def _settle_folder(self, taken: Taken, incarnation: int) -> Task | None:
-        claim = self._claim(taken, incarnation)
+        folder = Path(taken.path)
         try:
-            written, text = read_folder(taken.path, self._max_bytes)
-            maker = load_maker(taken.path)
+            written, text = read_folder(folder, self._max_bytes)
+            maker = load_maker(folder)
             _check(taken, written)
             task_id = self._id(taken.name, True, written)
-            set_aside(taken.path, durable=self._durable)
+            set_aside(folder, durable=self._durable)
         except UserError as problem:
-            self._reject_folder(taken, claim, problem, id_of(taken.name, True))
+            self._reject_folder(taken, self._claim(taken, incarnation), problem, id_of(taken.name, True))
             return None
-        found, notes = attachments(taken.path, text, self._layout.root, self._roots)
-        names = tuple(os.path.relpath(one, taken.path) for one in found)
+        found, notes = attachments(folder, text, self._layout.root, self._roots)
+        names = tuple(os.path.relpath(one, folder) for one in found)
         claim = self._claim(taken, incarnation, names, notes)
-        claim.save(taken.path, durable=False)
-        path = self._publish(taken.path, task_id, self._layout.active, (CLAIM,))
+        claim.save(folder, durable=False)
+        reached("tasks.claim.recorded")
+        path = self._open(folder, task_id, taken.name, written)
+        if path is None:
+            return None
         beside = tuple(path / name for name in names)
         by = maker.by if maker else HUMAN
         return task_of(written, path.name, path, TaskState.ACTIVE, by, claim, beside, notes)
+
+    def _open(self, build: Path, task_id: str, name: str, written: Written) -> Path | None:
+        """Rename a finished folder to active/ID. If the id was taken this very moment: the next free one, or failed/
+        if it was the author's own."""
+        self._sync(build, CLAIM)
+        while True:
+            try:
+                return self._publish(build, self._layout.active / task_id)
+            except FileExistsError:
+                try:
+                    task_id = self._id(task_id, True, written)
+                except TaskProblem as problem:
+                    self._reject(build, task_id, name, problem)
+                    return None
 
     def _id(self, name: str, folder: bool, written: Written) -> str:
         """The id that the task will have. Raises TaskProblem if its author gave it one that is taken."""
@@ -114,37 +130,32 @@ class Opening:
 
     def _build(self, taken: Taken, claim: Claim, name: str) -> Path:
         """A folder with the claim and the drop in it, beside the drop."""
-        build = taken.path.parent / BUILD
+        build = Path(os.path.dirname(taken.path), BUILD)
         os.mkdir(build)
         reached("tasks.claim.made")
         claim.save(build, durable=False)
         reached("tasks.claim.recorded")
-        move(taken.path, build / name, durable=False)
+        move(taken.path, f"{build}/{name}", durable=False)
         reached("tasks.claim.moved")
         return build
 
-    def _publish(self, build: Path, task_id: str, place: Path, files: Collection[str]) -> Path:
-        """Rename a finished folder to where it belongs; if the id was taken this very moment, the next free one."""
+    def _sync(self, folder: Path, *names: str) -> None:
         if self._durable:
-            for name in files:
-                _fsync(build / name)
-            fsync_folder(build)
-        while True:
-            try:
-                move(build, place / task_id, durable=self._durable)
-            except FileExistsError:
-                task_id = self._free(task_id)
-            else:
-                break
+            for name in names:
+                _fsync(folder / name)
+            fsync_folder(folder)
+
+    def _publish(self, build: Path, target: Path) -> Path:
+        move(build, target, durable=self._durable)
         reached("tasks.claim.published")
         if self._durable:
             fsync_folder(self._layout.inbox)
-        return place / task_id
+        return target
 
     def reject(self, taken: Taken, problem: UserError, task_id: str) -> Path:
         """Give up a drop as if it were no task: what `cancel` does with one that nobody has claimed."""
         claim = self._claim(taken, 0)
-        if taken.path.is_dir() and not taken.path.is_symlink():
+        if taken.is_folder():
             return self._reject_folder(taken, claim, problem, task_id)
         return self._reject_file(taken, claim, problem, task_id)
 
@@ -154,17 +165,23 @@ class Opening:
         return self._reject(self._build(taken, claim, kept), task_id, taken.name, problem)
 
     def _reject_folder(self, taken: Taken, claim: Claim, problem: UserError, task_id: str) -> Path:
+        folder = Path(taken.path)
         try:
-            set_aside(taken.path, durable=False)
+            set_aside(folder, durable=False)
         except TaskProblem:
             pass  # its attempts/ is the problem, or one more: an old error.md is then written over
-        claim.save(taken.path, durable=False)
-        return self._reject(taken.path, task_id, taken.name, problem)
+        claim.save(folder, durable=False)
+        return self._reject(folder, task_id, taken.name, problem)
 
     def _reject(self, folder: Path, task_id: str, name: str, problem: UserError) -> Path:
         write(folder / "error.md", explained(name, problem), durable=False)
         reached("tasks.reject.explained")
-        return self._publish(folder, self._free(task_id), self._layout.failed, (CLAIM, "error.md"))
+        self._sync(folder, CLAIM, "error.md")
+        while True:
+            try:
+                return self._publish(folder, self._layout.failed / self._free(task_id))
+            except FileExistsError:
+                continue  # taken this very moment
 
     def _claim(
         self, taken: Taken, incarnation: int, beside: tuple[str, ...] = (), notes: tuple[str, ...] = ()
@@ -180,6 +197,7 @@ def _check(taken: Taken, written: Written) -> None:
 
 def explained(name: str, problem: UserError) -> str:
     """The error.md of a drop that cannot be a task: where, what, how to mend it."""
+    name = os.fsencode(name).decode(errors="backslashreplace")  # it may be any bytes, error.md is UTF-8
     lines = [f"# {name} could not become a task", "", f"* where: `{problem.where or name}`", f"* what: {problem.what}"]
     if problem.mend:
         lines.append(f"* how to mend it: {problem.mend}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,10 +11,9 @@ from hivemind.errors import UserError
 from hivemind.fs import move, write
 from hivemind.layout import Layout
 from hivemind.tasks.closing import ERROR, RESULT, leave
-from hivemind.tasks.entry import read_entry
 from hivemind.tasks.folder import held, read_task
+from hivemind.tasks.inbox import Inbox
 from hivemind.tasks.opening import BUILD, Opening, explained
-from hivemind.tasks.queue import Queue
 from hivemind.tasks.records import CLAIM, Claim, load_claim
 from hivemind.tasks.taking import Taken, Taking
 from hivemind.tasks.task import Task, TaskState
@@ -38,7 +36,7 @@ class Recovery:
     def __init__(
         self,
         layout: Layout,
-        queue: Queue,
+        inbox: Inbox,
         taking: Taking,
         opening: Opening,
         *,
@@ -47,7 +45,7 @@ class Recovery:
         roots: Collection[Path],
     ) -> None:
         self._layout = layout
-        self._queue = queue
+        self._inbox = inbox
         self._taking = taking
         self._opening = opening
         self._max_bytes = max_bytes
@@ -61,7 +59,7 @@ class Recovery:
         for name in sorted(os.listdir(folder)):
             if name.startswith("."):
                 continue
-            task = self._resume(Taken(agent, name, folder / name, None), incarnation)
+            task = self._resume(Taken(agent, name, os.fspath(folder / name), None), incarnation)
             if task is not None:
                 yield task
 
@@ -84,10 +82,8 @@ class Recovery:
 
     def _resume(self, taken: Taken, incarnation: int) -> Task | None:
         """Go on with a drop; one that is half-written or has dependencies is judged again, from the inbox."""
-        found = os.lstat(taken.path)
-        folder = stat.S_ISDIR(found.st_mode)
-        entry = read_entry(os.fspath(taken.path), taken.name, found, folder, self._max_bytes)
-        if entry.dependencies or not self._queue.whole(os.fspath(taken.path), found):
+        entry = self._inbox.entry(taken.path)
+        if entry is None or entry.dependencies:
             self._taking.put_back(taken.path)
             return None
         return self._opening.settle(taken, incarnation)

@@ -12,19 +12,19 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from hivemind.fs import move, reached
+from hivemind.fs import fsync_folder, move, reached
 from hivemind.layout import Layout
 from hivemind.tasks.board import lanes_of
-from hivemind.tasks.drops import read_open
-from hivemind.tasks.entry import Entry, read_entry
+from hivemind.tasks.drops import UNTRUSTED, read_open
+from hivemind.tasks.entry import Entry, entry_of
 from hivemind.tasks.ids import free_in_inbox
+from hivemind.tasks.inbox import Inbox
 from hivemind.tasks.queue import Queue
 from hivemind.tasks.task import TaskProblem
 
 __all__ = ["Rename", "Taken", "Taking", "rename"]
 
 Rename = Callable[[str, str], None]
-_UNTRUSTED = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,12 @@ class Taken:
 
     agent: str
     name: str
-    path: Path
+    path: str
     raw: bytes | None
     doom: str | None = None
+
+    def is_folder(self) -> bool:
+        return os.path.isdir(self.path) and not os.path.islink(self.path)
 
 
 def rename(source: str, target: str) -> None:
@@ -47,8 +50,12 @@ def rename(source: str, target: str) -> None:
 class Taking:
     """Takes drops out of one inbox. `rename` is there for the test in which an answer gets lost."""
 
-    def __init__(self, layout: Layout, queue: Queue, *, max_bytes: int, durable: bool, rename: Rename = rename) -> None:
+    def __init__(
+        self, layout: Layout, inbox: Inbox, queue: Queue, *, max_bytes: int, durable: bool, rename: Rename = rename
+    ) -> None:
         self._layout = layout
+        self._inbox_path = os.fspath(layout.inbox)
+        self._inbox = inbox
         self._queue = queue
         self._max_bytes = max_bytes
         self._durable = durable
@@ -58,11 +65,11 @@ class Taking:
     def take(self, agent: str, role: str | None) -> Taken | None:
         """Claim the next drop for an agent and read it: exactly one caller gets it. None if there is nothing for it.
 
-        Not durable by itself: a power cut puts an unfinished claim back, and ends whoever made it.
+        Not durable before stage 2 (or `sync`): a power cut may undo it, and ends whoever made it.
         """
         lanes = lanes_of(agent, role)
         returned: set[str] = set()
-        while (entry := self._queue.next(agent, role)) is not None:
+        while (entry := self._queue.next(lanes)) is not None:
             taken = self.take_entry(agent, entry, lanes)
             if taken is None:
                 if entry.name in returned:  # put back twice: it is being changed this very moment
@@ -74,30 +81,35 @@ class Taking:
 
     def take_entry(self, agent: str, entry: Entry, lanes: Collection[str] | None = None) -> Taken | None:
         """Claim one certain drop; None if it is gone, half-written, or changed so that it left `lanes`."""
-        target = os.path.join(self.folder(agent), entry.name)
-        if not self._won(os.path.join(self._layout.inbox, entry.name), target, entry):
+        target = f"{self.folder(agent)}/{entry.name}"
+        if not self._won(f"{self._inbox_path}/{entry.name}", target, entry):
             return None
         reached("tasks.claim.taken")
-        path = Path(target)
         if entry.folder or entry.problem:
-            return Taken(agent, entry.name, path, None, entry.doom)
+            return Taken(agent, entry.name, target, None, entry.doom)
         try:
-            file = os.open(target, _UNTRUSTED)
+            file = os.open(target, UNTRUSTED)
         except OSError:
-            return Taken(agent, entry.name, path, None)  # a link by now; stage 2 says what is wrong
+            return Taken(agent, entry.name, target, None)  # a link by now; stage 2 says what is wrong
         try:
-            found = os.fstat(file)
-            same = (found.st_ino, found.st_mtime_ns, found.st_size) == entry[1:4]
-            regular = stat.S_ISREG(found.st_mode)
-            if not self._queue.written(file, found) or not (same or lanes is None or self._fits(target, found, lanes)):
-                self.put_back(path)
-                return None
-            raw = read_open(file, found, entry.name, self._max_bytes) if regular else None
+            return self._read(file, Taken(agent, entry.name, target, None, entry.doom), entry, lanes)
         except TaskProblem:
-            raw = None
+            return Taken(agent, entry.name, target, None, entry.doom)
         finally:
             os.close(file)
-        return Taken(agent, entry.name, path, raw, entry.doom)
+
+    def _read(self, file: int, taken: Taken, entry: Entry, lanes: Collection[str] | None) -> Taken | None:
+        """What was taken, with its bytes; put back if someone writes it, or has changed who may have it."""
+        found: os.stat_result | None = os.fstat(file)
+        if not (found and entry.of(found) and self._queue.rested(entry)):
+            found = self._inbox.at_rest(file)
+        regular = found is not None and stat.S_ISREG(found.st_mode)
+        raw = read_open(file, found, entry.name, self._max_bytes) if found and regular else None
+        changed = found is not None and raw is not None and not entry.of(found)
+        if found is None or (changed and lanes is not None and not self._fits(found, raw or b"", entry.name, lanes)):
+            self.put_back(taken.path)
+            return None
+        return Taken(taken.agent, taken.name, taken.path, raw, taken.doom)
 
     def _won(self, source: str, target: str, entry: Entry) -> bool:
         """Rename, and say whether it was this process that did."""
@@ -113,17 +125,26 @@ class Taking:
             return self._won(source, target, entry)
         return True
 
-    def _fits(self, path: str, found: os.stat_result, lanes: Collection[str]) -> bool:
+    def _fits(self, found: os.stat_result, raw: bytes, name: str, lanes: Collection[str]) -> bool:
         """Whether a file that was changed since the board was made may still be claimed from these lanes."""
-        entry = read_entry(path, os.path.basename(path), found, False, self._max_bytes)
+        entry = entry_of(name, found, raw, name)
         return entry.lane in lanes and not entry.dependencies
 
-    def put_back(self, path: Path) -> Path:
+    def sync(self, agent: str) -> None:
+        """Make what the agent took durable. A rename is one transaction wherever a file system has a journal, so that
+        the folder it went to says it all."""
+        fsync_folder(self.folder(agent))
+
+    def put_back(self, path: str | Path) -> Path:
         """Return a drop to the inbox, under another name if someone has dropped one of that name meanwhile."""
-        target = self._layout.inbox / free_in_inbox(self._layout, path.name, path.is_dir())
-        move(path, target, durable=self._durable)
-        self._queue.mislead()
-        return target
+        while True:
+            name = free_in_inbox(self._layout, os.path.basename(path), os.path.isdir(path))
+            try:
+                move(path, self._layout.inbox / name, durable=self._durable)
+            except FileExistsError:
+                continue  # dropped under that name this very moment
+            self._queue.mislead()
+            return self._layout.inbox / name
 
     def folder(self, agent: str) -> str:
         """Where the agent's half-made claims lie."""

@@ -16,9 +16,10 @@ from hivemind.names import check_name
 from hivemind.tasks import log
 from hivemind.tasks.adding import Adding
 from hivemind.tasks.closing import Closing
+from hivemind.tasks.inbox import Inbox, Settled
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.opening import Opening
-from hivemind.tasks.queue import Queue, Settled
+from hivemind.tasks.queue import Queue
 from hivemind.tasks.recovery import Orphan, Recovery
 from hivemind.tasks.step import as_written
 from hivemind.tasks.taking import Rename, Taken, Taking, rename
@@ -56,24 +57,18 @@ class Tasks:
         self._durable = durable
         for folder in (layout.inbox, layout.active, layout.done, layout.failed, layout.locks):
             folder.mkdir(parents=True, exist_ok=True)
-        self._queue = Queue(
-            layout, max_bytes=max_bytes, settle_ms=settle_ms, grace_s=grace_s, clock=clock, settled=settled
-        )
-        self._taking = Taking(layout, self._queue, max_bytes=max_bytes, durable=durable, rename=rename)
+        inbox = Inbox(layout, max_bytes=max_bytes, settle_ms=settle_ms, grace_s=grace_s, clock=clock, settled=settled)
+        self._queue = Queue(layout, inbox, max_bytes=max_bytes, grace_s=grace_s, clock=clock)
+        self._taking = Taking(layout, inbox, self._queue, max_bytes=max_bytes, durable=durable, rename=rename)
         self._opening = Opening(layout, self._taking, max_bytes=max_bytes, durable=durable, clock=clock, roots=roots)
         self._recovery = Recovery(
-            layout,
-            self._queue,
-            self._taking,
-            self._opening,
-            max_bytes=max_bytes,
-            durable=durable,
-            roots=roots,
+            layout, inbox, self._taking, self._opening, max_bytes=max_bytes, durable=durable, roots=roots
         )
         self._closing = Closing(layout, self._taking, durable=durable, clock=clock)
         self._adding = Adding(layout, max_bytes=max_bytes, durable=durable)
         self._listing = Listing(layout, self._queue, agents=agents, max_bytes=max_bytes, roots=roots)
         self._recovered: set[str] = set()
+        self._names: dict[str, str] = {}
 
     def close(self) -> None:
         """Let go of the files that are kept open; the object can be used again."""
@@ -130,7 +125,7 @@ class Tasks:
         Exactly one agent gets a task. Drops that cannot become tasks go to failed/ on the way. `role` is looked up
         unless given. Only the process that holds the agent's name may call this for it.
         """
-        agent = check_name(agent, "agent name")
+        agent = self._agent(agent)
         role = self._agents().get(agent) if role is None else role
         if agent not in self._recovered:
             for half_made in self._recovery.finish_half_made(agent, incarnation):
@@ -146,8 +141,15 @@ class Tasks:
 
     def take(self, agent: str, role: str | None = None) -> Taken | None:
         """The first half of `claim` by itself: one drop, this agent's alone, its text read. `mine` does the rest."""
+        agent = self._agent(agent)
         self._recovered.discard(agent)
-        return self._taking.take(check_name(agent, "agent name"), role)
+        taken = self._taking.take(agent, role)
+        if taken is not None and self._durable:
+            self._taking.sync(agent)
+        return taken
+
+    def _agent(self, name: str) -> str:
+        return self._names.get(name) or self._names.setdefault(name, check_name(name, "agent name"))
 
     def mine(self, agent: str, incarnation: int | None = None) -> builtins.list[Task]:
         """The tasks that this agent has claimed, oldest claim first: what it goes on with after a restart.
@@ -167,6 +169,15 @@ class Tasks:
     def reclaim(self, agent: str) -> builtins.list[Path]:
         """Put back into the inbox what an agent has claimed whose process is gone for good; where it lies now."""
         return self._recovery.reclaim(check_name(agent, "agent name"))
+
+    @property
+    def restless(self) -> int:
+        """How many drops the last claim left alone because they are half-written or wait: look again by and by."""
+        return self._queue.restless
+
+    def is_done(self, task_id: str) -> bool:
+        """Whether a task with that id is done: one stat."""
+        return (self.layout.done / task_id).is_dir()
 
     # working
 
