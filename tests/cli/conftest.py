@@ -1,0 +1,85 @@
+"""A small hive, and the command line in this process and in one of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hivemind.cli import main
+
+AGENTS = {"analyst": "role: analyst\n", "researcher": "role: researcher\n", "reviewer": "role: reviewer\n"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Command = Callable[..., Ended]
+
+
+def make_hive(root: Path, *, durability: str = "relaxed") -> Path:
+    """hive.yaml and three agents, as a person would write them."""
+    (root / "agents").mkdir(parents=True)
+    for name, text in AGENTS.items():
+        (root / "agents" / f"{name}.yaml").write_text(text)
+    (root / "hive.yaml").write_text(f"version: 1\nworkspace: hive\ndurability: {durability}\n")
+    return root
+
+
+@pytest.fixture
+def hive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A hive's folder, and the one that commands work in."""
+    root = make_hive(tmp_path / "hive")
+    monkeypatch.setenv("HIVEMIND_HIVE", str(root))
+    return root
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line, called in this process."""
+
+    def call(*arguments: str) -> Ended:
+        capsys.readouterr()
+        try:
+            status = main(arguments)
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        out, err = capsys.readouterr()
+        return Ended(status, out, err)
+
+    return call
+
+
+@pytest.fixture
+def process() -> Command:
+    """The command line as a process; `given` is its standard input, `more` added to its environment."""
+
+    def call(*arguments: str, given: bytes = b"", **more: str) -> Ended:
+        done = subprocess.run(
+            [sys.executable, "-m", "hivemind", *arguments],
+            input=given,
+            capture_output=True,
+            env={**os.environ, **more},
+            timeout=60,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return call

@@ -1,0 +1,184 @@
+"""The command line as a whole: help, wrong use, errors, the cost of asking."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hivemind.cli import doctor, main
+from hivemind.cli.main import COMMANDS, build_parser
+from tests.cli.conftest import Command
+
+
+def leaves(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command, by its words."""
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not groups:
+        yield path
+    for group in groups:
+        for name, below in group.choices.items():
+            yield from leaves(below, (*path, name))
+
+
+def one_line(text: str) -> bool:
+    return text.count("\n") == 1 and text.endswith("\n")
+
+
+def test_help_names_every_command_and_shows_examples(run: Command) -> None:
+    ended = run("--help")
+    assert ended.status == 0
+    assert all(f"\n    {name} " in ended.out for name in COMMANDS)
+    assert "examples:\n  hivemind init" in ended.out
+
+
+@pytest.mark.parametrize("words", list(leaves(build_parser())), ids=" ".join)
+def test_every_command_has_help_of_its_own(run: Command, words: tuple[str, ...]) -> None:
+    ended = run(*words, "--help")
+    assert ended.status == 0
+    assert ended.out.startswith(f"usage: hivemind {' '.join(words)}")
+    assert "--hive PATH" in ended.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["task", "list"],
+        ["mail", "list"],
+        ["mail", "thread"],
+        ["agent", "list"],
+        ["status"],
+        ["log"],
+        ["context"],
+        ["doctor"],
+    ],
+    ids=" ".join,
+)
+def test_every_listing_has_json(run: Command, words: list[str]) -> None:
+    assert "--json" in run(*words, "--help").out
+
+
+def test_asking_for_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from hivemind.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'pydantic', 'yaml', 'tiktoken', 'sqlite3', 'watchdog', 'email', 'numpy', 'asyncio', 'hivemind.config'}\n"
+        "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["taks"], "did you mean 'task'?"),
+        (["task", "lst"], "did you mean 'list'?"),
+        (["task"], "required: COMMAND"),
+        (["task", "list", "--state", "dome"], "did you mean 'done'?"),
+        (["task", "list", "--stat", "done"], "unrecognized arguments"),
+        (["task", "show"], "required: ID"),
+        (["log", "--since", "yesterday"], "'yesterday' is no number of an event"),
+        (["down", "--timeout", "nan"], "'nan' is no number of seconds"),
+        (["mail", "send", "--to", "human"], "required: BODY"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_use_is_one_line_and_status_2(run: Command, words: list[str], said: str) -> None:
+    ended = run(*words)
+    assert ended.status == 2
+    assert ended.out == ""
+    assert one_line(ended.err)
+    assert said in ended.err
+    assert "--help" in ended.err
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_global_options_stand_before_or_after_the_command(run: Command, hive: Path, place: int) -> None:
+    words = ["task", "list"]
+    words[place:place] = ["--hive", str(hive.parent / "elsewhere")]
+    ended = run(*words)
+    assert ended.status == 2
+    assert "elsewhere" in ended.err
+
+
+def test_without_a_hive_the_way_to_one_is_said(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HIVEMIND_HIVE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    ended = run("status")
+    assert ended.status == 2
+    assert one_line(ended.err)
+    assert "hivemind init" in ended.err
+
+
+def test_the_nearest_hive_above_is_found(run: Command, hive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HIVEMIND_HIVE")
+    below = hive / "knowledge" / "deep"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    assert run("status", "--json").json["hive"] == str(hive)
+
+
+def test_a_bad_settings_file_is_one_line_with_file_line_and_nearest_key(run: Command, hive: Path) -> None:
+    (hive / "hive.yaml").write_text("version: 1\ndurabilty: full\n")
+    ended = run("status")
+    assert ended.status == 2
+    assert one_line(ended.err)
+    assert "hive.yaml:2" in ended.err
+    assert "durability" in ended.err
+
+
+def test_debug_shows_the_traceback_and_nothing_else_does(process: Command, hive: Path) -> None:
+    plain = process("task", "show", "nothing-there")
+    loud = process("task", "show", "nothing-there", "--debug")
+    assert plain.status == loud.status == 2
+    assert one_line(plain.err)
+    assert "Traceback" in loud.err
+    assert loud.err.endswith(plain.err)
+
+
+def test_a_fault_of_the_program_is_one_line_too(run: Command, hive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: argparse.Namespace) -> int:
+        raise ZeroDivisionError("by nought")
+
+    monkeypatch.setattr(doctor, "run", broken)
+    ended = run("doctor")
+    assert ended.status == 1
+    assert one_line(ended.err)
+    assert "ZeroDivisionError: by nought" in ended.err
+    assert "--debug" in ended.err
+
+
+def test_a_reader_that_goes_away_is_no_error(hive: Path) -> None:
+    for number in range(3):
+        main(["task", "add", f"Task {number}"])
+    listing = subprocess.Popen(
+        [sys.executable, "-m", "hivemind", "task", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert listing.stdout is not None
+    listing.stdout.close()
+    _, complaint = listing.communicate()
+    assert (listing.returncode, complaint) == (0, b"")
+
+
+def test_a_character_that_the_terminal_has_no_code_for_does_not_end_a_listing(process: Command, hive: Path) -> None:
+    process("task", "add", "Größe — 測試")
+    ended = process("task", "list", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert ended.status == 0
+    assert "Gr\\xf6\\xdfe" in ended.out
+
+
+def test_a_closed_disk_is_one_line(process: Command, hive: Path) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hivemind", "status"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("hivemind: the operating system: No space left")

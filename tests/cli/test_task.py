@@ -1,0 +1,136 @@
+"""hivemind task: what a person types and what it answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive
+from tests.cli.conftest import Command
+
+
+def test_a_task_is_added_listed_and_shown(run: Command, hive: Path) -> None:
+    ended = run("task", "add", "What is a lease?")
+    assert (ended.status, ended.out) == (0, "what-is-a-lease\n")
+    (listed,) = run("task", "list", "--json").json
+    assert (listed["id"], listed["state"], listed["title"]) == ("what-is-a-lease", "inbox", "What is a lease?")
+    shown = run("task", "show", "what-is-a-lease").out
+    assert "State:    inbox, in " in shown
+    assert run("task", "show", "what-is-a-lease", "--json").json["text"].strip() == "What is a lease?"
+
+
+def test_every_option_reaches_the_task(run: Command, hive: Path, tmp_path: Path) -> None:
+    (tmp_path / "figures.csv").write_text("a,b\n")
+    run("task", "add", "First", "--id", "first")
+    ended = run(
+        "task", "add", "Second\n\ntext", "--title", "A title", "--assignee", "researcher", "--role", "researcher",
+        "--priority", "high", "--project", "p", "--depends", "first", "--id", "second",
+        "--deadline", "2030-01-01", "--attach", str(tmp_path / "figures.csv"), "--json",
+    )  # fmt: skip
+    assert ended.json == {"id": "second"}
+    shown = run("task", "show", "second", "--json").json
+    assert {key: shown[key] for key in ("title", "assignee", "role", "priority", "project", "dependencies")} == {
+        "title": "A title",
+        "assignee": "researcher",
+        "role": "researcher",
+        "priority": 2,
+        "project": "p",
+        "dependencies": ["first"],
+    }
+    assert [Path(path).name for path in shown["attachments"]] == ["figures.csv"]
+    assert "first" in shown["waiting"]
+
+
+def test_the_text_may_come_from_a_file_or_from_standard_input(
+    process: Command, run: Command, hive: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "survey.md").write_text("---\npriority: high\n---\nSurvey the field\n")
+    (tmp_path / "survey.yaml").write_text("id: from-yaml\ntitle: 'Yes: no'\ntext: |\n  Survey\n")
+    assert run("task", "add", "--file", str(tmp_path / "survey.md")).out == "survey-the-field\n"
+    assert run("task", "show", "survey-the-field", "--json").json["priority"] == 2
+    assert run("task", "add", "--file", str(tmp_path / "survey.yaml"), "--priority", "low").out == "from-yaml\n"
+    shown = run("task", "show", "from-yaml", "--json").json
+    assert (shown["title"], shown["text"].strip(), shown["priority"]) == ("Yes: no", "Survey", 4)
+    assert process("task", "add", "-", given="Aus der Röhre\n".encode()).out == "aus-der-rohre\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "nothing to do"),
+        (["  "], "says nothing"),
+        (["x", "--file", "y"], "two tasks"),
+        (["--file", "/nowhere/x.md"], "cannot be read"),
+        (["x", "--assignee", "nobody"], "there are analyst, researcher, reviewer"),
+        (["x", "--role", "cook"], "their roles: analyst, researcher, reviewer"),
+        (["x", "--depends", "nothing"], "no such task"),
+        (["x", "--priority", "huge"], "no priority"),
+        (["x", "--id", "../x"], "is no id"),
+        (["x", "--attach", "/nowhere/x.csv"], "not there to be attached"),
+        (["---\nstep: []\n---\nx"], "steps"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_a_task_is_refused_in_one_line_and_nothing_is_dropped(
+    run: Command, hive: Path, words: list[str], said: str
+) -> None:
+    ended = run("task", "add", *words)
+    assert ended.status == 2
+    assert ended.err.count("\n") == 1
+    assert said in ended.err
+    assert run("task", "list", "--json").json == []
+
+
+def test_an_id_that_is_taken_is_refused(run: Command, hive: Path) -> None:
+    run("task", "add", "x", "--id", "one")
+    assert run("task", "add", "y", "--id", "one").status == 2
+
+
+def test_a_finished_task_shows_its_result_and_a_failed_one_why(run: Command, hive: Path) -> None:
+    run("task", "add", "Good", "--id", "good")
+    run("task", "add", "Bad", "--id", "bad")
+    tasks = Hive.open(hive).tasks
+    for _ in range(2):
+        task = tasks.claim("researcher")
+        assert task is not None
+        if task.id == "good":
+            tasks.finish(task, "# All is well\n")
+        else:
+            tasks.fail(task, "It could not be done.")
+    assert "# All is well" in run("task", "show", "good").out
+    assert "It could not be done." in run("task", "show", "bad").out
+    both = run("task", "show", "good", "bad", "--json").json
+    assert [(one["state"], one["result"] is None, one["error"] is None) for one in both] == [
+        ("done", False, True),
+        ("failed", True, False),
+    ]
+    assert [one["id"] for one in run("task", "list", "--state", "failed", "--json").json] == ["bad"]
+
+
+def test_a_failed_task_is_retried_and_a_waiting_one_cancelled(run: Command, hive: Path) -> None:
+    run("task", "add", "x", "--id", "one")
+    assert run("task", "cancel", "one").status == 0
+    assert run("task", "list", "--state", "failed", "--json").json[0]["id"] == "one"
+    assert "ancelled" in run("task", "show", "one").out
+    assert run("task", "retry", "one").out.startswith("one is back in the inbox: tasks/inbox/one")
+    assert run("task", "list", "--json").json[0]["state"] == "inbox"
+
+
+@pytest.mark.parametrize("word", ["show", "retry", "cancel"])
+def test_a_task_that_is_not_there_is_wrong_use(run: Command, hive: Path, word: str) -> None:
+    ended = run("task", word, "nothing")
+    assert ended.status == 2
+    assert "hivemind task list" in ended.err
+
+
+def test_a_title_cannot_steer_the_terminal(run: Command, hive: Path) -> None:
+    run("task", "add", "Title \x1b[2J gone", "--id", "evil")
+    assert "\x1b" not in run("task", "list").out + run("task", "show", "evil").out
+
+
+def test_a_task_dropped_by_hand_is_listed_with_what_is_wrong_with_it(run: Command, hive: Path) -> None:
+    run("status")
+    (hive / "tasks" / "inbox" / "bad.md").write_text("---\npriorty: high\n---\nx\n")
+    (listed,) = run("task", "list", "--json").json
+    assert "priorty" in listed["waiting"] or "priorty" in listed["problem"]
