@@ -23,7 +23,9 @@ _ERROR = "error.md"
 
 def check_claims(patient: Patient) -> Iterator[Finding]:
     """Claims of agents that no longer exist, or that do not run although the swarm does."""
-    if patient.agents is None or not patient.layout.active.is_dir():
+    layout = patient.layout
+    needed = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
+    if patient.agents is None or not all(folder.is_dir() for folder in needed):  # told by the check of folders
         return
     up = supervisor_lock(patient.layout.locks).holder() is not None
     try:

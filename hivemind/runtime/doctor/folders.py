@@ -30,24 +30,30 @@ def check_mailbox_folders(patient: Patient) -> Iterator[Finding]:
     """Every known mailbox with its sub-folders."""
     for name in patient.names:
         box = patient.layout.mailbox(name)
-        missing = [
-            patient.layout.relative(box / sub / part)
-            for sub in _SUBFOLDERS
-            for part in _PARTS
-            if not os.path.lexists(box / sub / part)
-        ]
-        if missing:
+        if not os.path.lexists(box):
+            where = patient.layout.relative(box)
             yield Finding(
-                "mailboxes",
-                patient.layout.relative(box),
-                f"{', '.join(missing)} missing: mail to {name} cannot be delivered or put away there",
-                f"hivemind doctor --fix makes {'it' if len(missing) == 1 else 'them'}",
-                partial(_ensure, patient, name),
+                "mailboxes", where, "is not there yet", "the first message, or the first start, makes it", note=True
             )
+            continue
+        yield from _missing(patient, name, box)
         for sub in _SUBFOLDERS:
             for part in _PARTS:
                 if os.path.lexists(box / sub / part):
                     yield from _look(patient, box / sub / part, f"mail of {name} passes through it")
+
+
+def _missing(patient: Patient, name: str, box: Path) -> Iterator[Finding]:
+    parts = [f"{sub}/{part}".lstrip("/") for sub in _SUBFOLDERS for part in _PARTS]
+    missing = [part for part in parts if not os.path.lexists(box / part)]
+    if missing:
+        yield Finding(
+            "mailboxes",
+            patient.layout.relative(box),
+            f"lacks {', '.join(missing)}: mail of {name} cannot be delivered, read or put away there",
+            "hivemind doctor --fix makes what is missing",
+            partial(_ensure, patient, name),
+        )
 
 
 def _ensure(patient: Patient, name: str) -> str:

@@ -43,7 +43,9 @@ def check_locks(patient: Patient) -> Iterator[Finding]:
 
 def check_farewells(patient: Patient) -> Iterator[Finding]:
     """Agents that the journal takes to be at work and that no process is: their leases keep steps from others."""
-    journal = Journal(patient.layout.journal, durable=patient.durable)
+    if not patient.has_journal:
+        return
+    journal = Journal(patient.layout.journal, durable=False)
     try:
         started = journal.view(_started)
     except (JournalDamaged, UserError, OSError):

@@ -22,7 +22,7 @@ _CHUNK = 65_536
 def check_journal(patient: Patient) -> Iterator[Finding]:
     """Every event read once; a torn end, a damaged middle."""
     folder = patient.layout.journal
-    if not folder.is_dir():
+    if not patient.has_journal:
         return
     journal = Journal(folder, durable=False)
     try:

@@ -76,6 +76,11 @@ class Patient:
     def roots(self) -> tuple[Path, ...]:
         return self.config.read_roots(self.layout) if self.config else ()
 
+    @property
+    def has_journal(self) -> bool:
+        """Whether anything has ever been written there: opening an empty one would begin it."""
+        return self.layout.journal.is_dir() and any(self.layout.journal.glob("*.jsonl"))
+
     def alive(self) -> set[str]:
         """The names that a process holds now, of agents that are configured or were once."""
         names: Collection[str] = {*(self.agents or ()), *_agents_in(self.layout.locks)}

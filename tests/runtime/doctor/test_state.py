@@ -1,0 +1,238 @@
+"""What processes leave behind: locks, farewells, doorbells, torn logs, damaged records, leftovers, databases."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from hivemind import Hive
+from hivemind.fs import Doorbell, Lock
+from hivemind.runtime.doctor import Patient, examine
+from hivemind.runtime.identity import announce, take_name
+from hivemind.runtime.supervisor import supervisor_lock
+
+
+def killed(program: str, *arguments: str) -> None:
+    """Run a program that says something when it is ready, and kill it then."""
+    child = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline()
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+
+
+def test_a_lock_that_a_child_holds_for_a_dead_process_is_told(hive: Hive, visit) -> None:
+    program = (
+        "import os, sys, time\n"
+        "from hivemind.fs import Lock\n"
+        "lock = Lock(sys.argv[1]); lock.acquire(agent='researcher')\n"
+        "if os.fork(): os._exit(0)\n"
+        "print(os.getpid(), flush=True); time.sleep(600)\n"
+    )
+    path = hive.layout.locks / "agent-researcher.lock"
+    parent = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.wait()
+    try:
+        (found,) = [finding for finding in visit() if finding.check == "locks"]
+        assert f"process {parent.pid}, which does not live" in found.what
+        assert "fuser" in found.mend
+    finally:
+        os.kill(child, signal.SIGKILL)
+        parent.stdout.close()
+
+
+def test_the_file_of_a_lock_that_nobody_holds_is_no_finding(hive: Hive, visit) -> None:
+    with Lock(hive.layout.locks / "agent-researcher.lock"):
+        pass
+    assert visit() == []
+
+
+def test_an_agent_that_was_killed_is_said_farewell_and_its_leases_are_free(hive: Hive, visit, treatment) -> None:
+    announce(hive.journal, "researcher", 1)
+    hive.leases.claim("task/1", "researcher")
+    (found,) = visit()
+    assert "holds 1 lease of steps" in found.what
+    treatment()
+    assert visit() == []
+    assert hive.leases.get("task/1") is None
+    assert hive.journal.read()[-1].kind == "agent.exited"
+
+
+def test_an_agent_that_lives_is_not_said_farewell(hive: Hive, visit) -> None:
+    announce(hive.journal, "researcher", os.getpid())
+    name = take_name(hive.layout, "researcher")
+    assert visit() == []
+    name.release()
+
+
+def test_the_doorbell_of_the_dead_is_taken_down_and_that_of_the_living_left(hive: Hive, visit, treatment) -> None:
+    killed(
+        "import sys, time; from pathlib import Path; from hivemind.fs import Doorbell\n"
+        "bell = Doorbell(Path(sys.argv[1]), 'researcher'); print('up', flush=True); time.sleep(600)",
+        str(hive.layout.doorbells),
+    )
+    if not any(hive.layout.doorbells.iterdir()):
+        return  # the path was too long for a socket here; the bell hung elsewhere
+    with Doorbell(hive.layout.doorbells, "reviewer") as bell:
+        (found,) = visit()
+        treatment()
+        assert list(hive.layout.doorbells.iterdir()) == [bell.path]
+        assert not bell.wait(0)
+    assert found.check == "doorbells"
+    assert visit() == []
+
+
+def test_a_torn_journal_is_mended_and_the_torn_piece_kept(hive: Hive, visit, treatment) -> None:
+    hive.journal.append("agent.note", text="whole")
+    hive.journal.close()
+    (segment,) = hive.layout.journal.glob("*.jsonl")
+    with open(segment, "ab") as file:
+        file.write(b'{"seq":2,"kind":"agent.no')
+    (found,) = visit()
+    assert "torn (25 bytes)" in found.what
+    treatment()
+    assert visit() == []
+    assert [event.payload["text"] for event in hive.journal.read()] == ["whole"]
+    assert "agent.no" in (hive.layout.journal / "repairs.log").read_text()
+
+
+def test_a_damaged_line_in_the_journal_is_named_and_left_to_a_person(hive: Hive, visit, treatment) -> None:
+    for number in range(3):
+        hive.journal.append("agent.note", number=number)
+    hive.journal.close()
+    (segment,) = hive.layout.journal.glob("*.jsonl")
+    lines = segment.read_bytes().splitlines(keepends=True)
+    segment.write_bytes(lines[0] + b"rubbish\n" + lines[2])
+    assert [finding.where for finding in visit() if finding.check == "journal"] == [f"{segment}:2"]
+    assert any(one.left for one in treatment())
+    assert segment.read_bytes() == lines[0] + b"rubbish\n" + lines[2]
+
+
+def test_the_torn_end_of_a_tasks_log_is_cut_off_and_kept(hive: Hive, visit, treatment) -> None:
+    hive.tasks.add("x", id="one")
+    task = hive.tasks.claim("researcher")
+    assert task is not None
+    hive.tasks.log(task, {"kind": "note"})
+    log = hive.tasks.finish(task, "done") / "log.jsonl"
+    with open(log, "ab") as file:
+        file.write(b'{"kind":"ha')
+    treatment()
+    assert log.read_bytes() == b'{"kind":"note"}\n'
+    (kept,) = (hive.layout.state / "aside").glob("*/tasks/done/one/log.jsonl.torn")
+    assert kept.read_bytes() == b'{"kind":"ha'
+    assert visit() == []
+
+
+def test_a_last_line_that_only_lacks_its_newline_is_whole(hive: Hive, visit) -> None:
+    hive.tasks.add("x", id="one")
+    task = hive.tasks.claim("researcher")
+    assert task is not None
+    (hive.tasks.finish(task, "done") / "log.jsonl").write_text('{"kind":"note"}')
+    assert visit() == []
+
+
+def test_a_damaged_record_is_set_aside_and_one_of_another_version_kept(hive: Hive, visit, treatment) -> None:
+    folder = hive.layout.agent_state("researcher")
+    folder.mkdir()
+    (folder / "status.json").write_text('{"kind":"sta')
+    (folder / "other.json").write_text(json.dumps({"kind": "other", "version": 99}))
+    assert sorted(finding.where.rpartition("/")[2] for finding in visit()) == ["other.json", "status.json"]
+    treatment()
+    (left,) = visit()
+    assert "version 99" in left.what
+    assert (folder / "other.json").exists()
+    assert not (folder / "status.json").exists()
+
+
+def test_what_needs_a_quiet_hive_is_left_while_the_swarm_is_up(hive: Hive, treatment) -> None:
+    folder = hive.layout.agent_state("researcher")
+    folder.mkdir()
+    (folder / "status.json").write_text('{"kind":"sta')
+    with supervisor_lock(hive.layout.locks):
+        (left,) = treatment()
+    assert left.left == "the swarm is up: hivemind down first"
+    assert (folder / "status.json").exists()
+
+
+def test_old_leftovers_are_set_aside_and_young_ones_left(hive: Hive, visit, treatment) -> None:
+    hour_ago = time.time() - 3700
+    for name, when in ((".tmp-1-2-3", hour_ago), (".tmp-4-5-6", time.time()), (".tmp-mine", hour_ago)):
+        path = hive.layout.state / name
+        path.write_text("half")
+        os.utime(path, (when, when))
+    (found,) = visit()
+    assert found.where == ".hive/.tmp-1-2-3"
+    treatment()
+    assert visit() == []
+    assert sorted(path.name for path in hive.layout.state.glob(".tmp-*")) == [".tmp-4-5-6", ".tmp-mine"]
+
+
+def test_a_damaged_database_is_set_aside_with_what_belongs_to_it(hive: Hive, visit, treatment) -> None:
+    path = hive.layout.documents_db
+    path.unlink(missing_ok=True)
+    with sqlite3.connect(path) as database:
+        database.execute("create table words(word)")
+        database.executemany("insert into words values (?)", [("x" * 500,)] * 200)
+    database.close()
+    raw = bytearray(path.read_bytes())
+    raw[4096 : 4096 * 4] = os.urandom(4096 * 3)
+    path.write_bytes(raw)
+    Path(f"{path}-wal").write_bytes(b"")
+    (found,) = visit()
+    assert found.where == ".hive/documents.db"
+    treatment()
+    assert visit() == []
+    assert not path.exists()
+    assert {kept.name for kept in (hive.layout.state / "aside").glob("*/.hive/*")} == {
+        "documents.db",
+        "documents.db-wal",
+    }
+
+
+def test_things_set_aside_twice_keep_both(hive: Hive, treatment) -> None:
+    folder = hive.layout.agent_state("researcher")
+    folder.mkdir()
+    for text in ("{first", "{second"):
+        (folder / "status.json").write_text(text)
+        treatment()
+    kept = sorted((hive.layout.state / "aside").glob("*/.hive/agents/researcher/*"))
+    assert [(path.name, path.read_text()) for path in kept] == [("status.json", "{first"), ("status.json.1", "{second")]
+
+
+def test_a_bad_agent_file_and_bad_settings_are_both_told_with_their_lines(hive: Hive, visit) -> None:
+    (hive.layout.agents / "researcher.yaml").write_text("role: x\nmidn: extractive\n")
+    (hive.layout.agents / "reviewer.yaml").write_text("mind: dreaming\n")
+    wheres = [finding.where for finding in visit() if finding.check == "settings"]
+    assert wheres[0].endswith("researcher.yaml:2")
+    assert wheres[1].endswith("reviewer.yaml")
+    hive.layout.config.write_text("version: 1\nwach: poll\n")
+    assert [finding.where for finding in visit() if finding.check == "settings"] == [f"{hive.layout.config}:2"]
+
+
+def test_knowledge_that_is_no_utf8_is_told(hive: Hive, visit) -> None:
+    (hive.layout.knowledge / "latin.md").write_bytes("Größe".encode("latin-1"))
+    (hive.layout.knowledge / "picture.png").write_bytes(b"\x89PNG")
+    os.close(os.open(os.fsencode(hive.layout.knowledge) + b"/gr\xf6sse.md", os.O_CREAT | os.O_WRONLY))
+    assert sorted(finding.where for finding in visit()) == ["knowledge/gr\\xf6sse.md", "knowledge/latin.md"]
+
+
+def test_a_socket_that_lies_among_the_locks_does_not_stop_the_look(hive: Hive) -> None:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    here = os.getcwd()
+    try:
+        os.chdir(hive.layout.locks)
+        listener.bind("odd.lock")
+    finally:
+        os.chdir(here)
+    examine(Patient(hive.layout))
+    listener.close()
