@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from hivemind.documents import summaries, toml, tree
 from hivemind.documents.errors import DocmemError
 from hivemind.documents.expansion import By, Interior, Resolution, expand
-from hivemind.documents.files import Stamp, read_bytes, take_in
-from hivemind.documents.formats import decoded, read_outline
+from hivemind.documents.files import Stamp, take_in
+from hivemind.documents.formats import decoded, read_bytes, read_outline
 from hivemind.documents.integrity import problems
 from hivemind.documents.node import Node
 from hivemind.documents.query import Asked, Hit, find_hits, scored

@@ -34,7 +34,8 @@ class OptimisticLockError(DocmemError):
 
     def __init__(self, node_id: str, expected: str, actual: str | None) -> None:
         what = "has changed since" if actual is not None else "is gone"
-        super().__init__(f"node {node_id!r} {what}; nothing was written", mend="read it again, then decide anew")
+        mend = "read it again, then decide anew"
+        DocmemError.__init__(self, f"node {node_id!r} {what}; nothing was written", mend=mend)  # see NodeGoneError
         self.node_id = node_id
         self.expected = expected
         self.actual = actual

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
 import time
 from dataclasses import dataclass
 from typing import Literal
 
 from hivemind.documents import tree
 from hivemind.documents.edit import Edit
-from hivemind.documents.errors import DocmemError
 from hivemind.documents.formats import Outline
 from hivemind.documents.importing import import_outline, value, write_places
 from hivemind.documents.node import Context
@@ -27,7 +25,6 @@ __all__ = [
     "forget",
     "known_files",
     "note_skipped",
-    "read_bytes",
     "rename",
     "take_in",
 ]
@@ -35,7 +32,6 @@ __all__ = [
 Taken = Literal["imported", "changed", "unchanged"]
 
 _YOUNG_NS = 2_000_000_000  # what was changed this shortly before it was read may change again within one tick
-_LARGEST = 64 << 20
 _GONE = "gone"  # the digest of a file that is no longer there, but whose document holds others' nodes
 _COLUMNS = "path, kept, size, mtime_ns, ctime_ns, inode, seen_ns, digest, root_id, note, id"
 
@@ -59,27 +55,6 @@ class Stamp:
         look = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
         young = abs(self.seen_ns - max(found.st_mtime_ns, found.st_ctime_ns)) <= _YOUNG_NS
         return look == (self.size, self.mtime_ns, self.ctime_ns, self.inode) and not young
-
-
-def read_bytes(path: str, file: int | None = None) -> tuple[bytes, os.stat_result]:
-    """The content of a file (of an open one, if given) and its stat, taken while it was open.
-
-    Raises DocmemError for what is no regular file, is larger than 64 MiB or cannot be read.
-    """
-    try:
-        with os.fdopen(file, "rb") if file is not None else open(path, "rb", opener=_without_waiting) as opened:
-            found = os.fstat(opened.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise DocmemError("is no regular file", where=path)
-            if found.st_size > _LARGEST:
-                raise DocmemError(f"is larger than {_LARGEST >> 20} MiB", where=path, mend="split it")
-            return opened.read(), found
-    except OSError as error:
-        raise DocmemError(f"cannot be read ({error.strerror})", where=path) from None
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for its writer for ever
 
 
 @dataclass(frozen=True, slots=True)

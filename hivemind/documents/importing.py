@@ -59,9 +59,10 @@ def write_places(
 ) -> None:
     """Remember where in the file each node stands, and what stands between them."""
     sql.execute("DELETE FROM places WHERE file_id = ?", (file_id,))
-    gaps, lines_of = outline.gaps(), outline.lines_of()
+    gaps = outline.gaps()
     passages = group(outline.text, outline.pieces, outline.tokens)
     rows: list[tuple[object, ...]] = [(root_id, file_id, 0, 0, "root", 1, 1, next(gaps))]
-    for at, (node_id, piece, passage, gap) in enumerate(zip(node_ids, outline.pieces, passages, gaps, strict=True), 1):
-        rows.append((node_id, file_id, at, passage, piece.kind, *lines_of(piece), gap))
+    each = zip(node_ids, outline.pieces, passages, outline.lines(), gaps, strict=True)
+    for at, (node_id, piece, passage, lines, gap) in enumerate(each, 1):
+        rows.append((node_id, file_id, at, passage, piece.kind, *lines, gap))
     sql.executemany("INSERT INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from hivemind.documents.formats.content import read_bytes
+from hivemind.documents.formats.extracted import Extract
 from hivemind.documents.formats.outline import Piece
-from hivemind.documents.formats.reading import decoded
+from hivemind.documents.formats.reading import decoded, read_extract
 from hivemind.errors import UserError
 from hivemind.fs import open_inside
 from hivemind.layout import Layout
@@ -85,7 +88,8 @@ def verify(passage: Citation, layout: Layout, roots: Iterable[Path] = ()) -> Ver
     """
     try:
         raw, _ = read_file(passage.path, layout, roots)
-        text = decoded(raw, passage.path)
+        extract = read_extract(raw, passage.path)
+        text = decoded(raw, passage.path) if extract is None else extract.text
     except UserError as error:
         return Verdict(False, str(error))
     except OSError as error:
@@ -94,35 +98,40 @@ def verify(passage: Citation, layout: Layout, roots: Iterable[Path] = ()) -> Ver
     since = " (the file has changed elsewhere since it was read)" if changed else ""
     if not passage.text.strip():
         return Verdict(False, "the quote is empty", None, changed)
-    found = _lines_of(text, passage.text, passage.start_line)
-    if found is None:
+    found = [_place(text, at, passage.text, extract) for at in _occurrences(text, passage.text)]
+    if not found:
         why = "the file has changed since it was read" if changed else "the file is the one that was read"
         return Verdict(False, f"the quote stands nowhere in {passage.path}; {why}", None, changed)
-    if passage.start_line <= found[0] and found[1] <= passage.end_line:
-        return Verdict(True, f"stands at {passage.path}:{found[0]}-{found[1]}{since}", found, changed)
-    return Verdict(False, f"stands at lines {found[0]}-{found[1]}, not where it is cited{since}", found, changed)
+    first, last = min(found, key=lambda place: abs(place[0] - passage.start_line))
+    if passage.start_line <= first and last <= passage.end_line:
+        return Verdict(True, f"stands at {passage.path}:{first}-{last}{since}", (first, last), changed)
+    return Verdict(False, f"stands at lines {first}-{last}, not where it is cited{since}", (first, last), changed)
 
 
-def _lines_of(text: str, quote: str, near: int) -> tuple[int, int] | None:
-    """The lines of the quote's occurrence that begins nearest to line `near`."""
-    best: tuple[int, int] | None = None
-    at, line, last = text.find(quote), 1, 0
+def _occurrences(text: str, quote: str) -> Iterator[int]:
+    at = text.find(quote)
     while at >= 0:
-        line += text.count("\n", last, at)
-        if best is None or abs(line - near) < abs(best[0] - near):
-            best = (line, line + quote.rstrip("\n").count("\n"))
-        last, at = at, text.find(quote, at + 1)
-    return best
+        yield at
+        at = text.find(quote, at + len(quote))
+
+
+def _place(text: str, at: int, quote: str, extract: Extract | None) -> tuple[int, int]:
+    """First and last line (or page) of what stands at an offset."""
+    if extract is None:
+        first = text.count("\n", 0, at) + 1
+        return first, first + quote.rstrip("\n").count("\n")
+    starts = [piece.start for piece in extract.pieces]
+    parts = slice(max(bisect_right(starts, at) - 1, 0), bisect_right(starts, at + len(quote) - 1))
+    places = extract.places[parts]
+    return min(first for first, _ in places), max(last for _, last in places)
 
 
 def read_file(path: str, layout: Layout, roots: Iterable[Path] = ()) -> tuple[bytes, os.stat_result]:
     """The content of a file in the hive (or in `roots`) and its stat, taken from the open file.
 
-    Raises OutsideError for one that lies elsewhere, UserError for what is no regular file, OSError.
+    Raises OutsideError for one that lies elsewhere, UserError for what is no regular file or too large, OSError.
     """
-    file = open_inside(path, layout.root, roots)
-    with os.fdopen(file, "rb") as opened:
-        return opened.read(), os.fstat(file)
+    return read_bytes(path, open_inside(path, layout.root, roots))
 
 
 def group(text: str, pieces: Sequence[Piece], tokens: Sequence[int]) -> list[int]:

@@ -81,11 +81,18 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
     summary = edit.expect(summary_id, expected_hash)
     if summary.parent_id is None or not summary_ids(edit.sql, [summary]):
         raise DocmemError(f"node {summary_id!r} is no summary")
-    previous = summary_id
     members = [child.id for child in tree.children(edit.sql, summary_id)]
-    for member_id in members:
-        order = edit.after(previous, member_id)
-        edit.change(tree.get(edit.sql, member_id), parent_id=summary.parent_id, order_value=order)
+    before, after = tree.siblings_around(edit.sql, summary)
+    orders = [child.order_value for child in tree.children(edit.sql, summary_id)]
+    fits = (before is None or not orders or before.order_value < orders[0]) and (
+        after is None or not orders or orders[-1] < after.order_value
+    )
+    if fits:  # they kept the orders that they had before: their own again
+        edit.change(summary, order_value=edit.last_in(summary.parent_id))
+    previous = summary_id
+    for member_id, order in zip(members, orders, strict=True):
+        place = order if fits else edit.after(previous, member_id)
+        edit.change(tree.get(edit.sql, member_id), parent_id=summary.parent_id, order_value=place)
         previous = member_id
         reached("documents.summary.given_back")
     edit.remove([summary_id])

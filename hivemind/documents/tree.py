@@ -18,14 +18,12 @@ __all__ = [
 _ALL = ", ".join(COLUMNS)
 _N_ALL = ", ".join(f"n.{column}" for column in COLUMNS)
 
-# The queue of the recursion is ordered: deepest first, then by order. What is deepest are always the children of one
-# node, so rows come out depth first, in reading order.
-_WALK = """
-WITH RECURSIVE walk(id, depth, place) AS (
-    SELECT id, 0, order_value FROM nodes WHERE id = ?
+# All below a node, in no order that SQLite would promise.
+_BELOW = """
+WITH RECURSIVE below(id) AS (
+    SELECT id FROM nodes WHERE id = ?
     UNION ALL
-    SELECT n.id, walk.depth + 1, n.order_value FROM walk JOIN nodes n ON n.parent_id = walk.id
-    ORDER BY 2 DESC, 3
+    SELECT n.id FROM below JOIN nodes n ON n.parent_id = below.id
 )
 """
 
@@ -72,16 +70,35 @@ def has_children(sql: sqlite3.Connection, node_id: str) -> bool:
 
 def subtree(sql: sqlite3.Connection, node_id: str) -> list[Node]:
     """The node and all below it in reading order. Raises NodeNotFoundError."""
-    rows = sql.execute(f"{_WALK} SELECT {_N_ALL} FROM walk CROSS JOIN nodes n ON n.id = walk.id", (node_id,))
-    found = [Node(*row) for row in rows]
-    if not found:
+    rows = sql.execute(f"{_BELOW} SELECT {_N_ALL} FROM below CROSS JOIN nodes n ON n.id = below.id", (node_id,))
+    nodes = {row[0]: Node(*row) for row in rows}
+    if not nodes:
         raise NodeNotFoundError(node_id)
-    return found
+    order = _reading_order(node_id, ((node.id, node.parent_id, node.order_value) for node in nodes.values()))
+    return [nodes[found] for found in order]
 
 
 def descendant_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
     """The ids of the node and all below it, in reading order; empty if there is no such node."""
-    return [row[0] for row in sql.execute(f"{_WALK} SELECT id FROM walk", (node_id,))]
+    rows = sql.execute(
+        f"{_BELOW} SELECT n.id, n.parent_id, n.order_value FROM below CROSS JOIN nodes n ON n.id = below.id",
+        (node_id,),
+    )
+    return _reading_order(node_id, rows)
+
+
+def _reading_order(root_id: str, rows: Iterable[tuple[str, str | None, float]]) -> list[str]:
+    """Ids of a subtree's nodes (id, parent, order), depth first, siblings by order."""
+    below: dict[str | None, list[tuple[float, str]]] = {}
+    for found_id, parent_id, order in rows:
+        below.setdefault(parent_id if found_id != root_id else None, []).append((order, found_id))
+    ordered: list[str] = []
+    stack = [found_id for _, found_id in below.get(None, ())]
+    while stack:
+        ordered.append(found_id := stack.pop())
+        if found_id in below:
+            stack += [child for _, child in sorted(below[found_id], reverse=True)]
+    return ordered
 
 
 def ancestors(sql: sqlite3.Connection, node_id: str | None) -> Iterator[tuple[str, str | None]]:

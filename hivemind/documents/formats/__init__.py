@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from hivemind.documents.formats.content import read_bytes
 from hivemind.documents.formats.outline import Outline, Piece
 from hivemind.documents.formats.reading import decoded, read_outline
 
-__all__ = ["Outline", "Piece", "decoded", "read_outline"]
+__all__ = ["Outline", "Piece", "decoded", "read_bytes", "read_outline"]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hivemind.documents.formats.headings import Headings
 from hivemind.documents.formats.outline import Lines, Piece
 
 __all__ = ["markdown", "plain_title"]
@@ -51,11 +52,11 @@ class _Item:
 class _Blocks:
     def __init__(self, source: Lines) -> None:
         self.source = source
-        self.headings: list[int] = []  # levels of the headings that we are below
+        self.headings = Headings()
 
     @property
     def depth(self) -> int:
-        return len(self.headings) + 1
+        return self.headings.depth
 
     def read(self, at: int) -> Iterator[Piece]:
         source = self.source
@@ -82,11 +83,7 @@ class _Blocks:
                 yield piece
 
     def _heading(self, level: int, title: str, first: int, after: int) -> Piece:
-        while self.headings and self.headings[-1] >= level:
-            self.headings.pop()
-        piece = self.source.piece("heading", self.depth, first, after, plain_title(title))
-        self.headings.append(level)
-        return piece
+        return self.source.piece("heading", self.headings.enter(level), first, after, plain_title(title))
 
     def _after_comment(self, at: int) -> int:
         for end in range(at, len(self.source)):

@@ -42,14 +42,14 @@ class Outline:
     pieces: tuple[Piece, ...]
     tokens: tuple[int, ...]  # of each piece
     note: str | None = None
+    places: tuple[tuple[int, int], ...] | None = None  # of text that was got out of a file: lines or pages there
 
-    def lines_of(self) -> Callable[[Piece], tuple[int, int]]:
-        """Gives the first and last line of a piece, counted from 1 as editors do (a line ends with `\\n`)."""
+    def lines(self) -> list[tuple[int, int]]:
+        """First and last line of each piece, counted from 1 as editors do (a line ends with `\\n`)."""
+        if self.places is not None:
+            return list(self.places)
         starts = line_starts(self.text)
-        return lambda piece: (
-            bisect_right(starts, piece.start),
-            bisect_right(starts, max(piece.start, piece.end - 1)),
-        )
+        return [(bisect_right(starts, p.start), bisect_right(starts, max(p.start, p.end - 1))) for p in self.pieces]
 
     def gaps(self) -> Iterator[str]:
         """What stands before the first piece, and after each piece up to the next one."""

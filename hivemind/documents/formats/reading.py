@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import os
+import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from hivemind import frontmatter
 from hivemind.documents.errors import DocmemError
+from hivemind.documents.formats.code import python, source_code
+from hivemind.documents.formats.extracted import Extract, html, pdf
 from hivemind.documents.formats.markdown import markdown
 from hivemind.documents.formats.outline import Outline, Piece, split_long
 from hivemind.documents.formats.plain import plain
+from hivemind.documents.formats.restructured import restructured
 from hivemind.errors import UserError
 
-__all__ = ["decoded", "read_outline"]
+__all__ = ["decoded", "format_of", "read_extract", "read_outline"]
 
-_FORMATS = {
-    ".md": "markdown", ".markdown": "markdown", ".mdown": "markdown", ".mkd": "markdown",
-    ".txt": "plain", ".text": "plain",
-}  # fmt: skip
-_PARSERS: dict[str, Callable[[str], list[Piece]]] = {"plain": plain}
+_ENDINGS = {
+    "markdown": ".md .markdown .mdown .mkd .mdx",
+    "restructured": ".rst .rest",
+    "python": ".py .pyi .pyw",
+    "code": ".js .mjs .cjs .ts .tsx .jsx .go .rs .java .c .h .cc .cpp .hpp .cs .rb .php .swift .kt .scala .lua .pl .ex .exs"
+    " .jl .dart .zig .vue .svelte",
+    "html": ".html .htm .xhtml",
+    "pdf": ".pdf",
+}
+_FORMATS = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
+_PARSERS: dict[str, Callable[[str], list[Piece]]] = {
+    "plain": plain,
+    "restructured": restructured,
+    "python": python,
+    "code": source_code,
+}
+_EXTRACTS: dict[str, Callable[[bytes, object], Extract]] = {"html": html, "pdf": pdf}
+_HEADINGS = re.compile(r"^#{1,6} \S.*(?:\n|\Z)(?=\s|\Z)|^#{1,6} \S.*\n(?=[^#\n])", re.MULTILINE)
 
 
 def decoded(raw: bytes, where: object) -> str:
@@ -45,32 +63,51 @@ def decoded(raw: bytes, where: object) -> str:
         return raw.decode("latin-1")
 
 
+def format_of(path: str) -> str:
+    """The format that a file's name tells, "plain" for any other."""
+    return _FORMATS.get(os.path.splitext(path)[1].lower(), "plain")
+
+
+def read_extract(raw: bytes, path: str) -> Extract | None:
+    """What is got out of a PDF or HTML file; None for a file that is its own text. Raises DocmemError."""
+    extract = _EXTRACTS.get(format_of(path))
+    return None if extract is None else extract(raw, path)
+
+
 def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
     """The outline of a file's content; `path` gives the format by its ending and the title where nothing else does.
 
     Raises DocmemError that names the file, and the line where there is one.
     """
-    stem, ending = os.path.splitext(os.path.basename(path))
+    form, stem = format_of(path), os.path.splitext(os.path.basename(path))[0]
+    extract = read_extract(raw, path)
+    if extract is not None:
+        title = extract.title or _title({}, extract.pieces, stem)
+        return _outline(extract.text, form, title, (), extract.pieces, None, count, extract.places)
     text = decoded(raw, path)
-    form = _FORMATS.get(ending.lower(), "plain")
+    if form == "plain" and len(_HEADINGS.findall(text[:20_000])) >= 2:
+        form = "markdown"  # a text file written as Markdown
     if form != "markdown":
         pieces = _PARSERS[form](text)
         return _outline(text, form, _title({}, pieces, stem), (), pieces, None, count)
     values, body_line, note = _front_matter(text, path)
     pieces = markdown(text, body_line - 1)
     if body_line > 1:
-        end = len(text) if body_line > text.count("\n") + 1 else _offset(text, body_line)
-        pieces.insert(0, Piece("frontmatter", 1, 0, len(text[:end].rstrip("\r\n"))))
+        pieces.insert(0, Piece("frontmatter", 1, 0, len(text[: _offset(text, body_line)].rstrip("\r\n"))))
     return _outline(text, form, _title(values, pieces, stem), _labels(values), pieces, note, count)
 
 
 def _outline(
     text: str, form: str, title: str, labels: tuple[str, ...], pieces: Sequence[Piece], note: str | None,
-    count: Callable[[str], int],
+    count: Callable[[str], int], places: Sequence[tuple[int, int]] | None = None,
 ) -> Outline:  # fmt: skip
     found = tuple(split_long(text, pieces, count))
     tokens = tuple(count(text[piece.start : piece.end]) for piece in found)
-    return Outline(text, form, title, labels, found, tokens, note)
+    if places is None:
+        return Outline(text, form, title, labels, found, tokens, note)
+    starts = [piece.start for piece in pieces]
+    lines = tuple(places[bisect_right(starts, piece.start) - 1] for piece in found)
+    return Outline(text, form, title, labels, found, tokens, note, lines)
 
 
 def _front_matter(text: str, path: str) -> tuple[dict[str, Any], int, str | None]:
@@ -85,9 +122,12 @@ def _front_matter(text: str, path: str) -> tuple[dict[str, Any], int, str | None
 
 
 def _offset(text: str, line: int) -> int:
+    """Where a line begins, from 1; the end of the text for the one after the last."""
     at = 0
     for _ in range(line - 1):
-        at = text.index("\n", at) + 1
+        at = text.find("\n", at) + 1
+        if not at:
+            return len(text)
     return at
 
 
@@ -95,7 +135,7 @@ def _title(values: dict[str, Any], pieces: Sequence[Piece], stem: str) -> str:
     named = values.get("title")
     if isinstance(named, str | int | float) and str(named).strip():
         return " ".join(str(named).split())
-    return next((piece.title for piece in pieces if piece.title and piece.depth == 1), "") or stem
+    return next((p.title for p in pieces if p.kind == "heading" and p.title and p.depth == 1), "") or stem
 
 
 def _labels(values: dict[str, Any]) -> tuple[str, ...]:
@@ -103,7 +143,7 @@ def _labels(values: dict[str, Any]) -> tuple[str, ...]:
     for key in ("topic", "subtopic", "tags", "keywords", "aliases"):
         value = values.get(key)
         if isinstance(value, str):
-            found += value.split(",") if key == "tags" else [value]
+            found += value.split(",") if key in ("tags", "keywords") else [value]
         elif isinstance(value, list):
             found += [str(part) for part in value]
     return tuple(dict.fromkeys(" ".join(part.split()) for part in found if part.strip()))

@@ -1,0 +1,156 @@
+"""reStructuredText by its sections: titles are interior, paragraphs, list items, tables and literal blocks are leaves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from hivemind.documents.formats.headings import Headings
+from hivemind.documents.formats.outline import Lines, Piece
+
+__all__ = ["restructured"]
+
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
+_ITEM = re.compile(r"[ \t]*([-*+•]|(?:\d{1,9}|#|[A-Za-z])[.)]|\((?:\d{1,9}|#|[A-Za-z])\))[ \t]+\S")
+_MARKUP = re.compile(r"\.\.(?:[ \t]|$)")
+_CODE = re.compile(r"\.\.[ \t]+(?:code|code-block|sourcecode|parsed-literal|highlight|doctest|testcode|math)::")
+_TARGET = re.compile(r"\.\.[ \t]+_|__[ \t]")
+_SAYS = re.compile(r"\.\.[ \t]+(?:\[|\|)|\.\.[ \t]+[\w:+.-]+::")
+_GRID = re.compile(r"[ \t]*\+[-=+]+\+[ \t]*$")
+_RULE = re.compile(r"[ \t]*=+(?:[ \t]+=+)+[ \t]*$")
+_ROLE = re.compile(r":[\w:+.-]+:`([^`<]*?)(?:\s*<[^`>]*>)?`|`([^`<]*?)(?:\s*<[^`>]*>)?`_{0,2}")
+
+
+def restructured(text: str) -> list[Piece]:
+    """The pieces of a reStructuredText in reading order."""
+    return list(_Blocks(Lines(text)).read())
+
+
+class _Blocks:
+    def __init__(self, source: Lines) -> None:
+        self.source = source
+        self.headings = Headings()
+        self.styles: list[tuple[str, bool]] = []  # adornments in the order in which they first came
+
+    def read(self) -> Iterator[Piece]:
+        source, at, literal = self.source, 0, False
+        while at < len(source):
+            line = source.lines[at]
+            if source.blank(at):
+                at += 1
+                continue
+            if literal and source.indent(at) > 0:
+                at, piece = self._indented("code", at)
+            elif after := self._title(at):
+                piece = self._heading(at, after)
+                at = after
+            elif _ADORNMENT.match(line) and len(line.strip()) >= 4:
+                at += 1  # a transition says nothing
+                continue
+            elif _MARKUP.match(line):
+                at, found = self._explicit(at)
+                if found is None:
+                    continue
+                piece = found
+            elif _GRID.match(line) or _RULE.match(line):
+                at, piece = self._table(at)
+            elif _ITEM.match(line):
+                at, items = self._list(at)
+                literal = self._leads_to_literal(items[-1])
+                yield from items
+                continue
+            elif source.indent(at) > 0:
+                at, piece = self._indented("quote", at)
+            else:
+                at, piece = self._paragraph(at)
+            literal = self._leads_to_literal(piece)
+            yield piece
+
+    def _leads_to_literal(self, piece: Piece) -> bool:
+        return piece.kind != "heading" and self.source.text[piece.start : piece.end].rstrip().endswith("::")
+
+    def _title(self, at: int) -> int:
+        """The line after a section title that begins here, or 0."""
+        lines = self.source.lines
+        under = lines[at + 1] if at + 1 < len(lines) else ""
+        over = _ADORNMENT.match(lines[at])
+        if over:
+            below = lines[at + 2] if at + 2 < len(lines) else ""
+            same = _ADORNMENT.match(below) and below.strip() == lines[at].strip()
+            return at + 3 if same and under.strip() and len(below.strip()) >= len(under.strip()) else 0
+        is_under = _ADORNMENT.match(under) and len(under.strip()) >= min(len(lines[at].rstrip()), 4)
+        return at + 2 if is_under and self.source.indent(at) == 0 else 0
+
+    def _heading(self, at: int, after: int) -> Piece:
+        overlined = after - at == 3
+        style = (self.source.lines[after - 1].strip()[0], overlined)
+        if style not in self.styles:
+            self.styles.append(style)
+        title = _ROLE.sub(lambda found: found[1] or found[2] or "", self.source.lines[at + overlined])
+        title = " ".join(title.replace("*", "").replace("``", "").split())
+        return self.source.piece("heading", self.headings.enter(self.styles.index(style)), at, after, title)
+
+    def _block_end(self, at: int) -> int:
+        """The line after the one here and all that is indented below it."""
+        end = at + 1
+        while end < len(self.source) and (self.source.blank(end) or self.source.indent(end) > 0):
+            end += 1
+        return end
+
+    def _explicit(self, at: int) -> tuple[int, Piece | None]:
+        """A directive, footnote or substitution; a comment or a target says nothing."""
+        line, end = self.source.lines[at], self._block_end(at)
+        if _TARGET.match(line) or not _SAYS.match(line):
+            return end, None
+        return end, self.source.piece("code" if _CODE.match(line) else "paragraph", self.headings.depth, at, end)
+
+    def _indented(self, kind: str, at: int) -> tuple[int, Piece]:
+        end = self._block_end(at)
+        return end, self.source.piece(kind, self.headings.depth, at, end)
+
+    def _table(self, at: int) -> tuple[int, Piece]:
+        end = at + 1
+        simple = _RULE.match(self.source.lines[at]) is not None
+        while end < len(self.source) and not self.source.blank(end):
+            end += 1
+        if simple:  # blank lines may stand in it; it ends with a rule that a blank line follows
+            while end < len(self.source) and not _RULE.match(self.source.lines[end - 1]):
+                end += 1
+                while end < len(self.source) and not self.source.blank(end):
+                    end += 1
+            if end >= len(self.source) and not any(map(_RULE.match, self.source.lines[at + 1 :])):
+                return self._paragraph(at)
+        return end, self.source.piece("table", self.headings.depth, at, end)
+
+    def _paragraph(self, at: int) -> tuple[int, Piece]:
+        first = at
+        at += 1
+        while at < len(self.source) and not self.source.blank(at) and not _MARKUP.match(self.source.lines[at]):
+            at += 1
+        return at, self.source.piece("paragraph", self.headings.depth, first, at)
+
+    def _list(self, at: int) -> tuple[int, list[Piece]]:
+        """The line after a list, and its items, those nested in one a level deeper."""
+        source, base = self.source, self.source.indent(at)
+        found: list[Piece] = []
+        open_at: list[int] = []  # columns of the markers that we are inside of
+        first, depth = at, self.headings.depth
+        while at < len(source):
+            if source.blank(at):
+                at += 1
+                continue
+            indent = source.indent(at)
+            fresh = at == first or source.blank(at - 1) or (bool(open_at) and indent == open_at[-1])
+            marker = fresh and _ITEM.match(source.lines[at]) is not None
+            if indent < base or (indent == base and not marker and at > first):
+                break
+            if marker:
+                while open_at and open_at[-1] >= indent:
+                    open_at.pop()
+                if at > first:
+                    found.append(source.piece("item", depth, first, at))
+                first, depth = at, self.headings.depth + len(open_at)
+                open_at.append(indent)
+            at += 1
+        found.append(source.piece("item", depth, first, at))
+        return at, found

@@ -1,0 +1,1 @@
+"""What programs that build on hivemind test with: twins, crash points and conformance suites."""
