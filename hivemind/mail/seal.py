@@ -72,7 +72,7 @@ class Seal:
     def holds(self, raw: bytes) -> bool:
         """True if the message is sealed and has not been changed since."""
         head_end = raw.find(b"\n\n") + 1
-        at = head_end - _DIGITS - len(_MARK)
+        at = head_end - 1 - _DIGITS - len(_MARK)
         if at < 0 or raw[at : at + len(_MARK)] != _MARK:
             return False
         shown = raw[at + len(_MARK) : head_end - 1]

@@ -77,7 +77,7 @@ class Sender:
         try:
             failed = self._hand_over(staged, sending.base, sending.names)
         finally:
-            _remove(staged)
+            _discard(staged)
         bounced = self._bounce(sending, sending.unknown)
         if failed:
             self._remember(sent, sending, failed, bounced)
@@ -91,20 +91,29 @@ class Sender:
         """
         sent = self._boxes.get(sending.sender, "sent")
         try:
-            with SentMemo(sent.path, sending.draft.message_id) as memo:
-                again = made_here or memo.base is not None
-                if memo.base is None:
-                    memo.begin(sending.base, self._durable)
-                base = memo.base or sending.base
-                reached("mail.send.remembered")
-                missing = tuple(name for name in sending.names if not (again and self._has(memo, name, base)))
-                failed = self._complete(sending, sent, base, missing) if missing or not again else {}
-                unknown = {name: why for name, why in sending.unknown.items() if memo.outcomes.get(name) != "bounced"}
-                bounced = self._bounce(sending, unknown)
-                _note(memo, missing, failed, bounced)
+            memo = SentMemo(sent.path, sending.draft.message_id).open()
         except OSError as error:
             return sending.report(dict.fromkeys(sending.names, _reason(error)))
-        return sending.report(failed, (name for name in sending.unknown if name in bounced or name not in unknown))
+        with memo:
+            return self._resend(sending, sent, memo, again=made_here or memo.base is not None)
+
+    def _resend(self, sending: Sending, sent: Maildir, memo: SentMemo, again: bool) -> SendReport:
+        base = memo.base or sending.base
+        missing = tuple(name for name in sending.names if not (again and self._has(memo, name, base)))
+        told = {name for name in sending.unknown if memo.outcomes.get(name) == "bounced"}
+        failed: _Failures = {}
+        try:
+            if memo.base is None:
+                memo.begin(base, self._durable)
+            reached("mail.send.remembered")
+            _discard(os.path.join(sent.tmp, base))  # the memo's lock is ours: whoever staged that is dead
+            if missing or not again:
+                failed = self._complete(replace(sending, base=base), sent, missing)
+        except OSError as error:
+            failed = dict.fromkeys(missing, _reason(error))
+        bounced = self._bounce(sending, {name: why for name, why in sending.unknown.items() if name not in told})
+        _note(memo, missing, failed, bounced)
+        return sending.report(failed, (name for name in sending.unknown if name in bounced | told))
 
     def _stage(self, sending: Sending) -> str:
         """Compose, seal and write it, with the copy in the sender's `.Sent`; without that copy nobody gets it."""
@@ -134,34 +143,35 @@ class Sender:
 
     def _put(self, box: Maildir, staged: str, base: str, name: str) -> None:
         try:
-            linked = box.link(staged, base, new=True)
+            self._link_or_copy(box, staged, base)
         except FileNotFoundError:  # no mailbox yet
             self._boxes.ensure(name)
-            linked = box.link(staged, base, new=True)
-        if not linked:
-            box.copy(staged, base, base, new=True, durable=self._durable)
+            self._link_or_copy(box, staged, base)
         if self._durable:
             try:
                 box.sync(new=True)
             except OSError:
-                _remove(os.path.join(box.new, base))  # either it has it for good, or it has it not
+                os.unlink(os.path.join(box.new, base))  # either it has it for good, or it has it not
                 raise
 
-    def _complete(self, sending: Sending, sent: Maildir, base: str, names: tuple[str, ...]) -> _Failures:
+    def _link_or_copy(self, box: Maildir, staged: str, base: str) -> None:
+        if not box.link(staged, base, new=True):
+            box.copy(staged, base, base, new=True, durable=self._durable)
+
+    def _complete(self, sending: Sending, sent: Maildir, names: tuple[str, ...]) -> _Failures:
         """Go on with a send: with the copy in `.Sent` if there is a whole one, else from the beginning."""
-        _remove(os.path.join(sent.tmp, base))  # the memo's lock is ours: whoever staged that is dead
-        kept = sent.find(base)
+        kept = sent.find(sending.base)
         content = None if kept is None else sent.read(kept)
         if content is not None and self._seal.holds(content[0]):
-            staged = sent.stage(base, content[0], self._durable)
+            staged = sent.stage(sending.base, content[0], self._durable)
         else:
             if content is not None:  # a power cut took its text: nobody has got it yet
-                _remove(content[2].path)
-            staged = self._stage(replace(sending, base=base))
+                os.unlink(content[2].path)
+            staged = self._stage(sending)
         try:
-            return self._hand_over(staged, base, names)
+            return self._hand_over(staged, sending.base, names)
         finally:
-            _remove(staged)
+            _discard(staged)
 
     def _has(self, memo: SentMemo, name: str, base: str) -> bool:
         if memo.outcomes.get(name) == "delivered":
@@ -184,7 +194,7 @@ class Sender:
                 try:
                     self._put(box, staged, base, sending.sender)
                 finally:
-                    _remove(staged)
+                    _discard(staged)
             except OSError:  # the report says it all the same: `failed` has the reason
                 continue
             self._ringer.ring(sending.sender)
@@ -193,9 +203,8 @@ class Sender:
 
     def _remember(self, sent: Maildir, sending: Sending, failed: Mapping[str, str], bounced: Iterable[str]) -> None:
         try:
-            with SentMemo(sent.path, sending.draft.message_id) as memo:
-                if memo.base is None:
-                    memo.begin(sending.base, self._durable)
+            with SentMemo(sent.path, sending.draft.message_id).open() as memo:
+                memo.begin(sending.base, self._durable)
                 _note(memo, sending.names, failed, bounced)
         except OSError:  # the disk that refused the message refuses this too: a second send looks into the mailboxes
             return
@@ -203,7 +212,10 @@ class Sender:
 
 def _note(memo: SentMemo, names: Iterable[str], failed: Mapping[str, str], bounced: Iterable[str]) -> None:
     found = {name: ("failed", failed[name]) if name in failed else ("delivered", "") for name in names}
-    memo.note({**found, **dict.fromkeys(bounced, ("bounced", ""))})
+    try:
+        memo.note({**found, **dict.fromkeys(bounced, ("bounced", ""))})
+    except OSError:  # what happened has happened: a second send finds it out from the mailboxes
+        return
 
 
 def _reason(error: OSError) -> str:
@@ -211,8 +223,8 @@ def _reason(error: OSError) -> str:
     return f"{error.strerror or error}{f' ({where})' if isinstance(where, str) else ''}"
 
 
-def _remove(path: str) -> None:
+def _discard(staged: str) -> None:
     try:
-        os.unlink(path)
-    except FileNotFoundError:
+        os.unlink(staged)
+    except OSError:  # not there, or litter in tmp/ that `ensure` clears away one day: the message has its names
         return

@@ -23,7 +23,7 @@ _FIRST = "hivemind-sent 1"
 
 
 class SentMemo:
-    """The memory of one Message-ID; use as a context manager, which holds its lock.
+    """The memory of one Message-ID. `open` takes its lock, leaving the context gives it back.
 
     `base` is the file name that the message has everywhere (None if this is the first send), `outcomes` what is known
     of each recipient: `delivered`, `failed` or `bounced`.
@@ -39,7 +39,8 @@ class SentMemo:
         self.base: str | None = None
         self.outcomes: dict[str, str] = {}
 
-    def __enter__(self) -> SentMemo:
+    def open(self) -> SentMemo:
+        """Take the lock, waiting for it, and read. Raises UnknownVersion, OSError."""
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
@@ -48,6 +49,9 @@ class SentMemo:
         except BaseException:
             os.close(self._file)
             raise
+        return self
+
+    def __enter__(self) -> SentMemo:
         return self
 
     def __exit__(
