@@ -1,0 +1,60 @@
+"""Symbolic memory: blocks that refer, working memory that holds them, contexts that are built from them."""
+
+from __future__ import annotations
+
+from hivemind.memory.actions import create_memory_from_action
+from hivemind.memory.blocks import (
+    ContextMemoryBlock,
+    FileMemoryBlock,
+    HistoryMemoryBlock,
+    KnowledgeMemoryBlock,
+    MemoryBlock,
+    MemoryType,
+    MessageMemoryBlock,
+    Priority,
+    StatusMemoryBlock,
+    TaskMemoryBlock,
+)
+from hivemind.memory.changes import Changes, diff
+from hivemind.memory.compression import MemoryCompressor
+from hivemind.memory.context import ContextBuilder
+from hivemind.memory.cycle import MemoryCycle, Turn
+from hivemind.memory.janitor import MemoryJanitor
+from hivemind.memory.loading import ContentLoader, Loaded
+from hivemind.memory.manager import WorkingMemoryManager
+from hivemind.memory.relevance import RelevanceModel, citation_record
+from hivemind.memory.scoring import RelevanceScorer
+from hivemind.memory.selection import Choice, CriticalOverBudget, MemorySelector, Selection
+from hivemind.tokens import count_tokens
+
+__all__ = [
+    "Changes",
+    "Choice",
+    "ContentLoader",
+    "ContextBuilder",
+    "ContextMemoryBlock",
+    "CriticalOverBudget",
+    "FileMemoryBlock",
+    "HistoryMemoryBlock",
+    "KnowledgeMemoryBlock",
+    "Loaded",
+    "MemoryBlock",
+    "MemoryCompressor",
+    "MemoryCycle",
+    "MemoryJanitor",
+    "MemorySelector",
+    "MemoryType",
+    "MessageMemoryBlock",
+    "Priority",
+    "RelevanceModel",
+    "RelevanceScorer",
+    "Selection",
+    "StatusMemoryBlock",
+    "TaskMemoryBlock",
+    "Turn",
+    "WorkingMemoryManager",
+    "citation_record",
+    "count_tokens",
+    "create_memory_from_action",
+    "diff",
+]

@@ -1,0 +1,225 @@
+"""From blocks to the JSON array that a mind gets (spec 2, *Load, build, compress*; seed 004, *Context Builder*)."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any
+
+from hivemind.memory.blocks import (
+    FileMemoryBlock,
+    KnowledgeMemoryBlock,
+    MemoryBlock,
+    MemoryType,
+    MessageMemoryBlock,
+    Priority,
+)
+from hivemind.memory.cache import Text
+from hivemind.memory.compression import MemoryCompressor
+from hivemind.memory.entry import entry_of, piece
+from hivemind.memory.loading import ContentLoader, Loaded
+from hivemind.memory.selection import SHARES, CriticalOverBudget, Selection
+from hivemind.memory.weighing import remember_count
+from hivemind.tokens import TokenCounter, count_tokens
+
+__all__ = ["ContextBuilder"]
+
+LEAST = 24  # tokens: in less than this not even a reference says anything
+EDGES = 4  # tokens that the brackets of the list may cost beyond the pieces
+_LONG = 65_536  # characters: a TokenCounter counts longer texts in parts,
+_CUT = 16  # and each cut between parts may cost some tokens
+_POINTING: dict[type[MemoryBlock], Callable[[MemoryBlock], tuple[Any, ...]]] = {
+    kind: attrgetter(*(item.name for item in fields(kind)))
+    for kind in (FileMemoryBlock, MessageMemoryBlock, KnowledgeMemoryBlock)
+}
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """A block as it stands in the context, and all that this follows from."""
+
+    block: MemoryBlock
+    entry: dict[str, Any]
+    seen: tuple[Any, ...] | None = None  # the block's fields; None: to be made anew each time
+    path: str = ""
+    source: Text | None = None
+    tokens: int = -1
+    length: int = 0
+
+    def handed_out(self) -> dict[str, Any]:
+        """The entry, for others to keep and change."""
+        entry = self.entry.copy()
+        entry["metadata"] = entry["metadata"].copy()
+        return entry
+
+
+class ContextBuilder:
+    """Builds contexts; loads only what is selected, and reads a file again only if it changed.
+
+    `token_counter` counts what `max_tokens` bounds, `compressor` makes forms that are smaller.
+    """
+
+    def __init__(
+        self,
+        content_loader: ContentLoader,
+        *,
+        token_counter: Callable[[str], int] = count_tokens,
+        compressor: MemoryCompressor | None = None,
+    ) -> None:
+        self.content_loader = content_loader
+        self.token_counter = token_counter
+        self.compressor = compressor or MemoryCompressor(token_counter)
+        self._parts: dict[str, _Part] = {}
+
+    def build_context(
+        self,
+        selected: Selection | Iterable[MemoryBlock],
+        max_tokens: int | None = None,
+        *,
+        first: Sequence[dict[str, Any]] = (),
+    ) -> list[dict[str, Any]]:
+        """The entries of the selected blocks, in their order, after those of `first` (ready ones, never dropped).
+
+        With `max_tokens`, `json.dumps` of the list never counts more: the block of the lowest rank that is too much goes in
+        smaller or not at all, and so on; of a Selection, what did not fit whole goes in smaller where there is room.
+        Raises CriticalOverBudget if `first` and the CRITICAL blocks alone are more.
+        """
+        blocks = selected.blocks if isinstance(selected, Selection) else list(selected)
+        parts = self._current(blocks)
+        if max_tokens is not None:
+            smaller = selected.smaller if isinstance(selected, Selection) else ()
+            parts = self._within(parts, max_tokens, first, smaller)
+        return [*first, *(part.handed_out() for part in parts)]
+
+    def _current(self, blocks: list[MemoryBlock]) -> list[_Part]:
+        known, is_current = self._parts, self.content_loader.is_current
+        parts: dict[str, _Part] = {}
+        stale: list[MemoryBlock] = []
+        for block in blocks:
+            part = known.get(block.id)
+            if (
+                part is not None
+                and part.source is not None
+                and part.seen == _POINTING[type(block)](block)
+                and is_current(part.source, part.path)
+            ):
+                parts[block.id] = part
+            else:
+                stale.append(block)
+        if stale:
+            for block, loaded in zip(stale, self.content_loader.load_many(stale), strict=True):
+                parts[block.id] = self._part(block, loaded, known.get(block.id))
+        self._parts = parts
+        return [parts[block.id] for block in blocks]
+
+    def _part(self, block: MemoryBlock, loaded: Loaded, before: _Part | None) -> _Part:
+        part = _Part(block, _entry(block, loaded, loaded.content, "full"))
+        reader = _POINTING.get(type(block))
+        location = self.content_loader.location_of(block)
+        if reader is not None and location is not None and loaded.source is not None and loaded.source.look is not None:
+            part.seen = reader(block)
+            if block.metadata:
+                part.seen = copy.deepcopy(part.seen)
+            part.path, part.source = self.content_loader.path_of(location), loaded.source
+        elif before is not None and before.entry == part.entry:
+            part.tokens, part.length = before.tokens, before.length
+        return part
+
+    # within a budget
+    def _count(self, part: _Part) -> int:
+        if part.tokens < 0:
+            text = piece(part.entry)
+            part.tokens, part.length = self.token_counter(text), len(text)
+            look = part.source.look if part.source is not None else None
+            if look is not None and part.entry["metadata"]["form"] == "full":
+                remember_count(part.block, part.tokens, self.token_counter, look[0], look[1])
+        return part.tokens
+
+    def _within(
+        self, parts: list[_Part], max_tokens: int, first: Sequence[dict[str, Any]], smaller: Sequence[MemoryBlock]
+    ) -> list[_Part]:
+        ready = [piece(entry) for entry in first]
+        fixed = sum(self.token_counter(text) for text in ready) + (EDGES if parts or ready else 1)
+        limit = max_tokens
+        while True:
+            kept, total = self._cut_down(parts, limit, fixed)
+            kept = self._with_smaller(kept, smaller, min(limit, int(max_tokens * SHARES[Priority.LOW])) - total)
+            total = fixed + sum(self._count(part) for part in kept)
+            length = sum(map(len, ready)) + sum(part.length for part in kept)
+            if isinstance(self.token_counter, TokenCounter) and total + _CUT * (length // _LONG) <= max_tokens:
+                return kept
+            excess = self.token_counter(json.dumps([*first, *(part.entry for part in kept)])) - max_tokens
+            if excess <= 0 or not (kept or first):
+                return kept
+            limit -= excess
+
+    def _cut_down(self, parts: list[_Part], limit: int, fixed: int) -> tuple[list[_Part], int]:
+        """The parts that stay, the last of them perhaps smaller, and the tokens of everything."""
+        total = fixed + sum([part.tokens if part.tokens >= 0 else self._count(part) for part in parts])
+        if total <= limit:
+            return parts, total
+        kept: list[_Part | None] = list(parts)
+        lowest_first = sorted(range(len(parts)), key=lambda at: (-parts[at].block.priority.value, -at))
+        for at in lowest_first:
+            part = parts[at]
+            if total <= limit:
+                break
+            if part.block.priority is Priority.CRITICAL:
+                critical = [(p.block.id, self._count(p)) for p in kept if p is not None]
+                raise CriticalOverBudget(critical, limit, fixed)
+            total -= self._count(part)
+            kept[at] = small = self._smaller(part.block, limit - total)
+            if small is not None:
+                total += self._count(small)
+        return [part for part in kept if part is not None], total
+
+    def _with_smaller(self, parts: list[_Part], blocks: Iterable[MemoryBlock], room: int) -> list[_Part]:
+        there = {part.block.id for part in parts}
+        for block in blocks:
+            if room < LEAST:
+                break
+            small = self._smaller(block, room) if block.id not in there else None
+            if small is not None:
+                parts = [*parts, small]
+                room -= self._count(small)
+        return parts
+
+    def _smaller(self, block: MemoryBlock, room: int) -> _Part | None:
+        """The block in at most `room` tokens: compressed, else as a reference of one line, else not at all."""
+        if room < LEAST or block.type is MemoryType.ROM:
+            return None
+        loaded = self.content_loader.load(block)
+        frame = self.token_counter(piece(_entry(block, loaded, "", "outline")))
+        within = room - frame
+        for _ in range(4):
+            if within < LEAST or loaded.error is not None:
+                break
+            if self.content_loader.has_source(block) and isinstance(block, KnowledgeMemoryBlock):
+                content, form = self.content_loader.from_source(block, within).content, "excerpt"
+            else:
+                content, form = self.compressor.compress(loaded.content, block, within)
+            part = _Part(block, _entry(block, loaded, content, form))
+            if self._count(part) <= room:
+                return part
+            within = int(within * 0.95 * within / (self._count(part) - frame))
+        part = _Part(block, _entry(block, loaded, _reference(block, loaded), "reference"))
+        return part if self._count(part) <= room else None
+
+
+def _entry(block: MemoryBlock, loaded: Loaded, content: str, form: str) -> dict[str, Any]:
+    entry = entry_of(block, content, form=form, outside=loaded.outside)
+    if loaded.error is not None:
+        entry["metadata"]["error"] = loaded.error
+    if loaded.digest is not None:
+        entry["metadata"] |= {"changed": True, "digest": loaded.digest}
+    return entry
+
+
+def _reference(block: MemoryBlock, loaded: Loaded) -> str:
+    if loaded.error is not None:
+        return loaded.content
+    where = getattr(block, "location", None) or getattr(block, "full_path", None) or block.id
+    return f"[{where}: {len(loaded.content)} characters, not shown]"

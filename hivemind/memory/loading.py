@@ -1,0 +1,263 @@
+"""Loading the content of blocks: late, once, several at a time, and never a reason for a cycle to fail (spec 2).
+
+A file is looked at (one `stat`) each time and read only if it looks different from when it was read last. Whatever is wrong
+with it becomes one line of content with `error` beside it.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hivemind.errors import HivemindError
+from hivemind.fs import open_inside
+from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
+from hivemind.memory.cache import FileCache, Text, look_of
+from hivemind.memory.entry import own_content
+from hivemind.memory.message import body_of, moved_to
+from hivemind.memory.sections import section
+
+__all__ = ["ContentLoader", "Loaded", "Source"]
+
+Source = Callable[[str, int | None], str]
+"""Gives the content of a reference, within a number of tokens if one is given (a store of another room)."""
+TOGETHER = 4  # so many files, not fewer, are worth threads
+THREADS = 8
+_TICK = 20_000_000  # ns within which an old kernel may give two writes the same time
+
+
+def _kernel_tells_all_writes() -> bool:
+    """True from Linux 6.13 on: there a write after a `stat` always has another time than the one before it."""
+    try:
+        major, minor = (int(part) for part in platform.release().split(".")[:2])
+    except ValueError:
+        return False
+    return platform.system() == "Linux" and (major, minor) >= (6, 13)
+
+
+@dataclass(slots=True, eq=False)
+class Loaded:
+    """The content of a block. `error`: why it is not there (then `content` says so in one line).
+
+    `digest`: of the file, where it is no longer the block's own. `outside`: read from a root beside the hive. `source`:
+    what was read; the same object as long as nothing changed.
+    """
+
+    content: str
+    source: Text | None = None
+    error: str | None = None
+    digest: str | None = None
+    outside: bool = False
+
+
+class ContentLoader:
+    """Loads contents from below `filesystem_root` and from `roots` beside it (folders, resolved).
+
+    The cache holds at most `cache_bytes`; with a `ttl` (seconds) a file is read anew when what is kept is older. A file of
+    more than `max_file_bytes` is not read whole. `sources` gives the content of knowledge whose location begins with
+    `name:`. `loads` counts how often a file or a source was read.
+    """
+
+    def __init__(
+        self,
+        filesystem_root: str | os.PathLike[str],
+        *,
+        roots: Iterable[str | os.PathLike[str]] = (),
+        sources: Mapping[str, Source] | None = None,
+        cache_bytes: int = 64 * 1024 * 1024,
+        max_file_bytes: int = 16 * 1024 * 1024,
+        ttl: float | None = None,
+    ) -> None:
+        self.filesystem_root = os.fspath(filesystem_root)
+        self.root = Path(os.path.realpath(filesystem_root))
+        self.roots = tuple(Path(os.path.realpath(root)) for root in roots)
+        self.sources = dict(sources or {})
+        self.cache = FileCache(cache_bytes, ttl)
+        self.max_file_bytes = max_file_bytes
+        self.loads = 0
+        self._sure = _kernel_tells_all_writes()
+
+    def path_of(self, location: str) -> str:
+        """The path of a location: one that is not absolute lies below the root. Touches no disk."""
+        return location if location.startswith("/") else os.path.join(self.root, location)
+
+    def load_content(self, block: MemoryBlock) -> str:
+        """The content of a block; where there is none, a line that says why."""
+        return self.load(block).content
+
+    def load(self, block: MemoryBlock) -> Loaded:
+        """The content of a block, and what is to be known about it."""
+        return self.load_many([block])[0]
+
+    def load_many(self, blocks: Iterable[MemoryBlock]) -> list[Loaded]:
+        """The contents of blocks, in their order; files that are not in the cache are read concurrently."""
+        wanted = [(block, self.location_of(block)) for block in blocks]
+        texts: dict[str, Text] = {}
+        missing: list[str] = []
+        for location in dict.fromkeys(location for _, location in wanted if location is not None):
+            text = self.kept(location)
+            if text is None:
+                missing.append(location)
+            else:
+                texts[location] = text
+        texts.update(self._read_all(missing))
+        return [
+            self._without_file(block) if location is None else self._content(block, texts[location])
+            for block, location in wanted
+        ]
+
+    def kept(self, location: str) -> Text | None:
+        """The text of a file if it has been read and the file has not changed since: one `stat`."""
+        path = self.path_of(location)
+        try:
+            return self.cache.get(path, look_of(os.stat(path)))
+        except (OSError, ValueError):
+            return None
+
+    def is_current(self, text: Text, path: str) -> bool:
+        """Whether a text is still what the file says: one `stat`."""
+        try:
+            look = look_of(os.stat(path))
+        except (OSError, ValueError):
+            return False
+        ttl = self.cache.ttl
+        return look == text.look and (ttl is None or time.monotonic() - text.read_at <= ttl)
+
+    def location_of(self, block: MemoryBlock) -> str | None:
+        """Where the block's file lies, or None if it has none."""
+        if isinstance(block, FileMemoryBlock):
+            return block.location
+        if isinstance(block, KnowledgeMemoryBlock):
+            return None if self._scheme(block) else block.location
+        if isinstance(block, MessageMemoryBlock) and block.full_path:
+            return moved_to(block.full_path, self.path_of)
+        return None
+
+    def _scheme(self, block: KnowledgeMemoryBlock) -> str | None:
+        scheme, colon, _ = block.location.partition(":")
+        return scheme if colon and scheme in self.sources else None
+
+    def _without_file(self, block: MemoryBlock) -> Loaded:
+        if isinstance(block, MessageMemoryBlock):
+            return Loaded(block.preview)
+        if isinstance(block, KnowledgeMemoryBlock):
+            return self.from_source(block, None)
+        return Loaded(own_content(block) or "")
+
+    def from_source(self, block: KnowledgeMemoryBlock, max_tokens: int | None) -> Loaded:
+        """What the source of the block's location gives, within `max_tokens`."""
+        scheme, _, reference = block.location.partition(":")
+        self.loads += 1
+        try:
+            return Loaded(self.sources[scheme](reference, max_tokens))
+        except (HivemindError, OSError, LookupError) as error:
+            return _failed(block.location, f"cannot be had ({error})")
+
+    def has_source(self, block: MemoryBlock) -> bool:
+        return isinstance(block, KnowledgeMemoryBlock) and self._scheme(block) is not None
+
+    def _read_all(self, locations: list[str]) -> dict[str, Text]:
+        self.loads += len(locations)
+        if len(locations) < TOGETHER:
+            texts = [self._read(location) for location in locations]
+        else:
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(min(THREADS, len(locations)), thread_name_prefix="load") as pool:
+                texts = list(pool.map(self._read, locations))
+        for location, text in zip(locations, texts, strict=True):
+            self.cache.put(self.path_of(location), text)
+        return dict(zip(locations, texts, strict=True))
+
+    def _read(self, location: str) -> Text:
+        path = self.path_of(location)
+        try:
+            file = open_inside(path, self.root, self.roots)
+        except (OSError, HivemindError, ValueError) as error:
+            return Text("", None, error=_reason(error))
+        try:
+            found = os.fstat(file)
+            if found.st_size > self.max_file_bytes:
+                size = f"{found.st_size / 1_048_576:,.1f} MiB"
+                return Text("", None, error=f"is too large to be loaded ({size}); ask for it in parts")
+            with os.fdopen(os.dup(file), "rb") as stream:
+                raw = stream.read()
+        except OSError as error:
+            return Text("", None, error=_reason(error))
+        finally:
+            os.close(file)
+        look = look_of(found)
+        settled = self._sure or time.time_ns() - found.st_mtime_ns > _TICK
+        text, problem = _decoded(raw)
+        return Text(
+            text,
+            look if settled and len(raw) == found.st_size else None,
+            digest=hashlib.sha256(raw).hexdigest(),
+            error=problem,
+            outside=not Path(os.path.realpath(path)).is_relative_to(self.root),
+        )
+
+    def _content(self, block: MemoryBlock, text: Text) -> Loaded:
+        if isinstance(block, MessageMemoryBlock) and text.text:  # a mail says itself which character set it is in
+            return Loaded(body_of(text.text), text, outside=text.outside)
+        where = _where(block)
+        if text.error is not None:
+            return _failed(where, text.error, text)
+        content = text.text
+        lines = _lines(block)
+        if lines is not None:
+            content, count = text.lines(*lines)
+            if not content and lines[0] > count:
+                return _failed(where, f"has {count} lines, none of them is {lines[0]}", text)
+        elif isinstance(block, KnowledgeMemoryBlock) and block.subtopic:
+            content = section(text.text, block.subtopic)
+        return Loaded(content, text, digest=_new_digest(block, text), outside=text.outside)
+
+
+def _where(block: MemoryBlock) -> str:
+    if isinstance(block, MessageMemoryBlock):
+        return block.full_path
+    return block.location if isinstance(block, FileMemoryBlock | KnowledgeMemoryBlock) else block.id
+
+
+def _lines(block: MemoryBlock) -> tuple[int, int | None] | None:
+    if isinstance(block, FileMemoryBlock):
+        return None if block.start_line is None else (block.start_line, block.end_line)
+    start, _, end = str(block.metadata.get("lines", "")).partition("-")
+    return (int(start), int(end) if end.isdecimal() else None) if start.isdecimal() and int(start) > 0 else None
+
+
+def _new_digest(block: MemoryBlock, text: Text) -> str | None:
+    """The file's digest where it is no longer the one that the block was made with."""
+    known = block.digest if isinstance(block, FileMemoryBlock) else block.metadata.get("digest")
+    if not known or text.digest is None:
+        return None
+    return None if str(known).removeprefix("sha256:") == text.digest else text.digest
+
+
+def _failed(where: str, error: str, text: Text | None = None) -> Loaded:
+    return Loaded(f"[{where}: {error}]", text, error=error, outside=text.outside if text else False)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        return {errno.ENOENT: "there is no such file", errno.EACCES: "may not be read"}.get(
+            error.errno, f"cannot be read ({os.strerror(error.errno)})"
+        )
+    return " ".join(str(getattr(error, "what", error)).split())
+
+
+def _decoded(raw: bytes) -> tuple[str, str | None]:
+    """The text, and what is wrong with it. What is not UTF-8 can be had back with `surrogateescape`."""
+    if b"\0" in raw:
+        return "", "is binary, no text"
+    try:
+        return raw.decode("utf-8-sig"), None
+    except UnicodeDecodeError as error:
+        return raw.decode("utf-8", "surrogateescape"), f"is not UTF-8 (byte {error.start})"
