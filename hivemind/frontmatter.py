@@ -69,7 +69,7 @@ def parse(text: str, where: object, first_line: int = 1) -> Parsed:
         depth = 0
         for event in yaml.parse(text, Loader=_Loader):
             if isinstance(event, yaml.AliasEvent):
-                raise UserError("YAML aliases are not read here", where=at(event.start_mark.line), mend="write it out")
+                raise UserError("YAML aliases are not read here", where=at(_row(event)), mend="write it out")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > _MAX_DEPTH:
                 raise UserError(f"nested more than {_MAX_DEPTH} deep", where=at(_row(event)))
@@ -79,7 +79,7 @@ def parse(text: str, where: object, first_line: int = 1) -> Parsed:
             if node is None:
                 return Parsed({}, {(): first_line}, place)
             if not isinstance(node, yaml.MappingNode):
-                raise UserError("is no mapping of keys to values", where=at(node.start_mark.line))
+                raise UserError("is no mapping of keys to values", where=at(_row(node)))
             lines = dict(_lines(node, first_line))
             for line, key in _repeated(node):
                 raise UserError(f"the key {key!r} stands there twice", where=at(line), mend="remove one")
@@ -95,7 +95,7 @@ def parse(text: str, where: object, first_line: int = 1) -> Parsed:
     return Parsed({str(key): value for key, value in values.items()}, lines, place)
 
 
-def _row(event: yaml.Event) -> int:
+def _row(event: yaml.Event | yaml.Node) -> int:
     return event.start_mark.line if event.start_mark else 0
 
 

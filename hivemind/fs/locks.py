@@ -22,9 +22,7 @@ __all__ = ["HeldLock", "Lock"]
 class HeldLock(UserError):
     """The lock is held by another process; `holder` is its record (may be empty)."""
 
-    def __init__(
-        self, what: str, *, where: object, holder: dict[str, object], mend: str | None = None
-    ) -> None:
+    def __init__(self, what: str, *, where: object, holder: dict[str, object], mend: str | None = None) -> None:
         super().__init__(what, where=where, mend=mend)
         self.holder = holder
 

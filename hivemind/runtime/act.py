@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from hivemind.errors import HivemindError
@@ -18,7 +16,8 @@ from hivemind.runtime.tools import Session, Tool, ToolProblem
 __all__ = ["Acted", "act"]
 
 _log = logging.getLogger(__name__)
-_SHOWN_CHARS = 4000
+_SHOWN_CHARS = 500
+_SHOWN_ITEMS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +40,7 @@ def act(session: Session, tools: Mapping[str, Tool], actions: Sequence[Action]) 
         last = action.tool
         told: dict[str, Any] = {"tool": action.tool, "arguments": dict(action.arguments)}
         try:
-            tool = tools.get(action.tool)
-            if tool is None:
-                raise ToolProblem(f"there is no tool {action.tool!r}", mend=f"tools: {', '.join(sorted(tools))}")
-            result = tool.call(session, action.arguments)
+            result = _tool(tools, action.tool).call(session, action.arguments)
         except Parking as parking:
             records.append({**told, "parked": parking.reason})
             return Acted(tuple(records), tuple(blocks), parking=parking, last=last)
@@ -68,19 +64,29 @@ def act(session: Session, tools: Mapping[str, Tool], actions: Sequence[Action]) 
     return Acted(tuple(records), tuple(blocks), last=last)
 
 
+def _tool(tools: Mapping[str, Tool], name: str) -> Tool:
+    if name not in tools:
+        raise ToolProblem(f"there is no tool {name!r}", mend=f"tools: {', '.join(sorted(tools))}")
+    return tools[name]
+
+
 def _blocks(session: Session, action: Action, result: dict[str, Any]) -> list[MemoryBlock]:
-    """The results as blocks again; each says which target it belongs to."""
-    made = create_memory_from_action(action.tool, _cut(result))
+    """The results as blocks again; each says which target it belongs to, and in short what came out."""
+    made = create_memory_from_action(action.tool, result)
     found = list(made) if isinstance(made, list) else [made]
     for block in found:
-        block.metadata.update(target=session.focus.id, detail=json.dumps(dict(action.arguments), default=str)[:500])
-        block.timestamp = datetime.now(UTC)
+        block.metadata.update(target=session.focus.id, tool=action.tool, outcome=_short(result))
+        if session.focus.work is not None:
+            block.metadata["task_id"] = session.focus.id
     return found
 
 
-def _cut(result: dict[str, Any]) -> dict[str, Any]:
-    """Long texts of a result, shortened: the whole of it is in the task's log."""
-    return {
-        key: value[-_SHOWN_CHARS:] if isinstance(value, str) and len(value) > _SHOWN_CHARS else value
-        for key, value in result.items()
-    }
+def _short(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a result a mind needs to decide: its small values. The whole of it is in the task's log."""
+    kept: dict[str, Any] = {}
+    for key, value in result.items():
+        if isinstance(value, list):
+            kept[key] = [item for item in value[:_SHOWN_ITEMS] if len(str(item)) <= _SHOWN_CHARS]
+        elif value is None or len(str(value)) <= _SHOWN_CHARS:
+            kept[key] = value
+    return kept

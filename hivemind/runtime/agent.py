@@ -17,6 +17,7 @@ from hivemind.runtime.attention import Attention
 from hivemind.runtime.budget import Budget
 from hivemind.runtime.desk import Desk
 from hivemind.runtime.focus import Focus
+from hivemind.runtime.identity import announce_life
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.pulse import Pulse
@@ -144,7 +145,7 @@ class Agent:
         self.status.update(state="stopping")
         self.pulse.close()
         self.attention.close()
-        self.desk.close()
+        self.desk.save()
         self._bell.close()
         self.status.update(state="exited", task=None, step=None)
         ring(self.hive.layout.doorbells, SUPERVISOR)
@@ -159,6 +160,7 @@ class Agent:
         if self._leased is not None:
             try:
                 self.attention.keep_lease(*self._leased)
+                announce_life(self.hive.journal, self.hive.layout, self.name)
             except HivemindError as error:  # taken over meanwhile: the write that follows is refused, and says so
                 _log.warning("%s: %s", self.name, error)
                 self._leased = None
@@ -184,7 +186,7 @@ class Agent:
         if not self._told_idle:
             ring(self.hive.layout.doorbells, SUPERVISOR)
             self._told_idle = True
-        self.desk.rest()
+        self.desk.save()
         limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
         until = time.monotonic() + self.attention.next_moment(limit, self._looks)
         descriptors: list[Any] = [self._bell, self._wake] + ([] if self.lifeline is None else [self.lifeline])

@@ -27,7 +27,7 @@ _TAIL_BYTES = 8192
 # Waits for the word "go", so that the command can't run before the guard below watches over it; sets the limits.
 _START = 'read go || exit 125; ulimit -t "$1" && ulimit -v "$2" || exit 125; shift 2; exec "$@" </dev/null'
 # Lives as long as the pipe from the agent does; an end of the agent without a word ends the command's whole group.
-_GUARD = 'read ended || kill -KILL -- "-$1"'
+_GUARD = 'read ended || kill -s KILL -- "-$1"'
 
 
 @dataclass(frozen=True, slots=True)

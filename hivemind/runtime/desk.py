@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
@@ -11,9 +12,11 @@ from typing import Any
 
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.memory import (
+    ContentLoader,
     ContextMemoryBlock,
     HistoryMemoryBlock,
     MemoryBlock,
+    MemoryCycle,
     MemoryJanitor,
     MemoryType,
     MessageMemoryBlock,
@@ -22,7 +25,7 @@ from hivemind.memory import (
     TaskMemoryBlock,
     WorkingMemoryManager,
 )
-from hivemind.minds import Context, Thought, ToolSchema
+from hivemind.minds import Thought, ToolSchema
 from hivemind.runtime.act import Acted
 from hivemind.runtime.capsule import capsule_entry
 from hivemind.runtime.focus import Focus
@@ -51,8 +54,12 @@ class Desk:
         self._schema_tokens = hive.count_tokens(json.dumps(list(schemas)))
         self.memory = self._remembered()
         self.scorer = RelevanceScorer()
-        self._maker = hive.context_maker(self.scorer)
-        self._janitor = MemoryJanitor()
+        loader = ContentLoader(hive.layout.root, roots=hive.config.read_roots(hive.layout))
+        self._turn = MemoryCycle(self.memory, loader, token_counter=hive.count_tokens, scorer=self.scorer)
+        self._janitor = MemoryJanitor(
+            task_ended=lambda task: not (hive.layout.active / task).is_dir(),
+            file_exists=lambda location: os.path.exists(loader.path_of(location)),
+        )
         self._cycle = 0
         self._passing: list[str] = []
         self._context: list[dict[str, Any]] = []
@@ -62,10 +69,10 @@ class Desk:
 
     def _remembered(self) -> WorkingMemoryManager:
         path = self._folder / "memory"
+        if not path.exists():
+            return WorkingMemoryManager(self._config.max_tokens)
         try:
             return WorkingMemoryManager.load(path)
-        except FileNotFoundError:
-            return WorkingMemoryManager(self._config.max_tokens)
         except UnknownVersion:
             raise
         except UserError:  # half a write of ours: it only held what can be sensed again; kept for whoever wants to look
@@ -74,7 +81,7 @@ class Desk:
 
     # laying out
 
-    def lay_out(self, focus: Focus, works: Collection[Work]) -> Context:
+    def lay_out(self, focus: Focus, works: Collection[Work]) -> list[dict[str, Any]]:
         """The context for a turn: recall, score, select, build. Writes nothing. Raises UserError if ROM alone is too much."""
         self._cycle += 1
         now = datetime.now(UTC)
@@ -83,7 +90,8 @@ class Desk:
         self.scorer.task_keywords = set(questions.lower().split())
         self.budget = min(self._config.max_tokens, self._task_bound(focus))
         capsule = capsule_entry(self._hive.config.workspace, self._lane, focus, None)
-        self._context, self.selection = self._maker(self.memory, self.budget - self._schema_tokens, capsule, now)
+        turn = self._turn.run(self.budget, reserved=self._schema_tokens, first=[capsule], now=now)
+        self._context, self.selection = turn.context, turn.selection
         self.tokens = self._hive.count_tokens(json.dumps(self._context)) + self._schema_tokens
         return self._context
 
@@ -130,16 +138,12 @@ class Desk:
             self.memory.add_memory(block)
         self._derive(focus)
         self._log(focus, acted, thought)
-        if focus.work is not None and focus.work.ended:
-            self._forget_task(focus.work)
         if focus.message is not None and (known := self.memory.get(f"message:{focus.message.id}")) is not None:
             assert isinstance(known, MessageMemoryBlock)
             known.read = True
-        if len(self.memory) > _TIDY_ABOVE:
-            kept = {block.id for block in self._janitor.cleanup_memories(list(self.memory))}
-            for block in list(self.memory):
-                if block.id not in kept:
-                    self.memory.remove_memory(block.id)
+            self.save()  # before the message is recorded as taken in: its block is never lost and never made twice
+        if len(self.memory) > _TIDY_ABOVE or (focus.work is not None and focus.work.ended):
+            self._janitor.tidy(self.memory)
 
     def _derive(self, focus: Focus) -> None:
         """One conversation context for what is in focus, and one project context for its project."""
@@ -153,6 +157,7 @@ class Desk:
             self.memory.add_memory(
                 ContextMemoryBlock(
                     id=f"context:conversation_context:{focus.id}",
+                    metadata={"task_id": focus.id} if focus.work is not None else {},
                     context_type="conversation_context",
                     summary=f"Done about {focus.id} so far: {done}",
                     related_ids=[f"{focus.kind}:{focus.id}", *(block.id for block in mine[-8:])],
@@ -173,15 +178,6 @@ class Desk:
                     related_ids=tasks,
                 )
             )
-
-    def _forget_task(self, work: Work) -> None:
-        target = work.task.id
-        for block in list(self.memory):
-            about = block.metadata.get("target") == target or block.metadata.get("task") == target
-            if about and block.type in (MemoryType.HISTORY, MemoryType.FILE):
-                self.memory.remove_memory(block.id)
-        self.memory.remove_memory(f"context:conversation_context:{target}")
-        self.memory.remove_memory(f"task:{target}")
 
     def _log(self, focus: Focus, acted: Acted, thought: Thought) -> None:
         """The turn, whole: what was selected and why, what was asked, what came back, what was done."""
@@ -214,7 +210,7 @@ class Desk:
         if self.selection is None:
             return []
         forms = {entry["id"]: entry["metadata"].get("form") for entry in self._context}
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "id": choice.id,
                 "score": round(choice.score, 4),
@@ -230,9 +226,6 @@ class Desk:
         )
         return inside + outside[:_LOGGED_OUT]
 
-    def rest(self) -> None:
-        """Save what changed; called when there is nothing to do."""
-        self.memory.save(self._folder / "memory", durable=False)
-
-    def close(self) -> None:
+    def save(self) -> None:
+        """Save what changed since the last time; called before mail is taken in, and when there is nothing to do."""
         self.memory.save(self._folder / "memory", durable=self._hive.config.durable)

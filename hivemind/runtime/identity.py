@@ -6,6 +6,7 @@ predecessor that could not, and then its own `agent.started`: leases of an earli
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from hivemind.coordination import Journal, State
 from hivemind.fs import HeldLock, Lock
 from hivemind.layout import Layout
 
-__all__ = ["agent_lock", "announce", "farewell", "holder_of", "take_name"]
+__all__ = ["agent_lock", "announce", "announce_life", "bury", "farewell", "holder_of", "take_name"]
 
 
 def agent_lock(layout: Layout, name: str) -> Lock:
@@ -70,3 +71,31 @@ def farewell(journal: Journal, name: str, incarnation: int, *, by: str) -> bool:
         return [("agent.exited", {"agent_id": name, "incarnation": incarnation, "by": by})]
 
     return bool(journal.transact(decide))
+
+
+def bury(journal: Journal, layout: Layout, name: str, *, by: str) -> bool:
+    """Write `agent.exited` for an agent whose process died without a word; nothing if its name is held again."""
+
+    def decide(state: State) -> Sequence[tuple[str, dict[str, Any]]]:
+        entry = state.agents.get(name)
+        if entry is None or entry.state != "started" or holder_of(layout, name) is not None:
+            return []
+        return [("agent.exited", {"agent_id": name, "incarnation": entry.incarnation, "by": by})]
+
+    return bool(journal.transact(decide))
+
+
+def announce_life(journal: Journal, layout: Layout, name: str) -> bool:
+    """Write `agent.heartbeat`, unless some agent of the hive has done so within the last second.
+
+    Only who holds a lease calls this: it moves the sequence by which leases age, and an idle hive writes nothing.
+    """
+    path = layout.state / "heartbeat"
+    try:
+        if 0 <= time.time() - path.stat().st_mtime < 1.0:
+            return False
+    except FileNotFoundError:
+        pass  # the first heartbeat of this hive
+    path.touch()
+    journal.append("agent.heartbeat", agent_id=name)
+    return True

@@ -122,7 +122,8 @@ class _Parent:
         gc.freeze()
         self._report({"ready": os.getpid()})
         while True:
-            ready: list[Any] = select.select([self._orders, wake], [], [])[0]
+            watched: list[Any] = [self._orders, wake]
+            ready = select.select(watched, [], [])[0]
             if wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake, 4096)

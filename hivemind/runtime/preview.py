@@ -46,4 +46,4 @@ def preview_context(hive: Parts, name: str) -> Preview:
     focus = focus_on(min(ready, key=lambda work: (work.task.priority, work.task.id))) if ready else Focus("rest")
     context = desk.lay_out(focus, works)
     assert desk.selection is not None
-    return Preview(list(context), desk.selection, focus.target, desk.tokens, desk.budget, desk.scorer.explain)
+    return Preview(context, desk.selection, focus.target, desk.tokens, desk.budget, desk.scorer.explain)

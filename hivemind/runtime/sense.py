@@ -90,7 +90,7 @@ def task_blocks(works: Collection[Work], focus: Focus | None) -> list[MemoryBloc
         if in_focus:
             blocks += [
                 FileMemoryBlock(
-                    location=str(path), priority=Priority.MEDIUM, metadata={"task": task.id, "origin": "human"}
+                    location=str(path), priority=Priority.MEDIUM, metadata={"task_id": task.id, "origin": "human"}
                 )
                 for path in task.attachments
             ]

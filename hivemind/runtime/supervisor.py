@@ -18,6 +18,7 @@ from typing import Any
 
 from hivemind.fs import HeldLock, Lock
 from hivemind.fs.doorbell import Doorbell
+from hivemind.runtime.identity import bury
 from hivemind.runtime.nursery import END_WITHIN_S, Nursery, RunAgent
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import read_status
@@ -159,6 +160,7 @@ class Supervisor:
 
     def _exited(self, child: _Child) -> None:
         child.pid = 0
+        bury(self._hive.journal, self._hive.layout, child.name, by="supervisor")
         status = read_status(self._hive.layout.agent_state(child.name), child.name)
         finished = status.steps_finished if status else 0
         if finished > child.steps_finished:
@@ -213,5 +215,5 @@ class Supervisor:
                     break
                 for report in reports:
                     if "exited" in report:
-                        self._children[report["exited"]].pid = 0
+                        self._exited(self._children[report["exited"]])
         self._nursery.close()

@@ -22,7 +22,7 @@ class Situation:
     next_call: Mapping[str, Any]
     focus: Entry | None
     passages: tuple[Entry, ...]
-    history: tuple[Entry, ...]
+    done: tuple[Entry, ...]
 
     @classmethod
     def read(cls, context: Context) -> Situation:
@@ -34,7 +34,7 @@ class Situation:
             next_call=_object(_object(capsule.get("next")).get("primary")),
             focus=next((entry for entry in context if entry.get("id") == wanted), None),
             passages=tuple(_of_type(context, "knowledge")),
-            history=tuple(_of_type(context, "history")),
+            done=tuple(entry for entry in context if "outcome" in entry.get("metadata", {})),
         )
 
     @property
@@ -44,10 +44,10 @@ class Situation:
 
     def last_result(self, tool: str) -> Mapping[str, Any] | None:
         """What the newest use of `tool` on this target gave, or None if it was not used on it."""
-        done = [entry for entry in self.history if entry["metadata"].get("action") == tool]
-        done = [entry for entry in done if entry["metadata"].get("target") == self.target.get("id")]
-        newest = max(done, key=lambda entry: str(entry["metadata"].get("timestamp")), default=None)
-        return None if newest is None else _object(newest["metadata"].get("result"))
+        told = [entry["metadata"] for entry in self.done]
+        mine = [one for one in told if one.get("tool") == tool and one.get("target") == self.target.get("id")]
+        newest = max(mine, key=lambda one: str(one.get("timestamp")), default=None)
+        return None if newest is None else _object(newest.get("outcome"))
 
     def found_for(self, question: str) -> list[Entry]:
         """The passages that were recalled for one question, best first."""

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from hivemind.errors import UserError
+from hivemind.minds import Action, MindError, MindUnavailable, open_mind
+
+
+def test_an_unknown_mind_is_refused_with_the_names_of_those_that_there_are():
+    with pytest.raises(UserError, match="unknown mind 'oracle'; known minds: extractive"):
+        open_mind("oracle")
+
+
+def test_a_scripted_mind_gives_its_thoughts_in_order_and_then_says_that_it_has_none(tmp_path):
+    script = [{"actions": [{"tool": "finish_task", "arguments": {"result": "x"}}]}, {"complete": "a summary"}]
+    (tmp_path / "script.jsonl").write_text("\n".join(map(json.dumps, script)))
+    mind = open_mind({"scripted": "script.jsonl"}, root=tmp_path)
+    assert mind.think([], []).actions == (Action("finish_task", {"result": "x"}),)
+    assert mind.complete("…") == "a summary"
+    with pytest.raises(MindError, match="come to its end"):
+        mind.think([], [])
+
+
+def test_a_broken_script_names_its_line(tmp_path):
+    (tmp_path / "s").write_text('{"text": "a"}\nnonsense\n')
+    with pytest.raises(UserError, match=r"s:2: is no JSON object"):
+        open_mind("scripted: s", root=tmp_path)
+
+
+def test_a_command_mind_reads_the_context_and_prints_its_actions(tmp_path):
+    program = (
+        "import json,sys; q=json.load(sys.stdin); print(json.dumps({'text': q['context'][0]['id'], 'actions': []}))"
+    )
+    mind = open_mind({"command": [sys.executable, "-c", program]}, root=tmp_path)
+    assert mind.think([{"id": "capsule"}], []).text == "capsule"
+
+
+def test_a_command_that_fails_or_prints_no_json_is_told_apart():
+    with pytest.raises(MindUnavailable, match="ended with status 3: oh no"):
+        open_mind(
+            {"command": [sys.executable, "-c", "import sys; sys.exit(print('oh no', file=sys.stderr) or 3)"]}
+        ).think([], [])
+    with pytest.raises(MindError, match="no JSON"):
+        open_mind({"command": [sys.executable, "-c", "print('hello')"]}).think([], [])
+    with pytest.raises(MindUnavailable, match="can't be started"):
+        open_mind({"command": ["/no/such/program"]}).think([], [])
+
+
+def test_an_action_that_is_none_is_an_error_of_the_mind():
+    program = 'print(\'{"actions": [{"arguments": {}}]}\')'
+    with pytest.raises(MindError, match="without a tool"):
+        open_mind({"command": [sys.executable, "-c", program]}).think([], [])
