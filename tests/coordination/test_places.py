@@ -1,0 +1,135 @@
+"""Coordinates, lanes, the wall around a workspace, publications."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hivemind.coordination import (
+    Commits,
+    CoordinationError,
+    Coordinates,
+    Journal,
+    ProjectGuardMismatch,
+    StepLeaseHeld,
+    StepLeases,
+    Steps,
+    UnknownStep,
+    WorkspaceLocked,
+    check_lane,
+    check_workspace,
+    lane_of,
+    lane_visible,
+)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal", durable=False)
+
+
+def test_an_explicit_argument_wins_over_the_stored_focus(journal: Journal) -> None:
+    steps, places = Steps(journal), Coordinates(journal, "w")
+    steps.plan("one", [{"title": "a"}, {"title": "b"}])
+    steps.plan("two", [{"title": "c"}])
+    assert places.resolve("ada").task is None
+    places.set_focus("ada", "one", "one.s2")
+    at = places.resolve("Ada")
+    assert (at.workspace, at.task, at.step, at.lane) == ("w", "one", "one.s2", "agent/ada")
+    assert places.resolve("ada", step="focus").step == "one.s1"
+    assert places.resolve("ada", task="two").step == "two.s1"
+    assert places.resolve("ada", step="two.s1").task == "two"
+    assert places.resolve(task="one").lane == "shared"
+    assert places.resolve("bob").task is None, "the focus of each agent is its own"
+
+
+def test_the_step_focus_moves_on_when_its_step_is_closed(journal: Journal) -> None:
+    steps, places = Steps(journal), Coordinates(journal, "w")
+    steps.plan("t", [{"title": "a"}, {"title": "b"}])
+    places.set_focus("ada", "t", "t.s1")
+    steps.verify("t.s1")
+    steps.done("t.s1")
+    assert places.resolve("ada").step == "t.s2"
+    steps.block("t.s2")
+    assert places.resolve("ada").step is None
+
+
+def test_setting_the_same_focus_again_writes_nothing_and_clearing_it_does(journal: Journal) -> None:
+    places = Coordinates(journal, "w")
+    places.set_focus("ada", "t")
+    places.set_focus("ada", "t")
+    assert journal.seq == 1
+    assert places.set_focus("ada").task is None
+
+
+def test_a_step_is_of_the_task_that_is_named(journal: Journal) -> None:
+    Steps(journal).add("t", "x")
+    places = Coordinates(journal, "w")
+    with pytest.raises(UnknownStep):
+        places.resolve(step="nope")
+    with pytest.raises(CoordinationError) as caught:
+        places.set_focus("ada", "other", "t.s1")
+    assert caught.value.code == "STEP_OF_ANOTHER_TASK"
+
+
+def test_what_is_visible_is_shared_and_ones_own() -> None:
+    assert lane_of(" Ada") == "agent/ada"
+    assert lane_of(None) == "shared"
+    lanes = ["shared", None, "agent/ada", "agent/bob"]
+    assert [lane_visible(lane, None) for lane in lanes] == [True, True, False, False]
+    assert [lane_visible(lane, "ADA") for lane in lanes] == [True, True, True, False]
+    assert all(lane_visible(lane, "ada", True) for lane in lanes)
+    assert check_lane(" Agent/Ada ") == "agent/ada"
+    for bad in ("", "agent/", "agent/../x", "ada", 7):
+        with pytest.raises(CoordinationError):
+            check_lane(bad)
+
+
+def test_the_first_writer_sets_the_wall_and_others_are_measured_by_it(tmp_path: Path) -> None:
+    path = tmp_path / "workspace.json"
+    check_workspace(path, "w", tmp_path)
+    check_workspace(path, "w", tmp_path / "." / "x" / "..")
+    with pytest.raises(WorkspaceLocked) as locked:
+        check_workspace(path, "v", tmp_path)
+    with pytest.raises(ProjectGuardMismatch) as mismatch:
+        check_workspace(path, "w", tmp_path / "elsewhere")
+    assert (locked.value.code, mismatch.value.code) == ("WORKSPACE_LOCKED", "PROJECT_GUARD_MISMATCH")
+    for bad in ("", "w" * 129):
+        with pytest.raises(CoordinationError):
+            check_workspace(path, bad, tmp_path)
+
+
+def test_a_guard_in_the_configuration_outlives_a_move(tmp_path: Path) -> None:
+    path = tmp_path / "workspace.json"
+    check_workspace(path, "w", tmp_path / "here", "my project")
+    check_workspace(path, "w", tmp_path / "there", "my project")
+    with pytest.raises(ProjectGuardMismatch):
+        check_workspace(path, "w", tmp_path / "here", "another")
+
+
+def test_a_publication_counts_once_its_event_is_there_and_needs_the_steps_lease(journal: Journal) -> None:
+    commits = Commits(journal, "t")
+    assert not commits.has("t:7")
+    StepLeases(journal).claim("t.s1", "bob")
+    with pytest.raises(StepLeaseHeld):
+        commits.publish("t:7", card=3, agent_id="ada", step_id="t.s1")
+    event = commits.publish("t:7", card=3, agent_id="ada")
+    assert (event.kind, event.payload["lane"]) == ("lane.published", "agent/ada")
+    assert commits.has("t:7")
+    assert not Commits(journal, "u").has("t:7")
+    Steps(journal).add("t", "x")
+    Steps(journal).capture("t.s1", {"kind": "CMD", "text": "x"}, commit_id="t:8", agent_id="bob")
+    assert commits.has("t:8")
+
+
+def test_the_journal_knows_of_branches(journal: Journal) -> None:
+    commits = Commits(journal, "t")
+    commits.branch("created", "try", agent_id="Ada", base="main", base_seq=4)
+    commits.branch("created", "other")
+    (other, tried) = commits.branches()
+    assert (tried.name, tried.base, tried.base_seq, tried.agent_id) == ("try", "main", 4, "ada")
+    commits.branch("merged", "try")
+    assert [branch.state for branch in commits.branches()] == ["created", "merged"]
+    commits.branch("deleted", "try")
+    assert commits.branches() == [other]
