@@ -79,11 +79,17 @@ class Weigher:
         tokens = (found.st_size + 3) // 4
         if isinstance(block, FileMemoryBlock) and block.start_line is not None and block.end_line is not None:
             tokens = min(tokens, (block.end_line - block.start_line + 1) * LINE)
+        elif isinstance(block, KnowledgeMemoryBlock):  # a passage of a file: its maker has it before its eyes
+            tokens = min(tokens, self._said(block, tokens))
         return self._around(block) + tokens
 
     def _unseen(self, block: MemoryBlock) -> int:
         """What a block without a file costs: what its maker says (`metadata["tokens"]`), else a guess."""
+        elsewhere = isinstance(block, KnowledgeMemoryBlock) and ":" in block.location
+        return self._said(block, ELSEWHERE if elsewhere else MISSING)
+
+    @staticmethod
+    def _said(block: MemoryBlock, default: int) -> int:
+        """What the block's maker says it costs (`metadata["tokens"]`)."""
         said = block.metadata.get("tokens")
-        if isinstance(said, int) and said >= 0:
-            return said
-        return ELSEWHERE if isinstance(block, KnowledgeMemoryBlock) and ":" in block.location else MISSING
+        return said if isinstance(said, int) and said >= 0 else default

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from hivemind.errors import UnknownVersion, UserError
@@ -39,6 +40,7 @@ __all__ = ["Desk"]
 
 _TIDY_ABOVE = 200
 _LOGGED_OUT = 20
+_ALL_LOGGED = 2000
 
 
 class Desk:
@@ -63,6 +65,7 @@ class Desk:
         self._cycle = 0
         self._passing: list[str] = []
         self._context: list[dict[str, Any]] = []
+        self._chosen: list[dict[str, Any]] = []
         self.selection: Selection | None = None
         self.budget = self._config.max_tokens
         self.tokens = 0
@@ -92,6 +95,7 @@ class Desk:
         capsule = capsule_entry(self._hive.config.workspace, self._lane, focus, None)
         turn = self._turn.run(self.budget, reserved=self._schema_tokens, first=[capsule], now=now)
         self._context, self.selection = turn.context, turn.selection
+        self._chosen = self._choices(turn.selection)
         self.tokens = self._hive.count_tokens(json.dumps(self._context)) + self._schema_tokens
         return self._context
 
@@ -188,7 +192,7 @@ class Desk:
             "agent": self._name,
             "cycle": self._cycle,
             "focus": {**focus.target, "next": focus.tool, "step": focus.step.id if focus.step else None},
-            "selected": self._chosen(),
+            "selected": self._chosen,
             "asked": {"mind": self._config.mind, "context_sha256": digest, "tokens": self.tokens},
             "thought": thought.text,
             "actions": list(acted.records),
@@ -205,11 +209,11 @@ class Desk:
             with open(self._folder / "log.jsonl", "a", encoding="utf-8") as file:
                 file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
 
-    def _chosen(self) -> list[dict[str, Any]]:
-        """Each block that went in, and the best of those that did not: score, tokens, form, reason."""
-        if self.selection is None:
-            return []
+    def _choices(self, selection: Selection) -> list[dict[str, Any]]:
+        """Each block that was chosen, and the best of those that were not: score, tokens, form, reason."""
         forms = {entry["id"]: entry["metadata"].get("form") for entry in self._context}
+        # Those that are in come first. Of very many others only those that nearly went in are worth their line.
+        among = selection if len(self.memory) <= _ALL_LOGGED else islice(selection, len(selection.blocks))
         rows: list[dict[str, Any]] = [
             {
                 "id": choice.id,
@@ -218,12 +222,11 @@ class Desk:
                 "form": forms.get(choice.id),
                 "why": choice.reason,
             }
-            for choice in self.selection
+            for choice in among
         ]
         inside = [row for row in rows if row["form"] is not None]
-        outside = sorted(
-            (row for row in rows if row["form"] is None), key=lambda row: (-float(row["score"]), row["id"])
-        )
+        outside = [row for row in rows if row["form"] is None]
+        outside.sort(key=lambda row: (-row["score"], row["id"]))
         return inside + outside[:_LOGGED_OUT]
 
     def save(self) -> None:

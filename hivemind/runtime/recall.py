@@ -42,6 +42,7 @@ def recall(hive: Parts, focus: Focus) -> list[KnowledgeMemoryBlock]:
             if known is not None:
                 known.metadata["questions"].append(question)
             else:
+                block.metadata["tokens"] = hive.count_tokens(passage.text)
                 blocks[block.id] = block
     return list(blocks.values())
 

@@ -74,8 +74,10 @@ def _about_step(now: Situation) -> Thought:
 def _run(now: Situation, step: str, finish: Action) -> Thought:
     last = now.last_result("run_command")
     if last is not None and last.get("step") == step and last.get("exit_status") not in (0, None):
-        reason = f"the command of step {step} ended with status {last['exit_status']}"
-        return _do(reason, Action("fail_task", {"reason": f"{reason}: {last.get('command')}"}))
+        reason = f"the command `{last.get('command')}` ended with status {last['exit_status']}"
+        printed = str(last.get("output_tail") or "").strip()
+        told = f"{reason}. The last that it printed:\n\n{printed}" if printed else f"{reason}; it printed nothing"
+        return _do(reason, Action("fail_task", {"reason": told}))
     return _do("Run the command that the task gives.", Action("run_command", {"step": step}), finish)
 
 

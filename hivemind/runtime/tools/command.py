@@ -55,6 +55,7 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
         "command": shown,
         "exit_status": status,
         "output": result.output,
+        "output_tail": result.output[-400:],
         "output_path": os.path.relpath(output, work.task.path),
         "output_digest": result.digest,
         "seconds": round(result.seconds, 3),
