@@ -10,22 +10,32 @@ from hivemind.documents.errors import (
     OptimisticLockError,
     ReadonlyError,
 )
+from hivemind.documents.history import Version
 from hivemind.documents.knowledge import Knowledge, SyncReport
 from hivemind.documents.node import Node
 from hivemind.documents.passage import Citation, Passage, Verdict, verify
+from hivemind.documents.query import Hit
+from hivemind.documents.sources import Source
+from hivemind.documents.threads import Letter
+from hivemind.documents.vectors import Embedder
 
 __all__ = [
     "Citation",
     "CycleError",
     "Docmem",
     "DocmemError",
+    "Embedder",
+    "Hit",
     "Knowledge",
+    "Letter",
     "Node",
     "NodeNotFoundError",
     "OptimisticLockError",
     "Passage",
     "ReadonlyError",
+    "Source",
     "SyncReport",
     "Verdict",
+    "Version",
     "verify",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from hivemind.documents import summaries, toml, tree
@@ -17,6 +17,8 @@ from hivemind.documents.integrity import problems
 from hivemind.documents.node import Node
 from hivemind.documents.query import Asked, Hit, find_hits, scored
 from hivemind.documents.question import Words
+from hivemind.documents.sources import Source, source_of
+from hivemind.documents.threads import Letter, keep_thread
 from hivemind.documents.treefile import write_entries
 from hivemind.documents.trees import Trees, short_id
 from hivemind.documents.vectors import Embedder, store, without_vector
@@ -135,6 +137,17 @@ class Docmem(Trees):
         with self.transaction() as edit:
             root_id, _ = take_in(edit, name, outline, stamp, digest, kept=False)
             return tree.get(edit.sql, root_id)
+
+    def source(self, node_id: str) -> Source | None:
+        """Where an imported node stands in its file (`.citation` gives `path:line-line`); None for any other node."""
+        with self.database.read() as sql:
+            tree.get(sql, node_id)
+            return source_of(sql, node_id)
+
+    def keep_thread(self, subject: str, letters: Sequence[Letter], root_id: str | None = None) -> Node:
+        """Keep a mail thread as a document (what is new of it, below `root_id`); gives its root, classed by rule."""
+        with self.transaction() as edit:
+            return keep_thread(edit, subject, letters, root_id)
 
     def import_toml(self, text: str) -> list[Node]:
         """The trees that `export_toml` wrote, or a person; gives the new nodes in reading order.

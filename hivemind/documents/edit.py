@@ -131,7 +131,11 @@ class Edit:
 
     def _tag(self, node_id: str, tags: set[str]) -> None:
         if tags:
-            self.sql.executemany("INSERT INTO tags VALUES (?, ?)", [(tag, node_id) for tag in sorted(tags)])
+            self.label(node_id, sorted(tags))
+
+    def label(self, node_id: str, tags: Sequence[str]) -> None:
+        """Let the node be found by these tags too."""
+        self.sql.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", [(tag, node_id) for tag in tags])
 
     def _keep_version(self, node: Node) -> None:
         self.sql.execute(

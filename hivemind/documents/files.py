@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hivemind.documents import tree
+from hivemind.documents.classes import classify
 from hivemind.documents.edit import Edit
 from hivemind.documents.formats import Outline
 from hivemind.documents.importing import import_outline, value, write_places
@@ -108,28 +109,28 @@ def take_in(edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, 
 
     Gives the root's id. What another process has taken in meanwhile is not taken in twice.
     """
-    context = Context("root", "document", value(path, "document"))
+    found = classify(path, outline)
+    context = Context("root", found.name, value(path, "document"))
     old = find_file(edit.sql, path)
+    row = _Row(outline.title, " ".join(outline.labels), found.name, found.why, outline.note)
     if old is None or old.root_id is None:
         root_id, node_ids = import_outline(edit, outline, context)
-        number = _write(edit.sql, path, outline, stamp, digest, root_id, kept)
+        number = _save(edit.sql, path, kept, stamp, digest, root_id, row)
         write_places(edit.sql, number, root_id, outline, node_ids)
+        edit.label(root_id, [*found.tags, found.name])
         return root_id, "imported"
-    _write(edit.sql, path, outline, stamp, digest, old.root_id, kept)
-    if old.digest == digest:
+    _save(edit.sql, path, kept, stamp, digest, old.root_id, row)
+    root = tree.get(edit.sql, old.root_id)
+    if old.digest == digest and root.context == context:
         return old.root_id, "unchanged"
     refresh(edit, old.root_id, old.number, outline)
-    root = tree.get(edit.sql, old.root_id)
     if root.text != outline.title or root.context != context:
-        edit.change(root, text=outline.title, context_name=context.name, context_value=context.value)
+        edit.change(
+            root, keep_version=root.text != outline.title,
+            text=outline.title, context_name=context.name, context_value=context.value,
+        )  # fmt: skip
+    edit.label(root.id, [*found.tags, found.name])
     return root.id, "changed"
-
-
-def _write(
-    sql: sqlite3.Connection, path: str, outline: Outline, stamp: Stamp, digest: str, root_id: str, kept: bool
-) -> int:
-    more = (digest, root_id, outline.title, " ".join(outline.labels), outline.note)
-    return _save(sql, path, kept, stamp, *more)
 
 
 def note_skipped(edit: Edit, path: str, stamp: Stamp, note: str) -> None:
@@ -138,22 +139,36 @@ def note_skipped(edit: Edit, path: str, stamp: Stamp, note: str) -> None:
     if old is not None and old.root_id is not None:
         forget(edit, old)
     if find_file(edit.sql, path) is None:
-        _save(edit.sql, path, True, stamp, "", None, "", "", note)
+        _save(edit.sql, path, True, stamp, "", None, _Row("", "", "", "", note))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What is kept of a file for searching and explaining."""
+
+    title: str
+    labels: str
+    document_class: str
+    why: str
+    note: str | None
+
+
+_FIELDS = (
+    "kept", "size", "mtime_ns", "ctime_ns", "inode", "seen_ns", "digest", "root_id", "title", "labels", "class", "why",
+    "note",
+)  # fmt: skip
+_SAVE = (
+    f"INSERT INTO files (path, {', '.join(_FIELDS)}) VALUES (?{', ?' * len(_FIELDS)}) ON CONFLICT (path) DO UPDATE SET"
+    f" kept = max(kept, excluded.kept), {', '.join(f'{name} = excluded.{name}' for name in _FIELDS[1:])} RETURNING id"
+)
 
 
 def _save(
-    sql: sqlite3.Connection, path: str, kept: bool, stamp: Stamp,
-    digest: str, root_id: str | None, title: str, labels: str, note: str | None,
-) -> int:  # fmt: skip
+    sql: sqlite3.Connection, path: str, kept: bool, stamp: Stamp, digest: str, root_id: str | None, row: _Row
+) -> int:
     look = (stamp.size, stamp.mtime_ns, stamp.ctime_ns, stamp.inode, stamp.seen_ns)
-    (number,) = sql.execute(
-        "INSERT INTO files (path, kept, size, mtime_ns, ctime_ns, inode, seen_ns, digest, root_id, title, labels, note)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (path) DO UPDATE SET kept = max(kept, excluded.kept),"
-        " size = excluded.size, mtime_ns = excluded.mtime_ns, ctime_ns = excluded.ctime_ns, inode = excluded.inode,"
-        " seen_ns = excluded.seen_ns, digest = excluded.digest, root_id = excluded.root_id, title = excluded.title,"
-        " labels = excluded.labels, note = excluded.note RETURNING id",
-        (path, int(kept), *look, digest, root_id, title, labels, note),
-    ).fetchone()
+    said = (row.title, row.labels, row.document_class, row.why, row.note)
+    (number,) = sql.execute(_SAVE, (path, int(kept), *look, digest, root_id, *said)).fetchone()
     return int(number)
 
 

@@ -70,7 +70,9 @@ _TABLES = (
         root_id TEXT REFERENCES nodes(id) ON DELETE SET NULL,
         title TEXT NOT NULL,
         labels TEXT NOT NULL,      -- words that the file is also found by: topic, subtopic, tags
-        note TEXT                  -- why it was not imported
+        class TEXT NOT NULL,
+        why TEXT NOT NULL,         -- why it has that class
+        note TEXT                  -- why it was not imported, or what is wrong with it
     )""",
     "CREATE INDEX files_root ON files(root_id)",
     "CREATE INDEX files_digest ON files(digest)",

@@ -6,8 +6,9 @@ Texts of the pieces and the gaps between them are the file's text, character for
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hivemind.documents.sentences import pieces, sentence_ends
 
@@ -43,6 +44,7 @@ class Outline:
     tokens: tuple[int, ...]  # of each piece
     note: str | None = None
     places: tuple[tuple[int, int], ...] | None = None  # of text that was got out of a file: lines or pages there
+    values: Mapping[str, Any] = field(default_factory=dict)  # of its front matter
 
     def lines(self) -> list[tuple[int, int]]:
         """First and last line of each piece, counted from 1 as editors do (a line ends with `\\n`)."""

@@ -6,6 +6,7 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hivemind import frontmatter
@@ -94,7 +95,8 @@ def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
     pieces = markdown(text, body_line - 1)
     if body_line > 1:
         pieces.insert(0, Piece("frontmatter", 1, 0, len(text[: _offset(text, body_line)].rstrip("\r\n"))))
-    return _outline(text, form, _title(values, pieces, stem), _labels(values), pieces, note, count)
+    found = _outline(text, form, _title(values, pieces, stem), _labels(values), pieces, note, count)
+    return replace(found, values=values)
 
 
 def _outline(

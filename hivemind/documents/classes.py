@@ -1,0 +1,95 @@
+"""What kind of document something is, by rules that say why (spec 5, *Import*; seed 003, *Ingest classification*)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hivemind.documents.formats import Outline
+
+__all__ = ["Classification", "classify", "classify_thread"]
+
+_NAMES = (
+    ("readme", r"readme"),
+    ("changelog", r"change(?:s|log)|history|release[-_ ]?notes|news"),
+    ("license", r"licen[cs]e|copying|notice"),
+    ("decision", r"adr|decisions?|rfc"),
+    ("minutes", r"minutes|meeting|protokoll|standup|retro"),
+    ("faq", r"faq|questions"),
+    ("guide", r"guide|how-?to|tutorial|getting-?started|manual|handbook|runbook|install(?:ation)?|quickstart"),
+    ("reference", r"reference|api|glossary|cheat-?sheet|spec(?:ification)?s?"),
+    ("log", r"log|journal|diary"),
+    ("policy", r"policy|policies|guidelines?|code-of-conduct|style|contributing|security"),
+)
+_FORMATS = {"python": "code", "code": "code"}
+_DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
+_VERSION = re.compile(r"^\[?v?\d+\.\d+")
+_CLASS = re.compile(r"[\w-]{1,64}")
+_MANY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """The class of a document (one word), why it has it, and the tags that it is found by."""
+
+    name: str
+    why: str
+    tags: tuple[str, ...]
+
+
+def classify(path: str, outline: Outline) -> Classification:
+    """The first rule that holds: front matter, format, names in the path, headings, what it is made of."""
+    tags = tuple(dict.fromkeys(tag for label in outline.labels if (tag := _tag(label))))
+    said = outline.values.get("class") or outline.values.get("type")
+    if isinstance(said, str) and _CLASS.fullmatch(said.strip()):
+        return Classification(said.strip().casefold(), "its front matter says so", tags)
+    if outline.format in _FORMATS:
+        return Classification(_FORMATS[outline.format], f"it is written in {outline.format}", tags)
+    parts = re.split(r"[/\\]", path.casefold())
+    for part in (re.sub(r"\.\w+$", "", parts[-1]), *reversed(parts[:-1])):
+        for name, words in _NAMES:
+            if re.search(rf"(?<![^\W\d_])(?:{words})(?![^\W\d_])", part):
+                return Classification(name, f"its path has {part!r}", tags)
+    return _by_content(outline, tags)
+
+
+def _by_content(outline: Outline, tags: tuple[str, ...]) -> Classification:
+    titles = [piece.title for piece in outline.pieces if piece.kind == "heading"]
+    for name, what, found in (
+        ("faq", "headings are questions", [title for title in titles if title.endswith("?")]),
+        ("changelog", "headings are versions", [title for title in titles if _VERSION.match(title)]),
+        ("log", "headings are dates", [title for title in titles if _DATE.search(title)]),
+    ):
+        if len(found) >= _MANY and 2 * len(found) >= len(titles):
+            return Classification(name, f"{len(found)} of its {len(titles)} {what}", tags)
+    leaves = Counter(piece.kind for piece in outline.pieces if piece.kind != "heading")
+    total = sum(leaves.values())
+    for kind, name in (("table", "table"), ("item", "list"), ("code", "code")):
+        if total >= _MANY and leaves[kind] * 10 >= total * 7:
+            return Classification(name, f"{leaves[kind]} of its {total} parts are of kind {kind}", tags)
+    if titles:
+        return Classification("document", f"it has {len(titles)} headings, and no narrower rule holds", tags)
+    return Classification("text", "it has no headings", tags)
+
+
+def classify_thread(subject: str, bodies: Sequence[str]) -> Classification:
+    """The class of a mail thread: question (answered or not), decision, report, or just mail."""
+    words = " ".join(bodies).casefold()
+    tags = tuple(dict.fromkeys(tag for word in re.findall(r"\[([^\]]{1,64})\]", subject) if (tag := _tag(word))))
+    first = bodies[0] if bodies else ""
+    if "?" in subject or first.rstrip().endswith("?"):
+        state = "and was answered" if len(bodies) > 1 else "and was not answered yet"
+        return Classification("question", f"it begins with a question {state}", tags)
+    if re.search(r"\b(?:decided|decision|we agreed|agreed that|beschlossen)\b", words):
+        return Classification("decision", "it says what was decided", tags)
+    if re.search(r"\b(?:report|result|finished|done|failed|status)\b", subject.casefold()):
+        return Classification("report", "its subject says so", tags)
+    return Classification("mail", "no narrower rule holds", tags)
+
+
+def _tag(label: str) -> str:
+    """A label as a tag: `Data Base` gives `data-base`; the empty text for one without letters."""
+    tag = re.sub(r"[^\w]+", "-", label.casefold()).strip("-_")[:64]
+    return tag if re.search(r"[^\W\d_]", tag) else ""
