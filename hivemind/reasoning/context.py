@@ -62,7 +62,7 @@ def render(
         if talk.turn_ids[at] not in hidden:
             messages.append(talk.messages[at])
         for number in shown.get(at, ()):
-            messages += _notes(graph.nodes[number], talk, bare)
+            messages += _notes(graph.nodes[number], talk, bare, number in without)
     return Context(messages, frozenset(hidden))
 
 
@@ -100,8 +100,8 @@ def _opening(talk: Conversation, graph: ReasoningGraph) -> list[Message]:
     return opening
 
 
-def _notes(node: ReasoningNode, talk: Conversation, bare: bool) -> list[Message]:
-    if node.active is True:
+def _notes(node: ReasoningNode, talk: Conversation, bare: bool, without: bool) -> list[Message]:
+    if node.active is True and not without:
         return as_messages(node)
     if bare:
         return []

@@ -12,6 +12,7 @@ from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.index import Index
 from hivemind.reasoning.node import FLUSHED, SHARED, NodeKind, ReasoningNode, as_kind, as_lane, as_tags, check_meta
 from hivemind.reasoning.notes import Notes, as_thought
+from hivemind.reasoning.order import as_way
 from hivemind.reasoning.structure import Structure
 
 if TYPE_CHECKING:
@@ -132,8 +133,7 @@ class ReasoningGraph:
         edge = Edge(src, dst, rationale, relation or derive(rationale, nodes[src].kind, nodes[dst].kind))
         path = self.structure.insert(edge)
         if path is not None:
-            way = " → ".join(map(str, path))
-            raise GraphError(f"an edge from {src} to {dst} closes a cycle: {way}")
+            raise GraphError(f"an edge from {src} to {dst} closes a cycle: {as_way(path)}")
         self._tick()
         self.tied(dst)
         if self.record is not None:
@@ -232,8 +232,7 @@ class ReasoningGraph:
         numbers = [node.node_id for node in members]
         path = self.structure.order.way_back(set(numbers), self.structure.out)
         if path is not None:
-            way = " → ".join(map(str, path))
-            raise GraphError(f"nodes {numbers} can't be folded without those between them: {way}")
+            raise GraphError(f"nodes {_some(numbers)} can't be folded without those between them: {as_way(path)}")
         thought = as_thought(notes)
         with self.transaction():
             lanes, steps = {node.lane for node in members}, {node.step for node in members}
@@ -535,6 +534,10 @@ def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
     if "tags" in typed:
         typed["tags"] = as_tags(typed["tags"])
     return typed
+
+
+def _some(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:8])) + (" …" if len(numbers) > 8 else "")
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,9 +97,11 @@ class History:
         self.refresh()
         self.branch(name)
         if name not in self._states:
-            self._states[name] = self.at(name, self.log.seq) if self.log.seq else State()
-            self._states[name].graph.seq = self.log.seq
-        return self._states[name]
+            self._states[name] = self.at(name, self.log.seq)
+        state = self._states[name]
+        if state.graph.structure.undo is None:  # lines of other branches count too; not while it is being changed
+            state.graph.seq, state.graph.next_id = self.log.seq, self.next_id
+        return state
 
     def branch(self, name: str) -> Branch:
         """The branch of that name. Raises GraphError if there is none."""

@@ -46,9 +46,9 @@ class GraphLog:
         try:
             lock.acquire()
         except FileNotFoundError:
-            raise UserError(
-                "the task's folder is gone", where=self.folder, mend="open the task where it is now"
-            ) from None
+            raise self._gone() from None
+        except OSError as error:
+            raise UserError(f"cannot be locked ({error.strerror})", where=lock.path) from None
         try:
             yield
         finally:
@@ -65,6 +65,8 @@ class GraphLog:
         except FileNotFoundError:
             if self._identity is not None:
                 self.rewind()
+            if not self.folder.is_dir():
+                raise self._gone() from None
             return []
         identity = (found.st_dev, found.st_ino)
         if self._identity not in (None, identity) or found.st_size < self._offset:
@@ -80,6 +82,9 @@ class GraphLog:
         except UserError:
             self.rewind()
             raise
+
+    def _gone(self) -> UserError:
+        return UserError("the task's folder is gone", where=self.folder, mend="open the task where it is now")
 
     def rewind(self) -> None:
         """Read everything anew at the next look."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-__all__ = ["Order"]
+__all__ = ["Order", "as_way"]
 
 _Neighbours = Mapping[int, Collection[int]]
 _NONE: Collection[int] = ()
@@ -90,3 +90,9 @@ def _path(came: Mapping[int, int], node: int) -> list[int]:
         node = came[node]
         path.append(node)
     return path[::-1]
+
+
+def as_way(path: list[int]) -> str:
+    """A path for people: `2 → 3 → … → 9`."""
+    shown = [str(node) for node in path]
+    return " → ".join(shown if len(shown) <= 8 else [*shown[:5], "…", *shown[-2:]])

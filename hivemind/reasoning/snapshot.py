@@ -9,6 +9,7 @@ from hivemind.errors import UnknownVersion
 from hivemind.reasoning.edge import Edge, Link, derive, edge_from
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.node import NodeKind, ReasoningNode, node_from, node_to_dict
+from hivemind.reasoning.order import as_way
 from hivemind.reasoning.structure import Structure, standing
 
 if TYPE_CHECKING:
@@ -173,5 +174,5 @@ def _draw(graph: ReasoningGraph, between: Mapping[tuple[int, int], list[Edge]]) 
             raise GraphError(f"an edge from {src} to {dst}: one of them is folded away")
         path = structure.insert(standing(src, dst, bases))
         if path is not None:
-            raise GraphError(f"the edges close a cycle: {' → '.join(map(str, path))}")
+            raise GraphError(f"the edges close a cycle: {as_way(path)}")
         graph.tied(dst)
