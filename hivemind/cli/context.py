@@ -62,8 +62,10 @@ def _show(preview: Preview) -> None:
 
 
 def _summed(preview: Preview) -> str:
-    about = f"for {preview.target['kind']} {preview.target['id']}" if preview.target else "with nothing in hand"
-    return f"{len(preview.context)} entries, {preview.tokens:,} of {preview.budget:,} tokens, {about}."
+    target = preview.target
+    about = f"for {target['kind']} {target['id']}" if target and target["id"] else "with nothing in hand"
+    used = f"{preview.tokens:,} of {preview.budget:,} tokens (the tools' descriptions among them)"
+    return f"{len(preview.context)} entries, {used}, {about}."
 
 
 def _why(preview: Preview, as_json: bool) -> int:

@@ -19,7 +19,10 @@ __all__ = ["hive_of", "known_agent", "known_name", "known_names", "layout_of", "
 
 def layout_of(arguments: argparse.Namespace) -> Layout:
     """Where the hive lies (--hive, $HIVEMIND_HIVE, the nearest above). Raises UserError if there is none."""
-    return find_hive(getattr(arguments, "hive", None))
+    try:
+        return find_hive(getattr(arguments, "hive", None))
+    except FileNotFoundError:  # the current folder was deleted under the shell
+        raise UserError("the folder that you are in is gone", mend="cd into the hive, or say --hive PATH") from None
 
 
 def hive_of(arguments: argparse.Namespace) -> Hive:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hivemind.cli.hive_of import hive_of
 from hivemind.cli.output import say
 from hivemind.cli.parser import Commands, Parser, add_command, add_json
-from hivemind.cli.text import one_line
+from hivemind.cli.story import said, story_lines
+from hivemind.cli.text import fit, is_terminal, one_line, terminal_size
 from hivemind.errors import UserError
 
 if TYPE_CHECKING:
@@ -73,18 +74,7 @@ def _wanted(kind: str, kinds: list[str] | None) -> bool:
 
 
 def _line(event: Event) -> str:
-    return f"{event.seq:>6}  {one_line(event.kind):18} {_said(event.payload)}".rstrip()
-
-
-def _said(fields: Mapping[str, Any]) -> str:
-    """`key=value …`, a value in quotes where it could be taken for more than one."""
-    return "  ".join(f"{one_line(str(key))}={_value(value)}" for key, value in fields.items() if value is not None)
-
-
-def _value(value: object) -> str:
-    if isinstance(value, str) and value and value.isprintable() and not set(value) & set(" ='\""):
-        return value
-    return one_line(json.dumps(value, ensure_ascii=False, default=str))
+    return f"{event.seq:>6}  {one_line(event.kind):18} {said(event.payload)}".rstrip()
 
 
 def _print_array(records: Iterable[Mapping[str, Any]]) -> None:
@@ -126,8 +116,8 @@ def _task_log(hive: Hive, arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_array(records)
         return 0
+    columns = terminal_size()[0] if is_terminal() else None
     for record in records:
-        said = dict(record)
-        head = " ".join(one_line(str(said.pop(key))) for key in ("at", "time", "kind") if key in said)
-        say(f"{head}  {_said(said)}".strip())
+        for line in story_lines(record):
+            say(line if columns is None else fit(line, columns))
     return 0

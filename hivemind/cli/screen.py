@@ -17,7 +17,7 @@ _HOME = "\x1b[H"
 
 
 class Screen:
-    """A part of the terminal, from the cursor down. What stands there last stays when it is left.
+    """A part of the terminal, from the cursor down. What stands there last stays when it is left, save the last line.
 
     Every size is read anew at each drawing; a terminal that was resized may have folded the old lines in ways that
     nobody can tell, so it is cleared then.
@@ -35,7 +35,8 @@ class Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        sys.stdout.write(_WRAP + _SHOW_CURSOR)
+        hint = "\x1b[1A" if self._drawn else ""  # the hint goes, and with it what the terminal echoed (^C)
+        sys.stdout.write("\r" + hint + _TO_SCREEN_END + _WRAP + _SHOW_CURSOR)
         sys.stdout.flush()
 
     @property

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
+import os
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hivemind.cli.hive_of import layout_of, listed
@@ -76,20 +78,35 @@ def _live(layout: Layout) -> Iterator[Callable[[SwarmPicture], None]]:
     """Draw the swarm in place; what it logs meanwhile goes to a file, not through the picture."""
     from hivemind.runtime.overview import TaskCounts
 
-    layout.logs.mkdir(parents=True, exist_ok=True)
-    logging.basicConfig(
-        filename=layout.logs / "swarm.log",
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
     counts = TaskCounts(layout)
-    with Screen() as screen:
+    with _errors_to(layout.logs / "swarm.log"), Screen() as screen:
 
         def draw(picture: SwarmPicture) -> None:
             columns, rows = screen.size
             screen.draw(picture_lines(picture, counts.now(), layout.root, columns, rows))
 
         yield draw
+
+
+@contextlib.contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """Standard error goes to a file meanwhile, for the agents' parent too.
+
+    The descriptor is turned round rather than logging given a file of its own: what is forked closes every descriptor but
+    the first three, and a file that logging believes to be open would be another one by then.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)
 
 
 def _detached(arguments: argparse.Namespace, layout: Layout) -> int:
