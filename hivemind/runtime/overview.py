@@ -15,6 +15,7 @@ from hivemind.runtime.identity import holder_of
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import AgentStatus, read_status
 from hivemind.runtime.supervisor import supervisor_lock
+from hivemind.runtime.watching import watched_by
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.tasks.drops import is_task_name
 
@@ -41,7 +42,6 @@ class AgentNow:
     tokens: int
     budget: int | None
     last_action: str | None
-    watch: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,13 @@ def overview(hive: Parts) -> Overview:
     inbox = hive.tasks.list(TaskState.INBOX)
     agents = agents_now(hive, active)
     supervisor = supervisor_lock(hive.layout.locks).holder()
+    pids = {agent.pid for agent in agents if agent.pid}
+    pids |= {pid for pid in [(supervisor or {}).get("pid")] if isinstance(pid, int)}
     return Overview(
         root=hive.layout.root,
         workspace=hive.config.workspace,
         supervisor=supervisor,
-        watching=next((agent.watch for agent in agents if agent.pid and agent.watch), None),
+        watching=watched_by(hive.layout, pids),
         agents=agents,
         human_unread=hive.mail.unread(HUMAN),
         tasks={
@@ -110,7 +112,6 @@ def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
         tokens=said.tokens,
         budget=said.budget,
         last_action=said.last_action,
-        watch=said.watch,
     )
 
 
