@@ -135,7 +135,7 @@ def _blocks(entries: int) -> int:
 
 def _entry(fields: list[object]) -> Entry:
     entry = Entry(*fields)  # type: ignore[arg-type]  # written by write_board, below
-    return entry._replace(dependencies=tuple(entry.dependencies)) if entry.dependencies else entry
+    return entry if entry.dependencies == () else entry._replace(dependencies=tuple(entry.dependencies))
 
 
 def open_board(path: str) -> Board | None:

@@ -97,8 +97,11 @@ class Inbox:
         except OSError:
             return self.entry(item.path)  # gone, or something else by now
 
-    def entry(self, path: str) -> Entry | None:
-        """The entry of one drop, in the inbox or on its way out of it; None if it is gone or half-written."""
+    def entry(self, path: str, *, whole: bool = False) -> Entry | None:
+        """The entry of one drop, in the inbox or on its way out of it; None if it is gone or half-written.
+
+        `whole` says that a folder is known to be whole.
+        """
         name = os.path.basename(path)
         try:
             found = os.lstat(path)
@@ -106,7 +109,7 @@ class Inbox:
                 return self._file(path, name)
             if not stat.S_ISDIR(found.st_mode):
                 return failing_entry(name, found)
-            return folder_entry(path, name, found, self._max_bytes) if self.is_whole(path) else None
+            return folder_entry(path, name, found, self._max_bytes) if whole or self.is_whole(path) else None
         except FileNotFoundError:
             return None
 

@@ -195,14 +195,13 @@ def _check(taken: Taken, written: Written) -> None:
         raise TaskProblem(taken.doom, where=written.where("dependencies"), mend="change the dependencies")
 
 
-def explained(name: str, problem: UserError) -> str:
+def explained(name: str, problem: UserError) -> bytes:
     """The error.md of a drop that cannot be a task: where, what, how to mend it."""
-    name = os.fsencode(name).decode(errors="backslashreplace")  # it may be any bytes, error.md is UTF-8
     lines = [f"# {name} could not become a task", "", f"* where: `{problem.where or name}`", f"* what: {problem.what}"]
     if problem.mend:
         lines.append(f"* how to mend it: {problem.mend}")
     lines += ["", "The file is here as it was. Mend it and move this folder back to tasks/inbox/: that is a retry."]
-    return "\n".join(lines) + "\n"
+    return ("\n".join(lines) + "\n").encode(errors="backslashreplace")  # a name may be any bytes
 
 
 def _fsync(path: Path) -> None:

@@ -58,13 +58,13 @@ class Queue:
         """The entry to try next, or None if nothing waits in these lanes (`lanes_of` an agent)."""
         now = time.monotonic()
         board = self._board if now - self._checked < _GLANCE_S else self._current()
-        if board is None or self._stale(board, _pause(board.header.cost), now):
-            board = self._rebuild(waits=board is None)
-        entry = board.next(lanes) if board else None
-        if entry is None and board is not None and self._stale(board, board.header.cost, now):
-            board = self._rebuild(waits=True)
-            entry = board.next(lanes) if board else None
-        return entry
+        if board is not None and not self._stale(board, _pause(board.header.cost), now):
+            entry = board.next(lanes)
+            if entry is not None or not self._stale(board, board.header.cost, now):
+                return entry
+            board = None  # nothing left in it: worth waiting for a new one
+        board = self._rebuild(waits=board is None)
+        return board.next(lanes) if board else None
 
     def rested(self, entry: Entry) -> bool:
         """Whether a file that is as the board has it cannot have been written since: it was at rest when the board was

@@ -82,7 +82,7 @@ class Recovery:
 
     def _resume(self, taken: Taken, incarnation: int) -> Task | None:
         """Go on with a drop; one that is half-written or has dependencies is judged again, from the inbox."""
-        entry = self._inbox.entry(taken.path)
+        entry = self._inbox.entry(taken.path, whole=taken.is_folder())  # a folder was whole when it was taken
         if entry is None or entry.dependencies:
             self._taking.put_back(taken.path)
             return None

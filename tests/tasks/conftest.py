@@ -1,0 +1,84 @@
+"""A hive's folders, its tasks, and a way to let a real process die at a crash point."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hivemind.fs import crash
+from hivemind.layout import Layout
+from hivemind.tasks import Tasks
+
+AGENTS = {"scout": "finder", "clerk": None, "smith": "maker"}
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    found = Layout.at(tmp_path / "hive")
+    for folder in found.folders():
+        folder.mkdir(parents=True)
+    return found
+
+
+@pytest.fixture
+def tasks(layout: Layout) -> Tasks:
+    return opened(layout)
+
+
+def opened(layout: Layout, **options: object) -> Tasks:
+    """A Tasks as another process would have it: nothing remembered."""
+    return Tasks(layout, **{"agents": lambda: AGENTS, "durable": False, "settle_ms": 20, "grace_s": 0.05, **options})  # type: ignore[arg-type]
+
+
+def in_process(work: Callable[[], object], crash_at: str | None = None) -> int:
+    """Run `work` in a process of its own, which dies at the crash point; the signal that ended it, or 0.
+
+    Raises AssertionError if the work failed in any other way.
+    """
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if crash_at is not None:
+                name, _, count = crash_at.partition(":")
+                crash._armed, crash._left = name, int(count or 1)
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return os.WTERMSIG(status)
+    assert os.WEXITSTATUS(status) == 0, "the child failed"
+    return 0
+
+
+def killed_at(point: str, work: Callable[[], object]) -> None:
+    """Run `work` in a process that is killed at the point; fails if it never gets there."""
+    assert in_process(work, point) == signal.SIGKILL, f"{point} was never reached"
+
+
+def drop(layout: Layout, name: str, content: str | bytes) -> Path:
+    """A file moved into the inbox, as a person's file manager does."""
+    made = layout.root / f"elsewhere-{name}"
+    made.write_bytes(content if isinstance(content, bytes) else content.encode())
+    target = layout.inbox / name
+    made.rename(target)
+    return target
+
+
+def age(path: Path, seconds: float) -> None:
+    """Give a file an older modification time."""
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def texts(layout: Layout, marker: bytes) -> list[Path]:
+    """Every file below tasks/ that is a task's text with the marker in it."""
+    named = (path for path in layout.tasks.rglob("*") if path.is_file() and path.suffix in (".md", ".yaml"))
+    return [path for path in named if path.name not in ("result.md", "error.md") and marker in path.read_bytes()]
