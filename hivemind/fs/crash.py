@@ -1,8 +1,8 @@
 """Crash points: named places where a test can have this process killed, as power loss or kill -9 would.
 
 `reached("mail.deliver.written")` does nothing unless the environment variable HIVEMIND_CRASH_AT names the point
-(`NAME` or `NAME:3` for the third time it is reached); then the process dies at once by SIGKILL.
-`hivemind.testing` lists the points and drives them.
+(`NAME` or `NAME:3` for the third time it is reached); then the process dies at once by SIGKILL. With HIVEMIND_CRASH_ONCE
+naming a file that does not exist yet, only the first process that gets there dies: it makes the file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ __all__ = ["reached"]
 
 _armed, _, _count = os.environ.get("HIVEMIND_CRASH_AT", "").partition(":")
 _left = int(_count or 1)
+_once = os.environ.get("HIVEMIND_CRASH_ONCE", "")
 
 
 def reached(point: str) -> None:
@@ -21,5 +22,16 @@ def reached(point: str) -> None:
     if _armed and point == _armed:
         global _left
         _left -= 1
-        if _left == 0:
+        if _left == 0 and _first():
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _first() -> bool:
+    """Whether no other process has died at its crash point yet."""
+    if not _once:
+        return True
+    try:
+        os.close(os.open(_once, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True

@@ -143,4 +143,7 @@ def _why(hive: Parts, task: str) -> str:
     except OSError:
         return "see error.md"
     said = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    told = dict(line[2:].split(": ", 1) for line in said if line.startswith("* ") and ": " in line)
+    if "what" in told:
+        return f"{told.get('where', task).strip('`')}: {told['what']}"
     return said[0] if said else "see error.md"

@@ -1,0 +1,155 @@
+"""A real hive with real processes. Nothing here is mocked; waiting is for things that happen, with a generous limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LIMIT_S = 60
+
+KNOWLEDGE = """---
+title: Boats
+---
+# Boats
+
+## Rowing boats
+A rowing boat is moved with oars by the people who sit in it.
+
+## Sailing boats
+A sailing boat needs wind and has a keel that keeps it upright.
+"""
+
+
+class Swarm:
+    """A hive in a folder, and the command line to work on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def run(self, *arguments: str, status: int | None = 0, **environment: str) -> str:
+        """Run one command to its end; gives what it printed."""
+        done = subprocess.run(
+            self._command(arguments), capture_output=True, text=True, cwd=self.root, timeout=LIMIT_S * 2,
+            env=self._environment(environment), check=False,
+        )  # fmt: skip
+        if status is not None:
+            assert done.returncode == status, f"{arguments} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        self.errors = done.stderr
+        return done.stdout
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a command that goes on."""
+        log = open(self.root / f"started-{len(self.processes)}.log", "w")  # noqa: SIM115 - the child keeps it
+        process = subprocess.Popen(
+            self._command(arguments), cwd=self.root, env=self._environment(environment), text=True,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        log.close()
+        self.processes.append(process)
+        return process
+
+    def configure(self, **values: object) -> None:
+        """Set keys of hive.yaml."""
+        (self.root / "hive.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items()))
+
+    def task(self, name: str) -> str:
+        """The state of a task: where its folder lies."""
+        for state in ("active", "done", "failed"):
+            if (self.root / "tasks" / state / name).is_dir():
+                return state
+        return "inbox" if list((self.root / "tasks" / "inbox").glob(f"{name}*")) else "nowhere"
+
+    def result(self, name: str) -> str:
+        return (self.root / "tasks" / "done" / name / "result.md").read_text()
+
+    def error(self, name: str) -> str:
+        return (self.root / "tasks" / "failed" / name / "error.md").read_text()
+
+    def drop(self, name: str, text: str) -> None:
+        (self.root / "tasks" / "inbox" / name).write_text(text)
+
+    def events(self) -> list[dict]:
+        lines = [
+            line
+            for path in sorted((self.root / ".hive/journal").glob("*.jsonl"))
+            for line in path.read_text().splitlines()
+        ]
+        found = [json.loads(line) for line in lines]
+        return [event for one in found for event in (one if isinstance(one, list) else [one])]
+
+    def pid_of(self, agent: str) -> int | None:
+        """The process that has the agent's name, if it lives."""
+        for row in json.loads(self.run("agent", "list", "--json")):
+            if row["name"] == agent:
+                return row["pid"]
+        return None
+
+    def wait(self, condition, what: str = "what was waited for"):
+        end = time.monotonic() + LIMIT_S
+        while not (found := condition()):
+            assert time.monotonic() < end, f"{what} did not happen\n{self.logs()}"
+            time.sleep(0.02)
+        return found
+
+    def logs(self) -> str:
+        paths = [*self.root.glob("started-*.log"), *(self.root / ".hive/logs").glob("*.log")]
+        return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in paths)
+
+    def end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+        for pid in self.agents_alive():
+            os.kill(pid, signal.SIGKILL)
+
+    def agents_alive(self) -> list[int]:
+        """Processes of this hive's agents that still live."""
+        found = []
+        for lock in (self.root / ".hive/locks").glob("agent-*.lock"):
+            text = lock.read_text()
+            pid = json.loads(text).get("pid") if text else None
+            if pid and is_alive(pid):
+                found.append(pid)
+        return found
+
+    @staticmethod
+    def _command(arguments: tuple[str, ...]) -> list[str]:
+        return [sys.executable, "-m", "hivemind", *arguments]
+
+    def _environment(self, more: dict[str, str]) -> dict[str, str]:
+        return {**os.environ, "HIVEMIND_HIVE": str(self.root), **more}
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process lives; a dead one that waits for its parent to notice does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.fixture
+def hive(tmp_path):
+    """A hive with three agents and a little knowledge."""
+    swarm = Swarm(tmp_path / "hive")
+    swarm.root.mkdir()
+    subprocess.run([sys.executable, "-m", "hivemind", "init", str(swarm.root)], check=True, capture_output=True)
+    for path in (swarm.root / "knowledge").rglob("*.md"):
+        path.unlink()
+    (swarm.root / "knowledge" / "boats.md").write_text(KNOWLEDGE)
+    yield swarm
+    swarm.end()
