@@ -63,7 +63,9 @@ class Reader:
 
     def settled(self, entry: Entry) -> bool:
         """False while someone is still writing the file. What the runtime delivered was finished before it came."""
-        return not entry.new or is_own(entry.base) or is_settled(entry.path, self._settle_ms, datetime.now(UTC))
+        if not entry.new or is_own(entry.base) or is_settled(entry.path, self._settle_ms, datetime.now(UTC)):
+            return True
+        return os.path.islink(entry.path) and not os.path.exists(entry.path)  # it leads to nothing: no use waiting
 
     def message(self, box: str, maildir: Maildir, entry: Entry) -> Message | None:
         """The whole message, or None if it has been deleted meanwhile. Raises Unreadable."""

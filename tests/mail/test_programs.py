@@ -1,0 +1,116 @@
+"""Other programs read what we write: Python's mailbox, mutt, notmuch, mblaze."""
+
+from __future__ import annotations
+
+import mailbox
+import os
+import pty
+import shutil
+import subprocess
+from email import policy
+from email.parser import BytesParser
+from pathlib import Path
+
+import pytest
+
+from hivemind.mail import Attachment, Mail
+
+_SUBJECT = "Größe & Gewicht: ein langer Betreff, der über mehr als eine Zeile geht, damit er gefaltet wird €"
+_BODY = "# Überschrift\n\n* eins\n* zwei\n"
+
+
+def _needs(program: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(program) is None, reason=f"{program} is not installed")
+
+
+@pytest.fixture
+def box(tmp_path: Path, mail: Mail) -> Path:
+    first = mail.send("alice", "bob", _SUBJECT, _BODY, task="t-1", importance="high")
+    mail.send("alice", "bob", "with a file", "see there", attachments=[Attachment("größe.txt", b"12 cm")])
+    mail.send(
+        "human", "bob", "Re: " + _SUBJECT, "x" * 3000, in_reply_to=first.message_id, references=[first.message_id]
+    )
+    (tmp_path / "mailboxes/bob/new/note").write_text("no headers at all\n")
+    (tmp_path / "mailboxes/bob/.Dead/x.why").write_text("because\n")
+    mail.send("bob", "alice", "sent", "b", message_id="own-id")
+    return tmp_path / "mailboxes" / "bob"
+
+
+def _run(*command: str | Path, **environ: str) -> str:
+    done = subprocess.run(
+        command, env={**os.environ, "LC_ALL": "C.UTF-8", **environ}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_pythons_mailbox_reads_it(box: Path) -> None:
+    found = mailbox.Maildir(box, factory=lambda file: BytesParser(policy=policy.default).parse(file), create=False)
+    subjects = {str(message["subject"]) for message in found}
+    assert subjects >= {_SUBJECT, "with a file", "Re: " + _SUBJECT}
+    assert sorted(found.list_folders()) == ["Archive", "Dead", "Sent"]
+    assert len(found.get_folder("Sent")) == 1
+    assert len(found.get_folder("Dead")) == 0
+    (with_file,) = (message for message in found if message["subject"] == "with a file")
+    (attachment,) = with_file.iter_attachments()
+    assert (attachment.get_filename(), attachment.get_content()) == ("größe.txt", b"12 cm")
+
+
+def test_pythons_mailbox_delivers_to_us(box: Path, mail: Mail) -> None:
+    found = mailbox.Maildir(box, create=False)
+    key = found.add("From: bob@elsewhere\nSubject: foreign\nMessage-ID: <f@x>\n\nhi\n")
+    assert mail.read("bob", "f@x").base == key
+    assert not mail.read("bob", "f@x").trusted
+
+
+@_needs("mutt")
+def test_mutt_reads_it(box: Path, tmp_path: Path) -> None:
+    (tmp_path / "muttrc").write_text(
+        'set folder=""\nset charset=utf-8\nset mark_old=no\nset pipe_decode=yes\nset wait_key=no\n'
+    )
+    keys = f"push '<tag-pattern>~A<enter><tag-prefix><pipe-message>cat >> {tmp_path}/out<enter><exit>'"
+    master, slave = pty.openpty()  # without a terminal mutt only sends
+    mutt = subprocess.Popen(
+        ["mutt", "-F", tmp_path / "muttrc", "-f", box, "-e", keys],
+        env={**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm"}, stdin=slave, stdout=slave, stderr=slave,
+    )  # fmt: skip
+    os.close(slave)
+    screen = b""
+    try:
+        while more := os.read(master, 65536):
+            screen += more
+    except OSError:  # EIO: mutt has ended
+        pass
+    os.close(master)
+    assert mutt.wait(30) == 0, screen
+    shown = " ".join((tmp_path / "out").read_text().split())
+    assert _SUBJECT in shown
+    assert "# Überschrift * eins * zwei" in shown
+    assert "no headers at all" in shown
+    assert "x" * 3000 in shown.replace(" ", "")
+
+
+@_needs("notmuch")
+def test_notmuch_indexes_it_and_joins_the_thread(box: Path, tmp_path: Path) -> None:
+    (tmp_path / "notmuch").write_text(f"[database]\npath={tmp_path}/mailboxes\n[user]\nname=x\nprimary_email=x@hive\n")
+    environ = {"NOTMUCH_CONFIG": os.fspath(tmp_path / "notmuch"), "HOME": os.fspath(tmp_path)}
+    _run("notmuch", "new", "--quiet", **environ)
+    assert _run("notmuch", "count", "--output=threads", "from:alice@hive and subject:Gewicht", **environ) == "1\n"
+    assert _run("notmuch", "count", "Überschrift", **environ) == "1\n"
+    assert _run("notmuch", "count", "attachment:größe.txt", **environ) == "1\n"
+    assert _run("notmuch", "count", "id:own-id@hive", **environ) == "1\n"
+    thread = _run("notmuch", "search", "--output=threads", "subject:Gewicht", **environ).split()
+    assert len(thread) == 1
+
+
+@_needs("mshow")
+def test_mblaze_reads_it(box: Path) -> None:
+    files = sorted(str(file) for file in (box / "new").iterdir() if file.name != "note")
+    subjects = _run("mhdr", "-d", "-h", "subject", *files).splitlines()
+    assert _SUBJECT in subjects
+    assert "* eins" in _run("mshow", files[0])
+
+
+def test_cat_shows_it_as_it_was_written(box: Path) -> None:
+    texts = [file.read_text() for file in (box / "new").iterdir()]
+    assert any(text.endswith("\n\n" + _BODY + "\n") for text in texts)
