@@ -15,7 +15,7 @@ from hivemind.runtime.identity import holder_of
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import AgentStatus, read_status
 from hivemind.runtime.supervisor import supervisor_lock
-from hivemind.runtime.watching import watched_by
+from hivemind.runtime.watching import watch_lock
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.tasks.drops import is_task_name
 
@@ -66,13 +66,12 @@ def overview(hive: Parts) -> Overview:
     inbox = hive.tasks.list(TaskState.INBOX)
     agents = agents_now(hive, active)
     supervisor = supervisor_lock(hive.layout.locks).holder()
-    pids = {agent.pid for agent in agents if agent.pid}
-    pids |= {pid for pid in [(supervisor or {}).get("pid")] if isinstance(pid, int)}
+    watcher = supervisor or watch_lock(hive.layout.locks).holder() or {}
     return Overview(
         root=hive.layout.root,
         workspace=hive.config.workspace,
         supervisor=supervisor,
-        watching=watched_by(hive.layout, pids),
+        watching=str(watcher["watching"]) if "watching" in watcher else None,
         agents=agents,
         human_unread=hive.mail.unread(HUMAN),
         tasks={

@@ -12,7 +12,7 @@ from hivemind.fs import HeldLock, Lock
 from hivemind.runtime.agent import Agent
 from hivemind.runtime.identity import announce, farewell, take_name
 from hivemind.runtime.parts import Parts
-from hivemind.runtime.watching import HiveWatch
+from hivemind.runtime.watching import HiveWatch, watch_lock
 
 __all__ = ["log_to", "run_agent"]
 
@@ -50,10 +50,12 @@ def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
 
 
 def _watch_if_nobody_does(hive: Parts) -> tuple[HiveWatch, Lock] | None:
-    lock = Lock(hive.layout.locks / "watch.lock")
-    if not lock.acquire(wait=False, what="watching"):
+    lock = watch_lock(hive.layout.locks)
+    if not lock.acquire(wait=False):
         return None
-    return HiveWatch(hive), lock
+    watch = HiveWatch(hive)
+    lock.note(watching=watch.described)
+    return watch, lock
 
 
 def log_to(path: Path) -> None:

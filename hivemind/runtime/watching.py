@@ -7,20 +7,15 @@ process of a hive watches (the supervisor, or else the first agent): a user has 
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Collection
 from pathlib import Path
 
-from hivemind.errors import UserError
-from hivemind.fs import load_record, save_record
+from hivemind.fs import Lock
 from hivemind.fs.doorbell import ring
 from hivemind.fs.watch import open_watcher
-from hivemind.layout import Layout
 from hivemind.runtime.parts import Parts
 
-__all__ = ["SUPERVISOR", "HiveWatch", "ring_all", "watched_by"]
+__all__ = ["SUPERVISOR", "HiveWatch", "ring_all", "watch_lock"]
 
-_VERSION = 1
 _log = logging.getLogger(__name__)
 SUPERVISOR = "_supervisor"  # no agent can have that name: it begins with no letter or digit
 
@@ -36,8 +31,6 @@ class HiveWatch:
         self._watcher = open_watcher(hive.config.watch, [*self._boxes, hive.layout.inbox], [], self._changed)
         if self._watcher.reason is not None and hive.config.watch != "poll":
             _log.warning("watching: %s", self.described)
-        record = {"pid": os.getpid(), "how": self.described}
-        save_record(_record(hive.layout), "watching", _VERSION, record, durable=False)
 
     @property
     def described(self) -> str:
@@ -57,17 +50,9 @@ class HiveWatch:
             ring_all(self._hive)
 
 
-def watched_by(layout: Layout, pids: Collection[int]) -> str | None:
-    """How the hive is watched, as the watcher among the living processes `pids` has said; None if none of them watches."""
-    try:
-        record = load_record(_record(layout), "watching", _VERSION)
-    except UserError:  # only a hint for onlookers
-        return None
-    return str(record["how"]) if record is not None and record.get("pid") in pids else None
-
-
-def _record(layout: Layout) -> Path:
-    return layout.state / "watching.json"
+def watch_lock(locks: Path) -> Lock:
+    """The lock of the process that watches where no supervisor does it."""
+    return Lock(locks / "watch.lock")
 
 
 def ring_all(hive: Parts) -> None:
