@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hivemind.coordination.calls import Call, call, claim_call, look_call
+from hivemind.coordination.calls import Call, call, claim_call, look_call, tool_call
 from hivemind.coordination.commits import Commits
 from hivemind.coordination.coordinates import FOCUS, Coordinates, Place
 from hivemind.coordination.errors import (
@@ -74,4 +74,5 @@ __all__ = [
     "lane_visible",
     "look_call",
     "overlap",
+    "tool_call",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Call", "call", "claim_call", "look_call"]
+__all__ = ["Call", "call", "claim_call", "look_call", "tool_call"]
 
 Call = dict[str, Any]
 """`{tool, arguments, call}`: the tool with its arguments for a mind, and the same as Python on an open hive."""
@@ -16,6 +16,12 @@ def call(tool: str, arguments: dict[str, Any], method: str, *positional: object,
     return {"tool": tool, "arguments": arguments, "call": f"hive.{method}({', '.join(shown)})"}
 
 
+def tool_call(tool: str, arguments: dict[str, Any]) -> Call:
+    """One call of a tool that only an agent can make: it works on what the agent has in focus."""
+    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return {"tool": tool, "arguments": arguments, "call": f"{tool}({shown})"}
+
+
 def look_call(step_id: str) -> Call:
     """Look at a step and at who holds it, changing nothing."""
     return call("resume", {"step": step_id}, "leases.get", step_id)
@@ -23,6 +29,6 @@ def look_call(step_id: str) -> Call:
 
 def claim_call(step_id: str, agent_id: str | None, *, force: bool = False) -> Call:
     """Claim a step's lease; with `force`, take it over from whoever holds it."""
-    arguments: dict[str, Any] = {"step_id": step_id, "force": True} if force else {"step_id": step_id}
+    arguments: dict[str, Any] = {"step": step_id, "force": True} if force else {"step": step_id}
     named = {"force": True} if force else {}
     return call("claim_step", arguments, "leases.claim", step_id, agent_id or "human", **named)

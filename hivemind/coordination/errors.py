@@ -127,7 +127,7 @@ class CheckpointsNotConfirmed(CoordinationError):
                 call("resume", {"step": step_id}, "steps.get", step_id),
                 call(
                     "verify_step",
-                    {"step_id": step_id, "checkpoints": list(missing)},
+                    {"step": step_id, "checkpoints": list(missing)},
                     "steps.verify",
                     step_id,
                     checkpoints=missing,

@@ -1,0 +1,120 @@
+"""What a view reads of a hive, and the scope of one call: what is in view for whom (seed 002, *Scope resolver*)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hivemind.coordination import Coordinates, Event, Journal, Place, Step, StepLease, lane_visible
+from hivemind.coordination.agents import check_agent
+from hivemind.layout import Layout
+from hivemind.reasoning import Note, TaskGraph, Trace
+from hivemind.reasoning.log import LOG_NAME
+
+__all__ = ["Readable", "Scope", "Workspace", "open_graph", "scope_of"]
+
+_RECENT = 500
+
+
+class Workspace(Protocol):
+    """What hive.yaml says, as far as a view cares."""
+
+    @property
+    def workspace(self) -> str: ...
+
+
+class Readable(Protocol):
+    """What a view needs of a hive; `hivemind.Hive` is one. Nothing of it is written."""
+
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def config(self) -> Any: ...
+    @property
+    def journal(self) -> Journal: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One moment of a hive, for one caller: everything a view is made of, read once."""
+
+    place: Place
+    agent_id: str | None
+    all_lanes: bool
+    explicit_step: bool
+    seq: int
+    title: str | None
+    over: bool
+    steps: tuple[Step, ...]
+    leases: dict[str, StepLease]
+    events: tuple[Event, ...]
+    graph: TaskGraph | None
+    notes: tuple[Note, ...]
+    traces: tuple[Trace, ...]
+
+    @property
+    def step(self) -> Step | None:
+        """The step in focus, or None."""
+        return next((step for step in self.steps if step.id == self.place.step), None)
+
+    def visible(self, lane: str | None) -> bool:
+        return lane_visible(lane, self.agent_id, self.all_lanes)
+
+
+def open_graph(layout: Layout, task: str) -> TaskGraph | None:
+    """The graph of a task, wherever its folder is, or None if it has none yet."""
+    for state in (layout.active, layout.done, layout.failed, layout.inbox):
+        if (state / task / LOG_NAME).is_file():
+            return TaskGraph(state / task)
+    return None
+
+
+def scope_of(
+    hive: Readable,
+    agent_id: str | None,
+    task: str | None,
+    step: str | None,
+    *,
+    all_lanes: bool,
+    graph: TaskGraph | None = None,
+    since: int | None = None,
+) -> Scope:
+    """Where the caller is, and what is there. `since` widens the events to all that came after that seq."""
+    who = None if agent_id is None else check_agent(agent_id)
+    place = Coordinates(hive.journal, str(hive.config.workspace)).resolve(who, task, step)
+    seq, entry, steps, leases = hive.journal.view(
+        lambda state: (
+            state.seq,
+            state.tasks.get(place.task or ""),
+            tuple(state.steps_of(place.task)) if place.task else (),
+            {key: lease for key in state.by_task.get(place.task or "", ()) if (lease := state.lease(key))},
+        )
+    )
+    start = max(0, seq - _RECENT) if since is None else since
+    events = tuple(event for event in hive.journal.read(start) if event.seq <= seq and _concerns(event, place.task))
+    if graph is None and place.task is not None:
+        graph = open_graph(hive.layout, place.task)
+    notes, traces = ((), ()) if graph is None else (graph.notes(), graph.traces())
+    return Scope(
+        place,
+        who,
+        all_lanes,
+        step is not None and step != "focus",
+        seq,
+        None if entry is None else entry.title,
+        entry is not None and entry.over,
+        steps,
+        leases,
+        events,
+        graph,
+        tuple(note for note in notes if lane_visible(note.lane, who, all_lanes)),
+        tuple(trace for trace in traces if lane_visible(trace.lane, who, all_lanes)),
+    )
+
+
+def _concerns(event: Event, task: str | None) -> bool:
+    if task is None:
+        return True
+    found = event.payload.get("task_id")
+    step = event.payload.get("step_id")
+    return found == task or (found is None and isinstance(step, str) and step.startswith(f"{task}.s"))
