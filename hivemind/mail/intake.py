@@ -170,7 +170,7 @@ class Intake:
 
     def _move(self, entry: Entry) -> None:
         clean = self._cur.before_own()
-        self._box.flag(entry, "S", self._mail.durable)
+        self._box.flag(entry, "S")  # not synced: what a power cut undoes of it is the last move, which `_finish` does
         self._cur.after_own(clean)
 
     def _bury(self, key: str, entry: Entry, reason: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.errors import UserError
-from hivemind.fs import open_watcher
+from hivemind.fs import Watcher, open_watcher
 from hivemind.fs.watch.filesystem import needs_polling
 from hivemind.fs.watch.folders import FolderWatcher
 from hivemind.fs.watch.inotify import Event, Inotify
@@ -171,16 +171,27 @@ def test_a_real_overflow_loses_no_folder(tmp_path: Path) -> None:
     watcher.close()
 
 
-@pytest.mark.parametrize("mode", _MODES)
-def test_changes_in_trees_are_told_with_the_file(tmp_path: Path, seen: Seen, mode: str) -> None:
+def _watch_tree(tree: Path, seen: Seen) -> Watcher:
+    return open_watcher("inotify", [], [tree], seen)
+
+
+def _poll_tree(tree: Path, seen: Seen) -> PollWatcher:
+    return PollWatcher([], [tree], seen, interval_s=0.01, tree_s=0.01)
+
+
+@pytest.mark.parametrize("watch", [_watch_tree, _poll_tree])
+def test_changes_in_trees_are_told_with_the_file(
+    tmp_path: Path, seen: Seen, watch: Callable[[Path, Seen], Watcher | PollWatcher]
+) -> None:
     tree = tmp_path / "tree"
     (tree / "deep" / "er").mkdir(parents=True)
     (tree / "deep" / "old.md").write_text("x")
-    with open_watcher(mode, [], [tree], seen):
-        (tree / "deep" / "er" / "new.md").write_text("x")
-        seen.wait_for(tree / "deep" / "er" / "new.md")
-        (tree / "deep" / "old.md").unlink()
-        seen.wait_for(tree / "deep" / "old.md")
+    watcher = watch(tree, seen)
+    (tree / "deep" / "er" / "new.md").write_text("x")
+    seen.wait_for(tree / "deep" / "er" / "new.md")
+    (tree / "deep" / "old.md").unlink()
+    seen.wait_for(tree / "deep" / "old.md")
+    watcher.close()
 
 
 def test_reading_a_tree_is_no_change(tmp_path: Path, seen: Seen) -> None:
@@ -240,7 +251,7 @@ def test_two_hundred_folders_take_one_instance_and_idle_for_nothing(tmp_path: Pa
         """
 import os, sys, threading, time
 from pathlib import Path
-from hivemind.fs import open_watcher
+from hivemind.fs import Watcher, open_watcher
 folders = [Path(sys.argv[1]) / str(n) for n in range(200)]
 for folder in folders: folder.mkdir()
 left, looked = set(folders), threading.Event()

@@ -4,18 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hivemind.layout import Layout
-from hivemind.mail import Intake, Mail
+from hivemind.mail import Mail
 
-AGENTS = ("alice", "bob", "carol")
-
-
-def open_mail(root: Path, durable: bool = False) -> Mail:
-    return Mail(Layout.at(root), "hive", agents=lambda: AGENTS, durable=durable)
-
-
-def open_intake(mail: Mail, root: Path, agent: str = "bob") -> Intake:
-    return Intake(mail, agent, Layout.at(root).agent_state(agent))
+from .hive import open_mail
 
 
 @pytest.fixture

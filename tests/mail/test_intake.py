@@ -14,13 +14,13 @@ from hivemind.layout import Layout
 from hivemind.mail import Intake, Mail
 from tests.fs.children import run_child, start_child
 
-from .conftest import open_intake, open_mail
+from .hive import open_intake, open_mail
 
 # An agent: each message becomes a block, a line in a file that is written before the message is taken in.
 _AGENT = """
 import sys
 from pathlib import Path
-from tests.mail.conftest import open_intake, open_mail
+from tests.mail.hive import open_intake, open_mail
 root = Path(sys.argv[1])
 intake = open_intake(open_mail(root, durable=True), root)
 with open(root / "blocks", "a") as blocks:

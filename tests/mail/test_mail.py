@@ -14,7 +14,7 @@ from hivemind.layout import Layout
 from hivemind.mail import Attachment, Mail
 from hivemind.mail.digest import digest
 
-from .conftest import open_intake
+from .hive import open_intake
 
 
 def test_a_listing_is_oldest_first_and_marks_nothing(mail: Mail) -> None:

@@ -16,12 +16,12 @@ from hivemind.mail import Mail, SendReport
 from hivemind.mail.maildir import Maildir
 from tests.fs.children import run_child
 
-from .conftest import open_intake, open_mail
+from .hive import open_intake, open_mail
 
 _SEND = """
 import sys
 from pathlib import Path
-from tests.mail.conftest import open_mail
+from tests.mail.hive import open_mail
 id = sys.argv[2] or None
 print(open_mail(Path(sys.argv[1]), durable=True).send("alice", ["bob", "carol"], "s", "b", message_id=id).message_id)
 """
