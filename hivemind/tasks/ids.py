@@ -10,7 +10,7 @@ from hivemind.layout import Layout
 from hivemind.names import MAX_LENGTH
 from hivemind.tasks.drops import id_of
 
-__all__ = ["free_in_inbox", "free_name", "on_its_way", "place_of", "with_number"]
+__all__ = ["free_in_inbox", "free_name", "is_ended", "on_its_way", "place_of", "with_number"]
 
 
 def place_of(layout: Layout, task_id: str) -> Path | None:
@@ -19,6 +19,11 @@ def place_of(layout: Layout, task_id: str) -> Path | None:
         if os.path.lexists(folder / task_id):
             return folder / task_id
     return None
+
+
+def is_ended(layout: Layout, task_id: str) -> bool:
+    """Whether a task with that id is done or failed."""
+    return os.path.lexists(layout.done / task_id) or os.path.lexists(layout.failed / task_id)
 
 
 def on_its_way(layout: Layout, task_id: str) -> bool:

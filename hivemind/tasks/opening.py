@@ -17,7 +17,7 @@ from hivemind.layout import HUMAN, Layout
 from hivemind.tasks.drops import RESERVED, attachments, id_of, read_regular
 from hivemind.tasks.folder import held, read_folder, set_aside, task_of
 from hivemind.tasks.form import Written, is_yaml, read_text
-from hivemind.tasks.ids import free_name, place_of
+from hivemind.tasks.ids import free_name, is_ended, place_of
 from hivemind.tasks.records import CLAIM, Claim, load_maker
 from hivemind.tasks.taking import Taken, Taking
 from hivemind.tasks.task import Task, TaskProblem, TaskState
@@ -98,18 +98,26 @@ class Opening:
         return task_of(written, path.name, path, TaskState.ACTIVE, by, claim, beside, notes)
 
     def _open(self, build: Path, task_id: str, name: str, written: Written) -> Path | None:
-        """Rename a finished folder to active/ID. If the id was taken this very moment: the next free one, or failed/
-        if it was the author's own."""
+        """Rename a finished folder to active/ID. If the id was taken this very moment: to the next free one, or, if it
+        was the author's own, to failed/.
+
+        An id can be taken, worked on and done between a look and the rename; so one looks again afterwards, when
+        nobody else can get that id any more.
+        """
         self._sync(build, CLAIM)
         while True:
             try:
-                return self._publish(build, self._layout.active / task_id)
+                build = self._publish(build, self._layout.active / task_id)
             except FileExistsError:
-                try:
-                    task_id = self._id(task_id, True, written)
-                except TaskProblem as problem:
-                    self._reject(build, task_id, name, problem)
-                    return None
+                pass
+            else:
+                if not is_ended(self._layout, task_id):
+                    return build
+            try:
+                task_id = self._id(task_id, True, written)
+            except TaskProblem as problem:
+                self._reject(build, task_id, name, problem)
+                return None
 
     def _id(self, name: str, folder: bool, written: Written) -> str:
         """The id that the task will have. Raises TaskProblem if its author gave it one that is taken."""

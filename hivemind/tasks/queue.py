@@ -60,7 +60,7 @@ class Queue:
         board = self._board if now - self._checked < _GLANCE_S else self._current()
         if board is not None and not self._stale(board, _pause(board.header.cost), now):
             entry = board.next(lanes)
-            if entry is not None or not self._stale(board, board.header.cost, now):
+            if entry is not None or not self._stale(board, 0.0, now):  # no pause: the caller may go to sleep on it
                 return entry
             board = None  # nothing left in it: worth waiting for a new one
         board = self._rebuild(waits=board is None)
@@ -120,7 +120,7 @@ class Queue:
             time.sleep(0.001)  # not a blocking lock: whoever builds may have been stopped
         try:
             board = self._current()
-            if board is None or not asked <= board.header.built:
+            if board is None or board.header.built - board.header.cost < asked:  # what came since may not be in it
                 board = self._build(board)
         finally:
             if held:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind.layout import Layout
@@ -30,15 +30,21 @@ entries = st.builds(
     role=st.sampled_from([None, "r", "s"]),
     dependencies=st.lists(st.sampled_from(["x", "y"]), max_size=2).map(tuple),
     problem=st.none() | st.just("bad"),
+    doom=st.none() | st.just("a cycle"),
 )
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.lists(entries, max_size=150, unique_by=lambda entry: entry.name), agents, st.sampled_from([None, "r"]))
 def test_a_board_gives_what_an_agent_may_claim_in_order_and_keeps_every_entry(tmp_path_factory, ready, agent, role):
     board = write_board(str(tmp_path_factory.mktemp("b") / "board"), HEADER, ready, [])
     agent = agent or "c"
     expected = sorted(
-        (entry for entry in ready if entry.problem or (entry.assignee in (None, agent) and entry.role in (None, role))),
+        (
+            entry
+            for entry in ready
+            if entry.problem or entry.doom or (entry.assignee in (None, agent) and entry.role in (None, role))
+        ),
         key=lambda entry: entry.order,
     )
     assert [*iter(lambda: board.next(lanes_of(agent, role)), None)] == expected
