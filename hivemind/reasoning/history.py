@@ -48,7 +48,6 @@ class History:
 
     def __init__(self, log: GraphLog) -> None:
         self.log = log
-        self._states: dict[str, State] = {}
         self._start()
 
     def _start(self) -> None:
@@ -58,7 +57,9 @@ class History:
         self.pending: dict[str, _Record] = {}
         self.merges: list[dict[str, Any]] = []
         self.next_id = 1
-        self._states.clear()
+        self._states: dict[str, State] = {
+            MAIN: State()
+        }  # built from the first line on, so that opening reads the file once
 
     def forget(self) -> None:
         """Build everything anew from the file at the next look."""
@@ -71,8 +72,12 @@ class History:
             records += self.log.repair()
         if self._epoch != self.log.epoch:
             self._start()
-        for record in records:
-            self._take(record)
+        try:
+            for record in records:
+                self._take(record)
+        except UserError:
+            self.log.rewind()
+            raise
 
     def append(self, record: dict[str, Any]) -> None:
         """Write a line under the lock and take it in as if it had been read."""

@@ -12,6 +12,7 @@ from typing import Any
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import write
 from hivemind.reasoning.ask import CompletingMind, NoAnswer, ask
+from hivemind.reasoning.bulk import uncollected
 from hivemind.reasoning.context import render
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
@@ -260,10 +261,11 @@ class ReasoningMemory:
     def save_memory(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         """Write the snapshot and the messages, whole or not at all. Raises UserError if the file can't be written."""
         self.flush()
-        with self._lock:
+        with self._lock, uncollected():
             record = {**self.graph.to_dict(), **self._talk.to_dict()}
+            text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
         try:
-            write(path, json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n", durable=durable)
+            write(path, text + "\n", durable=durable)
         except OSError as error:
             raise UserError(f"cannot be written ({error.strerror})", where=path) from None
 
@@ -289,7 +291,9 @@ class ReasoningMemory:
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
-            record = json.loads(file.read())
+            text = file.read()
+        with uncollected():
+            record = json.loads(text)
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", where=path) from None
     except ValueError as error:

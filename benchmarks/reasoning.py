@@ -1,0 +1,262 @@
+"""The reasoning graph: add, render, fold, context after folds, save and load, memorize (spec 4, *Measured*).
+
+CPU time. Beside each row stands the seed's own algorithm, written down literally (a list of edges that every fold
+rebuilds, a recursive outline, a snapshot with indentation), measured in the same run; the last column names the target.
+Run with: python -m benchmarks.reasoning [--quick]
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.table import Row, show
+from hivemind.reasoning import ReasoningGraph, ReasoningMemory, TaskGraph
+
+NODES = 10_000
+FOLDS = 1_000
+THOUGHT = [
+    {"role": "assistant", "content": "I compare what the second source says about it. " * 5},
+    {"role": "user", "content": "The second source says the following about it. " * 5},
+]
+
+
+def cpu_ms(work: Callable[[], Any]) -> tuple[float, Any]:
+    """CPU milliseconds of one call, and what it gave."""
+    gc.collect()
+    start = time.process_time()
+    result = work()
+    return (time.process_time() - start) * 1_000, result
+
+
+@dataclass
+class SeedNode:
+    node_id: int
+    kind: str
+    thought: Any
+    related_turn_ids: list[int]
+    active: bool | str = True
+
+
+@dataclass
+class SeedEdge:
+    src: int
+    dst: int
+    rationale: str = ""
+
+
+@dataclass
+class SeedGraph:
+    """Seed 000 to the letter."""
+
+    nodes: dict[int, SeedNode] = field(default_factory=dict)
+    edges: list[SeedEdge] = field(default_factory=list)
+
+    def add_node(self, kind: str, thought: Any, turns: list[int]) -> SeedNode:
+        node = SeedNode(len(self.nodes) + 1, kind, thought, turns)
+        self.nodes[node.node_id] = node
+        return node
+
+    def add_edge(self, src: int, dst: int, rationale: str = "") -> None:
+        if src not in self.nodes or dst not in self.nodes:
+            raise ValueError(src, dst)
+        self.edges.append(SeedEdge(src, dst, rationale))
+
+    def fold_nodes(self, ids: list[int], thought: Any) -> None:
+        members = set(ids)
+        turns = sorted({turn for number in ids for turn in self.nodes[number].related_turn_ids})
+        summary = self.add_node("summary", thought, turns).node_id
+        edges = []
+        for edge in self.edges:
+            src, dst = (summary if end in members else end for end in (edge.src, edge.dst))
+            if src != dst:
+                edges.append(SeedEdge(src, dst, edge.rationale))
+        self.edges = edges
+        for number in ids:
+            self.nodes[number].active = False
+
+    def pretty_print(self) -> str:
+        children: dict[int, list[int]] = defaultdict(list)
+        for edge in self.edges:
+            if self.nodes[edge.src].active and self.nodes[edge.dst].active:
+                children[edge.src].append(edge.dst)
+        lines: list[str] = []
+
+        def walk(number: int, indent: str) -> None:
+            node = self.nodes[number]
+            lines.append(f"{indent}- Node {number}: [{node.kind}] {node.thought}")
+            for child in children[number]:
+                walk(child, indent + "        ")
+
+        walk(1, "")
+        return "\n".join(lines)
+
+    def save_and_load(self, path: Path) -> SeedGraph:
+        record = {
+            "nodes": {number: asdict(node) for number, node in self.nodes.items()},
+            "edges": [asdict(edge) for edge in self.edges],
+        }
+        path.write_text(json.dumps(record, ensure_ascii=False, indent=4))
+        loaded = json.loads(path.read_text())
+        return SeedGraph(
+            {int(number): SeedNode(**node) for number, node in loaded["nodes"].items()},
+            [SeedEdge(**edge) for edge in loaded["edges"]],
+        )
+
+    def rebuild_context(self, messages: list[dict[str, str]]) -> list[dict[str, str]]:
+        shown = {}
+        gone = set()
+        for node in self.nodes.values():
+            if node.kind == "summary" and node.active is True:
+                gone.update(node.related_turn_ids)
+                shown[max(node.related_turn_ids)] = node.thought
+        result = []
+        for at, message in enumerate(messages):
+            if at in shown:
+                result.append({"role": "assistant", "content": shown[at]})
+            if at not in gone:
+                result.append(message)
+        return result
+
+
+def _grow(graph: Any, nodes: int) -> Any:
+    graph.add_node("task", "T", [])
+    for number in range(2, nodes + 2):
+        graph.add_node("evidence", THOUGHT, [2 * number, 2 * number + 1])
+        graph.add_edge(number // 3 or 1, number, "support")
+    return graph
+
+
+def _wide(graph: Any, folds: int) -> Any:
+    """Subtasks with nine pieces of evidence each, one turn a piece."""
+    graph.add_node("task", "T", [])
+    for at in range(folds):
+        subtask = graph.add_node("subtask", "s", []).node_id
+        graph.add_edge(1, subtask)
+        for piece in range(9):
+            graph.add_edge(subtask, graph.add_node("evidence", "found", [9 * at + piece]).node_id)
+    return graph
+
+
+def _fold_all(graph: Any, folds: int) -> None:
+    for at in range(folds):
+        first = 3 + 10 * at
+        graph.fold_nodes(list(range(first, first + 5)), "five findings in one line")
+
+
+def _save_and_load(graph: ReasoningGraph, path: Path) -> ReasoningGraph:
+    memory = ReasoningMemory(graph=graph)
+    memory.save_memory(path, durable=False)
+    memory.load_memory(path)
+    return memory.graph
+
+
+class _Stub:
+    """A mind that answers at once: one piece of evidence below the task."""
+
+    answer = json.dumps({"add_nodes": [{"tmp_id": "tmp1", "kind": "evidence", "thought": THOUGHT}],
+                         "add_edges": [{"src": "1", "dst": "tmp1", "rationale": "support"}]})  # fmt: skip
+
+    def complete(self, text: str, schema: Any = None) -> str:
+        return self.answer
+
+
+def _memorize(episodes: int) -> ReasoningMemory:
+    memory = ReasoningMemory(_Stub())
+    memory.init_memory("T")
+    for number in range(episodes):
+        memory.memorize(
+            [{"role": "assistant", "content": f"look {number}"}, {"role": "user", "content": f"seen {number}"}]
+        )
+    return memory
+
+
+def _memory_over(graph: ReasoningGraph, turns: int) -> ReasoningMemory:
+    """A memory whose conversation has the turns that the graph speaks of."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.json"
+        messages = [
+            {"role": "user" if at % 2 else "assistant", "content": f"turn {at} says something of use"}
+            for at in range(turns)
+        ]
+        path.write_text(json.dumps({**graph.to_dict(), "messages": messages}))
+        memory = ReasoningMemory()
+        memory.load_memory(path)
+    return memory
+
+
+def _both(rounds: int, ours: Callable[[], float], seeds: Callable[[], float]) -> tuple[float, float]:
+    """Medians of both, measured in turns."""
+    pairs = [(ours(), seeds()) for _ in range(rounds)]
+    return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+
+
+def run(quick: bool = False) -> list[Row]:
+    """All rows. `quick` does a tenth of the work once."""
+    rounds, nodes, folds = (1, NODES // 10, FOLDS // 10) if quick else (5, NODES, FOLDS)
+    rows = []
+
+    def row(name: str, ours: Callable[[], float], seeds: Callable[[], float], target: str) -> None:
+        value, beside = _both(rounds, ours, seeds)
+        rows.append(Row(name, value, "ms", "the seed's algorithm", beside, note=target))
+
+    row(f"add {nodes} nodes and edges", lambda: cpu_ms(lambda: _grow(ReasoningGraph(), nodes))[0],
+        lambda: cpu_ms(lambda: _grow(SeedGraph(), nodes))[0], "≤ 40 ms at 10,000")  # fmt: skip
+    big, seed_big = _grow(ReasoningGraph(), nodes), _grow(SeedGraph(), nodes)
+    row(f"render {nodes} nodes", lambda: cpu_ms(big.pretty_print)[0], lambda: cpu_ms(seed_big.pretty_print)[0],
+        "≤ 50 ms at 10,000")  # fmt: skip
+
+    def fold(graph: Any) -> float:
+        return cpu_ms(lambda: _fold_all(graph, folds))[0]
+
+    row(f"{folds} folds of 5", lambda: fold(_wide(ReasoningGraph(), folds)), lambda: fold(_wide(SeedGraph(), folds)),
+        "≤ 40 ms for 1,000")  # fmt: skip
+    folded, seed_folded = _wide(ReasoningGraph(), folds), _wide(SeedGraph(), folds)
+    _fold_all(folded, folds)
+    _fold_all(seed_folded, folds)
+    memory = _memory_over(folded, 9 * folds)
+    row(f"context after {folds} folds", lambda: cpu_ms(memory.context)[0],
+        lambda: cpu_ms(lambda: seed_folded.rebuild_context(memory.messages))[0], "≤ 20 ms after 1,000")  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.json"
+        row(f"save and load {nodes} nodes", lambda: cpu_ms(lambda: _save_and_load(big, path))[0],
+            lambda: cpu_ms(lambda: seed_big.save_and_load(path))[0], "≤ 150 ms at 10,000")  # fmt: skip
+    few = 50 if quick else 500
+    value, beside = _both(min(rounds, 3), lambda: cpu_ms(lambda: _memorize(4 * few))[0],
+                          lambda: cpu_ms(lambda: _memorize(few))[0])  # fmt: skip
+    rows.append(Row(f"memorize {4 * few} episodes", value, "ms", f"{few} episodes", beside, note="ratio ≤ 4.2: linear"))
+    rows += _on_disk(100 if quick else 1_000)
+    return rows
+
+
+def _on_disk(changes: int) -> list[Row]:
+    """One change per line in a task's log, relaxed, and opening that log."""
+    with tempfile.TemporaryDirectory() as folder:
+        task = TaskGraph(folder, durable=False)
+        with task.change() as graph:
+            graph.add_node("task", "T")
+
+        def write() -> None:
+            for _ in range(changes):
+                with task.change("a") as graph:
+                    graph.add_edge(1, graph.add_node("evidence", THOUGHT).node_id)
+
+        written, _ = cpu_ms(write)
+        opened, _ = cpu_ms(lambda: TaskGraph(folder).graph)
+    return [
+        Row("a change in a task's log, relaxed", written / changes * 1_000, "µs"),
+        Row(f"open a log of {changes} changes", opened, "ms"),
+    ]
+
+
+if __name__ == "__main__":
+    show("Reasoning graph", run(quick="--quick" in sys.argv))
