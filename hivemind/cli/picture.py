@@ -24,8 +24,8 @@ def picture_lines(picture: SwarmPicture, tasks: Mapping[str, int], root: Path, c
     """The picture in at most `rows` lines of at most `columns`; agents at work come first if not all of them fit."""
     shown, hidden = _chosen(picture.agents, picture.pids, max(1, rows - _FRAME))
     lines = [
-        f"hivemind  {root}  {_clock(picture.seconds)}  {len(picture.pids)} of {len(picture.agents)} agents up"
-        f"  watching: {one_line(picture.watching)}",
+        f"hivemind  {_clock(picture.seconds)}  {len(picture.pids)} of {len(picture.agents)} agents up"
+        f"  watching: {one_line(picture.watching)}  {root}",
         f"tasks: {tasks['inbox']} waiting, {tasks['active']} active, {tasks['done']} done, {tasks['failed']} failed",
         "",
         *table([_HEADS, *(_row(agent, picture.pids) for agent in shown)], columns),

@@ -15,7 +15,8 @@ from hivemind.runtime.supervisor import supervisor_lock
 
 __all__ = ["Ended", "end_swarm"]
 
-_LOOK_S = 0.05
+_LOOK_S = 0.02
+_LOOKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def _signal(lock: Lock, pid: int) -> int | None:
 
 def _wait(lock: Lock, pid: int, process: int | None, deadline: float) -> bool:
     """True once that process has let go of the lock; a successor that holds it already counts as well."""
-    while _holder(lock) == pid:
+    while _holder(lock) in (pid, 0):
         left = deadline - time.monotonic()
         if left <= 0:
             return False
@@ -86,8 +87,12 @@ def _wait(lock: Lock, pid: int, process: int | None, deadline: float) -> bool:
 
 
 def _holder(lock: Lock) -> int | None:
-    """The process that has the lock; None if nobody has, 0 if it left no number."""
-    record = lock.holder()
+    """The process that has the lock; None if nobody has, 0 if its note says nothing."""
+    for _ in range(_LOOKS):
+        record = lock.holder()
+        if record != {}:
+            break
+        time.sleep(_LOOK_S)  # it may be writing its note this very moment
     if record is None:
         return None
     pid = record.get("pid")

@@ -48,9 +48,7 @@ def test_a_mail_program_reads_what_was_sent(run: Command, hive: Path) -> None:
 
 
 def test_the_body_may_come_from_standard_input(process: Command, run: Command, hive: Path) -> None:
-    assert (
-        process("mail", "send", "--to", "researcher", "--subject", "s", "-", given=b"Zeile\nzwei\n").status == 0
-    )
+    assert process("mail", "send", "--to", "researcher", "--subject", "s", "-", given=b"Zeile\nzwei\n").status == 0
     (listed,) = run("mail", "list", "researcher", "--json").json
     assert run("mail", "read", "researcher", listed["id"], "--json").json["body"].splitlines() == ["Zeile", "zwei"]
     assert process("mail", "send", "--to", "researcher", "-", given=b"\xff\xfe").status == 2
