@@ -8,12 +8,13 @@ from typing import Literal, get_args
 from hivemind.reasoning import NodeKind, ReasoningNode
 from hivemind.views.slice import is_open, is_pinned
 
-__all__ = ["VIEWS", "View", "most_cards", "select"]
+__all__ = ["VIEWS", "View", "most_cards", "most_signals", "select"]
 
 View = Literal["focus_only", "smart", "explore", "audit", "full"]
 VIEWS: tuple[str, ...] = get_args(View)
 _BUDGETS = (2_000, 6_000, 12_000)
 _MOST = {"smart": (18, 26, 40, 60), "explore": (26, 40, 70, 100)}
+_SIGNALS = (3, 6, 10, 20)
 _FOCUS_OPEN = 12
 _Wanted = Callable[[ReasoningNode], bool]
 
@@ -22,8 +23,16 @@ def most_cards(view: str, budget: int | None) -> int | None:
     """L: how many cards a view shows at most under a budget in characters; None for no limit (full)."""
     if view in ("full", "focus_only"):
         return None
-    at = len(_BUDGETS) if budget is None else sum(budget > bound for bound in _BUDGETS)
-    return _MOST["explore" if view == "explore" else "smart"][at]
+    return _MOST["explore" if view == "explore" else "smart"][_size_of(budget)]
+
+
+def most_signals(budget: int | None) -> int:
+    """How many signals an answer shows at most, so that under a small budget they leave room for cards."""
+    return _SIGNALS[_size_of(budget)]
+
+
+def _size_of(budget: int | None) -> int:
+    return len(_BUDGETS) if budget is None else sum(budget > bound for bound in _BUDGETS)
 
 
 def select(

@@ -66,8 +66,5 @@ def best_actions(signals: Iterable[Signal]) -> list[Action]:
     """One best action and one backup, at most: by priority, newest, kind, title."""
     told = [(one.action, one.newest) for one in signals if one.action is not None]
     told.sort(key=lambda pair: (_PRIORITIES[pair[0].priority], -pair[1], pair[0].kind, pair[0].title))
-    found: list[Action] = []
-    for action, _ in told:
-        if all(action.call != other.call for other in found):
-            found.append(action)
-    return found[:2]
+    best = [action for action, _ in told[:1]]
+    return best + [action for action, _ in told if action.call != best[0].call][:1]

@@ -14,13 +14,13 @@ from hivemind.views.capsule import capsule, lease_of
 from hivemind.views.engine import analyse_scope
 from hivemind.views.parts import Readable, Scope, scope_of
 from hivemind.views.proofs import STALE_AFTER
-from hivemind.views.selection import VIEWS, most_cards, select
+from hivemind.views.selection import VIEWS, most_cards, most_signals, select
 from hivemind.views.signal import Signal
 
 __all__ = ["resume", "signals", "snapshot", "watch"]
 
 Answer = dict[str, Any]
-_NOTES, _TRACE, _EVENTS, _STEPS, _SIGNALS = 10, 20, 20, 30, 20
+_NOTES, _TRACE, _EVENTS, _STEPS = 10, 20, 20, 30
 _ANCHORS = 8
 
 
@@ -46,7 +46,7 @@ def resume(
     every_lane = all_lanes or view == "audit"
     scope = scope_of(hive, agent_id, task, step, all_lanes=every_lane, graph=graph)
     found = analyse_scope(scope, stale_after)
-    answer = _head(view, scope, found)
+    answer = _head(view, scope, found, context_budget)
     answer["cards"] = [_card(card) for card in _cards(scope, view, context_budget, limit, found)]
     if view != "focus_only":
         answer["notes"] = [_entry(note) for note in (scope.notes if view == "full" else scope.notes[-_NOTES:])]
@@ -78,7 +78,7 @@ def snapshot(
     every_lane = all_lanes or view == "audit"
     scope = scope_of(hive, agent_id, task, step, all_lanes=every_lane, graph=graph)
     found = analyse_scope(scope, stale_after)
-    answer = _head(view, scope, found)
+    answer = _head(view, scope, found, context_budget)
     answer["cards"] = [
         _card(card) for card in _cards(scope, view, context_budget, min(limit or _ANCHORS, _ANCHORS), found)
     ]
@@ -111,7 +111,7 @@ def watch(
     every_lane = all_lanes or view == "audit"
     scope = scope_of(hive, agent_id, task, step, all_lanes=every_lane, graph=graph, since=since_seq)
     found = analyse_scope(scope, stale_after)
-    answer = _head(view, scope, found)
+    answer = _head(view, scope, found, context_budget)
     answer["since"] = {"seq": since_seq, "card_seq": since_card_seq}
     after = scope.graph.seq if since_card_seq is None and scope.graph is not None else since_card_seq or 0
     new = [card for card in _cards(scope, "full", None, None, found) if card.created_seq > after]
@@ -158,7 +158,7 @@ def _refused(what: str, mend: str) -> CoordinationError:
     return CoordinationError(what, code="INVALID_VIEW", mend=mend, suggestions=looks)
 
 
-def _head(view: str, scope: Scope, found: list[Signal]) -> Answer:
+def _head(view: str, scope: Scope, found: list[Signal], budget: int | None) -> Answer:
     answer: Answer = {"view": view, "seq": scope.seq, "card_seq": 0 if scope.graph is None else scope.graph.seq}
     answer["capsule"] = capsule(scope, found)
     if scope.place.task is not None:
@@ -167,7 +167,7 @@ def _head(view: str, scope: Scope, found: list[Signal]) -> Answer:
         answer["step"] = _step(scope, scope.step)
     if len(scope.steps) > 1:
         answer["steps"] = [_brief(one) for one in _around(scope)]
-    answer["signals"] = [one.as_dict() for one in found[:_SIGNALS]]
+    answer["signals"] = [one.as_dict() for one in found[: most_signals(budget)]]
     return answer
 
 
