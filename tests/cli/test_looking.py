@@ -1,0 +1,259 @@
+"""hivemind init, status, agent, log, context, doctor: what they show, and the JSON that programs read."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive
+from hivemind.cli.story import story_lines
+from tests.cli.conftest import Command
+
+
+def test_init_makes_a_healthy_hive_with_agents_and_mailboxes(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HIVEMIND_HIVE", raising=False)
+    root = tmp_path / "new"
+    made = run("init", str(root))
+    assert made.status == 0
+    assert str(root) in made.out
+    assert {path.name for path in root.iterdir()} >= {"hive.yaml", "agents", "rom", "mailboxes", "knowledge", "tasks"}
+    monkeypatch.chdir(root)
+    assert [agent["name"] for agent in run("agent", "list", "--json").json] == ["analyst", "researcher", "reviewer"]
+    assert run("doctor").status == 0
+    assert run("task", "list", "--json").json == []
+    again = run("init", str(root))
+    assert again.status == 2
+    assert "there is a hive already" in again.err
+
+
+def test_status_tells_a_program_everything(run: Command, hive: Path) -> None:
+    run("task", "add", "Wait", "--id", "one", "--assignee", "analyst")
+    run("mail", "send", "--to", "researcher,human", "x")
+    now = run("status", "--json").json
+    assert (now["hive"], now["workspace"], now["supervisor"], now["watching"]) == (str(hive), "hive", None, None)
+    assert now["tasks"] == {"inbox": 1, "active": 0, "done": 0, "failed": 0, "parked": 0}
+    assert now["human_unread"] == 1
+    (researcher,) = [agent for agent in now["agents"] if agent["name"] == "researcher"]
+    assert researcher == {
+        "name": "researcher",
+        "role": "researcher",
+        "mind": "extractive",
+        "pid": None,
+        "state": "down",
+        "task": None,
+        "step": None,
+        "unread": 1,
+        "tokens": 0,
+        "budget": None,
+        "last_action": None,
+    }
+
+
+def test_status_says_why_tasks_wait_and_who_they_wait_for(run: Command, hive: Path) -> None:
+    run("task", "add", "x", "--id", "first")
+    run("task", "add", "y", "--id", "second", "--depends", "first")
+    tasks = Hive.open(hive).tasks
+    task = tasks.claim("researcher")
+    assert task is not None
+    tasks.park(task, "waits for a person: which colour?")
+    shown = run("status").out
+    assert "1 waiting, 1 active (1 parked), 0 done" in shown
+    assert "first: waits for a person: which colour?" in shown
+    assert "  second: " in shown
+    assert [agent["task"] for agent in run("agent", "list", "--json").json] == [None, "first", None]
+
+
+def test_an_agent_is_added_with_a_mailbox_and_a_second_of_that_name_refused(run: Command, hive: Path) -> None:
+    assert run("agent", "add", "Writer", "--role", "writer").status == 0
+    assert (hive / "mailboxes" / "writer" / "new").is_dir()
+    added = {agent["name"]: agent for agent in run("agent", "list", "--json").json}["writer"]
+    assert (added["role"], added["mind"], added["state"]) == ("writer", "extractive", "down")
+    assert run("mail", "send", "--to", "writer", "x").status == 0
+    assert run("agent", "add", "writer").status == 2
+
+
+@pytest.mark.parametrize(
+    "words", [["human"], ["../x"], ["x", "--role", "a b"], ["x", "--mind", "dream"], ["analyst"]], ids=" ".join
+)
+def test_a_bad_agent_is_refused_and_nothing_is_written(run: Command, hive: Path, words: list[str]) -> None:
+    before = sorted((hive / "agents").iterdir())
+    ended = run("agent", "add", *words)
+    assert ended.status == 2
+    assert ended.err.count("\n") == 1
+    assert sorted((hive / "agents").iterdir()) == before
+
+
+def test_the_journal_is_shown_from_a_number_on_and_by_kind(run: Command, hive: Path) -> None:
+    journal = Hive.open(hive).journal
+    for number in range(3):
+        journal.append("task.noted", number=number, text="two words")
+    journal.append("agent.noted", agent_id="researcher")
+    shown = run("log").out.splitlines()
+    assert shown[0].split(None, 2) == ["1", "task.noted", 'number=0  text="two words"']
+    assert [event["seq"] for event in run("log", "--since", "2", "--json").json] == [3, 4]
+    assert [event["seq"] for event in run("log", "--kind", "agent", "--kind", "task.noted", "--json").json] == [
+        1,
+        2,
+        3,
+        4,
+    ]
+    assert run("log", "--kind", "tas", "--json").json == []
+    assert run("log", "--since", "99", "--json").json == []
+
+
+def test_a_follower_shows_events_as_they_come(hive: Path) -> None:
+    journal = Hive.open(hive).journal
+    journal.append("task.noted", text="old")
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "hivemind", "log", "--follow", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert follower.stdout is not None
+        assert json.loads(follower.stdout.readline())["text"] == "old"
+        for number in range(3):
+            journal.append("task.noted", number=number)
+            assert json.loads(follower.stdout.readline()) == {"seq": number + 2, "kind": "task.noted", "number": number}
+    finally:
+        follower.send_signal(signal.SIGINT)
+        _, complaint = follower.communicate(timeout=30)
+    assert (follower.returncode, complaint) == (130, b"")
+
+
+def test_a_tasks_own_log_is_told_as_a_story(run: Command, hive: Path) -> None:
+    run("task", "add", "x", "--id", "one")
+    tasks = Hive.open(hive).tasks
+    task = tasks.claim("researcher")
+    assert task is not None
+    cycle = {
+        "kind": "cycle",
+        "time": 1.0,
+        "agent": "researcher",
+        "cycle": 1,
+        "focus": {"next": "finish_step", "step": "one.s1"},
+        "selected": [{"id": "rom/hive.md"}],
+        "thought": "Nothing \x1b[2J to it.",
+        "actions": [{"tool": "run_command", "arguments": {"command": "echo hi"}, "result": {"status": 0}}],
+        "tokens": 7,
+    }
+    tasks.log(task, cycle)
+    tasks.log(task, {"event": "task.renamed", "why": "taken"})
+    lines = run("log", "--task", "one").out.splitlines()
+    assert lines[0].endswith("researcher, cycle 1: finish_step one.s1 (1 blocks, 7 tokens)")
+    assert lines[1:] == [
+        "    thought: Nothing \ufffd[2J to it.",
+        '    run_command  command="echo hi"',
+        "      result: status=0",
+        "task.renamed  why=taken",
+    ]
+    assert run("log", "--task", "one", "--json").json[0]["tokens"] == 7
+    assert run("log", "--task", "one", "--follow").status == 2
+    assert run("log", "--task", "nothing").status == 2
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {
+            "kind": "cycle",
+            "actions": ["odd", None, {}, {"tool": 1, "arguments": [2]}],
+            "focus": 3,
+            "selected": 4,
+            "time": "x",
+        },
+        {"kind": "cycle", "actions": "none", "time": 1e300},
+        {"kind": 5},
+        {},
+    ],
+)
+def test_a_log_that_a_person_has_changed_is_still_told(record: dict[str, object]) -> None:
+    assert list(story_lines(record))
+
+
+def test_a_context_is_shown_and_explained_block_by_block(run: Command, hive: Path) -> None:
+    (hive / "rom").mkdir()
+    (hive / "rom" / "rules.md").write_text("# Rules\nQuote \x1b[2J exactly.\n")
+    shown = run("context", "researcher")
+    assert shown.status == 0
+    assert "Quote \ufffd[2J exactly." in shown.out
+    entries = run("context", "researcher", "--json").json
+    assert any("Quote" in str(entry["content"]) for entry in entries)
+    explained = run("context", "researcher", "--why", "--json").json
+    (rules,) = [block for block in explained["blocks"] if "rules.md" in block["block"]]
+    assert rules["in"] is True
+    assert rules["tokens"] > 0
+    assert rules["parts"]["confidence"] == 1.0
+    assert set(rules["parts"]) >= {"confidence", "recency"}
+    assert "CRITICAL" in rules["because"]
+    table = run("context", "researcher", "--why").out
+    assert "BLOCK" in table.splitlines()[0]
+    assert "confidence 1 × recency 1" in table
+    assert run("context", "nobody").status == 2
+
+
+def test_looking_at_a_context_changes_nothing_of_the_agents(run: Command, hive: Path) -> None:
+    run("task", "add", "x", "--id", "one")
+    opened = Hive.open(hive)
+    opened.journal.append("task.noted")
+    assert opened.tasks.claim("researcher") is not None
+
+    def state() -> dict[str, bytes]:
+        return {
+            str(path): path.read_bytes()
+            for top in ("tasks", "mailboxes", ".hive/agents", ".hive/journal")
+            for path in sorted((hive / top).rglob("*"))
+            if path.is_file() and path.name not in ("lock", "line", "synced", "graph.lock")
+        }
+
+    before = state()
+    assert "for task one" in run("context", "researcher").out
+    assert state() == before
+
+
+def test_the_doctor_says_what_it_found_mends_it_and_answers_in_json(run: Command, hive: Path) -> None:
+    run("status")
+    (hive / "knowledge").rmdir()
+    told = run("doctor")
+    assert told.status == 1
+    assert "problem: knowledge: is missing" in told.out
+    assert told.out.endswith("1 problem; hivemind doctor --fix mends 1 of them.\n")
+    record = run("doctor", "--json")
+    assert record.status == 1
+    assert record.json["healthy"] is False
+    (found,) = [finding for finding in record.json["findings"] if not finding["note"]]
+    assert (found["check"], found["where"], found["fixable"]) == ("folders", "knowledge", True)
+    mended = run("doctor", "--fix")
+    assert mended.status == 0
+    assert "mended:  knowledge" in mended.out
+    assert run("doctor", "--json").json["healthy"] is True
+
+
+def test_the_doctor_examines_a_hive_whose_settings_are_broken(run: Command, hive: Path) -> None:
+    (hive / "hive.yaml").write_text("version: 1\nwach: auto\n")
+    told = run("doctor")
+    assert told.status == 1
+    assert "hive.yaml:2" in told.out
+    assert "watch" in told.out
+    assert run("doctor", "--fix").status == 1
+
+
+def test_a_folder_that_was_deleted_under_the_shell_is_said_to_be_gone(process: Command, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = (
+        "import os, sys; os.chdir(sys.argv[1]); os.rmdir(sys.argv[1])\n"
+        "from hivemind.cli import main; sys.exit(main(['status']))"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "HIVEMIND_HIVE"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(gone)], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("hivemind: the folder that you are in is gone")
