@@ -8,8 +8,8 @@ import pytest
 
 from hivemind.coordination import (
     Commits,
-    CoordinationError,
     Coordinates,
+    CoordinationError,
     Journal,
     ProjectGuardMismatch,
     StepLeaseHeld,

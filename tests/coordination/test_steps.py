@@ -46,7 +46,9 @@ def leases(journal: Journal) -> StepLeases:
 
 
 def test_a_step_has_what_it_was_given(steps: Steps) -> None:
-    step = steps.add("Task", " Write it ", success_criteria=["it reads well"], tests="pytest", proof="warn", meta={"run": "x"})
+    step = steps.add(
+        "Task", " Write it ", success_criteria=["it reads well"], tests="pytest", proof="warn", meta={"run": "x"}
+    )
     assert (step.id, step.task, step.position, step.path) == ("task.s1", "task", 1, "1")
     assert (step.title, step.success_criteria, step.tests) == ("Write it", ("it reads well",), ("pytest",))
     assert (step.proof, step.status, step.revision, dict(step.meta)) == ("warn", "open", 1, {"run": "x"})
@@ -141,7 +143,9 @@ def test_proof_mode_warn_says_what_is_missing_and_closes(steps: Steps) -> None:
     assert steps.done(step.id, evidence=LINK).warnings == ()
 
 
-@pytest.mark.parametrize("evidence", [{"kind": "SAY"}, {"kind": "CMD"}, {**CMD, "x": 1}, {**CMD, "exit_status": "0"}, "CMD", [7]])
+@pytest.mark.parametrize(
+    "evidence", [{"kind": "SAY"}, {"kind": "CMD"}, {**CMD, "x": 1}, {**CMD, "exit_status": "0"}, "CMD", [7]]
+)
 def test_what_is_no_receipt_is_refused(steps: Steps, evidence: Any) -> None:
     step = steps.add("t", "x")
     with pytest.raises(CoordinationError) as caught:

@@ -1,0 +1,234 @@
+"""Leases and the journal: claim + release, the longest wait, appends in a short and a long log, opening, resuming.
+
+Run as `python -m benchmarks.leases [--quick]`. Floors (raw flock, append + fdatasync) and a rival (filelock) are measured
+in the same run on the same file system.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+from filelock import FileLock
+
+from benchmarks.table import Row, show
+from hivemind.coordination import Coordinates, Journal, StepLeases, Steps
+from hivemind.coordination.event import encode
+from hivemind.coordination.segments import path_of
+from hivemind.layout import Layout
+from hivemind.reasoning import TaskGraph
+from hivemind.views import resume
+
+__all__ = ["run"]
+
+_fork = multiprocessing.get_context("fork")
+Pair = Callable[[], None]
+Opener = Callable[[str, int], Pair]
+_KINDS = ("evidence", "hypothesis", "question", "test", "decision", "note")
+
+
+def _leases(durable: bool) -> Opener:
+    def opened(folder: str, number: int) -> Pair:
+        leases = StepLeases(Journal(folder, durable=durable))
+        step, agent = f"t.s{number}", f"agent-{number}"
+
+        def pair() -> None:
+            leases.claim(step, agent, ttl_seq=10_000)
+            leases.release(step, agent)
+
+        return pair
+
+    return opened
+
+
+def _flock(folder: str, number: int) -> Pair:
+    file = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT)
+
+    def pair() -> None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+    return pair
+
+
+def _filelock(folder: str, number: int) -> Pair:
+    lock = FileLock(f"{folder}/lock")
+
+    def pair() -> None:
+        lock.acquire()
+        lock.release()
+
+    return pair
+
+
+def _appends(folder: str, number: int) -> Pair:
+    """What a durable claim and its release cannot be faster than with one process: two appends, each flushed."""
+    file = os.open(f"{folder}/log-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    line = b"x" * 90 + b"\n"
+
+    def pair() -> None:
+        for _ in range(2):
+            os.write(file, line)
+            os.fdatasync(file)
+
+    return pair
+
+
+def _work(opener: Opener, folder: str, number: int, seconds: float, start: object, told: object) -> None:
+    pair = opener(folder, number)
+    pair()
+    start.wait()  # type: ignore[attr-defined]
+    done, longest, now = 0, 0.0, time.perf_counter()
+    end = now + seconds
+    while now < end:
+        pair()
+        before, now = now, time.perf_counter()
+        longest = max(longest, now - before)
+        done += 1
+    told.put((done, longest))  # type: ignore[attr-defined]
+
+
+def _race(opener: Opener, processes: int, seconds: float) -> tuple[float, float]:
+    """(pairs a second of all together, the longest that any pair took in ms)."""
+    with tempfile.TemporaryDirectory() as root:
+        folder = f"{root}/journal"
+        os.makedirs(folder)
+        start, told = _fork.Barrier(processes), _fork.Queue()
+        workers = [
+            _fork.Process(target=_work, args=(opener, folder, number, seconds, start, told))
+            for number in range(processes)
+        ]
+        for worker in workers:
+            worker.start()
+        found = [told.get() for _ in workers]
+        for worker in workers:
+            worker.join()
+    return sum(done for done, _ in found) / seconds, max(longest for _, longest in found) * 1000
+
+
+def _lease_rows(seconds: float) -> list[Row]:
+    rows = []
+    for processes in (1, 4):
+        floor, floor_wait = _race(_flock, processes, seconds)
+        rival, _ = _race(_filelock, processes, seconds)
+        ours, wait = _race(_leases(False), processes, seconds)
+        rows.append(Row(f"claim + release, relaxed, {processes} processes", ours, "1/s", "filelock", rival, "more"))
+        rows.append(Row("the same beside the floor", ours, "1/s", "raw flock", floor, "more"))
+        rows.append(
+            Row(f"longest wait, {processes} processes", wait, "ms", "raw flock", floor_wait, note="target 25 ms")
+        )
+    flushes, _ = _race(_appends, 1, seconds)
+    for processes in (1, 4):
+        ours, _ = _race(_leases(True), processes, seconds)
+        name = f"claim + release, durable, {processes} processes"
+        rows.append(Row(name, ours, "1/s", "2 × append + fdatasync, 1 process", flushes, "more"))
+    return rows
+
+
+def _long_log(folder: Path, events: int) -> None:
+    """A log of that many events as agents would leave it, written without folding it."""
+    journal = Journal(folder, durable=False)
+    journal.append("agent.started", agent_id="agent-0", incarnation=1)
+    seq, first, size = 1, 1, os.path.getsize(path_of(str(folder), 1))
+    file = open(path_of(str(folder), 1), "ab")  # noqa: SIM115 (it changes as segments fill up)
+    while seq < events:
+        task, agent = f"task-{seq // 40}", f"agent-{seq % 8}"
+        step = f"{task}.s{seq % 40 // 8 + 1}"
+        kinds = (
+            ("step.added", {"task_id": task, "step_id": step, "position": 1, "title": "find it out", "proof": "off"}),
+            ("lease.claimed", {"step_id": step, "agent_id": agent, "ttl_seq": 200}),
+            ("step.noted", {"step_id": step, "task_id": task, "agent_id": agent, "text": "looked at the first source"}),
+            ("lease.renewed", {"step_id": step, "agent_id": agent, "ttl_seq": 200}),
+            ("agent.heartbeat", {"agent_id": agent}),
+            ("step.verified", {"step_id": step, "task_id": task, "checkpoints": ["criteria", "tests"]}),
+            ("agent.heartbeat", {"agent_id": agent}),
+            ("step.done", {"step_id": step, "task_id": task, "agent_id": agent}),
+        )
+        if size >= 8 * 1024 * 1024:
+            file.close()
+            first, size = seq + 1, 0
+            file = open(path_of(str(folder), first), "wb")  # noqa: SIM115
+        line = encode(seq, [kinds[seq % 8]])
+        size += file.write(line)
+        seq += 1
+    file.close()
+    journal.close()
+
+
+def _timed(action: Callable[[], object], times: int) -> float:
+    """Median of that many runs, ms."""
+    spent = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        action()
+        spent.append(time.perf_counter() - begin)
+    return statistics.median(spent) * 1000
+
+
+def _journal_rows(events: int) -> list[Row]:
+    rows = []
+    with tempfile.TemporaryDirectory() as root:
+        short = Journal(f"{root}/short", durable=False)
+        short.append("x")
+        quick = _timed(lambda: short.append("agent.heartbeat", agent_id="a"), 3000)
+        folder = Path(root, "long")
+        _long_log(folder, events)
+        begin = time.perf_counter()
+        long = Journal(folder, durable=False)
+        long.append("x")
+        whole = (time.perf_counter() - begin) * 1000
+        long.snapshot()
+        opening = _timed(lambda: Journal(folder, durable=False).seq, 3)
+        name = f"open {events:,} events from a snapshot"
+        rows.append(Row(name, opening, "ms", "from the log alone", whole, note="target 1,000 ms"))
+        slow = _timed(lambda: long.append("agent.heartbeat", agent_id="a"), 3000)
+        rows.append(Row(f"append after {events:,} events", slow, "ms", "after 1 event", quick))
+        late = _timed(lambda: long.read(long.seq - 20), 50)
+        rows.append(Row(f"read the last 20 of {events:,} events", late, "ms"))
+    return rows
+
+
+def _resume_rows(cards: int, times: int) -> list[Row]:
+    with tempfile.TemporaryDirectory() as root:
+        layout = Layout.at(root)
+        (layout.active / "t").mkdir(parents=True)
+        journal = Journal(layout.journal, durable=False)
+        hive = SimpleNamespace(layout=layout, config=SimpleNamespace(workspace="w"), journal=journal)
+        Steps(journal).plan("t", [{"title": "one"}, {"title": "two"}])
+        Coordinates(journal, "w").set_focus("ada", "t")
+        graph = TaskGraph(layout.active / "t", durable=False)
+        with graph.change("ada") as made:
+            top = made.add_node("task", "find it out")
+            for at in range(cards):
+                step, lane = "t.s1" if at % 7 == 0 else None, "agent/ada" if at % 2 else "shared"
+                status = "open" if at % 5 == 0 else "closed"
+                node = made.add_node(_KINDS[at % 6], f"card {at} says so", step=step, lane=lane, status=status)
+                made.add_edge(top.node_id, node.node_id)
+                if at > 5 and at % 3 == 0:
+                    made.add_link(node.node_id, node.node_id - 4, "supports")
+        warm = _timed(lambda: resume(hive, "ada", context_budget=6000, graph=graph), times)
+        few = _timed(lambda: resume(hive, "ada", task="none", context_budget=6000), times)
+        cold = _timed(lambda: resume(hive, "ada", context_budget=6000), max(1, times // 3))
+    return [
+        Row(f"resume over {cards:,} cards, graph open", warm, "ms", "over none", few),
+        Row(f"resume over {cards:,} cards, graph read anew", cold, "ms", "graph open", warm),
+    ]
+
+
+def run(quick: bool = False) -> list[Row]:
+    """The rows; `quick` takes seconds and is for seeing that it runs."""
+    if quick:
+        return _lease_rows(0.3) + _journal_rows(20_000) + _resume_rows(1_000, 3)
+    return _lease_rows(3.0) + _journal_rows(1_000_000) + _resume_rows(10_000, 9)
+
+
+if __name__ == "__main__":
+    show("Leases and the journal", run("--quick" in sys.argv))
