@@ -50,6 +50,11 @@ class Opening:
 
     def settle(self, taken: Taken, incarnation: int) -> Task | None:
         """Make the task's folder in active/, or, if the drop cannot become a task, its folder in failed/."""
+        task = self._settle(taken, incarnation)
+        self._taking.let_go(taken)
+        return task
+
+    def _settle(self, taken: Taken, incarnation: int) -> Task | None:
         if taken.raw is not None or not taken.is_folder():
             return self._settle_file(taken, incarnation)
         with held(Path(taken.path), wait=False) as mine:

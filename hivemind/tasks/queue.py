@@ -20,7 +20,7 @@ __all__ = ["Queue"]
 
 _HEARTBEAT_S = 5.0  # a board older than this is not trusted even if nothing seems to have changed
 _SHARE = 20  # building takes at most 1/20 of the time while there is something to claim
-_FREE_S = 0.0005  # a build that takes no longer than this is done as often as anyone asks
+_SHORT = 64  # a board of so few is built as often as anyone asks, and the order is exact
 _GLANCE_S = 0.001  # how long one takes it that no other process has written a newer board
 _SMALL = 256  # so few files are all looked at in every build
 _PATIENCE_S = 2.0  # how long to wait for another process that builds the board (it may be stopped)
@@ -58,7 +58,7 @@ class Queue:
         """The entry to try next, or None if nothing waits in these lanes (`lanes_of` an agent)."""
         now = time.monotonic()
         board = self._board if now - self._checked < _GLANCE_S else self._current()
-        if board is not None and not self._stale(board, _pause(board.header.cost), now):
+        if board is not None and not self._stale(board, _pause(board.header), now):
             entry = board.next(lanes)
             if entry is not None or not self._stale(board, 0.0, now):  # no pause: the caller may go to sleep on it
                 return entry
@@ -187,6 +187,6 @@ def _due_for_sweep(header: Header, now: float) -> bool:
     return not 0 <= now - header.swept < max(_HEARTBEAT_S, 2 * _SHARE * header.cost)
 
 
-def _pause(cost: float) -> float:
-    """How long a board is taken as it is although the inbox changes: seconds."""
-    return _SHARE * max(0.0, cost - _FREE_S)
+def _pause(header: Header) -> float:
+    """How many seconds a board is taken as it is although the inbox changes: a short one not at all."""
+    return 0.0 if header.entries <= _SHORT else _SHARE * header.cost

@@ -61,6 +61,7 @@ class Taking:
         self._durable = durable
         self._rename = rename
         self._made: dict[str, str] = {}
+        self._held: set[str] = set()  # what this process took and has not let go: not to be won twice
 
     def take(self, agent: str, role: str | None) -> Taken | None:
         """Claim the next drop for an agent and read it: exactly one caller gets it. None if there is nothing for it.
@@ -118,12 +119,17 @@ class Taking:
         except FileNotFoundError:
             # Lost, or withdrawn; or done, and the answer got lost on its way from a file server: look.
             if os.path.lexists(target):
-                return os.lstat(target).st_ino == entry.ino
+                return target not in self._held and os.lstat(target).st_ino == entry.ino
             if not os.path.lexists(source):
                 return False
             os.makedirs(os.path.dirname(target), exist_ok=True)  # someone tidied away the folder itself
             return self._won(source, target, entry)
+        self._held.add(target)
         return True
+
+    def let_go(self, taken: Taken) -> None:
+        """The drop has left the agent's folder."""
+        self._held.discard(taken.path)
 
     def _fits(self, found: os.stat_result, raw: bytes, name: str, lanes: Collection[str]) -> bool:
         """Whether a file that was changed since the board was made may still be claimed from these lanes."""
@@ -143,6 +149,7 @@ class Taking:
                 move(path, self._layout.inbox / name, durable=self._durable)
             except FileExistsError:
                 continue  # dropped under that name this very moment
+            self._held.discard(os.fspath(path))
             self._queue.mislead()
             return self._layout.inbox / name
 

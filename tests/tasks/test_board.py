@@ -67,7 +67,7 @@ def mtime(layout: Layout, number: int) -> int:
 def test_while_many_wait_the_inbox_is_not_listed_for_each_claim(layout: Layout, tasks: Tasks, monkeypatch):
     for number in range(600):
         drop(layout, f"t{number}.md", "x")
-    monkeypatch.setattr("hivemind.tasks.queue._FREE_S", -1.0)  # as if the listing took a second
+    monkeypatch.setattr("hivemind.tasks.queue._SHARE", 1_000_000)  # as if the listing took minutes
     looks = []
     look = tasks._queue._inbox.look
     monkeypatch.setattr(tasks._queue._inbox, "look", lambda *args, **more: looks.append(1) or look(*args, **more))

@@ -15,6 +15,7 @@ import pytest
 from hivemind.fs import move
 from hivemind.layout import Layout
 from hivemind.tasks import Tasks, TaskState
+from hivemind.tasks.entry import Entry
 
 from .conftest import drop, in_process, opened
 
@@ -137,6 +138,13 @@ def test_a_claim_whose_answer_got_lost_is_still_this_agents(layout: Layout):
 
     drop(layout, "a.md", "x")
     assert opened(layout, rename=lossy).claim("scout").id == "a"
+
+
+def test_what_an_agent_holds_already_is_not_won_a_second_time(layout: Layout, tasks: Tasks):
+    drop(layout, "a.md", "x")
+    assert tasks.take("scout") is not None
+    entry = Entry("a.md", (layout.claimed / "scout" / "a.md").stat().st_ino, 0, 1, False)  # as a stale board has it
+    assert tasks._taking.take_entry("scout", entry) is None
 
 
 def test_a_claim_that_another_has_won_is_lost(layout: Layout, tasks: Tasks):

@@ -1,0 +1,214 @@
+"""Claiming tasks: the claim itself, however many wait and however many claim; and a whole empty task.
+
+Run as `python -m benchmarks.claims [--quick]`. Floors and rivals are measured in the same run, on the same file system,
+each case in a fresh folder (creating files is ten times slower where thousands were just unlinked). huey is measured
+beside them if it is installed; it is no dependency.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.table import Row, show
+from hivemind.coordination import Journal
+from hivemind.layout import Layout
+from hivemind.tasks import Tasks
+
+__all__ = ["run"]
+
+_fork = multiprocessing.get_context("fork")
+Claim = Callable[[], object]
+Claimant = Callable[[Path, int], Claim]
+TEXT = b"# Look at the pump\n\nIs it number %d that drips, and since when?\n"
+
+
+def _hive(root: Path, count: int) -> Path:
+    layout = Layout.at(root)
+    for folder in layout.folders():
+        folder.mkdir(parents=True)
+    for number in range(count):
+        file = os.open(f"{layout.inbox}/t{number}.md", os.O_WRONLY | os.O_CREAT, 0o644)
+        os.write(file, TEXT % number)
+        os.close(file)
+    return layout.root
+
+
+def _take(durable: bool) -> Claimant:
+    def open_one(root: Path, number: int) -> Claim:
+        tasks = Tasks(Layout.at(root), durable=durable)
+        return lambda: tasks.take(f"agent-{number}")
+
+    return open_one
+
+
+def _rename(durable: bool) -> Claimant:
+    """The floor: one listing for each process, a rename and a read for each claim; no order, no check, no record."""
+
+    def open_one(root: Path, number: int) -> Claim:
+        layout = Layout.at(root)
+        folder = layout.claimed / str(number)
+        folder.mkdir(parents=True)
+        handle = os.open(folder, os.O_RDONLY)
+        names = iter(os.listdir(layout.inbox))
+
+        def claim() -> bytes | None:
+            for name in names:
+                try:
+                    os.rename(f"{layout.inbox}/{name}", f"{folder}/{name}")
+                except FileNotFoundError:
+                    continue
+                if durable:
+                    os.fsync(handle)
+                return Path(f"{folder}/{name}").read_bytes()
+            return None
+
+        return claim
+
+    return open_one
+
+
+def _sqlite_rows(root: Path, count: int) -> Path:
+    root.mkdir()
+    with sqlite3.connect(root / "queue.db") as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("CREATE TABLE task (id INTEGER PRIMARY KEY, priority INT, text BLOB, owner TEXT)")
+        db.execute("CREATE INDEX waiting ON task (priority, id) WHERE owner IS NULL")
+        db.executemany("INSERT INTO task (priority, text) VALUES (3, ?)", ((TEXT % number,) for number in range(count)))
+    return root
+
+
+def _sqlite(durable: bool) -> Claimant:
+    def open_one(root: Path, number: int) -> Claim:
+        db = sqlite3.connect(root / "queue.db", isolation_level=None, timeout=60)
+        db.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
+        one = (
+            "UPDATE task SET owner = ? WHERE id = (SELECT id FROM task WHERE owner IS NULL "
+            "ORDER BY priority, id LIMIT 1) RETURNING text"
+        )
+        return lambda: db.execute(one, (str(number),)).fetchone()
+
+    return open_one
+
+
+def _huey_rows(root: Path, count: int) -> Path:
+    from huey.storage import SqliteStorage
+
+    root.mkdir()
+    store = SqliteStorage(name="q", filename=str(root / "huey.db"))
+    for number in range(count):
+        store.enqueue(TEXT % number)
+    store.close()
+    return root
+
+
+def _huey(root: Path, number: int) -> Claim:
+    from huey.storage import SqliteStorage
+
+    return SqliteStorage(name="q", filename=str(root / "huey.db")).dequeue
+
+
+def _work(root: Path, number: int, claimant: Claimant, start: Any, out: Any) -> None:
+    claim = claimant(root, number)
+    start.wait()
+    began, count = time.perf_counter(), 0
+    while claim() is not None:
+        count += 1
+    out.put((count, began, time.perf_counter()))
+
+
+def _race(root: Path, claimant: Claimant, processes: int, expected: int) -> tuple[float, float]:
+    """(claims a second of all processes together, the smallest share as a part of the fair one)."""
+    start, out = _fork.Barrier(processes), _fork.Queue()
+    workers = [_fork.Process(target=_work, args=(root, at, claimant, start, out)) for at in range(processes)]
+    for worker in workers:
+        worker.start()
+    found = [out.get() for _ in workers]
+    for worker in workers:
+        worker.join()
+    counts = [count for count, _, _ in found]
+    assert sum(counts) == expected, f"{sum(counts)} claims of {expected} tasks"
+    seconds = max(end for _, _, end in found) - min(began for _, began, _ in found)
+    return expected / seconds, min(counts) * processes / expected
+
+
+def _claims(root: Path, count: int, durable: bool, rounds: int) -> list[Row]:
+    rivals: dict[str, tuple[Callable[[Path, int], Path], Claimant]] = {
+        "claim": (_hive, _take(durable)),
+        "rename and read": (_hive, _rename(durable)),
+        "SQLite": (_sqlite_rows, _sqlite(durable)),
+    }
+    if importlib.util.find_spec("huey"):
+        rivals["huey"] = (_huey_rows, _huey)
+    kind = "durable" if durable else "relaxed"
+    rows = []
+    for processes in (1, 2, 4, 8):
+        best = dict.fromkeys(rivals, (0.0, 0.0))
+        for at in range(rounds):  # interleaved, so that another's load falls on all alike
+            for name, (make, claimant) in rivals.items():
+                where = make(root / f"{kind}-{name}-{processes}-{at}", count)
+                best[name] = max(best[name], _race(where, claimant, processes, count))
+        ours, share = best.pop("claim")
+        for name, (value, _) in best.items():
+            note = f"smallest share {share:.2f} of a fair one" if name == "rename and read" else ""
+            rows.append(Row(f"claim, {kind}, {processes} processes", ours, "claims/s", name, value, "more", note))
+    return rows
+
+
+def _waiting(root: Path, sizes: tuple[int, ...]) -> list[Row]:
+    """The cost of one claim once the board is made, and of making it, by how many tasks wait."""
+    rows: list[Row] = []
+    for size in sizes:
+        tasks = Tasks(Layout.at(_hive(root / f"waiting-{size}", size)), durable=False)
+        began = time.perf_counter()
+        tasks.take("a")
+        made = time.perf_counter() - began
+        began = time.perf_counter()
+        for _ in range(400):
+            tasks.take("a")
+        each = (time.perf_counter() - began) / 400 * 1e6
+        base = rows[0].value if rows else None
+        rows.append(Row(f"one claim, {size:,} waiting", each, "µs", f"{sizes[0]:,} waiting", base))
+        rows.append(Row(f"first look, {size:,} waiting", made / size * 1e6, "µs a file"))
+    return rows
+
+
+def _whole(root: Path, count: int) -> Row:
+    """A whole empty task: claim, log, journal, result, done/; durable; one process."""
+    layout = Layout.at(_hive(root / "whole", count))
+    tasks = Tasks(layout)
+    journal = Journal(layout.journal)
+    began = time.perf_counter()
+    while (task := tasks.claim("a")) is not None:
+        tasks.log(task, {"event": "started"})
+        journal.append("task.claimed", task=task.id)
+        tasks.finish(task, "nothing to do")
+        journal.append("task.done", task=task.id)
+    rate = count / (time.perf_counter() - began)
+    return Row("whole empty task, durable", rate, "tasks/s", "target", 300, "more")
+
+
+def run(quick: bool = False) -> list[Row]:
+    """The rows; about four minutes, with `quick` about half a minute."""
+    root = Path(tempfile.mkdtemp(prefix="hivemind-claims-"))
+    try:
+        count, rounds = (2_000, 1) if quick else (10_000, 2)
+        rows = _claims(root, count, durable=False, rounds=rounds)
+        rows += _claims(root, count // 5, durable=True, rounds=rounds)
+        rows += _waiting(root, (1_000, 10_000) if quick else (1_000, 10_000, 100_000))
+        return [*rows, _whole(root, 100 if quick else 1_000)]
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    show("Claiming tasks", run(quick="--quick" in sys.argv))
