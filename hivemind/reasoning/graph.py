@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hivemind.reasoning import query
 from hivemind.reasoning.edge import Edge, Link, as_relation, derive
 from hivemind.reasoning.errors import GraphError
-from hivemind.reasoning.index import Index
+from hivemind.reasoning.fields import as_op, checked, plain, plain_value, typed
 from hivemind.reasoning.node import FLUSHED, SHARED, NodeKind, ReasoningNode, as_kind, as_lane, as_tags, check_meta
 from hivemind.reasoning.notes import Notes, as_thought
 from hivemind.reasoning.order import as_way
-from hivemind.reasoning.structure import Structure
+from hivemind.reasoning.readable import ReadableGraph
 
 if TYPE_CHECKING:
     from hivemind.reasoning.ops import FlushAndFoldOp, MemoryPatch
@@ -21,32 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["ReasoningGraph"]
 
 Thought = str | Sequence[Notes | Mapping[str, str]]
-_CHANGEABLE = frozenset({"thought", "related_turn_ids", "title", "status", "tags", "lane", "step", "pinned", "meta"})
 
 
-class ReasoningGraph:
+class ReasoningGraph(ReadableGraph):
     """Nodes, edges (structure, acyclic) and links (argument). Whoever raises GraphError has changed nothing.
 
     `nodes` are by id, in the order of their making; ids count up from 1 and none is used twice. `seq` counts the
     changes (in a task's log: the number of its line). `record`, where it is a list, gets each change as a log has it.
     """
 
-    __slots__ = ("_links_from", "_links_to", "_loose", "_root", "index", "links", "next_id", "nodes", "now", "record",
-                 "seq", "structure")  # fmt: skip
-
-    def __init__(self) -> None:
-        self.nodes: dict[int, ReasoningNode] = {}
-        self.links: dict[tuple[int, int, str], Link] = {}
-        self.next_id = 1
-        self.seq = 0
-        self.now: str | None = None
-        self.record: list[dict[str, Any]] | None = None
-        self.index = Index()
-        self.structure = Structure()
-        self._links_from: dict[int, dict[Link, None]] = {}
-        self._links_to: dict[int, dict[Link, None]] = {}
-        self._loose: dict[int, None] = {}  # nodes without a parent, other than the task node
-        self._root: int | None = None
+    __slots__ = ()
 
     # -- making ------------------------------------------------------------------------------------------------
 
@@ -85,7 +68,7 @@ class ReasoningGraph:
         self.take(node)
         node.created_seq = self._tick()
         if self.record is not None:
-            self.record.append(_as_op(node))
+            self.record.append(as_op(node))
         return node
 
     def take(self, node: ReasoningNode) -> None:
@@ -183,15 +166,15 @@ class ReasoningGraph:
         """Set fields of a card: thought, title, status, tags, lane, step, pinned, related_turn_ids; meta is merged
         (a key with None goes). Raises GraphError for an unknown field or value."""
         node = self.node(node_id)
-        return self.set_fields(node, _checked(node, fields))
+        return self.set_fields(node, checked(node, fields))
 
     def set_fields(self, node: ReasoningNode, values: Mapping[str, Any]) -> ReasoningNode:
         """Set checked fields to whole values (for logs): as `update_node`, but meta is replaced."""
-        values = _typed(values)
+        values = typed(values)
         self._tick()
         self._set(node, values)
         if self.record is not None:
-            self.record.append({"op": "set", "id": node.node_id, "fields": _plain(values)})
+            self.record.append({"op": "set", "id": node.node_id, "fields": plain(values)})
         return node
 
     def _set(self, node: ReasoningNode, values: Mapping[str, Any]) -> None:
@@ -232,7 +215,7 @@ class ReasoningGraph:
         numbers = [node.node_id for node in members]
         path = self.structure.order.way_back(set(numbers), self.structure.out)
         if path is not None:
-            raise GraphError(f"nodes {_some(numbers)} can't be folded without those between them: {as_way(path)}")
+            raise GraphError(f"{len(numbers)} nodes can't be folded without those between them: {as_way(path)}")
         thought = as_thought(notes)
         with self.transaction():
             lanes, steps = {node.lane for node in members}, {node.step for node in members}
@@ -255,7 +238,7 @@ class ReasoningGraph:
                 self._set_active(node, False)
             if record is not None:
                 record.append({"op": "fold", "id": summary.node_id, "ids": numbers,
-                               "notes": _plain({"": thought})[""], "rationale": rationale})  # fmt: skip
+                               "notes": plain_value(thought), "rationale": rationale})  # fmt: skip
         return summary
 
     def unfold(self, summary_id: int | str) -> list[ReasoningNode]:
@@ -319,130 +302,6 @@ class ReasoningGraph:
 
         return publish(self, self.node(node_id))
 
-    @contextmanager
-    def transaction(self) -> Iterator[ReasoningGraph]:
-        """All that is done inside, or nothing of it if it raises. Counts as one change; may be nested."""
-        structure = self.structure
-        outer = structure.undo
-        undo: list[Callable[[], object]] = []
-        structure.undo = undo
-        seq, records = self.seq, None if self.record is None else len(self.record)
-        if outer is None:
-            self.seq += 1
-        try:
-            yield self
-        except BaseException:
-            structure.undo = None
-            for step in reversed(undo):
-                step()
-            self.seq = seq
-            if self.record is not None:
-                del self.record[records:]
-            undo.clear()
-            raise
-        else:
-            if outer is None and not undo:
-                self.seq = seq
-        finally:
-            structure.undo = outer
-            if outer is not None:
-                outer += undo
-
-    # -- asking ------------------------------------------------------------------------------------------------
-
-    @property
-    def edges(self) -> list[Edge]:
-        """The live edges, ordered by their newer end, then their older one."""
-        return list(self.structure.live())
-
-    @property
-    def root(self) -> ReasoningNode | None:
-        """The task node, if there is one."""
-        return None if self._root is None else self.nodes[self._root]
-
-    def node(self, node_id: int | str) -> ReasoningNode:
-        """The node of that id. Raises GraphError if there is none."""
-        return self.nodes[self._known(node_id)]
-
-    def children(self, node_id: int | str) -> list[ReasoningNode]:
-        """The nodes right below, by id."""
-        return [self.nodes[child] for child in sorted(self.structure.children(self._known(node_id)))]
-
-    def parents(self, node_id: int | str) -> list[ReasoningNode]:
-        """The nodes right above, by id."""
-        return [self.nodes[parent] for parent in sorted(self.structure.parents(self._known(node_id)))]
-
-    def path_to_root(self, node_id: int | str) -> list[ReasoningNode]:
-        """From the node to the task node, both included, by the oldest parent at each step."""
-        return query.path_to_root(self, self._known(node_id))
-
-    def subtree(self, node_id: int | str) -> list[ReasoningNode]:
-        """The node and all below it, by id."""
-        return query.subtree(self, self._known(node_id))
-
-    def get_leaf_node_ids(self) -> list[int]:
-        """Ids of the active nodes below which nothing is active."""
-        return query.leaves(self)
-
-    def active(self) -> list[ReasoningNode]:
-        return [self.nodes[number] for number in self.index.active()]
-
-    def by_kind(self, kind: NodeKind | str) -> list[ReasoningNode]:
-        return self._all(self.index.of_kind(as_kind(kind)))
-
-    def by_lane(self, lane: str) -> list[ReasoningNode]:
-        return self._all(self.index.in_lane(as_lane(lane)))
-
-    def by_tag(self, tag: str) -> list[ReasoningNode]:
-        return self._all(self.index.tagged(tag))
-
-    def by_step(self, step: str) -> list[ReasoningNode]:
-        return self._all(self.index.of_step(step))
-
-    def pinned(self) -> list[ReasoningNode]:
-        return self._all(self.index.pinned())
-
-    def _all(self, numbers: Iterable[int]) -> list[ReasoningNode]:
-        return [self.nodes[number] for number in numbers]
-
-    def visible(self, agent_id: str | None = None, *, all_lanes: bool = False) -> list[ReasoningNode]:
-        """The nodes in the lanes that an agent sees, by id: shared and its own; without an agent shared only."""
-        return query.visible(self, agent_id, all_lanes=all_lanes)
-
-    def links_from(self, node_id: int | str, relation: str | None = None) -> list[Link]:
-        """What the node supports, blocks, supersedes; oldest first."""
-        return [link for link in self._links_from.get(self._known(node_id), ()) if relation in (None, link.relation)]
-
-    def links_to(self, node_id: int | str, relation: str | None = None) -> list[Link]:
-        """What supports, blocks, supersedes the node; oldest first."""
-        return [link for link in self._links_to.get(self._known(node_id), ()) if relation in (None, link.relation)]
-
-    def history(self, tag: str) -> list[ReasoningNode]:
-        """All that was ever said under a tag, folded, flushed and superseded nodes too; oldest first."""
-        return sorted(self.by_tag(tag), key=lambda node: (node.created_seq, node.node_id))
-
-    def conflicts(self) -> list[query.Conflict]:
-        """Active nodes of one tag and one kind that disagree."""
-        return query.conflicts(self)
-
-    def is_attached(self, node_id: int | str) -> bool:
-        """Whether a path of edges leads from the task node to this one."""
-        return query.is_attached(self, self._known(node_id), self._loose)
-
-    # -- showing -----------------------------------------------------------------------------------------------
-
-    def pretty_print(self, *, width: int = 500) -> str:
-        """The active nodes as an indented outline, one to a line, thoughts cut to `width` characters."""
-        from hivemind.reasoning.outline import outline
-
-        return outline(self, self._loose, width)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The snapshot: the seed's format and what it lacks (README.md, *graph.json*)."""
-        from hivemind.reasoning.snapshot import to_dict
-
-        return to_dict(self)
-
     @classmethod
     def from_dict(cls, snapshot: Mapping[str, Any]) -> ReasoningGraph:
         """The graph of a snapshot, a bare seed one too. Raises GraphError, and UnknownVersion for a newer one."""
@@ -450,27 +309,40 @@ class ReasoningGraph:
 
         return from_dict(snapshot, cls())
 
-    def to_json(self, indent: int | None = 2) -> str:
-        """The snapshot as JSON text."""
-        import json
+    @contextmanager
+    def transaction(self) -> Iterator[ReasoningGraph]:
+        """All that is done inside, or nothing of it if it raises. Counts as one change; may be nested."""
+        outer = self.structure.undo
+        undo: list[Callable[[], object]] = []
+        self.structure.undo = undo
+        seq, records = self.seq, None if self.record is None else len(self.record)
+        if outer is None:
+            self.seq += 1
+        try:
+            yield self
+        except BaseException:
+            self._undo(undo)
+            self.seq = seq
+            if self.record is not None:
+                del self.record[records:]
+            raise
+        else:
+            if outer is None and not undo:
+                self.seq = seq
+        finally:
+            self.structure.undo = outer  # a merge may have put another structure into place
+            if outer is not None:
+                outer += undo
 
-        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
-
-    def __eq__(self, other: object) -> bool:
-        return self.to_dict() == other.to_dict() if isinstance(other, ReasoningGraph) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
-
-    def __len__(self) -> int:
-        return len(self.nodes)
-
-    def __bool__(self) -> bool:
-        return True
+    def _undo(self, undo: list[Callable[[], object]]) -> None:
+        while undo:
+            self.structure.undo = None
+            undo.pop()()
 
     def become(self, other: ReasoningGraph) -> None:
         """Take over all that another graph has, which is given up by it (for merges)."""
-        undo, before = self.structure.undo, {name: getattr(self, name) for name in self.__slots__}
-        for name in self.__slots__:
+        undo, before = self.structure.undo, {name: getattr(self, name) for name in ReadableGraph.__slots__}
+        for name in ReadableGraph.__slots__:
             setattr(self, name, getattr(other, name))
         self.structure.undo = undo
         if undo is not None:
@@ -487,14 +359,6 @@ class ReasoningGraph:
             self.seq += 1
         return self.seq
 
-    def _known(self, node_id: object) -> int:
-        number = node_id
-        if isinstance(node_id, str) and node_id.isascii() and node_id.isdigit():
-            number = int(node_id)
-        if not isinstance(number, int) or isinstance(number, bool) or number not in self.nodes:
-            raise GraphError(f"there is no node {node_id!r}")
-        return number
-
     def _refuse_folded(self, number: int) -> None:
         summary = self.structure.folded_into.get(number)
         if summary is not None:
@@ -508,51 +372,3 @@ class ReasoningGraph:
         if node.active is not True:
             raise GraphError(f"node {node.node_id} is not active ({node.active})")
         return node
-
-
-def _checked(node: ReasoningNode, fields: Mapping[str, Any]) -> dict[str, Any]:
-    values = dict(fields)
-    for name, value in fields.items():
-        if name not in _CHANGEABLE:
-            raise GraphError(f"{name!r} is no field to set", mend=f"fields: {', '.join(sorted(_CHANGEABLE))}")
-        if name == "meta":
-            merged = {**node.meta, **check_meta(value)}
-            values[name] = {key: item for key, item in merged.items() if item is not None}
-        elif name == "lane":
-            values[name] = as_lane(value)
-        elif name == "related_turn_ids":
-            values[name] = [int(turn) for turn in value]
-    if "pinned" not in values and "pinned" in values.get("tags", ()):
-        values["pinned"] = True
-    return values
-
-
-def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
-    typed = dict(values)
-    if "thought" in typed:
-        typed["thought"] = as_thought(typed["thought"])
-    if "tags" in typed:
-        typed["tags"] = as_tags(typed["tags"])
-    return typed
-
-
-def _some(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:8])) + (" …" if len(numbers) > 8 else "")
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as JSON has them."""
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-    for name, value in plain.items():
-        if isinstance(value, list) and value and isinstance(value[0], Notes):
-            plain[name] = [note.as_dict() for note in value]
-    return plain
-
-
-def _as_op(node: ReasoningNode) -> dict[str, Any]:
-    from hivemind.reasoning.node import node_to_dict
-
-    record = node_to_dict(node)
-    record.get("meta", {}).pop("created_at", None)
-    del record["active"]
-    return {"op": "node", "id": record.pop("node_id"), **record}

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from hivemind.reasoning.node import SHARED, ReasoningNode
 
 if TYPE_CHECKING:
-    from hivemind.reasoning.graph import ReasoningGraph
+    from hivemind.reasoning.readable import ReadableGraph
 
 __all__ = ["MAX_INDENT", "line_for", "outline"]
 
 MAX_INDENT = 16
 
 
-def outline(graph: ReasoningGraph, loose: Iterable[int], width: int) -> str:
+def outline(graph: ReadableGraph, loose: Iterable[int], width: int) -> str:
     """One line per active node, children below their oldest parent, indented by two spaces a level.
 
     Indents end at MAX_INDENT levels. What is flushed or folded is not shown; what hangs below a flushed node is shown
@@ -35,7 +35,7 @@ def outline(graph: ReasoningGraph, loose: Iterable[int], width: int) -> str:
     return "\n".join(lines) or "(empty)"
 
 
-def _below(graph: ReasoningGraph, start: int, lines: list[str], seen: set[int], width: int) -> None:
+def _below(graph: ReadableGraph, start: int, lines: list[str], seen: set[int], width: int) -> None:
     out, into, nodes = graph.structure.out, graph.structure.into, graph.nodes
     pads = ["  " * depth for depth in range(MAX_INDENT + 1)]
     seen.add(start)

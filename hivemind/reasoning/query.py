@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hivemind.reasoning.node import SHARED, NodeKind, ReasoningNode, as_lane
 
 if TYPE_CHECKING:
-    from hivemind.reasoning.graph import ReasoningGraph
+    from hivemind.reasoning.readable import ReadableGraph
 
 __all__ = ["Conflict", "conflicts", "is_attached", "leaves", "path_to_root", "subtree", "visible"]
 
@@ -28,7 +28,7 @@ class Conflict:
     node_ids: tuple[int, ...]
 
 
-def path_to_root(graph: ReasoningGraph, number: int) -> list[ReasoningNode]:
+def path_to_root(graph: ReadableGraph, number: int) -> list[ReasoningNode]:
     """From the node upwards by the oldest parent at each step. Costs the length of the path."""
     path = [graph.nodes[number]]
     while parents := graph.structure.parents(number):
@@ -37,7 +37,7 @@ def path_to_root(graph: ReasoningGraph, number: int) -> list[ReasoningNode]:
     return path
 
 
-def subtree(graph: ReasoningGraph, number: int) -> list[ReasoningNode]:
+def subtree(graph: ReadableGraph, number: int) -> list[ReasoningNode]:
     """The node and all below it, by id. Costs the size of the answer and its edges."""
     found = {number}
     todo = [number]
@@ -49,7 +49,7 @@ def subtree(graph: ReasoningGraph, number: int) -> list[ReasoningNode]:
     return [graph.nodes[node] for node in sorted(found)]
 
 
-def leaves(graph: ReasoningGraph) -> list[int]:
+def leaves(graph: ReadableGraph) -> list[int]:
     """Ids of the active nodes below which nothing is active, also not through a flushed node."""
     structure, index = graph.structure, graph.index
     busy: set[int] = set()  # flushed nodes with something active below them
@@ -71,7 +71,7 @@ def leaves(graph: ReasoningGraph) -> list[int]:
     return found
 
 
-def visible(graph: ReasoningGraph, agent_id: str | None, *, all_lanes: bool) -> list[ReasoningNode]:
+def visible(graph: ReadableGraph, agent_id: str | None, *, all_lanes: bool) -> list[ReasoningNode]:
     """The nodes of the lanes that an agent sees, by id (spec 3, *Lanes*). Costs the size of the answer."""
     if all_lanes:
         return [graph.nodes[number] for number in sorted(graph.nodes)]
@@ -79,7 +79,7 @@ def visible(graph: ReasoningGraph, agent_id: str | None, *, all_lanes: bool) -> 
     return [graph.nodes[number] for number in sorted(id_ for lane in lanes for id_ in graph.index.in_lane(lane))]
 
 
-def is_attached(graph: ReasoningGraph, number: int, loose: Collection[int]) -> bool:
+def is_attached(graph: ReadableGraph, number: int, loose: Collection[int]) -> bool:
     """Whether the task node stands above the node. At once where no node hangs loose, else by walking upwards."""
     root = graph.root
     if root is None:
@@ -99,7 +99,7 @@ def is_attached(graph: ReasoningGraph, number: int, loose: Collection[int]) -> b
     return False
 
 
-def conflicts(graph: ReasoningGraph) -> list[Conflict]:
+def conflicts(graph: ReadableGraph) -> list[Conflict]:
     """Groups of active nodes that share a tag and a kind, are not superseded, and disagree.
 
     They disagree where their texts differ, where one is accepted and another rejected, or where one blocks another.
@@ -119,7 +119,7 @@ def conflicts(graph: ReasoningGraph) -> list[Conflict]:
     return found
 
 
-def _disagree(graph: ReasoningGraph, nodes: list[ReasoningNode]) -> bool:
+def _disagree(graph: ReadableGraph, nodes: list[ReasoningNode]) -> bool:
     if len({" ".join(node.text.casefold().split()) for node in nodes}) > 1:
         return True
     if {node.status for node in nodes} >= _OPPOSED:

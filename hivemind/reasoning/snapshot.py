@@ -15,19 +15,20 @@ from hivemind.reasoning.structure import Structure, standing
 
 if TYPE_CHECKING:
     from hivemind.reasoning.graph import ReasoningGraph
+    from hivemind.reasoning.readable import ReadableGraph
 
 __all__ = ["VERSION", "from_dict", "restore", "to_dict"]
 
 VERSION = 1
 
 
-def to_dict(graph: ReasoningGraph) -> dict[str, Any]:
+def to_dict(graph: ReadableGraph) -> dict[str, Any]:
     """The snapshot. Optional parts (links, folded_edges) stand there only where there are some."""
     with uncollected():
         return _to_dict(graph)
 
 
-def _to_dict(graph: ReasoningGraph) -> dict[str, Any]:
+def _to_dict(graph: ReadableGraph) -> dict[str, Any]:
     nodes = graph.nodes
     snapshot: dict[str, Any] = {
         "version": VERSION,

@@ -379,6 +379,9 @@ def test_a_merge_names_conflicts_and_they_never_surface_again(task: TaskGraph) -
     with alt.change() as graph:
         graph.update_node(3, title="new")
     assert task.merge("alt").taken == ("node 3",)
+    task.add_note("a merge ends its change")
+    assert task.graph.seq == task.seq
+    assert task.graph.next_id == opened(task.folder).graph.next_id
     back = alt.merge("main", resolve="use_from")
     assert back.conflicts == ()
     for each, status in ((task, "closed"), (alt, "open")):
