@@ -55,14 +55,18 @@ def _nobody_writes(file: int) -> bool | None:
     if not _CAN_LEASE:
         return None
     try:
-        # Should a writer open the file in the next microseconds, the kernel signals us: by default with SIGIO, which
-        # would end the process. SIGURG is ignored unless someone asks for it.
-        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        _take_lease(file)
     except OSError as error:
         return False if error.errno == errno.EAGAIN else None
     fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return True
+
+
+def _take_lease(file: int) -> None:
+    # Should a writer open the file in the next microseconds, the kernel signals us: by default with SIGIO, which would
+    # end the process. SIGURG is ignored unless someone asks for it.
+    fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
 
 
 def _rests(file: int, found: os.stat_result, settle_s: float, now: float) -> bool:

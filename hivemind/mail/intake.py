@@ -52,16 +52,13 @@ class Intake:
         Messages stay in the list until `taken` or `failed` is called for them. What cannot be read goes to `.Dead`.
         Lists a folder only when its time has changed, opens only the files that it returns.
         """
-        if limit is None or len(self._waiting) <= limit:
+        enough = limit is not None and len(self._waiting) > limit
+        if not enough:
             self._look()
-        self.unsettled = 0
-        found: list[Message] = []
-        for key, entry in list(self._waiting.items()):
-            if limit is not None and len(found) >= limit:
-                break
-            message = self._open(key, entry)
-            if message is not None:
-                found.append(message)
+        found = self._collect(limit)
+        if enough and limit is not None and len(found) < limit:  # not all that waits can be read yet
+            self._look()
+            found = self._collect(limit)
         if found:
             self._give(found[0].key)
         return found
@@ -126,6 +123,17 @@ class Intake:
                 present.add(key)
                 if key not in taken and key not in self._waiting:
                     fresh[key] = entry
+
+    def _collect(self, limit: int | None) -> list[Message]:
+        self.unsettled = 0
+        found: list[Message] = []
+        for key, entry in list(self._waiting.items()):
+            if limit is not None and len(found) >= limit:
+                break
+            message = self._open(key, entry)
+            if message is not None:
+                found.append(message)
+        return found
 
     def _key(self, entry: Entry) -> str | None:
         try:

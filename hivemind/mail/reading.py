@@ -12,7 +12,7 @@ from hivemind.errors import UserError
 from hivemind.fs import is_settled, open_inside
 from hivemind.layout import Layout
 from hivemind.mail.boxes import Boxes
-from hivemind.mail.filename import is_own, is_unique, sort_key, split, stem
+from hivemind.mail.filename import is_dropping, is_own, is_unique, sort_key, split, stem
 from hivemind.mail.maildir import Entry, Maildir
 from hivemind.mail.message import Message, MessageSummary, preview
 from hivemind.mail.parse import Parsed, Unreadable, derived_id, parse
@@ -22,6 +22,7 @@ __all__ = ["MAX_BYTES", "Reader", "entry_key", "time_key"]
 
 MAX_BYTES = 32 << 20  # a larger file is no message
 _HEAD_BYTES = 8192
+_NO_MESSAGE = (errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -68,7 +69,7 @@ class Reader:
         return os.path.islink(entry.path) and not os.path.exists(entry.path)  # it leads to nothing: no use waiting
 
     def message(self, box: str, maildir: Maildir, entry: Entry) -> Message | None:
-        """The whole message, or None if it has been deleted meanwhile. Raises Unreadable."""
+        """The whole message, or None if it has been deleted meanwhile. Raises Unreadable, OSError."""
         content = self._content(maildir, entry, None)
         if content is None:
             return None
@@ -116,7 +117,7 @@ class Reader:
         )
 
     def head(self, maildir: Maildir, entry: Entry) -> tuple[Parsed, str, os.stat_result, Entry] | None:
-        """What the first 8 KiB say, the Message-ID, the file's state and place. Raises Unreadable."""
+        """What the first 8 KiB say, the Message-ID, the file's state and place. Raises Unreadable, OSError."""
         content = self._content(maildir, entry, _HEAD_BYTES)
         if content is None:
             return None
@@ -139,21 +140,20 @@ class Reader:
         wanted = id_.strip().removeprefix("<").removesuffix(">")
         local, _, host = wanted.rpartition("@")
         ours = host.lower() == self._domain.lower() and is_own(local)
-        for folder in folders:
-            found = (
-                self._boxes.get(box, folder).find(local if ours else split(wanted)[0]) if "/" not in wanted else None
-            )
-            if found is not None:
-                return folder, found
-        if ours:
-            return None
-        for folder in folders:
-            for parsed, entry in self.scan(box, folder):
-                if parsed == wanted:
-                    return folder, entry
+        name = local if ours else split(wanted)[0]
+        if name and "/" not in name and not is_dropping(name):
+            for folder in folders:
+                found = self._boxes.get(box, folder).find(name)
+                if found is not None:
+                    return folder, found
+        if not ours:
+            for folder in folders:
+                for found_id, entry in self._scan(box, folder):
+                    if found_id == wanted:
+                        return folder, entry
         return None
 
-    def scan(self, box: str, folder: str) -> Iterator[tuple[str, Entry]]:
+    def _scan(self, box: str, folder: str) -> Iterator[tuple[str, Entry]]:
         """The Message-ID and file of every message that can be read, newest first."""
         maildir = self._boxes.get(box, folder)
         for entry in sorted(maildir.entries(), key=time_key, reverse=True):
@@ -168,11 +168,13 @@ class Reader:
         try:
             found = maildir.read(entry, MAX_BYTES + 1 if limit is None else limit)
         except OSError as error:
-            if error.errno != errno.ELOOP:
+            if error.errno in _NO_MESSAGE:
                 raise Unreadable(error.strerror or str(error)) from None
+            if error.errno != errno.ELOOP:  # no descriptor left, a failing disk: not the message's fault
+                raise
             found = self._through_link(entry)
-        if found is not None and found[1].st_size > MAX_BYTES:
-            raise Unreadable(f"has {found[1].st_size} bytes, more than {MAX_BYTES >> 20} MiB")
+        if found is not None and max(found[1].st_size, len(found[0])) > MAX_BYTES:
+            raise Unreadable(f"has more than {MAX_BYTES >> 20} MiB")
         return found
 
     def _through_link(self, entry: Entry) -> tuple[bytes, os.stat_result, Entry]:
@@ -182,7 +184,7 @@ class Reader:
         except (UserError, OSError) as error:
             raise Unreadable(f"is a symbolic link that cannot be followed ({error})") from None
         with open(file, "rb") as opened:
-            return opened.read(MAX_BYTES + 1), os.fstat(file), entry
+            return opened.read(MAX_BYTES + 1), os.lstat(entry.path), entry
 
 
 def _key(base: str, state: os.stat_result) -> str:

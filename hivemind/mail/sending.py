@@ -176,7 +176,10 @@ class Sender:
     def _has(self, memo: SentMemo, name: str, base: str) -> bool:
         if memo.outcomes.get(name) == "delivered":
             return True
-        return any(self._boxes.get(name, folder).find(base) for folder in ("inbox", "archive", "dead"))
+        try:
+            return any(self._boxes.get(name, folder).find(base) for folder in ("inbox", "archive", "dead"))
+        except UserError:  # a mailbox that leads out of the hive: handing over says so
+            return False
 
     def _bounce(self, sending: Sending, unknown: Mapping[str, str]) -> set[str]:
         """Tell the sender who is unknown; returns those of whom it has been told."""

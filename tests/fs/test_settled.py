@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 import hivemind.fs.settled as settled
 from hivemind.fs import is_settled
 
-from .children import start_child
+from .children import run_child, start_child
 
+_SIGNALS = (signal.SIGIO, signal.SIGURG)
 _WRITE = """
 import sys
 file = open(sys.argv[1], "w")
@@ -43,18 +45,20 @@ def test_a_file_is_settled_when_its_writer_has_closed_it_not_before(tmp_path: Pa
     child.communicate("\n")
 
 
-def test_a_writer_that_comes_while_the_lease_is_held_does_not_kill_us(tmp_path: Path) -> None:
+def test_a_writer_that_comes_while_the_lease_is_held_does_not_end_our_process(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
-    child = start_child(
-        "import sys, os\nprint('go', flush=True)\nfor _ in range(3000): os.close(os.open(sys.argv[1], os.O_WRONLY))",
-        tmp_path / "a",
-    )
-    assert child.stdout is not None
-    child.stdout.readline()
-    while child.poll() is None:
-        is_settled(tmp_path / "a", 0, time.time())
-    child.communicate()
-    assert is_settled(tmp_path / "a", 0, time.time())
+    got: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: got.append(number)) for number in _SIGNALS}
+    file = os.open(tmp_path / "a", os.O_RDONLY)
+    try:
+        settled._take_lease(file)
+        code = "import os, sys\ntry: os.open(sys.argv[1], os.O_WRONLY | os.O_NONBLOCK)\nexcept BlockingIOError: print('broken')"
+        assert run_child(code, tmp_path / "a") == "broken\n"
+    finally:
+        os.close(file)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert got == [signal.SIGURG]  # ignored by default; SIGIO would be the end
 
 
 def test_a_file_that_is_gone_is_not_settled(tmp_path: Path) -> None:

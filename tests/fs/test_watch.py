@@ -12,7 +12,7 @@ import pytest
 
 from hivemind.errors import UserError
 from hivemind.fs import Watcher, open_watcher
-from hivemind.fs.watch.filesystem import needs_polling
+from hivemind.fs.watch.filesystem import mounts, needs_polling
 from hivemind.fs.watch.folders import FolderWatcher
 from hivemind.fs.watch.inotify import Event, Inotify
 from hivemind.fs.watch.poll import PollWatcher
@@ -314,8 +314,8 @@ _TABLE = """\
 )
 def test_network_file_systems_are_known_by_their_mount(tmp_path: Path, path: str, kind: str | None) -> None:
     (tmp_path / "mountinfo").write_text(_TABLE)
-    assert needs_polling(path, os.fspath(tmp_path / "mountinfo")) == kind
+    assert needs_polling(path, mounts(os.fspath(tmp_path / "mountinfo"))) == kind
 
 
 def test_a_system_without_that_table_is_taken_for_local(tmp_path: Path) -> None:
-    assert needs_polling(tmp_path, os.fspath(tmp_path / "none")) is None
+    assert needs_polling(tmp_path, mounts(os.fspath(tmp_path / "none"))) is None

@@ -198,9 +198,10 @@ def test_what_cannot_be_read_goes_to_dead_at_once_with_the_reason(
     assert len(mail.list("bob", "dead")) == 1
 
 
-def test_a_link_that_stays_in_the_hive_is_read(tmp_path: Path, mail: Mail, bob: Path) -> None:
+@pytest.mark.parametrize("name", ["note", "1763765432.M1P1Q1R00000000.host"])
+def test_a_link_that_stays_in_the_hive_is_read(tmp_path: Path, mail: Mail, bob: Path, name: str) -> None:
     (tmp_path / "note").write_text("from a link")
-    os.symlink(tmp_path / "note", bob / "new" / "1763765432.M1P1Q1R00000000.host")
+    os.symlink(tmp_path / "note", bob / "new" / name)
     assert _take_all(open_intake(mail, tmp_path)) == ["from a link"]
 
 
@@ -242,6 +243,29 @@ def test_a_half_written_file_is_left_alone_until_it_is_closed(tmp_path: Path, ma
         file.write(" and half")
     assert _subjects(intake) == ["half and half"]
     assert intake.unsettled == 0
+
+
+def test_half_written_files_do_not_keep_mail_back(tmp_path: Path, mail: Mail, bob: Path) -> None:
+    intake = open_intake(mail, tmp_path)
+    files = [open(bob / "new" / f"note{number}", "w") for number in range(3)]  # noqa: SIM115 (held open)
+    assert intake.new(limit=1) == []
+    mail.send("alice", "bob", "whole", "b")
+    assert [message.subject for message in intake.new(limit=1)] == ["whole"]
+    for file in files:
+        file.close()
+
+
+def test_running_out_of_descriptors_is_not_held_against_a_message(tmp_path: Path, mail: Mail) -> None:
+    mail.send("alice", "bob", "one", "b")
+    intake = open_intake(mail, tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            intake.new()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert _subjects(intake) == ["one"]
 
 
 def test_what_editors_leave_is_no_message(tmp_path: Path, mail: Mail, bob: Path) -> None:
@@ -397,6 +421,7 @@ def test_a_record_cut_short_by_a_crash_is_mended(tmp_path: Path, mail: Mail) -> 
     record = _record(tmp_path)
     record.write_bytes(record.read_bytes()[:-10])
     again = open_intake(mail, tmp_path)
+    assert record.read_bytes().endswith(b"\n")
     assert _take_all(again) == ["2"]
     again.close()
     assert _subjects(open_intake(mail, tmp_path)) == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from hivemind.fs import Doorbell
 from hivemind.layout import Layout
 from hivemind.mail import Mail, SendReport
 from hivemind.mail.maildir import Maildir
-from tests.fs.children import run_child
+from hivemind.mail.sent import SentMemo
+from tests.fs.children import run_child, start_child
 
 from .hive import open_intake, open_mail
 
@@ -190,9 +192,14 @@ def test_a_memory_of_another_version_is_refused_and_kept(tmp_path: Path, mail: M
     assert memo.read_text() == "hivemind-sent 2\n"
 
 
-def test_two_processes_that_send_the_same_id_deliver_it_once(tmp_path: Path) -> None:
-    from tests.fs.children import start_child
+def test_the_memory_of_an_id_is_locked_while_its_send_runs(tmp_path: Path) -> None:
+    with SentMemo(os.fspath(tmp_path), "step-1@hive").open():
+        (path,) = (tmp_path / "ids").iterdir()
+        with open(path) as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
+
+def test_two_processes_that_send_the_same_id_deliver_it_once(tmp_path: Path) -> None:
     children = [start_child(_SEND, tmp_path, "step-1") for _ in range(4)]
     for child in children:
         child.communicate()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["needs_polling"]
+__all__ = ["mounts", "needs_polling"]
 
 # A mount by one of these shows changes that another machine (or the host) made, and inotify does not report them.
 _REMOTE = re.compile(
@@ -15,20 +15,27 @@ _REMOTE = re.compile(
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
-def needs_polling(folder: str | os.PathLike[str], table: str = "/proc/self/mountinfo") -> str | None:
-    """The type of the remote file system that `folder` lies on, or None if it is local (or cannot be told)."""
-    real = os.path.realpath(folder)
-    best, kind = "", None
+def mounts(table: str = "/proc/self/mountinfo") -> list[tuple[str, str]]:
+    """(mount point, type of file system) of all that is mounted; empty where the system has no such table."""
     try:
         with open(table, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.readlines()
     except OSError:  # not Linux: whether watching works there shows when it is tried
-        return None
+        return []
+    found = []
     for line in lines:
         left, _, right = line.partition(" - ")
-        if not right:
-            continue
-        point = _ESCAPE.sub(lambda found: chr(int(found.group(1), 8)), left.split(" ")[4])
+        if right:
+            point = _ESCAPE.sub(lambda octal: chr(int(octal.group(1), 8)), left.split(" ")[4])
+            found.append((point, right.split(" ")[0]))
+    return found
+
+
+def needs_polling(folder: str | os.PathLike[str], mounted: list[tuple[str, str]]) -> str | None:
+    """The type of the remote file system that `folder` lies on, or None if it is local (or cannot be told)."""
+    real = os.path.realpath(folder)
+    best, kind = "", ""
+    for point, found in mounted:
         if len(point) >= len(best) and (real == point or real.startswith(point.rstrip("/") + "/")):
-            best, kind = point, right.split(" ")[0]
-    return kind if kind and _REMOTE.fullmatch(kind) else None
+            best, kind = point, found
+    return kind if _REMOTE.fullmatch(kind) else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from hivemind.errors import UserError
-from hivemind.fs.watch.filesystem import needs_polling
+from hivemind.fs.watch.filesystem import mounts, needs_polling
 from hivemind.fs.watch.folders import FolderWatcher
 from hivemind.fs.watch.poll import PollWatcher
 from hivemind.fs.watch.trees import TreeWatcher
@@ -67,8 +67,9 @@ def open_watcher(
     if mode == "poll":
         return Watcher("poll", "hive.yaml says watch: poll", PollWatcher(flat, deep, on_change))
     if mode == "auto":
+        mounted = mounts()
         for folder in (*flat, *deep):
-            kind = needs_polling(folder)
+            kind = needs_polling(folder, mounted)
             if kind is not None:
                 reason = f"{folder} lies on {kind}, where changes made elsewhere are not reported"
                 return Watcher("poll", reason, PollWatcher(flat, deep, on_change))
