@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from hivemind.documents.errors import DocmemError
 from hivemind.documents.node import node_hash
-from hivemind.documents.schema import check_file, prepare
+from hivemind.documents.schema import check_file, is_prepared, prepare
 from hivemind.fs import Lock, reached
 
 __all__ = ["Database"]
@@ -71,7 +71,7 @@ class Database:
             connection.create_function("node_hash", 6, _sql_hash, deterministic=True)
             if self._writers is None:
                 prepare(connection, self.path)
-            else:
+            elif not is_prepared(connection, self.path):  # only then: a reader waits for no writer
                 with self._writers:
                     prepare(connection, self.path)
         except BaseException:

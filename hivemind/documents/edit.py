@@ -25,9 +25,10 @@ _INSERT = (
     f" VALUES ({', '.join('?' * len(COLUMNS))}, (SELECT coalesce(max(seq), 0) + 1 FROM nodes))"
 )
 _UPDATE = (
-    "UPDATE nodes SET parent_id = ?, text = ?, order_value = ?, token_count = ?, updated_at = ?, context_type = ?,"
-    " context_name = ?, context_value = ?, readonly = ?, hash = ?, importance = ?, sticky = ? WHERE id = ?"
+    "UPDATE nodes SET text = ?, token_count = ?, updated_at = ?, context_type = ?, context_name = ?, context_value = ?,"
+    " readonly = ?, hash = ?, importance = ?, sticky = ? WHERE id = ?"
 )
+_MOVE = "UPDATE nodes SET parent_id = ?, order_value = ?, updated_at = ?, hash = ? WHERE id = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +117,13 @@ class Edit:
         after = replace(after, hash=node_hash(after.parent_id, after.context, after.text, after.order_value))
         if keep_version and (worded or after.context != node.context):
             self._keep_version(node)
-        self.sql.execute(
-            _UPDATE,
-            (
-                after.parent_id, after.text, after.order_value, after.token_count, after.updated_at, *after.context,
-                after.readonly, after.hash, after.importance, after.sticky, after.id,
-            ),
-        )  # fmt: skip
+        moved = (after.parent_id, after.order_value) != (node.parent_id, node.order_value)
+        if moved:  # apart from the rest, because it costs two indexes
+            place = (after.parent_id, after.order_value, after.updated_at, after.hash, after.id)
+            self.sql.execute(_MOVE, place)
+        if not moved or _but_place(after) != _but_place(node):
+            more = (after.readonly, after.hash, after.importance, after.sticky, after.id)
+            self.sql.execute(_UPDATE, (after.text, after.token_count, after.updated_at, *after.context, *more))
         if worded and (old := tags_in(node.text)) != (new := tags_in(after.text)):
             if old:
                 self.sql.execute("DELETE FROM tags WHERE node_id = ?", (node.id,))
@@ -157,3 +158,7 @@ class Edit:
 
     def after(self, target_id: str, mover: str | None = None) -> float:
         return orders.after(self.sql, target_id, self.now, mover)
+
+
+def _but_place(node: Node) -> tuple[object, ...]:
+    return node.text, node.context, node.readonly, node.importance, node.sticky

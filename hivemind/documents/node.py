@@ -99,7 +99,7 @@ def js_number(value: float) -> str:
     """`value` as JavaScript prints it: `1`, `1.2`, `0.00001`, `1e-7`, `1e+21` (ECMAScript, Number::toString)."""
     if not math.isfinite(value):
         raise DocmemError(f"an order is a finite number, not {value}")
-    if value == int(value) and abs(value) < 1e21:
+    if abs(value) < 2**53 and value == int(value):
         return str(int(value))
     sign = "-" if value < 0 else ""
     mantissa, _, exponent = repr(abs(value)).partition("e")

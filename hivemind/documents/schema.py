@@ -6,8 +6,9 @@ import sqlite3
 
 from hivemind.documents.errors import DocmemError
 from hivemind.errors import UnknownVersion
+from hivemind.fs import reached
 
-__all__ = ["VERSION", "check_file", "prepare"]
+__all__ = ["VERSION", "check_file", "is_prepared", "prepare"]
 
 VERSION = 1
 
@@ -150,11 +151,16 @@ def _check_version(found: int, path: str) -> None:
         )
 
 
-def prepare(connection: sqlite3.Connection, path: str) -> None:
-    """Make the tables if the database is new. Called with the writers' lock held. Raises as check_file does."""
+def is_prepared(connection: sqlite3.Connection, path: str) -> bool:
+    """Whether the tables are there. Raises UnknownVersion."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     _check_version(version, path)
-    if version == VERSION:
+    return bool(version == VERSION)
+
+
+def prepare(connection: sqlite3.Connection, path: str) -> None:
+    """Make the tables if the database is new. Called with the writers' lock held. Raises as check_file does."""
+    if is_prepared(connection, path):
         return
     if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise DocmemError("is a database of another program", where=path, mend="choose another path")
@@ -165,6 +171,7 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
         for statement in _TABLES + _TRIGGERS:
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {VERSION}")
+        reached("documents.schema.written")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")

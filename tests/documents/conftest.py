@@ -1,0 +1,33 @@
+"""Stores and hives for the tests of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hivemind.documents import Docmem, Knowledge
+from hivemind.layout import Layout
+
+
+@pytest.fixture
+def docmem(tmp_path: Path) -> Iterator[Docmem]:
+    with Docmem(tmp_path / "documents.db", durable=False) as found:
+        yield found
+        assert found.check() == []
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    made = Layout.at(tmp_path / "hive")
+    for folder in made.folders():
+        folder.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+@pytest.fixture
+def knowledge(layout: Layout) -> Iterator[Knowledge]:
+    with Docmem(layout.documents_db, durable=False) as docmem:
+        yield Knowledge(docmem, layout)
+        assert docmem.check() == []

@@ -1,0 +1,91 @@
+"""kill -9 in the middle: an operation happened whole or not at all, and the next process goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hivemind.documents import Docmem
+
+_WORKER = Path(__file__).with_name("worker.py")
+
+
+def run(database: Path, name: str, argument: object = "", crash_at: str = "") -> int:
+    environment = os.environ | {"HIVEMIND_CRASH_AT": crash_at}
+    command = [sys.executable, str(_WORKER), str(database), name, str(argument)]
+    return subprocess.run(command, env=environment, check=False, timeout=120).returncode
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    assert run(folder / "documents.db", "build") == 0
+    paragraphs = "\n\n".join(
+        f"# Part {part}\n\n" + "\n\n".join(f"Text {part} {n}." for n in range(99)) for part in range(50)
+    )
+    (folder / "big.md").write_text(paragraphs)
+    return folder
+
+
+def _state(database: Path) -> dict[str, list[tuple[str, str | None, str, float, str]]]:
+    with Docmem(database) as docmem:
+        assert docmem.check() == []
+        return {
+            root.id: [(n.id, n.parent_id, n.text, n.order_value, n.hash) for n in docmem.serialize(root.id)]
+            for root in docmem.roots()
+        }
+
+
+@pytest.mark.parametrize(
+    ("name", "point"),
+    [
+        ("delete", "documents.write.before_commit"),
+        ("copy", "documents.copy.one:2500"),
+        ("copy", "documents.write.before_commit"),
+        ("move", "documents.move.one:50"),
+        ("import_file", "documents.import.one:2500"),
+        ("import_file", "documents.write.before_commit"),
+        ("toml", "documents.toml.one:2500"),
+        ("summarise", "documents.summary.added"),
+    ],
+)
+def test_a_killed_operation_has_not_happened(built: Path, tmp_path: Path, name: str, point: str) -> None:
+    # given
+    shutil.copytree(built, tmp_path, dirs_exist_ok=True)
+    database = tmp_path / "documents.db"
+    if name == "move":  # what is moved together was made sticky first, one by one: that did happen
+        assert run(database, "move") == 0
+        shutil.copy(built / "documents.db", database)
+    before = _state(database)
+
+    # when
+    assert run(database, name, tmp_path / "big.md", crash_at=point) == -signal.SIGKILL
+
+    # then
+    after = _state(database)
+    if name == "move":
+        texts = [[row[:4] for row in rows] for rows in after.values()]
+        assert texts == [[row[:4] for row in rows] for rows in before.values()]
+    else:
+        assert after == before
+    assert run(database, name, tmp_path / "big.md") == 0
+    assert _state(database) != before
+
+
+def test_what_was_committed_survives_the_kill(built: Path, tmp_path: Path) -> None:
+    shutil.copytree(built, tmp_path, dirs_exist_ok=True)
+    assert run(tmp_path / "documents.db", "delete", crash_at="documents.write.committed") == -signal.SIGKILL
+    assert list(_state(tmp_path / "documents.db")) == ["other"]
+
+
+def test_a_database_half_made_is_made_by_the_next(tmp_path: Path) -> None:
+    database = tmp_path / "documents.db"
+    assert run(database, "build", crash_at="documents.schema.written") == -signal.SIGKILL
+    assert run(database, "build") == 0
+    assert len(_state(database)["big"]) == 5001 - 50

@@ -1,0 +1,114 @@
+"""A process of its own for tests: `python worker.py DATABASE NAME [ARGUMENT]` does one thing to a database.
+
+With `serve` it takes operations from standard input, one JSON list a line, and answers each with a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from hivemind.documents import CycleError, Docmem, DocmemError, Knowledge
+from hivemind.layout import Layout
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def build(docmem: Docmem, _: str) -> None:
+    """A document of 5,000 nodes, `big`, and an empty one, `other`."""
+    with docmem.transaction():
+        docmem.create_root("big", text="big")
+        docmem.create_root("other", text="other")
+        for section in range(50):
+            docmem.append_child("big", "m", "n", "v", f"section {section}", id=f"s{section}")
+            for leaf in range(99):
+                docmem.append_child(f"s{section}", "m", "n", "v", f"leaf {section} {leaf}", id=f"l{section}-{leaf}")
+
+
+def delete(docmem: Docmem, _: str) -> None:
+    docmem.delete("big")
+
+
+def copy(docmem: Docmem, _: str) -> None:
+    docmem.copy_append_child("big", "other")
+
+
+def move(docmem: Docmem, _: str) -> None:
+    for number in range(99):
+        docmem.set_sticky(f"l0-{number}")
+    docmem.move_append_child("l0-0", "other")
+
+
+def import_file(docmem: Docmem, path: str) -> None:
+    docmem.import_file(path)
+
+
+def summarise(docmem: Docmem, _: str) -> None:
+    docmem.add_summary("l1-0", "l1-98", "in short")
+
+
+def toml(docmem: Docmem, _: str) -> None:
+    docmem.import_toml(docmem.export_toml("big"))
+
+
+def append(docmem: Docmem, count: str) -> None:
+    for number in range(int(count)):
+        docmem.append_child("other", "m", "n", "v", f"{os.getpid()} {number}")
+
+
+def swap(docmem: Docmem, count: str) -> None:
+    """Move two sections under each other, again and again; cycles are refused."""
+    for number in range(int(count)):
+        one, two = ("s0", "s1") if (number + os.getpid()) % 2 else ("s1", "s0")
+        try:
+            docmem.move_append_child(one, two)
+            docmem.move_append_child(one, "big")
+        except CycleError:
+            continue  # the other one was first
+
+
+def sync(docmem: Docmem, root: str) -> None:
+    report = Knowledge(docmem, Layout.at(root)).sync()
+    print(json.dumps([len(report.imported), len(report.changed), report.unchanged]))
+
+
+def count_reads(docmem: Docmem, root: str) -> None:
+    """Sync, and print how often a file below knowledge/ was opened."""
+    opened: list[str] = []
+    folder = os.path.join(root, "knowledge") + os.sep
+    knowledge = Knowledge(docmem, Layout.at(root))
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(folder):
+            opened.append(arguments[0])
+
+    sys.addaudithook(watch)
+    knowledge.sync()
+    print(json.dumps(opened))
+
+
+def serve(docmem: Docmem, _: str) -> None:
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        try:
+            result = getattr(docmem, name)(*arguments)
+            answer = {"id": getattr(result, "id", None), "hash": getattr(result, "hash", None)}
+        except DocmemError as error:
+            answer = {"error": type(error).__name__}
+        print(json.dumps(answer), flush=True)
+
+
+def main() -> None:
+    database, name, argument = (*sys.argv[1:], "")[:3]
+    work: Callable[[Docmem, str], None] = globals()[name]
+    with Docmem(Path(database), token_counter=words, durable=False) as docmem:
+        work(docmem, argument)
+
+
+if __name__ == "__main__":
+    main()
