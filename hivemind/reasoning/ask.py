@@ -19,6 +19,7 @@ __all__ = ["TRIES", "CompletingMind", "NoAnswer", "ask", "find_json"]
 TRIES = 3
 _FENCED = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
 _SHOWN = 2_000
+_STARTS = 8  # braces in the prose before the object
 _M = TypeVar("_M", bound=BaseModel)
 _T = TypeVar("_T")
 
@@ -72,13 +73,16 @@ def find_json(answer: object) -> object:
         raise GraphError("the answer is empty")
     fenced = _FENCED.search(answer)
     text = fenced.group(1) if fenced else answer
-    start = text.find("{")
-    if start < 0:
-        raise GraphError("there is no JSON object in the answer")
-    try:
-        return json.JSONDecoder().raw_decode(text, start)[0]
-    except (ValueError, RecursionError) as error:
-        raise GraphError(f"the answer is no valid JSON ({error})") from None
+    start, problem = text.find("{"), "there is no JSON object in the answer"
+    for _ in range(_STARTS):
+        if start < 0:
+            break
+        try:
+            return json.JSONDecoder().raw_decode(text, start)[0]
+        except (ValueError, RecursionError) as error:
+            problem = f"the answer is no valid JSON ({error})"
+        start = text.find("{", start + 1)
+    raise GraphError(problem)
 
 
 def _complete(mind: CompletingMind, text: str, schema: Mapping[str, Any], timeout: float | None) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
@@ -148,6 +146,9 @@ def save_picture(graph: ReasoningGraph, path: str | os.PathLike[str], *, every: 
 
     Raises UserError if Graphviz is missing or fails, and if the file can't be written.
     """
+    import shutil
+    import subprocess  # late: drawing is rare, and this is half of the room's import
+
     kind = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
     dot = shutil.which("dot")
     if dot is not None and kind.isalnum():

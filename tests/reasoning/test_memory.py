@@ -158,6 +158,17 @@ def test_a_bad_answer_is_shown_with_the_reason_and_asked_for_again_three_times_a
     assert len(mind.prompts) == 3
 
 
+def test_json_is_found_in_fences_and_between_prose() -> None:
+    good = patch("found")
+    for answer in (
+        good,
+        f"```json\n{good}\n```",
+        f"I use {{braces}} here: {good} and {{there}}",
+        f"```\n{good}```\nok",
+    ):
+        assert talk(1, Scripted(answer)).graph.node(2).text == "found"
+
+
 def test_an_answer_that_comes_too_late_is_not_used() -> None:
     answer = threading.Event()
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +41,7 @@ def test_edges_go_forward_cycles_are_found_and_so_are_ways_back(
             out[src][dst] = into[dst][src] = None
         else:
             assert (path[0], path[-1]) == (dst, src)
-            assert all(after in out[before] for before, after in zip(path, path[1:], strict=False))
+            assert all(after in out[before] for before, after in itertools.pairwise(path))
         for before, after in ((node, child) for node in out for child in out[node]):
             assert order.rank[before] < order.rank[after]
     outside = [child for member in members for child in out[member] if child not in members]
