@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, cast
 
 from hivemind.errors import UserError
 
@@ -29,6 +29,7 @@ __all__ = [
     "TaskMemoryBlock",
     "attach",
     "detach",
+    "keep_drawn",
 ]
 
 
@@ -80,16 +81,22 @@ def _digest(*parts: str) -> str:
 class _Kept:
     """What is kept about a block beside its fields: never copied, compared, shown or saved."""
 
-    __slots__ = ("counted", "homes")
+    __slots__ = ("counted", "drawn", "homes")
 
     homes: tuple[Home, ...]
     counted: tuple[int, object, int, int] | None  # tokens, by which counter, at which size and mtime (ns) of the file
+    drawn: object  # how it last stood in a context, where it is in a manager and has not changed since
 
     def __new__(cls, *_args: Any, **_fields: Any) -> Self:
         block = object.__new__(cls)
         _set(block, "homes", ())
         _set(block, "counted", None)
+        _set(block, "drawn", None)
         return block
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """What a copy or a pickle gets: the fields only."""
+        return None, {item.name: getattr(self, item.name) for item in fields(cast("Any", self))}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,6 +159,11 @@ def attach(block: MemoryBlock, home: Home) -> None:
         _set(block, "homes", home.alone)
     else:
         _set(block, "homes", (*(other for other in homes if other.owner is not owner), home))
+
+
+def keep_drawn(block: MemoryBlock, drawn: object) -> None:
+    """Remember how a block stands in a context, or, with None, forget it; tells nobody."""
+    _set(block, "drawn", drawn)
 
 
 def detach(block: MemoryBlock, owner: object) -> None:

@@ -16,6 +16,7 @@ from hivemind.memory.blocks import (
     MemoryType,
     MessageMemoryBlock,
     Priority,
+    keep_drawn,
 )
 from hivemind.memory.cache import Text
 from hivemind.memory.compression import MemoryCompressor
@@ -32,7 +33,7 @@ EDGES = 4  # tokens that the brackets of the list may cost beyond the pieces
 _LONG = 65_536  # characters: a TokenCounter counts longer texts in parts,
 _CUT = 16  # and each cut between parts may cost some tokens
 _POINTING: dict[type[MemoryBlock], Callable[[MemoryBlock], tuple[Any, ...]]] = {
-    kind: attrgetter(*(item.name for item in fields(kind)))
+    kind: attrgetter(*(item.name for item in fields(kind) if item.name != "metadata"))
     for kind in (FileMemoryBlock, MessageMemoryBlock, KnowledgeMemoryBlock)
 }
 
@@ -43,17 +44,12 @@ class _Part:
 
     block: MemoryBlock
     entry: dict[str, Any]
-    seen: tuple[Any, ...] | None = None  # the block's fields; None: to be made anew each time
+    seen: tuple[Any, ...] = ()  # the block's fields
+    metadata: dict[str, Any] | None = None  # a copy of the block's own, which may change unseen
     path: str = ""
-    source: Text | None = None
+    source: Text | None = None  # None: to be made anew each time
     tokens: int = -1
     length: int = 0
-
-    def handed_out(self) -> dict[str, Any]:
-        """The entry, for others to keep and change."""
-        entry = self.entry.copy()
-        entry["metadata"] = entry["metadata"].copy()
-        return entry
 
 
 class ContextBuilder:
@@ -72,7 +68,8 @@ class ContextBuilder:
         self.content_loader = content_loader
         self.token_counter = token_counter
         self.compressor = compressor or MemoryCompressor(token_counter)
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, _Part] = {}  # as they stand in the last context,
+        self._older: dict[str, _Part] = {}  # and in the last one that held other blocks
 
     def build_context(
         self,
@@ -92,18 +89,21 @@ class ContextBuilder:
         if max_tokens is not None:
             smaller = selected.smaller if isinstance(selected, Selection) else ()
             parts = self._within(parts, max_tokens, first, smaller)
-        return [*first, *(part.handed_out() for part in parts)]
+        # Copies: the caller may keep and change what it gets.
+        return [*first, *[{**part.entry, "metadata": part.entry["metadata"].copy()} for part in parts]]
 
     def _current(self, blocks: list[MemoryBlock]) -> list[_Part]:
-        known, is_current = self._parts, self.content_loader.is_current
+        """Each block as it stands now: as last time where neither it nor its file changed, else loaded."""
+        known, older, is_current = self._parts, self._older, self.content_loader.is_current
         parts: dict[str, _Part] = {}
         stale: list[MemoryBlock] = []
         for block in blocks:
-            part = known.get(block.id)
+            part = known.get(block.id) or older.get(block.id)
             if (
                 part is not None
                 and part.source is not None
-                and part.seen == _POINTING[type(block)](block)
+                and (block.drawn is part or part.seen == _POINTING[type(block)](block))
+                and (not block.metadata or part.metadata == block.metadata)
                 and is_current(part.source, part.path)
             ):
                 parts[block.id] = part
@@ -112,8 +112,10 @@ class ContextBuilder:
         if stale:
             for block, loaded in zip(stale, self.content_loader.load_many(stale), strict=True):
                 parts[block.id] = self._part(block, loaded, known.get(block.id))
+        if parts.keys() != known.keys():
+            self._older = known  # what is in every other context is not made anew each time
         self._parts = parts
-        return [parts[block.id] for block in blocks]
+        return [parts[block.id] for block in blocks] if stale else list(parts.values())
 
     def _part(self, block: MemoryBlock, loaded: Loaded, before: _Part | None) -> _Part:
         part = _Part(block, _entry(block, loaded, loaded.content, "full"))
@@ -121,8 +123,9 @@ class ContextBuilder:
         location = self.content_loader.location_of(block)
         if reader is not None and location is not None and loaded.source is not None and loaded.source.look is not None:
             part.seen = reader(block)
-            if block.metadata:
-                part.seen = copy.deepcopy(part.seen)
+            part.metadata = copy.deepcopy(block.metadata)
+            if block.homes:
+                keep_drawn(block, part)
             part.path, part.source = self.content_loader.path_of(location), loaded.source
         elif before is not None and before.entry == part.entry:
             part.tokens, part.length = before.tokens, before.length
@@ -147,8 +150,8 @@ class ContextBuilder:
         while True:
             kept, total = self._cut_down(parts, limit, fixed)
             kept = self._with_smaller(kept, smaller, min(limit, int(max_tokens * SHARES[Priority.LOW])) - total)
-            total = fixed + sum(self._count(part) for part in kept)
-            length = sum(map(len, ready)) + sum(part.length for part in kept)
+            total = fixed + sum([part.tokens for part in kept])
+            length = sum(map(len, ready)) + sum([part.length for part in kept])
             if isinstance(self.token_counter, TokenCounter) and total + _CUT * (length // _LONG) <= max_tokens:
                 return kept
             excess = self.token_counter(json.dumps([*first, *(part.entry for part in kept)])) - max_tokens

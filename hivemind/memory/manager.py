@@ -18,6 +18,7 @@ from hivemind.memory.blocks import (
     TaskMemoryBlock,
     attach,
     detach,
+    keep_drawn,
 )
 from hivemind.memory.changes import Changes, diff
 from hivemind.memory.ranking import Ranking, WatchedRule
@@ -82,6 +83,7 @@ class WorkingMemoryManager:
 
     def changed(self, block: MemoryBlock) -> None:
         """A field of the block was set, or the file behind it has changed."""
+        keep_drawn(block, None)
         if self._ranking is not None:
             self._ranking.mark(block)
         if self._file is not None:

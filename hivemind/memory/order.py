@@ -26,6 +26,8 @@ __all__ = ["Chunk", "Order", "Row", "Rule", "Taking"]
 Row = tuple[float, float, str, int, MemoryBlock]
 """-score, -born, id, tokens, block: rows sort as the blocks rank."""
 _Place = tuple[float, float, str]
+SMALLEST, LARGEST = 64, 512  # blocks in a chunk
+WORN_AFTER = 600.0  # seconds
 _ROUNDING = 1.0 + 1e-9  # how far computed lines may be off
 
 
@@ -176,6 +178,7 @@ class Order:
 
     __slots__ = (
         "_greatest",
+        "_opened",
         "_least",
         "chunks",
         "floors",
@@ -205,6 +208,7 @@ class Order:
         self.floors: list[_Place] = []  # of each chunk: a place (by y at `made_at`) that none of its blocks lies before
         self._greatest = 0.0
         self._least: int | None = None
+        self._opened = 0  # blocks that the first selection after this opened, and some
         self.worn = False
         weigh = self.rule.weigh
         places = []
@@ -213,7 +217,7 @@ class Order:
             places.append((self._y(weight, born_at), -born_at, block.id, weight, block))
         places.sort()
         self.size = len(places)
-        self.load = min(max(isqrt(self.size) // 2, 64), 512)
+        self.load = min(max(isqrt(self.size) // 3, SMALLEST), LARGEST)
         for at in range(0, self.size, self.load):
             self._hang_in(len(self.chunks), places[at : at + self.load], known or {})
 
@@ -287,12 +291,11 @@ class Order:
         """Offer the blocks to `taking`, in their rank order at `now`, until nothing that is left can matter."""
         ranked: list[Row] = []  # opened, not offered yet
         looked_at: list[tuple[float, float, str, int]] = []  # a heap of chunks not opened, by the best they may hold
-        at = opened = offered = 0
+        at = opened = 0
         while True:
             at = self._look(at, looked_at, taking, now)
             cut = bisect_left(ranked, looked_at[0][:3]) if looked_at else len(ranked)
             taking.offer(ranked[:cut])
-            offered += cut
             if not looked_at or taking.done(self._cheapest()):
                 break
             del ranked[:cut]
@@ -301,8 +304,10 @@ class Order:
                 ranked += chunk.rows(now)
                 ranked.sort()
                 opened += len(chunk.blocks)
-        # Time has mixed up the chunks: worth sorting anew, at most once a minute.
-        self.worn = opened > 4 * (offered + 2 * self.load) and now - self.made_at > 60.0
+        if self._opened == 0:
+            self._opened = opened + 2 * self.load
+        # Time has mixed up the chunks so far that sorting anew pays, at most every ten minutes.
+        self.worn = opened > 4 * self._opened and now - self.made_at > WORN_AFTER
 
     def _look(self, at: int, looked_at: list[tuple[float, float, str, int]], taking: Taking, now: float) -> int:
         """Look at the chunks from `at` on that may hold something better than any looked at; returns where it stopped."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
+from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock, keep_drawn
 from hivemind.memory.entry import entry_of, own_content, piece
 from hivemind.tokens import TokenCounter
 
@@ -28,7 +28,9 @@ def remember_count(block: MemoryBlock, tokens: int, count: Count, size: int, mti
     """Keep the exact count of a block's whole entry, by `count`, for as long as its file looks like this."""
     known = (tokens, count, size, mtime_ns)
     if block.counted != known:
-        block.counted = known  # and so tells the homes of the block
+        drawn = block.drawn
+        block.counted = known  # and so tells the homes of the block; how it stands in the context is as before
+        keep_drawn(block, drawn)
 
 
 class Weigher:

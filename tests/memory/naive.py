@@ -1,0 +1,35 @@
+"""Seed 004's selection, literally: what the incremental one is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from hivemind.memory import MemoryBlock, Priority, RelevanceScorer
+
+SHARES = ((Priority.HIGH, 0.8), (Priority.MEDIUM, 0.9), (Priority.LOW, 0.95))
+
+
+def select(
+    blocks: Iterable[MemoryBlock],
+    budget: int,
+    tokens: Callable[[MemoryBlock], int],
+    scorer: RelevanceScorer | None,
+    now: datetime,
+) -> list[str]:
+    """Ids in the order in which they go in: everything scored, sorted and tried."""
+    blocks = list(blocks)
+
+    def rank(block: MemoryBlock) -> tuple[float, float, str]:
+        score = block.confidence if scorer is None else scorer.score_memory(block, now)
+        return -score, -block.timestamp.timestamp(), block.id
+
+    critical = sorted((block for block in blocks if block.priority is Priority.CRITICAL), key=rank)
+    chosen = [block.id for block in critical]
+    used = sum(map(tokens, critical))
+    for priority, share in SHARES:
+        for block in sorted((block for block in blocks if block.priority is priority), key=rank):
+            if used + tokens(block) < budget * share:
+                chosen.append(block.id)
+                used += tokens(block)
+    return chosen
