@@ -288,8 +288,7 @@ def _p99(times: list[float]) -> float:
     return sorted(times)[int(len(times) * 0.99)]
 
 
-def _latencies(folder: Path, number: int, rounds: int) -> Iterator[Row]:
-    program = _floor_program(folder)
+def _latencies(folder: Path, program: Path | None, number: int, rounds: int) -> Iterator[Row]:
     for durable in (False, True):
         word = "durable" if durable else "relaxed"
         mail: list[float] = []
@@ -313,7 +312,7 @@ def _latencies(folder: Path, number: int, rounds: int) -> Iterator[Row]:
             yield Row(f"whole way, {word}, p99", _p99(mail), "ms", other, _p99(redis))
 
 
-def _rates(folder: Path, number: int) -> Iterator[Row]:
+def _rates(folder: Path, program: Path | None, number: int) -> Iterator[Row]:
     for durable, wanted in ((False, 4000), (True, 1200)):
         word = "durable" if durable else "relaxed"
         for senders in (1, 4):
@@ -321,15 +320,19 @@ def _rates(folder: Path, number: int) -> Iterator[Row]:
             found = _send_rate(folder / f"send-{word}-{senders}", durable, number, senders)
             yield Row(name, found, "messages/s", "target", wanted, "more")
         _, read, missed = _throughput(folder / f"through-{word}", durable, number, 1)
-        yield Row(f"sent and read at once, {word}, 1 sender", read, "messages/s", "", None, "more")
+        name, floor = "", None
+        if program is not None:
+            name, floor = "C floor", _floor(program, folder / f"floor-{word}", durable, number, paced=False)[0]
+        yield Row(f"sent and read at once, {word}, 1 sender", read, "messages/s", name, floor, "more")
         yield Row(f"of {number}, never read, {word}", missed, "messages", "", None)
 
 
 def run(quick: bool = False) -> list[Row]:
     """The figures; `quick` takes a tenth of the messages. Leaves its folders to the system's temporary folder."""
     folder = Path(tempfile.mkdtemp(prefix="hivemind-messages-"))
-    rows = list(_latencies(folder, 100 if quick else 1000, 2 if quick else 3))
-    rows += _rates(folder, 1000 if quick else 8000)
+    program = _floor_program(folder)
+    rows = list(_latencies(folder, program, 100 if quick else 1000, 2 if quick else 3))
+    rows += _rates(folder, program, 1000 if quick else 8000)
     burst = 5000 if quick else 50_000
     _, read, missed = _throughput(folder / "burst", False, burst, 4)
     rows.append(Row(f"burst of {burst}, 4 senders: read a second", read, "messages/s", "", None, "more"))
