@@ -156,7 +156,7 @@ def _long_log(folder: Path, events: int) -> None:
             file.close()
             first, size = seq + 1, 0
             file = open(path_of(str(folder), first), "wb")  # noqa: SIM115
-        line = encode(seq, [kinds[seq % 8]])
+        line, _ = encode(seq, [kinds[seq % 8]])
         size += file.write(line)
         seq += 1
     file.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ Record = dict[str, Any]
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _decode = json.JSONDecoder().decode
+_quoted = json.encoder.encode_basestring
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +40,52 @@ class Event:
         return {"seq": self.seq, "kind": self.kind, **self.payload}
 
 
-def encode(seq: int, drafts: Iterable[Draft]) -> bytes:
-    """One line of the log, ended by a newline: the drafts as the events after `seq`.
+def encode(seq: int, drafts: Sequence[Draft]) -> tuple[bytes, list[Record]]:
+    """One line of the log with the drafts as the events after `seq`, and those events as they will be read.
 
     Raises UserError for a kind that is no word, a payload that is no JSON or has a field `seq` or `kind` of its own,
     text that is no Unicode, and a line longer than 1 MiB.
     """
-    found: list[Record] = []
     for kind, payload in drafts:
-        if not isinstance(kind, str) or not kind.isprintable() or not kind.strip() or len(kind) > 128:
-            raise UserError(f"{kind!r} is no kind of event", mend="a kind is a word such as agent.started")
-        if "seq" in payload or "kind" in payload:
-            raise UserError(f"a {kind} event has a field `seq` or `kind` of its own", mend="rename the field")
-        seq += 1
-        found.append({"seq": seq, "kind": kind, **payload})
+        _check(kind, payload)
     try:
-        line = _encoder.encode(found[0] if len(found) == 1 else found).encode() + b"\n"
+        text = _flat(seq + 1, *drafts[0]) if len(drafts) == 1 else None
+        if text is not None:
+            line = text.encode() + b"\n"
+            found = [{"seq": seq + 1, "kind": drafts[0][0], **drafts[0][1]}]
+        else:
+            found = [{"seq": at, "kind": kind, **payload} for at, (kind, payload) in enumerate(drafts, seq + 1)]
+            line = _encoder.encode(found[0] if len(found) == 1 else found).encode() + b"\n"
+            found = text_of(line)
     except (TypeError, ValueError, RecursionError) as error:
-        kinds = ", ".join(sorted({record["kind"] for record in found}))
+        kinds = ", ".join(sorted({kind for kind, _ in drafts}))
         raise UserError(f"a payload of {kinds} is no JSON ({error})") from None
     if len(line) > MAX_LINE:
         raise UserError(
             f"an event of {len(line)} bytes is too long for the journal ({MAX_LINE})",
             mend="put the text into a file and name the file",
         )
-    return line
+    return line, found
+
+
+def _check(kind: object, payload: Mapping[str, Any]) -> None:
+    if not isinstance(kind, str) or not kind.isprintable() or not kind.strip() or len(kind) > 128:
+        raise UserError(f"{kind!r} is no kind of event", mend="a kind is a word such as agent.started")
+    if "seq" in payload or "kind" in payload:
+        raise UserError(f"a {kind} event has a field `seq` or `kind` of its own", mend="rename the field")
+
+
+def _flat(seq: int, kind: str, payload: Mapping[str, Any]) -> str | None:
+    """What the encoder would give, for a payload of plain texts and numbers; None for any other. A third of its time."""
+    text = f'{{"seq":{seq},"kind":{_quoted(kind)}'
+    for name, value in payload.items():
+        if type(value) is str:
+            text += f",{_quoted(name)}:{_quoted(value)}"
+        elif type(value) is int:
+            text += f",{_quoted(name)}:{value}"
+        else:
+            return None
+    return text + "}"
 
 
 def text_of(line: bytes) -> list[Record]:

@@ -25,6 +25,7 @@ __all__ = ["Journal"]
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 _FORMAT = 1
+_NOWHERE = (0, 0, 0, 0)
 
 
 class Journal:
@@ -62,9 +63,17 @@ class Journal:
         It returns the events to append (none: nothing is written; several stand on one line, all or none) or raises,
         and then nothing is written. It must not change the state, keep it, or take long.
         """
-        with self._locked() as state:
-            drafts = decide(state)
-            events = self._write(state, drafts) if drafts else []
+        place = _NOWHERE
+        try:
+            with self._mutex:
+                state = self._begin()
+                try:
+                    drafts = decide(state)
+                    events = self._write(state, drafts) if drafts else []
+                finally:
+                    place = self._end()
+        finally:
+            self._settle(place)
         self._snapshot_if_due()
         return events
 
@@ -74,13 +83,19 @@ class Journal:
 
         Be quick: nobody can write meanwhile. This journal can be looked at inside, an append raises HivemindError.
         """
-        with self._locked() as state:
-            check(state)
-            self._guarding = True
-            try:
-                yield
-            finally:
-                self._guarding = False
+        place = _NOWHERE
+        try:
+            with self._mutex:
+                state = self._begin()
+                self._guarding = True
+                try:
+                    check(state)
+                    yield
+                finally:
+                    self._guarding = False
+                    place = self._end()
+        finally:
+            self._settle(place)
 
     def view(self, look: Callable[[State], Any]) -> Any:
         """What `look` makes of the newest state; it takes no file lock and must not keep the state itself."""
@@ -130,26 +145,25 @@ class Journal:
 
     # opening and keeping up
 
-    @contextmanager
-    def _locked(self) -> Iterator[State]:
-        """The newest state, with nobody else writing. What was seen or written is durable, if promised, on leaving."""
-        place = (0, 0, 0, 0)
+    def _begin(self) -> State:
+        """The newest state, with nobody else writing until `_end`."""
+        if self._guarding:  # a second flock on the same descriptor would end the first one
+            raise HivemindError("nothing can be appended to the journal while it is held")
+        self._open()
+        self._turn.acquire()
         try:
-            with self._mutex:
-                if self._guarding:  # a second flock on the same descriptor would end the first one
-                    raise HivemindError("nothing can be appended to the journal while it is held")
-                self._open()
-                self._turn.acquire()
-                try:
-                    self._fresh(locked=True)
-                    assert self._state is not None
-                    yield self._state
-                finally:
-                    if self._state is not None:
-                        place = self._tail.place
-                    self._turn.release()
-        finally:
-            self._settle(place)
+            self._fresh(locked=True)
+            assert self._state is not None
+            return self._state
+        except BaseException:
+            self._turn.release()
+            raise
+
+    def _end(self) -> Place:
+        """Let the others write; gives how far what was seen or written reaches."""
+        place = self._tail.place if self._state is not None else _NOWHERE
+        self._turn.release()
+        return place
 
     def _open(self) -> None:
         if self._pid == os.getpid():
@@ -219,9 +233,7 @@ class Journal:
     # writing
 
     def _write(self, state: State, drafts: Sequence[Draft]) -> list[Event]:
-        line = encode(state.seq, drafts)
-        found = records(line)
-        assert found is not None
+        line, found = encode(state.seq, drafts)
         try:
             self._tail.push(line, len(found), self._commit)
             apply(state, found)
