@@ -104,7 +104,7 @@ def _huey_rows(root: Path, count: int) -> Path:
     from huey.storage import SqliteStorage
 
     root.mkdir()
-    store = SqliteStorage(name="q", filename=str(root / "huey.db"))
+    store = SqliteStorage(name="q", filename=str(root / "huey.db"), timeout=120)
     for number in range(count):
         store.enqueue(TEXT % number)
     store.close()
@@ -114,7 +114,7 @@ def _huey_rows(root: Path, count: int) -> Path:
 def _huey(root: Path, number: int) -> Claim:
     from huey.storage import SqliteStorage
 
-    return SqliteStorage(name="q", filename=str(root / "huey.db")).dequeue
+    return SqliteStorage(name="q", filename=str(root / "huey.db"), timeout=120).dequeue
 
 
 def _work(root: Path, number: int, claimant: Claimant, start: Any, out: Any) -> None:
