@@ -30,6 +30,7 @@ from hivemind.names import check_name
 __all__ = ["Mail"]
 
 _ID = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]+@[!#-'*+\-./0-9=?A-Z^_`a-z{|}~\[\]:]+")
+_REFERABLE = re.compile(r"[!-;=?-~]{1,900}")
 _MAX_ID = 250
 _MAX_REFERENCES = 40
 _EVERYWHERE = ("inbox", "archive", "sent", "dead")
@@ -95,12 +96,8 @@ class Mail:
             raise UserError("a message needs a recipient", mend="name at least one agent, or human")
         now = self.clock()
         base = self._names.fresh(now)
-        given, made_here = None, False
-        if message_id is not None:
-            given = self._checked_id(message_id)
-            local, _, host = given.rpartition("@")
-            made_here = is_own(local) and host == self._addressing.domain
-            base = local if made_here else base
+        given = None if message_id is None else self._checked_id(message_id)
+        ours = None if given is None else self._base_in(given)
         draft = Draft(
             message_id=given or self._addressing.address(base),
             sender=self._addressing.address(sender),
@@ -109,18 +106,16 @@ class Mail:
             subject=subject,
             body=body,
             date=now,
-            in_reply_to=None if in_reply_to is None else self._checked_id(in_reply_to),
-            references=_bounded([self._checked_id(one) for one in references]),
+            in_reply_to=None if in_reply_to is None else _referred(in_reply_to),
+            references=_bounded([_referred(one) for one in references]),
             task=task,
             step=step,
             lane=lane,
             importance=importance,
             attachments=tuple(_attachment(one) for one in attachments),
         )
-        known = tuple(one.name for one in (*recipients, *copies) if one.name is not None)
-        unknown = {one.shown: one.reason for one in (*recipients, *copies) if one.name is None}
-        sending = Sending(sender, draft, base, known, unknown)
-        report = self._sender.send(sending) if given is None else self._sender.resend(sending, made_here)
+        sending = Sending.to(sender, draft, ours or base, (*recipients, *copies))
+        report = self._sender.send(sending) if given is None else self._sender.resend(sending, ours is not None)
         if draft.in_reply_to is not None and report.delivered:
             self._mark_answered(sender, draft.in_reply_to)
         return report
@@ -143,8 +138,8 @@ class Mail:
             message.sender,
             subject,
             body,
-            in_reply_to=message.id,
-            references=(*message.references, message.id),
+            in_reply_to=message.id if _REFERABLE.fullmatch(message.id) else None,
+            references=filter(_REFERABLE.fullmatch, (*message.references, message.id)),
             task=message.task,
             lane=message.lane,
         )
@@ -247,12 +242,17 @@ class Mail:
             raise UserError(f"{given[:80]!r} is no Message-ID", mend="like unique-text@workspace: ASCII without spaces")
         return id_
 
+    def _base_in(self, id_: str) -> str | None:
+        """The base name that an id of our own holds."""
+        local, _, host = id_.rpartition("@")
+        return local if host == self._addressing.domain and is_own(local) else None
+
     def _mark_answered(self, box: str, id_: str) -> None:
         """Flag what was answered where that takes no search: one of our own ids, in the inbox."""
-        local, _, host = id_.rpartition("@")
-        if host == self._addressing.domain and is_own(local):
+        base = self._base_in(id_)
+        if base is not None:
             maildir = self.boxes.get(box)
-            entry = maildir.find(local)
+            entry = maildir.find(base)
             if entry is not None:
                 maildir.flag(entry, "RS", self.durable)
 
@@ -261,6 +261,14 @@ class Mail:
             maildir = self.boxes.get(box, folder)
             if os.path.dirname(message.path) in (maildir.new, maildir.cur):
                 maildir.flag(Entry(message.base, message.flags, message.path, False), flags, self.durable)
+
+
+def _referred(given: str) -> str:
+    """An id that others may have made: anything that cannot break a header field."""
+    id_ = given.strip().removeprefix("<").removesuffix(">")
+    if _REFERABLE.fullmatch(id_) is None:
+        raise UserError(f"{given[:80]!r} is no Message-ID", mend="ASCII without spaces")
+    return id_
 
 
 def _bounded(references: builtins.list[str]) -> tuple[str, ...]:

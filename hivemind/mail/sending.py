@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.fs import Ringer, reached
-from hivemind.mail.addressing import Addressing
+from hivemind.mail.addressing import Addressing, Recipient
 from hivemind.mail.bounce import POSTMASTER, bounce
 from hivemind.mail.boxes import Boxes
 from hivemind.mail.compose import Draft, compose
@@ -38,6 +38,17 @@ class Sending:
     base: str
     names: tuple[str, ...]
     unknown: Mapping[str, str]
+
+    @classmethod
+    def to(cls, sender: str, draft: Draft, base: str, recipients: Iterable[Recipient]) -> Sending:
+        names: list[str] = []
+        unknown: dict[str, str] = {}
+        for one in recipients:
+            if one.name is None:
+                unknown[one.shown] = one.reason
+            else:
+                names.append(one.name)
+        return cls(sender, draft, base, tuple(names), unknown)
 
     def report(self, failed: Mapping[str, str], bounced: Iterable[str] = ()) -> SendReport:
         have = tuple(name for name in self.names if name not in failed)

@@ -101,6 +101,13 @@ def test_a_note_without_an_id_can_be_answered(mail: Mail, bob: Path) -> None:
     assert mail.list("bob")[0].flags == "RS"
 
 
+@pytest.mark.parametrize("id_", ["odd,id@@x", "no-domain", "übel@x"])
+def test_a_message_with_an_odd_id_can_be_answered(mail: Mail, bob: Path, id_: str) -> None:
+    (bob / "new" / "1763765432.1.host").write_text(f"From: alice@hive\nMessage-ID: <{id_}>\n\nhello\n")
+    report = mail.reply("bob", id_, "hi")
+    assert mail.read("alice", report.message_id).in_reply_to == (id_ if id_.isascii() else None)
+
+
 def test_a_stranger_cannot_be_answered(mail: Mail, bob: Path) -> None:
     (bob / "new" / "1763765432.1.host").write_text("From: x@example.org\nMessage-ID: <foreign@z>\n\nhello\n")
     with pytest.raises(UserError, match="not of this hive"):

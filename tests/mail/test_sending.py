@@ -143,8 +143,14 @@ def test_what_stands_in_sent_is_what_is_delivered(tmp_path: Path, mail: Mail) ->
 def test_a_bad_message_id_is_refused(mail: Mail, bad: str) -> None:
     with pytest.raises(UserError, match="Message-ID"):
         mail.send("alice", "bob", "s", "b", message_id=bad)
+
+
+@pytest.mark.parametrize("bad", ["a b", "a\nX: y", "<>", "x" * 1000, "é", "a><b"])
+def test_an_id_that_would_break_a_header_is_not_referred_to(mail: Mail, bad: str) -> None:
     with pytest.raises(UserError, match="Message-ID"):
         mail.send("alice", "bob", "s", "b", in_reply_to=bad)
+    with pytest.raises(UserError, match="Message-ID"):
+        mail.send("alice", "bob", "s", "b", references=[bad])
 
 
 @pytest.mark.parametrize("point", _POINTS)
