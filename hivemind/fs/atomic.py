@@ -32,15 +32,20 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
         os.close(folder)
 
 
-def _temporary(folder: str) -> str:
-    name = f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_native_id()}-{next(_counter)}"
-    return os.path.join(folder, name)
+def _open_temporary(folder: str, mode: int) -> tuple[str, int]:
+    """A new temporary file and its descriptor. Litter of a killed process that had the same pid is passed over."""
+    while True:
+        name = f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_native_id()}-{next(_counter)}"
+        path = os.path.join(folder, name)
+        try:
+            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        except FileExistsError:
+            continue
 
 
 def _write_temporary(folder: str, content: bytes | str, durable: bool, mode: int) -> str:
     data = content.encode() if isinstance(content, str) else content
-    path = _temporary(folder)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    path, file = _open_temporary(folder, mode)
     try:
         view = memoryview(data)
         while view:

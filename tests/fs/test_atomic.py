@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind.fs import create, move, write
+from hivemind.fs import atomic, create, move, write
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 
 from .children import run_child
@@ -42,6 +42,16 @@ def test_a_writer_killed_anywhere_leaves_the_old_content_or_the_new(tmp_path: Pa
 def test_a_creator_killed_after_the_link_has_created_the_file_whole(tmp_path: Path) -> None:
     run_child(_CREATE, tmp_path / "a", crash_at="fs.create.linked")
     assert (tmp_path / "a").read_text() == "new " * 1000
+
+
+def test_litter_of_a_killed_process_with_the_same_pid_is_in_nobodys_way(tmp_path: Path) -> None:
+    upcoming = next(atomic._counter) + 1  # in a container pids come again, and each process counts from nothing
+    for number in range(upcoming, upcoming + 3):
+        name = f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_native_id()}-{number}"
+        (tmp_path / name).write_text("litter")
+    create(tmp_path / "a", "content")
+    assert (tmp_path / "a").read_text() == "content"
+    assert len(_litter(tmp_path)) == 3
 
 
 def test_only_one_of_many_creates_a_file(tmp_path: Path) -> None:
