@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from typing import NamedTuple
 
 from hivemind.tasks.drops import id_of, read_regular, text_name
 from hivemind.tasks.form import DEFAULT_PRIORITY, is_yaml, read_text
 from hivemind.tasks.task import TaskProblem
 
-__all__ = ["Entry", "entry_of", "failing_entry", "folder_entry"]
+__all__ = ["Entry", "entry_of", "failing_entry", "folder_entry", "tick_of"]
 
 
 class Entry(NamedTuple):
-    """One waiting task. `ino`, `mtime_ns` and `size` say which file or folder this was read from.
+    """One waiting task. `ino`, `mtime_ns` and `size` say which file or folder this was read from; a size of UNKNOWN
+    that it had been written so recently that another change might not show in its time: it is then read again.
 
     `given` is the id if its author wrote one. `problem` says what is wrong with the file, `doom` what is
     wrong with its dependencies as things stand; with either the task fails when it is claimed.
@@ -57,6 +59,7 @@ class Entry(NamedTuple):
         return (self.priority, self.mtime_ns, self.name)
 
 
+UNKNOWN = -1
 _DEFAULTS = Entry("", 0, 0, 0, False)[5:]
 
 
@@ -84,5 +87,12 @@ def failing_entry(name: str, found: os.stat_result, problem: str = "is no regula
     return Entry(*_here(name, found), problem=problem)
 
 
+def tick_of(time_ns: int) -> int:
+    """How far two changes lie apart, at most, that a file system gives the same time: nanoseconds."""
+    return 2_000_000_000 if time_ns % 1_000_000_000 == 0 else 20_000_000
+
+
 def _here(name: str, found: os.stat_result) -> tuple[str, int, int, int, bool]:
-    return name, found.st_ino, found.st_mtime_ns, found.st_size, stat.S_ISDIR(found.st_mode)
+    time_ns = found.st_mtime_ns
+    size = found.st_size if time.time_ns() - time_ns > tick_of(time_ns) else UNKNOWN
+    return name, found.st_ino, time_ns, size, stat.S_ISDIR(found.st_mode)

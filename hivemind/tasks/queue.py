@@ -12,7 +12,7 @@ from hivemind.layout import Layout
 from hivemind.tasks.board import Board, Header, open_board, write_board
 from hivemind.tasks.dependencies import READY, Dependencies, Verdict
 from hivemind.tasks.drops import read_regular, text_name
-from hivemind.tasks.entry import Entry, entry_of
+from hivemind.tasks.entry import Entry, entry_of, tick_of
 from hivemind.tasks.inbox import Inbox, Look
 from hivemind.tasks.task import TaskProblem
 
@@ -66,11 +66,6 @@ class Queue:
         board = self._rebuild(waits=board is None)
         return board.next(lanes) if board else None
 
-    def rested(self, entry: Entry) -> bool:
-        """Whether a file that is as the board has it cannot have been written since: it was at rest when the board was
-        made, and for so long that any later change shows in its time."""
-        return self._board is not None and self._board.header.listed_ns - entry.mtime_ns > _tick(entry.mtime_ns)
-
     def mislead(self) -> None:
         """The board turned out wrong (a file was changed or is being written): the next claim builds it anew."""
         if self._board is not None:
@@ -108,7 +103,7 @@ class Queue:
         except FileNotFoundError:
             return True
         # A file that came within the same tick of the file system's clock as the listing would not show.
-        return inbox_ns != header.inbox_ns or header.listed_ns - inbox_ns < _tick(inbox_ns)
+        return inbox_ns != header.inbox_ns or header.listed_ns - inbox_ns < tick_of(inbox_ns)
 
     def _rebuild(self, *, waits: bool) -> Board | None:
         """A newer board, made here or by another process; with `waits` False the old one if another is at it."""
@@ -175,11 +170,6 @@ class Queue:
             return entry_of(name, found, raw, text).dependencies
         except (TaskProblem, FileNotFoundError, NotADirectoryError):
             return ()  # it failed because of its text, and depends on nothing that can be known
-
-
-def _tick(time_ns: int) -> int:
-    """How far two changes lie apart, at most, that a file system gives the same time: nanoseconds."""
-    return 2_000_000_000 if time_ns % 1_000_000_000 == 0 else 20_000_000
 
 
 def _due_for_sweep(header: Header, now: float) -> bool:

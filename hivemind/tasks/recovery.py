@@ -151,7 +151,8 @@ class Recovery:
         """
         folder = Path(self._taking.folder(agent))
         self._unbuild(folder)
-        back = [self._taking.put_back(folder / name) for name in sorted(os.listdir(folder))]
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+        back = [self._taking.put_back(folder / name) for name in names]
         back += [self._give_up(path) for path, claim in self._claims() if claim and claim.agent == agent]
         return back
 

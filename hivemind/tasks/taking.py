@@ -86,31 +86,41 @@ class Taking:
         if not self._won(f"{self._inbox_path}/{entry.name}", target, entry):
             return None
         reached("tasks.claim.taken")
-        if entry.folder or entry.problem:
-            return Taken(agent, entry.name, target, None, entry.doom)
+        taken = Taken(agent, entry.name, target, None, entry.doom)
+        if entry.folder:
+            return taken
+        if entry.problem:
+            again = self._inbox.entry(target)
+            return self._kept(taken, again is not None and (again.problem is not None or _fits(again, entry, lanes)))
         try:
             file = os.open(target, UNTRUSTED)
         except OSError:
-            return Taken(agent, entry.name, target, None)  # a link by now; stage 2 says what is wrong
+            return taken  # a link by now; stage 2 says what is wrong
         try:
-            return self._read(file, Taken(agent, entry.name, target, None, entry.doom), entry, lanes)
+            return self._read(file, taken, entry, lanes)
         except TaskProblem:
-            return Taken(agent, entry.name, target, None, entry.doom)
+            return taken
         finally:
             os.close(file)
 
     def _read(self, file: int, taken: Taken, entry: Entry, lanes: Collection[str] | None) -> Taken | None:
         """What was taken, with its bytes; put back if someone writes it, or has changed who may have it."""
         found: os.stat_result | None = os.fstat(file)
-        if not (found and entry.of(found) and self._queue.rested(entry)):
+        same = found is not None and entry.of(found)  # as it was at rest, and any change since would show
+        if not same:
             found = self._inbox.at_rest(file)
-        regular = found is not None and stat.S_ISREG(found.st_mode)
-        raw = read_open(file, found, entry.name, self._max_bytes) if found and regular else None
-        changed = found is not None and raw is not None and not entry.of(found)
-        if found is None or (changed and lanes is not None and not self._fits(found, raw or b"", entry.name, lanes)):
+        if found is None:
+            return self._kept(taken, False)
+        if not stat.S_ISREG(found.st_mode):
+            return taken
+        raw = read_open(file, found, entry.name, self._max_bytes)
+        read = Taken(taken.agent, taken.name, taken.path, raw, taken.doom)
+        return read if same else self._kept(read, _fits(entry_of(entry.name, found, raw, entry.name), entry, lanes))
+
+    def _kept(self, taken: Taken, fits: bool) -> Taken | None:
+        if not fits:
             self.put_back(taken.path)
-            return None
-        return Taken(taken.agent, taken.name, taken.path, raw, taken.doom)
+        return taken if fits else None
 
     def _won(self, source: str, target: str, entry: Entry) -> bool:
         """Rename, and say whether it was this process that did."""
@@ -130,11 +140,6 @@ class Taking:
     def let_go(self, taken: Taken) -> None:
         """The drop has left the agent's folder."""
         self._held.discard(taken.path)
-
-    def _fits(self, found: os.stat_result, raw: bytes, name: str, lanes: Collection[str]) -> bool:
-        """Whether a file that was changed since the board was made may still be claimed from these lanes."""
-        entry = entry_of(name, found, raw, name)
-        return entry.lane in lanes and not entry.dependencies
 
     def sync(self, agent: str) -> None:
         """Make what the agent took durable. A rename is one transaction wherever a file system has a journal, so that
@@ -160,3 +165,10 @@ class Taking:
             folder = self._made[agent] = os.path.join(self._layout.claimed, agent)
             os.makedirs(folder, exist_ok=True)
         return folder
+
+
+def _fits(now: Entry, entry: Entry, lanes: Collection[str] | None) -> bool:
+    """Whether a drop that may have been changed since the board was made is still for whoever takes it: what was
+    judged are its dependencies, and its lane unless it was going to fail."""
+    same = now.dependencies == entry.dependencies
+    return lanes is None or (same and (entry.doom is not None or now.lane in lanes))

@@ -12,7 +12,7 @@ from hivemind.tasks.board import Header, lanes_of, write_board
 from hivemind.tasks.entry import Entry
 from hivemind.tasks.ids import free_name
 
-from .conftest import drop, opened
+from .conftest import age, drop, opened
 
 HEADER = Header(inbox_ns=0, listed_ns=0, built=0.0, swept=0.0, cost=0.0, restless=0)
 names = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=8)
@@ -78,7 +78,7 @@ def test_while_many_wait_the_inbox_is_not_listed_for_each_claim(layout: Layout, 
 
 def test_files_that_have_not_changed_are_not_read_again(layout: Layout, tasks: Tasks, monkeypatch):
     for number in range(20):
-        drop(layout, f"t{number}.md", "x")
+        age(drop(layout, f"t{number}.md", "x"), 10)
     assert tasks.claim("scout") is not None
     read = []
     monkeypatch.setattr(

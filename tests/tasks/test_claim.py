@@ -10,6 +10,7 @@ import pytest
 
 from hivemind.layout import Layout
 from hivemind.tasks import Task, Tasks, TaskState
+from hivemind.tasks.board import lanes_of
 
 from .conftest import age, drop, opened, texts
 
@@ -99,6 +100,25 @@ def test_droppings_are_no_tasks(layout: Layout, tasks: Tasks, name: str):
     assert tasks.claim("scout") is None
     assert (layout.inbox / name).exists()
     assert tasks.counts()[TaskState.INBOX] == 0
+
+
+def test_a_file_that_is_changed_after_the_board_was_made_is_judged_anew(layout: Layout, tasks: Tasks):
+    drop(layout, "a.md", "x")
+    drop(layout, "b.md", "---\nnonsense: 1\n---\nx")
+    for name in ("a", "b"):
+        entry, _ = tasks._listing.waiting(name)
+        (layout.inbox / f"{name}.md").write_text("---\nassignee: clerk\n---\nx")
+        assert tasks._taking.take_entry("scout", entry, lanes_of("scout", None)) is None
+    assert ids(tasks, "scout") == []
+    assert sorted(ids(tasks, "clerk")) == ["a", "b"]
+
+
+def test_a_task_for_another_agent_that_fails_because_of_its_dependencies_may_be_failed_by_anyone(
+    layout: Layout, tasks: Tasks
+):
+    drop(layout, "a.md", "---\nassignee: nobody\ndependencies: a\n---\nx")
+    assert tasks.claim("scout") is None
+    assert "a → a" in failed(layout, "a")
 
 
 def test_a_file_deleted_from_the_inbox_is_withdrawn(layout: Layout, tasks: Tasks):
