@@ -7,6 +7,7 @@ import argparse
 from hivemind.cli.hive_of import hive_of, known_agent
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
+from hivemind.cli.text import natural
 
 __all__ = ["add_to"]
 
@@ -55,7 +56,8 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(found)
     else:
-        print_table(found, _COLUMNS, empty="There are no agents: hivemind agent add NAME makes one.")
+        rows = sorted(found, key=lambda agent: natural(agent["name"]))
+        print_table(rows, _COLUMNS, empty="There are no agents: hivemind agent add NAME makes one.")
     return 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.hive_of import layout_of
-from hivemind.cli.output import print_json, say
+from hivemind.cli.output import print_json, progress, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_json
 from hivemind.cli.text import one_line
 
@@ -37,7 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     from hivemind.runtime.doctor import Patient, Treated, examine, treat
 
     patient = Patient(layout_of(arguments))
-    findings = examine(patient)
+    with progress() as began:
+        findings = examine(patient, began)
     if arguments.fix:
         treated = treat(patient, findings)
     else:

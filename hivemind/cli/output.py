@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from hivemind.cli.text import fit, is_terminal, one_line, terminal_size, width
 
-__all__ = ["print_json", "print_table", "say", "table", "warn"]
+__all__ = ["print_json", "print_table", "progress", "say", "table", "warn"]
 
 _NARROWEST = 6
 _GAP = "  "
@@ -23,6 +24,24 @@ def say(text: str = "") -> None:
 def warn(text: str) -> None:
     """A line on standard error: what went wrong, or what a person should know and a program should not read."""
     sys.stderr.write(f"hivemind: {text}\n")
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """What to call with what is being done: shown on a terminal while it lasts, nowhere else."""
+    shown = sys.stderr.isatty() and is_terminal()
+
+    def tell(what: str) -> None:
+        if shown:
+            sys.stderr.write(f"\r{what} …\x1b[K")
+            sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        if shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 def print_json(value: Any) -> None:

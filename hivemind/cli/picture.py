@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hivemind.cli.output import table
-from hivemind.cli.text import fit, one_line
+from hivemind.cli.text import fit, natural, one_line
 
 if TYPE_CHECKING:
     from hivemind.runtime.status import AgentStatus
@@ -43,9 +43,11 @@ def tokens_of(used: int, budget: int | None) -> str:
 def _chosen(agents: tuple[AgentStatus, ...], pids: Mapping[str, int], room: int) -> tuple[list[AgentStatus], int]:
     """(agents to show by name, how many are left out): all if there is room, else those at work before the idle."""
     if len(agents) <= room:
-        return list(agents), 0
-    busiest = sorted(agents, key=lambda agent: (agent.name not in pids, _FIRST.get(agent.state, 3), agent.name))
-    return sorted(busiest[:room], key=lambda agent: agent.name), len(agents) - room
+        return sorted(agents, key=lambda agent: natural(agent.name)), 0
+    busiest = sorted(
+        agents, key=lambda agent: (agent.name not in pids, _FIRST.get(agent.state, 3), natural(agent.name))
+    )
+    return sorted(busiest[:room], key=lambda agent: natural(agent.name)), len(agents) - room
 
 
 def _row(agent: AgentStatus, pids: Mapping[str, int]) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from hivemind.cli.text import terminal_size
 
 __all__ = ["Screen"]
 
-_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _TO_LINE_END, _TO_SCREEN_END = "\x1b[K", "\x1b[J"
 _HOME = "\x1b[H"
@@ -19,8 +18,9 @@ _HOME = "\x1b[H"
 class Screen:
     """A part of the terminal, from the cursor down. What stands there last stays when it is left, save the last line.
 
-    Every size is read anew at each drawing; a terminal that was resized may have folded the old lines in ways that
-    nobody can tell, so it is cleared then.
+    Between two drawings the terminal is in its usual state: a kill -9 or a Ctrl-Z leaves nothing to be restored. Its size
+    is read anew each time; one that was resized may have folded the old lines in ways that nobody can tell, so it is
+    cleared then.
     """
 
     def __init__(self) -> None:
@@ -28,16 +28,14 @@ class Screen:
         self._size = terminal_size()
 
     def __enter__(self) -> Screen:
-        sys.stdout.write(_HIDE_CURSOR + _NO_WRAP)
-        sys.stdout.flush()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        hint = "\x1b[1A" if self._drawn else ""  # the hint goes, and with it what the terminal echoed (^C)
-        sys.stdout.write("\r" + hint + _TO_SCREEN_END + _WRAP + _SHOW_CURSOR)
-        sys.stdout.flush()
+        if self._drawn:  # the last line was a hint for as long as it went on; what the terminal echoed (^C) goes too
+            sys.stdout.write(f"\x1b[1A\r{_TO_SCREEN_END}")
+            sys.stdout.flush()
 
     @property
     def size(self) -> tuple[int, int]:
@@ -46,13 +44,13 @@ class Screen:
         return columns, max(1, rows - 1)
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines instead of those before, which must fit `size`."""
+        """Show these lines, which must fit `size`, instead of those before."""
         size = terminal_size()
         if list(lines) == self._drawn and size == self._size:
             return
         back = f"\x1b[{len(self._drawn)}A\r" if self._drawn else "\r"
         start = back if size == self._size else _HOME + _TO_SCREEN_END
         shown = "".join(f"{line}{_TO_LINE_END}\n" for line in lines)
-        sys.stdout.write(start + shown + _TO_SCREEN_END)
+        sys.stdout.write(_NO_WRAP + start + shown + _TO_SCREEN_END + _WRAP)
         sys.stdout.flush()
         self._drawn, self._size = list(lines), size

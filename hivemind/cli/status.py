@@ -10,12 +10,12 @@ from hivemind.cli.hive_of import hive_of
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_json
 from hivemind.cli.picture import tokens_of
-from hivemind.cli.text import one_line
+from hivemind.cli.text import natural, one_line
 
 if TYPE_CHECKING:
     from hivemind.runtime.overview import AgentNow, Overview
 
-__all__ = ["add_to", "agent_rows"]
+__all__ = ["add_to"]
 
 _COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens", "last_action")
 
@@ -72,7 +72,7 @@ def _show(now: Overview) -> None:
     say(f"Tasks      {counts['inbox']} waiting, {active}, {counts['done']} done, {counts['failed']} failed")
     say(f"Your mail  {now.human_unread} unread")
     say()
-    print_table(agent_rows(now.agents), _COLUMNS, empty="There are no agents: hivemind agent add NAME makes one.")
+    print_table(_agent_rows(now.agents), _COLUMNS, empty="There are no agents: hivemind agent add NAME makes one.")
     for title, tasks in (("Parked", now.parked), ("Waiting", now.waiting)):
         if tasks:
             say(f"\n{title}:")
@@ -80,6 +80,9 @@ def _show(now: Overview) -> None:
                 say(f"  {task}: {one_line(why)}")
 
 
-def agent_rows(agents: tuple[AgentNow, ...]) -> list[dict[str, Any]]:
+def _agent_rows(agents: tuple[AgentNow, ...]) -> list[dict[str, Any]]:
     """Each agent as a row of a table."""
-    return [{**asdict(agent), "agent": agent.name, "tokens": tokens_of(agent.tokens, agent.budget)} for agent in agents]
+    return [
+        {**asdict(agent), "agent": agent.name, "tokens": tokens_of(agent.tokens, agent.budget)}
+        for agent in sorted(agents, key=lambda agent: natural(agent.name))
+    ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import unicodedata
 from datetime import UTC, datetime
 
-__all__ = ["age", "clock_time", "fit", "harmless", "is_terminal", "one_line", "terminal_size", "width"]
+__all__ = ["age", "clock_time", "fit", "harmless", "is_terminal", "natural", "one_line", "terminal_size", "width"]
 
 
 def harmless(text: str) -> str:
@@ -52,6 +53,11 @@ def fit(text: str, columns: int) -> str:
             break
         kept.append(char)
     return "".join(kept).rstrip() + "…" if columns > 0 else ""
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Sorts names as people count: `worker-2` before `worker-10`."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name))
 
 
 def is_terminal() -> bool:

@@ -18,6 +18,8 @@ import pytest
 
 from hivemind import Hive
 from hivemind.fs import Lock
+from hivemind.layout import Layout
+from hivemind.runtime.ending import end_swarm
 from hivemind.runtime.overview import AgentNow, agents_now
 from tests.cli.conftest import Command
 
@@ -29,7 +31,7 @@ LIMIT_S = 60.0
 def ended(hive: Path) -> Iterator[None]:
     """Whatever a test leaves up is ended after it."""
     yield
-    subprocess.run([*HIVEMIND, "down"], capture_output=True, check=False, timeout=LIMIT_S)
+    end_swarm(Layout.at(hive), timeout_s=LIMIT_S)
 
 
 def wait_for_status(root: Path, name: str, state: str) -> AgentNow:
@@ -43,13 +45,13 @@ def wait_for_status(root: Path, name: str, state: str) -> AgentNow:
     raise AssertionError(f"{name} is not {state}: {found}")
 
 
-def test_a_swarm_ends_by_itself_when_every_task_is_done(process: Command, hive: Path) -> None:
-    process("task", "add", "--id", "hello", "--file", str(task_that_runs(hive, "echo hello from a step")))
+def test_a_swarm_ends_by_itself_when_every_task_is_done(process: Command, run: Command, hive: Path) -> None:
+    run("task", "add", "--id", "hello", "--file", str(task_that_runs(hive, "echo hello from a step")))
     done = process("up", "--until-idle")
     assert done.status == 0, done.err
     assert done.out == "done    hello: tasks/done/hello/result.md\nThe swarm has ended: 1 done, 0 failed, 0 parked.\n"
-    assert "hello from a step" in process("task", "show", "hello").out
-    assert process("doctor").status == 0
+    assert "hello from a step" in run("task", "show", "hello").out
+    assert run("doctor").status == 0
 
 
 def task_that_runs(hive: Path, command: str) -> Path:
@@ -58,28 +60,30 @@ def task_that_runs(hive: Path, command: str) -> Path:
     return path
 
 
-def test_a_failed_task_is_status_1_and_is_named_with_why(process: Command, hive: Path) -> None:
-    process("task", "add", "--id", "bad", "--file", str(task_that_runs(hive, "exit 3")))
+def test_a_failed_task_is_status_1_and_is_named_with_why(process: Command, run: Command, hive: Path) -> None:
+    run("task", "add", "--id", "bad", "--file", str(task_that_runs(hive, "exit 3")))
     done = process("up", "--until-idle", "--json")
     assert done.status == 1
     assert [failed["task"] for failed in done.json["failed"]] == ["bad"]
     assert done.json["failed"][0]["why"]
 
 
-def test_a_task_that_waits_for_a_person_is_status_3_and_is_named_with_why(process: Command, hive: Path) -> None:
+def test_a_task_that_waits_for_a_person_is_status_3_and_is_named_with_why(
+    process: Command, run: Command, hive: Path
+) -> None:
     path = hive.parent / "task.md"
     path.write_text("---\ntitle: Ask\nsteps:\n  - wait: {human: Which colour?}\n---\nAsk.\n")
-    process("task", "add", "--id", "ask", "--file", str(path))
+    run("task", "add", "--id", "ask", "--file", str(path))
     done = process("up", "--until-idle")
     assert done.status == 3, done.err
     assert re.search(r"^parked  ask: waits for a person", done.out, re.MULTILINE)
-    now = process("status", "--json").json
+    now = run("status", "--json").json
     assert [parked["task"] for parked in now["parked"]] == ["ask"]
     assert now["tasks"]["parked"] == 1
 
 
-def test_only_the_agents_named_are_started(process: Command, hive: Path) -> None:
-    process("task", "add", "--id", "mine", "--assignee", "analyst", "--file", str(task_that_runs(hive, "true")))
+def test_only_the_agents_named_are_started(process: Command, run: Command, hive: Path) -> None:
+    run("task", "add", "--id", "mine", "--assignee", "analyst", "--file", str(task_that_runs(hive, "true")))
     done = process("up", "--until-idle", "--agents", "researcher,reviewer")
     assert done.status == 3
     assert "analyst" in done.out
@@ -88,10 +92,12 @@ def test_only_the_agents_named_are_started(process: Command, hive: Path) -> None
     assert "its agents: analyst, researcher, reviewer" in wrong.err
 
 
-def test_a_detached_swarm_is_up_when_the_command_returns_and_down_ends_it(process: Command, hive: Path) -> None:
+def test_a_detached_swarm_is_up_when_the_command_returns_and_down_ends_it(
+    process: Command, run: Command, hive: Path
+) -> None:
     started = process("up", "--detach", "--json")
     assert started.status == 0, started.err
-    now = process("status", "--json").json
+    now = run("status", "--json").json
     assert now["supervisor"]["pid"] == started.json["pid"]
     assert now["watching"] is not None
     assert all(agent["pid"] for agent in now["agents"])
@@ -101,23 +107,23 @@ def test_a_detached_swarm_is_up_when_the_command_returns_and_down_ends_it(proces
     assert f"process {started.json['pid']}" in second.err
     assert process("up").status == 2
 
-    ended = process("down")
+    ended = run("down")
     assert (ended.status, ended.out) == (0, f"The swarm of {hive} has ended (process {started.json['pid']}).\n")
-    assert process("status", "--json").json["supervisor"] is None
-    assert {agent["state"] for agent in process("agent", "list", "--json").json} == {"down"}
-    assert process("down").out == f"Nothing is up in {hive}.\n"
+    assert run("status", "--json").json["supervisor"] is None
+    assert {agent["state"] for agent in run("agent", "list", "--json").json} == {"down"}
+    assert run("down").out == f"Nothing is up in {hive}.\n"
 
 
-def test_a_detached_swarm_that_cannot_start_says_why_at_once(process: Command, hive: Path) -> None:
+def test_a_detached_swarm_that_cannot_start_says_why_at_once(process: Command, run: Command, hive: Path) -> None:
     (hive / "agents" / "analyst.yaml").write_text("rle: x\n")
     ended = process("up", "--detach")
     assert ended.status == 2
     assert ended.err.count("\n") == 1
     assert "analyst.yaml:1" in ended.err
-    assert process("status").status == 2
+    assert run("status").status == 2
 
 
-def test_down_says_so_if_the_swarm_does_not_end(process: Command, hive: Path) -> None:
+def test_down_says_so_if_the_swarm_does_not_end(process: Command, run: Command, hive: Path) -> None:
     (hive / ".hive" / "locks").mkdir(parents=True)
     program = (
         "import signal, sys; from hivemind.fs import Lock\n"
@@ -129,7 +135,7 @@ def test_down_says_so_if_the_swarm_does_not_end(process: Command, hive: Path) ->
     try:
         assert deaf.stdout is not None
         assert deaf.stdout.readline()
-        ended = process("down", "--timeout", "0.2")
+        ended = run("down", "--timeout", "0.2")
         assert ended.status == 1
         assert f"process {deaf.pid} has not ended within 0.2 s" in ended.err
     finally:
@@ -137,21 +143,23 @@ def test_down_says_so_if_the_swarm_does_not_end(process: Command, hive: Path) ->
         deaf.communicate()
 
 
-def test_down_does_not_end_whoever_asks_if_the_lock_names_nobody(process: Command, hive: Path) -> None:
+def test_down_does_not_end_whoever_asks_if_the_lock_names_nobody(process: Command, run: Command, hive: Path) -> None:
     (hive / ".hive" / "locks").mkdir(parents=True)
     lock = Lock(hive / ".hive" / "locks" / "supervisor.lock")
     lock.acquire()
-    ended = process("down", "--timeout", "0.2")
+    ended = run("down", "--timeout", "0.2")
     lock.release()
     assert ended.status == 2
     assert "cannot be told to end from here" in ended.err
 
 
-def test_an_agent_runs_alone_and_a_second_one_of_that_name_ends_at_once(process: Command, hive: Path) -> None:
+def test_an_agent_runs_alone_and_a_second_one_of_that_name_ends_at_once(
+    process: Command, run: Command, hive: Path
+) -> None:
     alone = subprocess.Popen([*HIVEMIND, "agent", "run", "researcher"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert wait_for_status(hive, "researcher", "idle").pid == alone.pid
-        assert process("status", "--json").json["watching"] is not None
+        assert run("status", "--json").json["watching"] is not None
         second = process("agent", "run", "researcher")
         assert second.status == 2
         assert f"process {alone.pid}" in second.err
@@ -162,18 +170,18 @@ def test_an_agent_runs_alone_and_a_second_one_of_that_name_ends_at_once(process:
     assert process("agent", "run", "nobody").status == 2
 
 
-def test_a_status_file_of_a_killed_agent_is_not_believed(process: Command, hive: Path) -> None:
+def test_a_status_file_of_a_killed_agent_is_not_believed(process: Command, run: Command, hive: Path) -> None:
     alone = subprocess.Popen([*HIVEMIND, "agent", "run", "researcher"], stdout=subprocess.DEVNULL)
     try:
         wait_for_status(hive, "researcher", "idle")
     finally:
         alone.kill()
         alone.wait()
-    (found,) = [agent for agent in process("agent", "list", "--json").json if agent["name"] == "researcher"]
+    (found,) = [agent for agent in run("agent", "list", "--json").json if agent["name"] == "researcher"]
     assert (found["state"], found["pid"]) == ("down", None)
-    assert process("doctor").status == 1
-    assert process("doctor", "--fix").status == 0
-    assert process("doctor").status == 0
+    assert run("doctor").status == 1
+    assert run("doctor", "--fix").status == 0
+    assert run("doctor").status == 0
 
 
 class Terminal:
@@ -221,7 +229,7 @@ class Terminal:
         return False
 
 
-def test_on_a_terminal_the_swarm_is_drawn_in_place_and_the_terminal_restored(hive: Path) -> None:
+def test_on_a_terminal_the_swarm_is_drawn_in_place_and_nothing_is_left_to_restore(hive: Path) -> None:
     terminal = Terminal("up")
     terminal.until(b"3 of 3 agents up")
     terminal.until(b"researcher  idle")
@@ -230,21 +238,20 @@ def test_on_a_terminal_the_swarm_is_drawn_in_place_and_the_terminal_restored(hiv
     terminal.until(b"\x1b[H\x1b[J", before)
     terminal.type(b"\x03")
     assert terminal.end() == 0
-    shown = terminal.written
-    assert shown.startswith(b"\x1b[?25l")
-    assert shown.index(b"\x1b[?25h") < shown.index(b"The swarm has ended")
-    assert re.search(rb"\x1b\[\d+A", shown)  # went back up to draw over what was there
-    last = shown[shown.rindex(b"\x1b[H\x1b[J") :].split(b"\x1b[?25h")[0].decode()
+    shown = terminal.written.decode()
+    assert re.search(r"\x1b\[\d+A", shown)  # went back up to draw over what was there
+    assert shown.count("\x1b[?7l") == shown.count("\x1b[?7h")
+    last, _, end = shown[shown.rindex("\x1b[H\x1b[J") :].rpartition("\x1b[?7h")
     plain = re.sub(r"\x1b\[[?0-9]*[A-Za-z]", "", last)
     assert all(len(line) <= 50 for line in plain.replace("\r", "").split("\n"))
+    assert end.replace("^C", "").startswith("\x1b[1A\r\x1b[JThe swarm has ended")
 
 
-def test_a_terminal_is_restored_when_the_swarm_cannot_start(process: Command, hive: Path) -> None:
+def test_on_a_terminal_too_what_is_wrong_is_one_line(process: Command, run: Command, hive: Path) -> None:
     process("up", "--detach")
     terminal = Terminal("up")
     assert terminal.end() == 2
-    assert b"\x1b[?25h" in terminal.written
-    assert b"this hive is up already" in terminal.written.split(b"\x1b[?25h")[1]
+    assert re.fullmatch(rb"hivemind: \S+: this hive is up already: process \d+, [^\n]*\n", terminal.written)
 
 
 def test_in_a_pipe_nothing_is_shown_but_the_end(hive: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind.cli.output import table
-from hivemind.cli.text import age, fit, harmless, one_line, width
+from hivemind.cli.text import age, fit, harmless, natural, one_line, width
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -60,3 +60,8 @@ def test_ages_are_said_in_the_unit_that_a_person_would_use() -> None:
     said = [age(NOW - timedelta(seconds=seconds), NOW) for seconds in (0, 119, 120, 7199, 7200, 172_799, 172_800)]
     assert said == ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 d"]
     assert age(NOW + timedelta(days=1), NOW) == "0 s"
+
+
+def test_names_are_sorted_as_people_count() -> None:
+    names = ["worker-10", "worker-2", "analyst", "2b", "10a", "worker"]
+    assert sorted(names, key=natural) == ["2b", "10a", "analyst", "worker", "worker-2", "worker-10"]

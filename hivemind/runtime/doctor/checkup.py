@@ -54,14 +54,15 @@ class Treated:
     left: str | None = None
 
 
-def examine(patient: Patient) -> list[Finding]:
-    """Everything that is wrong with a hive or worth knowing. Changes nothing."""
+def examine(patient: Patient, began: Callable[[str], None] = lambda _: None) -> list[Finding]:
+    """Everything that is wrong with a hive or worth knowing. Changes nothing. `began` is told of each check's beginning."""
     found: list[Finding] = []
     for check in CHECKS:
+        name = check.__name__.removeprefix("check_").replace("_", " ")
+        began(name)
         try:
             found += check(patient)
         except OSError as error:  # one folder that cannot be read must not hide what the other checks see
-            name = check.__name__.removeprefix("check_").replace("_", " ")
             where = patient.layout.relative(str(error.filename)) if error.filename else str(patient.layout.root)
             found.append(Finding(name, where, f"cannot be looked at: {error.strerror}", "see its permissions"))
     return found

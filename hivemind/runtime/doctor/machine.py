@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from hivemind.fs.watch.filesystem import needs_polling
+from hivemind.fs.watch.filesystem import mounts, needs_polling
 from hivemind.fs.watch.inotify import Inotify
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
@@ -23,7 +23,7 @@ _KNOWLEDGE_BYTES = 4 * 1024 * 1024
 def check_file_system(patient: Patient) -> Iterator[Finding]:
     """Its type, its free room, whether it can be written."""
     root = patient.layout.root
-    kind = needs_polling(root)
+    kind = needs_polling(root, mounts())
     if kind is not None:
         yield Finding(
             "file system",
