@@ -45,7 +45,7 @@ class Agent:
         self.mind = open_mind(self.config.mind, root=hive.layout.root)
         self.tools = allowed_tools(self.config.tools)
         self.schemas = [tool.schema() for tool in self.tools.values()]
-        self.attention = Attention(hive, name)
+        self.attention = Attention(hive, name, incarnation)
         self.desk = Desk(hive, name, self.schemas)
         self.budget = Budget(self.config.budget, folder)
         self.pulse = Pulse(self._beat, min(1.0, hive.config.hang_after / 4))

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
-from hivemind.coordination import StepLease, StepLeaseHeld
+from hivemind.coordination import State, StepLease, StepLeaseHeld
 from hivemind.mail import Intake, Message
 from hivemind.runtime.act import Acted
 from hivemind.runtime.focus import Focus
@@ -28,8 +28,8 @@ _LEASE_PAUSE = timedelta(seconds=5)
 class Attention:
     """One agent's inbox of messages and its tasks in hand. The mailbox goes first: others may be waiting for an answer."""
 
-    def __init__(self, hive: Parts, name: str) -> None:
-        self._hive, self._name = hive, name
+    def __init__(self, hive: Parts, name: str, incarnation: int) -> None:
+        self._hive, self._name, self._incarnation = hive, name, incarnation
         self._role = hive.agents[name].role
         hive.mail.ensure(name)
         self._intake = Intake(hive.mail, name, hive.layout.agent_state(name))
@@ -51,8 +51,27 @@ class Attention:
 
     def resume(self) -> None:
         """Take up again what this agent had in hand when its last process ended."""
-        for task in self._hive.tasks.mine(self._name):
+        for task in self._hive.tasks.mine(self._name, self._incarnation):
             self._works[task.id] = Work(self._hive, task, self._name)
+        self._tell_what_was_not_told()
+
+    def _tell_what_was_not_told(self) -> None:
+        """Write the events of tasks that a process claimed or closed and then died before it could tell the journal."""
+
+        def look(state: State) -> set[str]:
+            return {entry.task for entry in state.tasks.values() if entry.agent_id == self._name and not entry.over}
+
+        told = self._hive.journal.view(look)
+        for work in self._works.values():
+            if work.task.id not in told:
+                self._tell_claim(work)
+        for task in sorted(told - self._works.keys()):
+            for outcome, folder in (("done", self._hive.layout.done), ("failed", self._hive.layout.failed)):
+                if (folder / task).is_dir():
+                    self._hive.steps.end_task(task, outcome, agent_id=self._name)
+
+    def _tell_claim(self, work: Work) -> None:
+        self._hive.journal.append("task.claimed", task_id=work.task.id, agent_id=self._name, title=work.task.title)
 
     # sense
 
@@ -117,11 +136,11 @@ class Attention:
     def _claim(self) -> Work | None:
         if len(self._works) >= self._hive.config.max_active:
             return None
-        task = self._hive.tasks.claim(self._name, self._role)
+        task = self._hive.tasks.claim(self._name, self._role, self._incarnation)
         if task is None:
             return None
-        self._hive.journal.append("task.claimed", task_id=task.id, agent_id=self._name, title=task.title)
         work = self._works[task.id] = Work(self._hive, task, self._name)
+        self._tell_claim(work)
         return work
 
     # the lease

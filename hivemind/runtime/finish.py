@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hivemind.runtime.identity import holder_of
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.review import MAX_ROUNDS, Citation, Review, request_body
-from hivemind.runtime.work import Work
 
 if TYPE_CHECKING:
     from hivemind.runtime.parts import Parts
@@ -34,38 +33,46 @@ def finish(session: Session, answer: str) -> dict[str, Any]:
         case "rejected":
             return _again_or_fail(session)
         case "asked" if not _overdue(work.review, session.hive.config.review_timeout_s):
-            raise _waiting(work.review, session.hive.config.review_timeout_s)
+            return _send(session, citations, answer)  # again: a crash may have come between the record and the mail
     if not citations:
         return _end(session, answer)
-    return _ask(session, work, citations, answer)
+    return _ask(session, citations, answer)
 
 
-def _ask(session: Session, work: Work, citations: list[Citation], answer: str) -> dict[str, Any]:
-    hive, review = session.hive, work.review
+def _ask(session: Session, citations: list[Citation], answer: str) -> dict[str, Any]:
+    """Choose who is to check, note it with the task, then ask. With nobody there: check here."""
+    hive, work = session.hive, session.work
+    review = work.review
     reviewer = choose_reviewer(hive, session.agent, work.task.id, review.tried)
     if reviewer is None:
         problems = [
             f"{one.place}: {found.reason}" for one in citations if not (found := hive.knowledge.verify(one)).stands
         ]
-        verdict = review.with_(
-            state="rejected" if problems else "self", reviewer=session.agent, problems=tuple(problems)
-        )
-        work.set_review(verdict)
+        state: Literal["rejected", "self"] = "rejected" if problems else "self"
+        work.set_review(review.with_(state=state, reviewer=session.agent, problems=tuple(problems)))
         return _again_or_fail(session) if problems else _end(session, answer)
-    turn = len(review.tried) + 1
-    message_id = f"review.{work.task.id}.{work.attempt}.{review.round}.{turn}@{hive.config.workspace}"
-    asked = review.with_(
-        state="asked", reviewer=reviewer, message_id=message_id, asked_at=time.time(), tried=(*review.tried, reviewer)
+    message_id = f"review.{work.task.id}.{work.attempt}.{review.round}.{len(review.tried) + 1}@{hive.config.workspace}"
+    tried = (*review.tried, reviewer)
+    work.set_review(
+        review.with_(state="asked", reviewer=reviewer, message_id=message_id, asked_at=time.time(), tried=tried)
     )
-    work.set_review(asked)
+    return _send(session, citations, answer)
+
+
+def _send(session: Session, citations: list[Citation], answer: str) -> dict[str, Any]:
+    """Send the request, and wait. Sent again it is delivered only where it is missing: its Message-ID is the same."""
+    hive, work = session.hive, session.work
+    review = work.review
+    assert review.reviewer is not None
     report = hive.mail.send(
-        session.agent, [reviewer], f"Review: {work.task.title}", request_body(work.task.title, citations),
-        message_id=message_id, task=work.task.id,
+        session.agent, [review.reviewer], f"Review: {work.task.title}", request_body(work.task.title, citations),
+        message_id=review.message_id, task=work.task.id,
     )  # fmt: skip
     if report.failed:  # its mailbox can't be written: somebody else will do
-        work.set_review(asked.with_(state="none"))
-        return _ask(session, work, citations, answer)
-    raise _waiting(asked, hive.config.review_timeout_s)
+        work.set_review(review.with_(state="none"))
+        return _ask(session, citations, answer)
+    until = datetime.fromtimestamp(review.asked_at, UTC) + timedelta(seconds=hive.config.review_timeout_s)
+    raise Parking(f"{review.reviewer} checks the sources", until)
 
 
 def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) -> str | None:
@@ -84,11 +91,6 @@ def _overdue(review: Review, timeout_s: float) -> bool:
     """Later than the timeout; a clock that was set back counts as overdue too, rather than waiting for ever."""
     waited = time.time() - review.asked_at
     return waited >= timeout_s or waited < -timeout_s
-
-
-def _waiting(review: Review, timeout_s: float) -> Parking:
-    until = datetime.fromtimestamp(review.asked_at, UTC) + timedelta(seconds=timeout_s)
-    return Parking(f"{review.reviewer} checks the sources", until)
 
 
 def _again_or_fail(session: Session) -> dict[str, Any]:

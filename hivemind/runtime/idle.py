@@ -13,8 +13,8 @@ from hivemind.tasks import TaskState
 
 __all__ = ["SHORT_WAIT", "Failures", "Survey", "survey"]
 
-SHORT_WAIT = timedelta(seconds=30)
-"""A task that waits for a time no further off than this is waited for; a later one is parked."""
+SHORT_WAIT = timedelta(seconds=60)
+"""A task that waits for a time no further off than this (or than a review may take) is waited for; a later one is parked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
         if why is None and task.role is not None and task.role not in {hive.agents[name].role for name in names}:
             why = f"no running agent has the role {task.role}"
         parked.append((task.id, why)) if why else busy.append(f"task {task.id} waits to be claimed")
-    soon = datetime.now(UTC) + SHORT_WAIT
+    soon = datetime.now(UTC) + max(SHORT_WAIT, timedelta(seconds=hive.config.review_timeout_s))
     for task in hive.tasks.list(TaskState.ACTIVE):
         rest = task.parked
         if rest is None or (rest.until is not None and rest.until <= soon):

@@ -1,0 +1,206 @@
+"""Nothing is lost, nothing is done twice, whoever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from tests.swarm.conftest import is_alive
+
+QUESTION = "---\ntitle: Boats\n---\n* What keeps a sailing boat upright?\n* What moves a rowing boat?\n"
+RUN = "echo begun >> $HIVEMIND_HIVE/runs; while [ ! -e $HIVEMIND_HIVE/go ]; do sleep 0.05; done"
+SLOW = f"---\nsteps: [{{run: '{RUN}', once: %s}}]\n---\nx"
+
+# Everything that an agent passes on the way from a dropped file to a finished task.
+POINTS = [
+    "tasks.claim.taken",
+    "tasks.claim.made",
+    "tasks.claim.moved",
+    "tasks.claim.recorded",
+    "tasks.claim.published",
+    "graph.append.written",
+    "journal.append.locked",
+    "journal.append.written:7",
+    "mail.send.written",
+    "mail.send.staged",
+    "mail.send.kept",
+    "mail.send.delivered",
+    "mail.send.remembered",
+    "mail.intake.recorded",
+    "mail.intake.moved",
+    "memory.save.appended",
+    "fs.write.written:3",
+    "fs.write.renamed:4",
+    "tasks.log.appended",
+    "tasks.close.written",
+    "tasks.close.moved",
+    "documents.write.before_commit",
+    "documents.write.committed",
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_an_agent_that_dies_anywhere_on_the_way_loses_nothing_and_repeats_nothing(hive, point, tmp_path):
+    hive.drop("boats.md", QUESTION)
+    died = tmp_path / "died"
+    hive.run("up", "--until-idle", status=0, HIVEMIND_CRASH_AT=point, HIVEMIND_CRASH_ONCE=str(died))
+    assert died.exists(), f"nobody came past {point}"
+    assert hive.task("boats") == "done"
+    assert not [name for name in os.listdir(hive.root / "tasks/active") if not name.startswith(".")]
+    result = hive.result("boats")
+    assert result.count("> A sailing boat needs wind") == 1
+    assert result.count("> A rowing boat is moved with oars") == 1
+    assert "every quote stands" in result
+    owners = {event["agent_id"] for event in hive.events() if event["kind"] == "task.done"}
+    assert len(owners) == 1
+    requests = [
+        letter["id"]
+        for agent in ("analyst", "researcher", "reviewer")
+        for letter in json.loads(hive.run("mail", "list", agent, "--json"))
+        if letter["subject"].startswith("Review:")
+    ]
+    assert len(requests) == len(set(requests)) == 1
+    assert [event["seq"] for event in hive.events()] == list(range(1, len(hive.events()) + 1))
+
+
+def begun(hive):
+    path = hive.root / "runs"
+    return path.read_text().count("begun") if path.exists() else 0
+
+
+def test_an_agent_killed_in_the_middle_of_a_command_runs_it_again_and_finishes(hive):
+    hive.configure(agents={"replicas": 1})
+    hive.drop("slow.md", SLOW % "false")
+    up = hive.start("up", "--until-idle")
+    hive.wait(lambda: begun(hive) == 1, "the command's start")
+    [owner] = {event["agent_id"] for event in hive.wait(lambda: claimed(hive), "the claim")}
+    os.kill(hive.pid_of(owner), signal.SIGKILL)
+    hive.wait(lambda: begun(hive) == 2, "the command's second start")
+    (hive.root / "go").touch()
+    assert up.wait(60) == 0, hive.logs()
+    assert hive.task("slow") == "done"
+
+
+def claimed(hive):
+    return [event for event in hive.events() if event["kind"] == "task.claimed"]
+
+
+def test_a_command_that_may_run_once_is_not_run_again_and_the_task_says_that_nobody_knows(hive):
+    hive.drop("slow.md", SLOW % "true")
+    up = hive.start("up", "--until-idle")
+    hive.wait(lambda: begun(hive) == 1, "the command's start")
+    [owner] = {event["agent_id"] for event in hive.wait(lambda: claimed(hive), "the claim")}
+    os.kill(hive.pid_of(owner), signal.SIGKILL)
+    assert up.wait(60) == 1, hive.logs()
+    assert "nobody knows whether it took effect" in hive.error("slow")
+    assert begun(hive) == 1
+
+
+def test_agents_end_when_their_supervisor_is_killed_and_the_next_one_goes_on(hive):
+    hive.drop("slow.md", SLOW % "false")
+    up = hive.start("up")
+    hive.wait(lambda: begun(hive) == 1, "the command's start")
+    up.kill()
+    up.wait()
+    hive.wait(lambda: not hive.agents_alive(), "the agents' end")
+    assert hive.task("slow") == "active"
+    (hive.root / "go").touch()
+    hive.run("up", "--until-idle")
+    assert hive.task("slow") == "done"
+
+
+def test_everything_killed_at_once_goes_on_from_the_disk(hive):
+    hive.drop("slow.md", SLOW % "false")
+    hive.drop("boats.md", QUESTION)
+    up = hive.start("up")
+    hive.wait(lambda: begun(hive) == 1, "the command's start")
+    os.killpg(up.pid, signal.SIGKILL)  # the supervisor, the nursery and every agent are one group
+    up.wait()
+    hive.wait(lambda: not hive.agents_alive(), "the end of all")
+    (hive.root / "go").touch()
+    hive.run("up", "--until-idle")
+    assert (hive.task("slow"), hive.task("boats")) == ("done", "done")
+
+
+def test_a_killed_nursery_is_replaced_and_its_agents_come_back(hive):
+    up = hive.start("up")
+    before = hive.wait(lambda: all_up(hive), "the start")
+    [nursery] = {parent_of(pid) for pid in before.values()}
+    os.kill(nursery, signal.SIGKILL)
+    hive.wait(lambda: (now := all_up(hive)) and not set(now.values()) & set(before.values()), "the agents' return")
+    hive.drop("boats.md", QUESTION)
+    hive.wait(lambda: hive.task("boats") == "done", "the task's end")
+    up.terminate()
+    assert up.wait(15) == 0
+
+
+def all_up(hive):
+    rows = json.loads(hive.run("agent", "list", "--json"))
+    pids = {row["name"]: row["pid"] for row in rows if row["pid"] and row["state"] == "idle"}
+    return pids if len(pids) == 3 else None
+
+
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[1])
+
+
+def test_an_agent_that_hangs_is_killed_and_started_again(hive):
+    hive.configure(hang_after=2, heartbeat_s=0.5)
+    hive.start("up")
+    pid = hive.wait(lambda: all_up(hive), "the start")["analyst"]
+    os.kill(pid, signal.SIGSTOP)
+    hive.wait(lambda: hive.pid_of("analyst") not in (pid, None), "another process for the agent")
+    assert not is_alive(pid)
+    exited = [event for event in hive.events() if event["kind"] == "agent.exited" and event["agent_id"] == "analyst"]
+    assert exited[0]["by"] == "supervisor"
+
+
+def test_a_second_supervisor_and_a_second_agent_of_one_name_say_who_is_there(hive):
+    up = hive.start("up")
+    pids = hive.wait(lambda: all_up(hive), "the start")
+    hive.run("up", status=2)
+    assert f"up already: process {up.pid}" in hive.errors
+    hive.run("agent", "run", "analyst", status=2)
+    assert f"running already: process {pids['analyst']}" in hive.errors
+
+
+def test_a_swarm_told_to_end_ends_within_five_seconds_and_gives_its_leases_back(hive):
+    hive.drop("slow.md", SLOW % "false")
+    up = hive.start("up")
+    hive.wait(lambda: begun(hive) == 1, "the command's start")
+    up.terminate()
+    assert up.wait(15) == 0, hive.logs()
+    assert not hive.agents_alive()
+    released = [event for event in hive.events() if event["kind"] in ("lease.released", "agent.exited")]
+    assert {event["by"] for event in released if event["kind"] == "agent.exited"} == {"itself"}
+    assert hive.task("slow") == "active"
+
+
+def test_a_reviewer_that_never_answers_is_replaced_by_another(hive):
+    hive.configure(review_timeout_s=1, heartbeat_s=0.5, hang_after=60)
+    hive.start("up")
+    pids = hive.wait(lambda: all_up(hive), "the start")
+    os.kill(pids["reviewer"], signal.SIGSTOP)
+    hive.drop("boats.md", "---\nassignee: analyst\n---\nWhat moves a rowing boat?")
+    hive.wait(lambda: hive.task("boats") == "done", "the task's end")
+    assert "Checked by researcher" in hive.result("boats")
+    os.kill(pids["reviewer"], signal.SIGCONT)
+
+
+def test_a_source_that_changes_before_it_is_checked_is_rejected_and_asked_for_again(hive):
+    hive.configure(review_timeout_s=50, heartbeat_s=0.5)
+    hive.start("up")
+    pids = hive.wait(lambda: all_up(hive), "the start")
+    os.kill(pids["reviewer"], signal.SIGSTOP)
+    hive.drop("boats.md", "---\nassignee: analyst\n---\nWhat moves a rowing boat?")
+    hive.wait(lambda: (hive.root / "tasks/active/boats/parked.json").exists(), "the request")
+    (hive.root / "knowledge/boats.md").write_text("# Boats\n\nA rowing boat is moved by rowers who sit backwards.\n")
+    os.kill(pids["reviewer"], signal.SIGCONT)
+    hive.wait(lambda: hive.task("boats") == "done", "the task's end")
+    assert "> A rowing boat is moved by rowers who sit backwards." in hive.result("boats")
+    assert "oars" not in hive.result("boats")
+    assert "every quote stands" in hive.result("boats")
