@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from hivemind.cli.text import terminal_size
@@ -37,20 +37,15 @@ class Screen:
             sys.stdout.write(f"\x1b[1A\r{_TO_SCREEN_END}")
             sys.stdout.flush()
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """(columns, rows) that there is room for now; the last row is the cursor's."""
-        columns, rows = terminal_size()
-        return columns, max(1, rows - 1)
-
-    def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines, which must fit `size`, instead of those before."""
+    def draw(self, render: Callable[[int, int], Sequence[str]]) -> None:
+        """Show the lines that `render(columns, rows)` gives, which must fit, instead of those before."""
         size = terminal_size()
-        if list(lines) == self._drawn and size == self._size:
+        lines = list(render(size[0], max(1, size[1] - 1)))  # the last row is the cursor's
+        if lines == self._drawn and size == self._size:
             return
         back = f"\x1b[{len(self._drawn)}A\r" if self._drawn else "\r"
         start = back if size == self._size else _HOME + _TO_SCREEN_END
         shown = "".join(f"{line}{_TO_LINE_END}\n" for line in lines)
         sys.stdout.write(_NO_WRAP + start + shown + _TO_SCREEN_END + _WRAP)
         sys.stdout.flush()
-        self._drawn, self._size = list(lines), size
+        self._drawn, self._size = lines, size

@@ -82,8 +82,8 @@ def _live(layout: Layout) -> Iterator[Callable[[SwarmPicture], None]]:
     with _errors_to(layout.logs / "swarm.log"), Screen() as screen:
 
         def draw(picture: SwarmPicture) -> None:
-            columns, rows = screen.size
-            screen.draw(picture_lines(picture, counts.now(), layout.root, columns, rows))
+            tasks = counts.now()
+            screen.draw(lambda columns, rows: picture_lines(picture, tasks, layout.root, columns, rows))
 
         yield draw
 
