@@ -149,6 +149,17 @@ def test_an_id_that_its_author_wrote_fails_if_it_is_taken_and_says_by_what(layou
     assert "id: 'x' is taken by tasks/done/x" in error
 
 
+@pytest.mark.parametrize(("head", "place"), [("", "active/x-2"), ("---\nid: x\n---\n", "failed/x-2")])
+def test_an_id_that_is_taken_and_ended_between_the_look_and_the_rename_is_not_given_twice(
+    layout: Layout, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, head: str, place: str
+):
+    drop(layout, "x.md", head + "text")
+    monkeypatch.setattr(tasks._opening, "_sync", lambda *_: (layout.done / "x").mkdir(exist_ok=True))
+    tasks.claim("scout")
+    assert (layout.tasks / place / "task.md").read_text() == head + "text"
+    assert os.listdir(layout.done / "x") == []
+
+
 @pytest.mark.parametrize(
     "name", ["задача.md", "a b  c.md", "..md", "-.md", "x" * 200 + ".md", "a\nb.md", "ü.md", "$(rm).md"]
 )

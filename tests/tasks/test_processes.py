@@ -99,6 +99,16 @@ def test_a_file_opened_for_writing_after_the_board_was_made_is_left_in_the_inbox
     assert tasks.claim("scout").text == "half and whole"
 
 
+def test_a_file_that_is_opened_between_the_look_and_the_claim_goes_back(layout: Layout, tasks: Tasks):
+    drop(layout, "a.md", "first")
+    entry, _ = tasks._listing.waiting("a")
+    with open(layout.inbox / "a.md", "w") as file:
+        file.write("half")
+        file.flush()
+        assert tasks._taking.take_entry("scout", entry) is None
+        assert (layout.inbox / "a.md").read_text() == "half"
+
+
 def test_an_editor_that_saves_by_renaming_is_understood(layout: Layout, tasks: Tasks):
     for name in (".task.md.swp", "4913", "task.md~", "#task.md#", ".#task.md"):
         (layout.inbox / name).write_text("x")
