@@ -7,6 +7,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
@@ -53,7 +54,7 @@ def ask(
     `apply` refuses with GraphError. `timeout` is in seconds for each try; an answer that comes later is not used.
     Raises NoAnswer.
     """
-    schema = model.model_json_schema()
+    schema = _schema(model)
     reasons: list[str] = []
     text = prompt
     for _ in range(TRIES):
@@ -65,6 +66,11 @@ def ask(
             reasons.append(error.what if not error.mend else f"{error.what}; {error.mend}")
         text = f"{prompt}\n\nYour last answer:\n{answer[:_SHOWN]}\n\nIt can't be used: {reasons[-1]}\nAnswer again."
     raise NoAnswer(reasons)
+
+
+@lru_cache(maxsize=8)
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
 
 
 def find_json(answer: object) -> object:
