@@ -42,7 +42,7 @@ def _cut(text: str, keep: int) -> str:
 
 
 def _beginning(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    for length in range(min(len(text), 4 * max_tokens), 0, -1):
+    for length in range(min(len(text), 16 * max_tokens), 0, -1):
         if count(text[:length]) <= max_tokens:
             return text[:length]
     return ""

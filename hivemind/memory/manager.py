@@ -112,7 +112,7 @@ class WorkingMemoryManager:
             return False
         self._forget(block)
         if self._file is not None:
-            self._file.mark(memory_id)
+            self._file.mark_dropped(memory_id)
         return True
 
     def _forget(self, block: MemoryBlock) -> None:

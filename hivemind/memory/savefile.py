@@ -88,27 +88,36 @@ class SaveFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._changed: set[str] = set()
+        self._changed: dict[str, None] = {}  # ids in the order in which they changed first
+        self._dropped: set[str] = set()
         self._stands: tuple[int, int] | None = None  # inode and size of the file as this object left it
+        self._max_tokens: int | None = None  # as it was saved
         self._whole = 0  # its size when it was written anew
 
     def mark(self, memory_id: str) -> None:
-        """The block of that id is not as it was saved."""
-        self._changed.add(memory_id)
+        """The block of that id is new, or not as it was saved."""
+        self._changed[memory_id] = None
+
+    def mark_dropped(self, memory_id: str) -> None:
+        """There is no block of that id any more. One that comes later comes at the end."""
+        self._changed.pop(memory_id, None)
+        self._dropped.add(memory_id)
 
     def save(self, blocks: Mapping[str, MemoryBlock], max_tokens: int, *, durable: bool) -> None:
         """Save the blocks. Raises UserError if the disk does not take them; what was saved before still stands then."""
         try:
             if self._stands is None or self._stands != self._found() or self._stands[1] > 2 * self._whole + SLACK:
                 self._write_anew(blocks, max_tokens, durable)
-            elif self._changed:
+            elif self._changed or self._dropped or max_tokens != self._max_tokens:
                 self._append(blocks, max_tokens, durable)
         except OSError as error:
             self._stands = None
             raise UserError(
                 f"working memory cannot be saved ({error.strerror})", where=self.path, mend="the save before it stands"
             ) from error
-        self._changed = set()
+        self._changed = {}
+        self._dropped = set()
+        self._max_tokens = max_tokens
 
     def _found(self) -> tuple[int, int] | None:
         try:
@@ -136,13 +145,11 @@ class SaveFile:
         self._stands = self._found()
 
     def _append(self, blocks: Mapping[str, MemoryBlock], max_tokens: int, durable: bool) -> None:
-        # A set by order of the blocks would cost a walk over all of them: by id it is stable as well.
-        changed = sorted(self._changed)
         line = _line(
             {
                 "max_tokens": max_tokens,
-                "set": [_record(blocks[name]) for name in changed if name in blocks],
-                "drop": [name for name in changed if name not in blocks],
+                "drop": sorted(self._dropped),
+                "set": [_record(blocks[name]) for name in self._changed],
             }
         )
         assert self._stands is not None
@@ -179,17 +186,17 @@ class SaveFile:
         for number, line in enumerate(lines[1:], start=2):
             try:
                 saved = json.loads(line)
-                for record in saved.get("set", ()):
-                    records[record["id"]] = record
                 for memory_id in saved.get("drop", ()):
                     records.pop(memory_id, None)
+                for record in saved.get("set", ()):
+                    records[record["id"]] = record
                 max_tokens = int(saved.get("max_tokens", max_tokens))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 raise UserError(f"is damaged ({error})", where=f"{self.path}:{number}", mend=_MEND) from None
         blocks = list(_blocks(records, self.path))
         # A save that was cut off is written over, by writing the file anew.
         self._stands = self._found() if end == len(raw) else None
-        self._whole = end
+        self._whole, self._max_tokens = end, max_tokens
         return blocks, max_tokens
 
 
