@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hivemind.reasoning.edge import Edge, Link, as_relation, derive
@@ -48,10 +49,9 @@ class ReasoningGraph(ReadableGraph):
         meta: Mapping[str, Any] | None = None,
     ) -> ReasoningNode:
         """A new node; it hangs on nothing until its first edge. Raises GraphError for a bad field or a second task."""
-        kind = as_kind(kind)
         node = ReasoningNode(
             self.next_id,
-            kind,
+            as_kind(kind),
             thought if isinstance(thought, str) else as_thought(thought),
             list(related_turn_ids) if related_turn_ids is not None else [],
             True,
@@ -85,7 +85,7 @@ class ReasoningGraph(ReadableGraph):
         self.structure.order.add(number)
         self.index.add(node)
         if self.structure.undo is not None:
-            self.structure.undo.append(lambda: self._take_out(node))
+            self.structure.undo.append(partial(self._take_out, node))
 
     def _take_out(self, node: ReasoningNode) -> None:
         number = node.node_id
@@ -102,19 +102,20 @@ class ReasoningGraph(ReadableGraph):
 
         Raises GraphError for an unknown or folded end, a loop, an edge to the task node, a duplicate, a cycle.
         """
-        nodes = self.nodes
+        nodes, structure = self.nodes, self.structure
         if src.__class__ is not int or dst.__class__ is not int or src not in nodes or dst not in nodes:
             src, dst = self._known(src), self._known(dst)
         if src == dst:
             raise GraphError(f"an edge from node {src} to itself")
         if dst == self._root:
             raise GraphError(f"an edge from {src} to {dst}: nothing stands above the task node")
-        for end in (src, dst) if self.structure.folded_into else ():
-            self._refuse_folded(end)
-        if dst in self.structure.children(src):
+        if structure.folded_into:
+            self._refuse_folded(src)
+            self._refuse_folded(dst)
+        if dst in structure.out.get(src, ()):
             raise GraphError(f"there is an edge from {src} to {dst} already")
         edge = Edge(src, dst, rationale, relation or derive(rationale, nodes[src].kind, nodes[dst].kind))
-        path = self.structure.insert(edge)
+        path = structure.insert(edge)
         if path is not None:
             raise GraphError(f"an edge from {src} to {dst} closes a cycle: {as_way(path)}")
         self._tick()
@@ -128,7 +129,7 @@ class ReasoningGraph(ReadableGraph):
     def tied(self, node: int) -> None:
         """Note that a node has a parent now."""
         if self._loose.pop(node, 0) is None and self.structure.undo is not None:
-            self.structure.undo.append(lambda: self._loose.__setitem__(node, None))
+            self.structure.undo.append(partial(self._loose.__setitem__, node, None))
 
     def add_link(self, src: int | str, dst: int | str, relation: str) -> Link:
         """`src` supports, blocks or supersedes `dst`; a link that is there already is given back as it is.

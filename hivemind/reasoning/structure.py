@@ -8,6 +8,7 @@ unfolded in any order, each giving back exactly what it took.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from hivemind.reasoning.edge import Edge
 from hivemind.reasoning.order import Order
@@ -71,7 +72,7 @@ class Structure:
         above = self.into.get(dst)
         self.into[dst] = (src,) if above is None else _with(above, src)
         if self.undo is not None:
-            self.undo.append(lambda: self.remove(src, dst))
+            self.undo.append(partial(self.remove, src, dst))
         return None
 
     def remove(self, src: int, dst: int) -> Edge:
@@ -86,7 +87,7 @@ class Structure:
         else:
             del self.into[dst]
         if self.undo is not None:
-            self.undo.append(lambda: self.insert(edge))
+            self.undo.append(partial(self.insert, edge))
         return edge
 
     def fold(self, summary: int, members: Sequence[int]) -> None:
