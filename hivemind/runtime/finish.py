@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,7 +52,9 @@ def _ask(session: Session, citations: list[Citation], answer: str) -> dict[str, 
         state: Literal["rejected", "self"] = "rejected" if problems else "self"
         work.set_review(review.with_(state=state, reviewer=session.agent, problems=tuple(problems)))
         return _again_or_fail(session) if problems else _end(session, answer)
-    message_id = f"review.{work.task.id}.{work.attempt}.{review.round}.{len(review.tried) + 1}@{hive.config.workspace}"
+    # Kept with the task before the mail is sent: the same request again after a crash, another one for another task
+    # that happens to have this id.
+    message_id = f"review.{work.task.id}.{secrets.token_hex(8)}@{hive.config.workspace}"
     tried = (*review.tried, reviewer)
     work.set_review(
         review.with_(state="asked", reviewer=reviewer, message_id=message_id, asked_at=time.time(), tried=tried)

@@ -7,6 +7,7 @@ back. What is counted is counted from the folders.
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from hivemind.tasks.drops import is_task_name
 __all__ = ["AgentNow", "Overview", "TaskCounts", "agents_now", "overview"]
 
 DOWN = "down"
+_TICK_NS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +101,14 @@ def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
     said = read_status(hive.layout.agent_state(name), name) or AgentStatus(name)
     if pid is None:
         said = replace(said, task=owned, step=None)
+    elif said.pid != pid:  # its predecessor's last words
+        said = AgentStatus(name, pid)
     return AgentNow(
         name=name,
         role=config.role,
         mind=config.mind if isinstance(config.mind, str) else next(iter(config.mind), "?"),
         pid=pid,
-        state=DOWN if pid is None else said.state if said.pid == pid else "starting",
+        state=DOWN if pid is None else said.state,
         task=said.task,
         step=said.step,
         unread=hive.mail.unread(name),
@@ -134,7 +138,8 @@ class TaskCounts:
                 found = sum(_is_task(entry, state) for entry in entries)
         except FileNotFoundError:
             return 0
-        self._seen[state] = (changed, found)
+        if time.time_ns() - changed > _TICK_NS:  # two changes within a tick of the file system's clock look like one
+            self._seen[state] = (changed, found)
         return found
 
 

@@ -45,7 +45,8 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
     # The same step sends the same message again after a crash, and then only what is missing is delivered.
     message_id = None
     if arguments.step is not None:
-        message_id = _made_id(session, "step", arguments.step, arguments.subject)
+        step = session.step(arguments.step)
+        message_id = _made_id(session, "step", step.id, str(step.step.added_seq), arguments.subject)
     report = session.hive.mail.send(
         session.agent, arguments.to, arguments.subject, arguments.body,
         cc=arguments.cc, message_id=message_id, task=task, step=arguments.step,

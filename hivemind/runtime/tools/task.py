@@ -11,6 +11,7 @@ from hivemind.layout import HUMAN
 from hivemind.runtime.finish import finish
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
+from hivemind.runtime.work import PlannedStep
 
 __all__ = ["TASK_TOOLS"]
 
@@ -43,7 +44,7 @@ def wait(session: Session, arguments: Wait) -> dict[str, Any]:
     step, work = session.step(arguments.step), session.work
     begun = work.waits.begin(step.id, arguments.until, datetime.now(UTC))
     if begun.kind == "human" and begun.message_id is None:
-        _ask(session, step.id, begun.what)
+        _ask(session, step, begun.what)
     over = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.is_done)
     return {"step": step.id, "over": True, "answer": over.answer}
 
@@ -54,11 +55,11 @@ def ask_human(session: Session, arguments: AskHuman) -> dict[str, Any]:
     return wait.call(session, {"step": arguments.step, "until": {"human": arguments.question}})
 
 
-def _ask(session: Session, step: str, question: str) -> None:
+def _ask(session: Session, step: PlannedStep, question: str) -> None:
     work = session.work
-    workspace = session.hive.config.workspace
-    message_id = f"ask.{step}.{work.attempt}@{workspace}"
-    body = f"{question}\n\n(Task {work.task.id}, step {step}. Answer this message, and the task goes on.)\n"
+    # The seq of the step's making tells it from a step of the same id in an earlier attempt.
+    message_id = f"ask.{step.id}.{step.step.added_seq}@{session.hive.config.workspace}"
+    body = f"{question}\n\n(Task {work.task.id}, step {step.step.path}. Answer this message, and the task goes on.)\n"
     report = session.hive.mail.send(
         session.agent,
         [HUMAN],
@@ -66,11 +67,11 @@ def _ask(session: Session, step: str, question: str) -> None:
         body,
         message_id=message_id,
         task=work.task.id,
-        step=step,
+        step=step.id,
     )
     if report.failed:
         raise ToolProblem(f"the question could not be delivered: {report.failed[HUMAN]}")
-    work.waits.asked(step, report.message_id)
+    work.waits.asked(step.id, report.message_id)
 
 
 @tool
