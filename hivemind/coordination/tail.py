@@ -139,7 +139,7 @@ class Tail:
     def push(self, line: bytes, events: int, commit: Commit) -> None:
         """Write the next line; only for who holds the lock and has pulled. UserError: nothing is written."""
         if self._file is None or self.offset >= self.limit:
-            self._begin()
+            self._begin(commit)
         assert self._file is not None
         reached("journal.append.locked")
         try:
@@ -158,10 +158,10 @@ class Tail:
         reached("journal.append.written")
         self.start, self.offset, self.seq = self.offset, self.offset + len(line), self.seq + events
 
-    def _begin(self) -> None:
+    def _begin(self, commit: Commit) -> None:
         """Close this segment and begin the next. The old one is made durable first: no gap can be before the end."""
         if self._file is not None:
-            os.fdatasync(self._file)
+            commit.cover(self.first, self.offset)
             reached("journal.rotate.synced")
         path = path_of(self._folder, self.seq + 1)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

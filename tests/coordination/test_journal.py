@@ -102,6 +102,18 @@ def test_what_another_process_left_unsynced_is_synced_before_it_is_shown(tmp_pat
     assert int((tmp_path / "synced").read_text().split()[1]) == only_segment(tmp_path).stat().st_size
 
 
+def test_a_segment_is_on_disk_before_the_next_one_begins(tmp_path: Path) -> None:
+    Journal(tmp_path, durable=False, segment_bytes=300).append("x")
+    assert run("for n in range(40): journal.append('x')", tmp_path, crash="journal.rotate.synced")[0] == -signal.SIGKILL
+    assert tuple(map(int, (tmp_path / "synced").read_text().split())) == (1, only_segment(tmp_path).stat().st_size)
+
+
+def test_a_writer_killed_between_the_sync_and_the_word_of_it_has_lost_nothing(tmp_path: Path) -> None:
+    code = "Journal(sys.argv[1], durable=True).append('x')"
+    assert run(code, tmp_path, crash="journal.commit.synced")[0] == -signal.SIGKILL
+    assert Journal(tmp_path).append("y").seq == 2
+
+
 # torn ends and damage
 
 
@@ -135,6 +147,17 @@ def test_a_last_line_torn_anywhere_is_cut_off(tmp_path: Path) -> None:
         assert torn.append("z").seq == 2
         assert [event.kind for event in torn.read()] == ["x", "z"]
         torn.close()
+
+
+def test_what_replaces_a_torn_end_is_synced_anew(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append("x")
+    path = only_segment(tmp_path)
+    with path.open("ab") as file:
+        file.write(b"." * 500)
+    (tmp_path / "synced").write_text(f"{1:020d} {path.stat().st_size:020d}\n")
+    Journal(tmp_path).append("y")
+    assert int((tmp_path / "synced").read_text().split()[1]) == path.stat().st_size
 
 
 def test_lines_torn_together_are_all_or_none(tmp_path: Path) -> None:

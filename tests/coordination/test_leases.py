@@ -173,20 +173,32 @@ def test_leases_that_ran_out_are_noted_once(journal: Journal, leases: StepLeases
 
 def test_eight_processes_race_for_a_thousand_leases_some_are_killed_and_each_has_one_holder(tmp_path: Path) -> None:
     code = """
+victim = sys.argv[2] in ("a0", "a1")
+journal.seq
+sys.stdin.readline()
 for n in range(1000):
+    if victim and n == 300:
+        say("midway")
     try:
         leases.claim(f"s{n}", sys.argv[2], ttl_seq=10000)
         say(f"s{n}")
     except StepLeaseHeld:
         pass
+if victim:
+    time.sleep(60)
 """
     folder = tmp_path / "journal"
     racers = [start(code, folder, f"a{number}") for number in range(8)]
-    for racer in racers[:2]:
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    before: list[list[str]] = [[] for _ in racers]
+    for number, racer in enumerate(racers[:2]):
         assert racer.stdout is not None
-        racer.stdout.readline()
+        before[number] = [line.strip() for line in iter(racer.stdout.readline, "midway\n")]
         racer.kill()
-    told = {f"a{number}": racer.communicate(timeout=60)[0].split() for number, racer in enumerate(racers)}
+    told = {f"a{at}": before[at] + racer.communicate(timeout=60)[0].split() for at, racer in enumerate(racers)}
     assert [racer.returncode for racer in racers] == [-signal.SIGKILL] * 2 + [0] * 6
     events = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
