@@ -51,18 +51,12 @@ def _chosen(agents: tuple[AgentStatus, ...], pids: Mapping[str, int], room: int)
 
 
 def _row(agent: AgentStatus, pids: Mapping[str, int]) -> tuple[str, ...]:
-    up = agent.name in pids
-    known = up and agent.pid == pids[agent.name]
-    state = agent.state if known else "starting" if up else "down"
-    return (
-        agent.name,
-        state,
-        one_line(agent.task or "-") if known else "-",
-        one_line(agent.step or "-") if known else "-",
-        str(agent.unread) if known else "-",
-        tokens_of(agent.tokens, agent.budget) if known else "-",
-        one_line(agent.last_action or "-"),
-    )
+    """What an agent says of itself, if it is the process that says so."""
+    pid = pids.get(agent.name)
+    if pid is None or pid != agent.pid:
+        return (agent.name, "down" if pid is None else "starting", *["-"] * (len(_HEADS) - 2))
+    task, step, action = (one_line(text or "-") for text in (agent.task, agent.step, agent.last_action))
+    return (agent.name, agent.state, task, step, str(agent.unread), tokens_of(agent.tokens, agent.budget), action)
 
 
 def _clock(seconds: float) -> str:

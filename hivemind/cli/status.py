@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 _COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens", "last_action")
+_SHOWN = 20  # so many tasks that do not go on are named
 
 
 def add_to(commands: Commands, common: Parser) -> None:
@@ -76,8 +77,10 @@ def _show(now: Overview) -> None:
     for title, tasks in (("Parked", now.parked), ("Waiting", now.waiting)):
         if tasks:
             say(f"\n{title}:")
-            for task, why in tasks:
+            for task, why in tasks[:_SHOWN]:
                 say(f"  {task}: {one_line(why)}")
+            if len(tasks) > _SHOWN:
+                say(f"  … and {len(tasks) - _SHOWN} more: hivemind task list")
 
 
 def _agent_rows(agents: tuple[AgentNow, ...]) -> list[dict[str, Any]]:

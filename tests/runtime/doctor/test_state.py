@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from hivemind import Hive
 from hivemind.fs import Doorbell, Lock
@@ -236,3 +239,23 @@ def test_a_socket_that_lies_among_the_locks_does_not_stop_the_look(hive: Hive) -
         os.chdir(here)
     examine(Patient(hive.layout))
     listener.close()
+
+
+def test_a_user_without_inotify_instances_is_told(hive: Hive) -> None:
+    """In a user namespace of its own, where a limit of 0 takes nothing from anybody else."""
+    program = (
+        "import sys; from pathlib import Path\n"
+        "Path('/proc/sys/user/max_inotify_instances').write_text('0')\n"
+        "from hivemind.layout import Layout\n"
+        "from hivemind.runtime.doctor import Patient, examine\n"
+        "print([finding.what for finding in examine(Patient(Layout.at(sys.argv[1]))) if finding.check == 'inotify'])"
+    )
+    inside = ["unshare", "--user", "--map-root-user"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*inside, "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("no user namespaces here")
+    command = [*inside, sys.executable, "-c", program, str(hive.layout.root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "there is no inotify instance left" in done.stdout, done.stderr
