@@ -260,3 +260,17 @@ def test_in_a_pipe_nothing_is_shown_but_the_end(hive: Path) -> None:
     up.send_signal(signal.SIGINT)
     out, err = up.communicate(timeout=LIMIT_S)
     assert (up.returncode, out, err) == (0, b"The swarm has ended: 0 done, 0 failed, 0 parked.\n", b"")
+
+
+def test_a_run_that_is_interrupted_before_it_was_idle_says_so(run: Command, hive: Path) -> None:
+    run("task", "add", "--id", "long", "--file", str(task_that_runs(hive, "sleep 600")))
+    up = subprocess.Popen([*HIVEMIND, "up", "--until-idle"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until = time.monotonic() + LIMIT_S
+    while not any(agent.state == "working" for agent in agents_now(Hive.open(hive))):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    up.send_signal(signal.SIGINT)
+    out, err = up.communicate(timeout=LIMIT_S)
+    assert (up.returncode, err) == (130, b"")
+    assert out == b"The swarm was told to end: 0 done, 0 failed, 0 parked.\n"
+    assert run("task", "show", "long", "--json").json["state"] == "active"
