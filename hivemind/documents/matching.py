@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 __all__ = ["Side", "match", "parents_of"]
+
+
+_ALIKE = 0.4  # from this share of common words on, a changed text is taken for the same one
+_MOST_PAIRS = 2_500  # beyond this, likeness costs more than it is worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +77,47 @@ def _by_place(old: Side, new: Side, found: list[int | None], taken: list[bool]) 
     old_children, new_children = old.children(), new.children()
     for parent in (-1, *range(len(new))):  # parents come before their children
         old_parent = -1 if parent < 0 else found[parent]
-        before = old_children.get(old_parent, []) if old_parent is not None else []
+        if old_parent is None or parent not in new_children:
+            continue
+        before = old_children.get(old_parent, [])
         position = {at: place for place, at in enumerate(before)}
-        for siblings, step in ((new_children.get(parent, []), 1), (new_children.get(parent, [])[::-1], -1)):
-            last = -1 if step > 0 else len(before)
-            for at in siblings:
-                here = found[at]
-                if here is None:
-                    here = _next_free(old, before, taken, last + step, step, new.kinds[at])
-                    if here is not None:
-                        found[at], taken[here] = here, True
-                if here is not None and here in position:
-                    last = position[here]
+        gap: list[int] = []
+        left = -1
+        for at in (*new_children[parent], None):
+            here = None if at is None else found[at]
+            if at is not None and here is None:
+                gap.append(at)
+            elif at is None or here in position:
+                right = len(before) if here is None else position[here]
+                free = [there for there in before[left + 1 : max(right, left + 1)] if not taken[there]]
+                for new_at, old_at in _align(old, new, free, gap):
+                    found[new_at], taken[old_at] = old_at, True
+                gap, left = [], right
 
 
-def _next_free(old: Side, before: Sequence[int], taken: Sequence[bool], place: int, step: int, kind: str) -> int | None:
-    """The first free one of that kind from `place` on, before the next one that is taken."""
-    while 0 <= place < len(before) and not taken[before[place]]:
-        if old.kinds[before[place]] == kind:
-            return before[place]
-        place += step
-    return None
+def _align(old: Side, new: Side, free: Sequence[int], gap: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of one kind between the same neighbours: first those that share most words, then the others in order."""
+    rest_old, rest_new = list(free), list(gap)
+    if len(free) * len(gap) <= _MOST_PAIRS:
+        alike = [
+            (-_likeness(old.texts[old_at], new.texts[new_at]), new_at, old_at)
+            for new_at in gap
+            for old_at in free
+            if old.kinds[old_at] == new.kinds[new_at]
+        ]
+        for likeness, new_at, old_at in sorted(alike):
+            if -likeness >= _ALIKE and new_at in rest_new and old_at in rest_old:
+                rest_new.remove(new_at)
+                rest_old.remove(old_at)
+                yield new_at, old_at
+    for new_at in rest_new:
+        old_at = next((there for there in rest_old if old.kinds[there] == new.kinds[new_at]), -1)
+        if old_at >= 0:
+            rest_old.remove(old_at)
+            yield new_at, old_at
+
+
+def _likeness(one: str, two: str) -> float:
+    """The share of words that two texts have in common (Jaccard)."""
+    words, others = set(one.casefold().split()), set(two.casefold().split())
+    return len(words & others) / len(words | others) if words or others else 1.0

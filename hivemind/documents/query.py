@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hivemind.documents import tree
 from hivemind.documents.node import Node
-from hivemind.documents.question import Match, Words, ask
+from hivemind.documents.question import Fields, Match, Words, ask
 from hivemind.documents.ranking import rank
 from hivemind.documents.summaries import is_summary
 from hivemind.documents.tags import tags_in
@@ -133,14 +133,19 @@ def _by_words(sql: sqlite3.Connection, asked: Asked, words: Words, trail: Trail)
     nodes = tree.get_many(sql, ids)
     if asked.below is not None:
         nodes = [n for n in nodes if n.id == asked.below or any(a.id == asked.below for a in trail.up(n))][:_CANDIDATES]
-    fields = [
-        (n.text, " / ".join(map(title_of, reversed(trail.up(n)))), f"{n.context_name} {n.context_value}", "")
-        for n in nodes
-    ]
+    fields = [_fields(node, trail.up(node)) for node in nodes]
     places = words.places(fields, [term.stem for term in question.terms])
-    matches = rank(question, [len(node.text) for node in nodes], places)
-    own = [any(field != "titles" for _, field in found) for found in places]  # what only its parents say is theirs
+    matches = rank(question, fields, places)
+    own = [
+        any(field in ("text", "labels") for _, field in found) for found in places
+    ]  # what only its parents say is theirs
     return {n.id: m for n, m, is_own in zip(nodes, matches, own, strict=True) if is_own and m.covered >= _LEAST}
+
+
+def _fields(node: Node, above: list[Node]) -> Fields:
+    titles = [title_of(found) for found in above]
+    context = f"{node.context_name} {node.context_value}"
+    return Fields(node.text, titles[0] if titles else "", " / ".join(reversed(titles[1:])), context)
 
 
 def find_hits(sql: sqlite3.Connection, asked: Asked, limit: int, words: Words) -> list[Hit]:

@@ -7,18 +7,36 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hivemind.documents.words import GENERIC_WORDS, STOP_WORDS
 
-__all__ = ["FIELDS", "Match", "Question", "Term", "Words", "ask"]
+__all__ = ["FIELDS", "Fields", "Match", "Question", "Term", "Words", "ask"]
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"  # that of the table `words` (schema.py)
-FIELDS = ("text", "titles", "labels", "near")
 _MOST_TERMS = 24
 _GENERIC = 0.25  # what a word that any question may use counts, beside one that says what it is about
 _SPECIFIC = 2.0  # what a name or number counts that no document has: a question about it finds nothing
 _WORD = re.compile(r"[^\W_]+")
 _NAME = re.compile(r"(?<=[\w,;)\"'`] )[A-Z][^\W_]*|\b[A-Z]{2,}\b|\b\w*\d\w*\b")
+
+
+class Fields(NamedTuple):
+    """The texts of a candidate: its own, its nearest heading, the titles above, its document's labels, its neighbours.
+
+    `leads`: whether it is the first text below its heading.
+    """
+
+    text: str
+    heading: str = ""
+    titles: str = ""
+    labels: str = ""
+    near: str = ""
+    leads: bool = False
+
+
+FIELDS = Fields._fields[:-1]
+_ADD = f"INSERT INTO t(rowid, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"  # noqa: S608 - constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +73,10 @@ class Match:
 
     @property
     def why(self) -> str:
-        names = {"text": "in the text", "titles": "in its titles", "labels": "in the document's labels"}
+        names = {
+            "text": "in the text", "heading": "in its heading", "titles": "in the titles above",
+            "labels": "in the document's labels",
+        }  # fmt: skip
         parts = [f"{', '.join(self.where[key])} {name}" for key, name in names.items() if self.where.get(key)]
         if self.where.get("near"):
             parts.append(f"{', '.join(self.where['near'])} beside it")
@@ -79,12 +100,11 @@ class Words:
             found = dict(self._sql.execute("SELECT doc, term FROM v ORDER BY doc, offset DESC"))
         return [found.get(at, "") for at in range(len(words))]
 
-    def places(self, rows: Sequence[Sequence[str]], stems: Sequence[str]) -> list[dict[tuple[str, str], list[int]]]:
+    def places(self, rows: Sequence[Fields], stems: Sequence[str]) -> list[dict[tuple[str, str], list[int]]]:
         """For each row (a text for each of FIELDS): (stem, field) → the positions at which the stem stands."""
         found: list[dict[tuple[str, str], list[int]]] = [{} for _ in rows]
         with _emptied(self._sql):
-            self._sql.executemany("INSERT INTO t(rowid, text, titles, labels, near) VALUES (?, ?, ?, ?, ?)",
-                                  [(at, *row) for at, row in enumerate(rows)])  # fmt: skip
+            self._sql.executemany(_ADD, [(at, *row[: len(FIELDS)]) for at, row in enumerate(rows)])
             for stem in dict.fromkeys(stems):
                 for doc, column, offset in self._sql.execute(
                     "SELECT doc, col, offset FROM v WHERE term = ? ORDER BY doc, col, offset", (stem,)

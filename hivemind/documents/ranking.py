@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
-from hivemind.documents.question import FIELDS, Match, Question
+from hivemind.documents.question import FIELDS, Fields, Match, Question
 
 __all__ = ["FLOOR", "rank"]
 
 FLOOR = 0.4
 """The share of a question (its words weighted by how rare they are) that a passage must cover to be an answer at all."""
 
-_WEIGHT = {"text": 1.0, "titles": 1.1, "labels": 0.6, "near": 0.2}  # of a word found there, for the score
-_CREDIT = {"text": 1.0, "titles": 0.9, "labels": 0.7, "near": 0.35}  # and for what is covered
+_WEIGHT = {"text": 1.0, "heading": 1.1, "titles": 0.8, "labels": 0.5, "near": 0.2}  # of a word there, for the score
+_CREDIT = {"text": 1.0, "heading": 0.95, "titles": 0.85, "labels": 0.7, "near": 0.35}  # and for what is covered
 _K1, _B, _USUAL_LENGTH = 1.2, 0.5, 350  # saturation; length: how much it counts, and the usual one in characters
 _NEAR = 0.35  # what two words of the question gain by standing side by side, as they do in the question
+_LEAD = 0.6  # what the first text below a heading gains by each word of the heading: it says what the heading promises
 
 
 def rank(
-    question: Question, lengths: Sequence[int], places: Sequence[Mapping[tuple[str, str], list[int]]]
+    question: Question, rows: Sequence[Fields], places: Sequence[Mapping[tuple[str, str], list[int]]]
 ) -> list[Match]:
-    """One match for each text; `lengths` in characters, `places` as Words.places gives them."""
-    return [_match(question, length, found) for length, found in zip(lengths, places, strict=True)]
+    """One match for each of the rows; `places` as Words.places gives them."""
+    return [_match(question, row, found) for row, found in zip(rows, places, strict=True)]
 
 
-def _match(question: Question, length: int, found: Mapping[tuple[str, str], list[int]]) -> Match:
+def _match(question: Question, row: Fields, found: Mapping[tuple[str, str], list[int]]) -> Match:
     score = covered = asked = 0.0
     match = Match(0.0, 0.0)
     for term in question.terms:
@@ -35,8 +37,10 @@ def _match(question: Question, length: int, found: Mapping[tuple[str, str], list
             continue
         match.where.setdefault(best, []).append(term.word)
         covered += term.weight * _CREDIT[best]
-        often = sum(_often(name, found.get((term.stem, name), ()), length) for name in FIELDS)
+        often = sum(_often(name, found.get((term.stem, name), ()), len(row.text)) for name in FIELDS)
         score += term.weight * often * (_K1 + 1) / (_K1 + often)
+        if row.leads and (term.stem, "heading") in found:
+            score += term.weight * _LEAD
     match.covered = covered / asked if asked else 0.0
     match.score = (score + _together(question, found)) * (0.4 + 0.6 * match.covered)
     return match
@@ -49,8 +53,8 @@ def _often(name: str, offsets: Sequence[int], length: int) -> float:
 
 def _together(question: Question, found: Mapping[tuple[str, str], list[int]]) -> float:
     gain = 0.0
-    for one, two in zip(question.terms, question.terms[1:], strict=False):
-        for name in ("text", "titles"):
+    for one, two in pairwise(question.terms):
+        for name in ("text", "heading"):
             first, second = found.get((one.stem, name), ()), set(found.get((two.stem, name), ()))
             if any({offset + 1, offset + 2, offset + 3} & second for offset in first):
                 gain += _NEAR * min(one.weight, two.weight) * _WEIGHT[name]

@@ -109,6 +109,7 @@ def _write(edit: Edit, document: _Document, layout: Layout, wanted: dict[str, Dr
 def _change(edit: Edit, node: Node, container: str, order: float | None, draft: Draft | None, is_orphan: bool) -> None:
     changes: dict[str, object] = {}
     if order is not None:
+        node = tree.get(edit.sql, node.id)  # it was parked
         changes |= {"parent_id": container, "order_value": order}
     if is_orphan:
         changes["context_name"] = "orphaned"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hivemind.documents.passage import Passage
-from hivemind.documents.question import Words, ask
+from hivemind.documents.question import Fields, Words, ask
 from hivemind.documents.ranking import FLOOR, rank
 
 __all__ = ["search"]
@@ -28,6 +28,7 @@ class _Member:
     kind: str
     start_line: int
     end_line: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,11 @@ def search(sql: sqlite3.Connection, query: str, limit: int, keys: Sequence[str],
         return []
     reader = _Reader(sql)
     found = [reader.passage(*row) for row in _candidates(sql, question.match, keys)]
-    rows = [
-        (reader.text(members), " / ".join(reader.titles(file, members)), reader.labels(file), reader.near(*where))
-        for where, file, members in found
-    ]
-    stems = [term.stem for term in question.terms]
-    matches = rank(question, [len(row[0]) for row in rows], words.places(rows, stems))
+    rows = [reader.fields(*where, file, members) for where, file, members in found]
+    matches = rank(question, rows, words.places(rows, [term.stem for term in question.terms]))
     passages = []
     for (_, file, members), match in zip(found, matches, strict=True):
-        if match.covered < FLOOR or not (match.where.get("text") or match.where.get("titles")):
+        if match.covered < FLOOR or not match.where.keys() & {"text", "heading", "titles"}:
             continue
         score = match.score * (_FRONT_MATTER if members[0].kind == "frontmatter" else 1.0)
         lines, titles = (members[0].start_line, members[-1].end_line), reader.titles(file, members)
@@ -99,7 +96,7 @@ class _Reader:
         where = (file_id, number)
         if where not in self._members:
             rows = self._sql.execute(
-                "SELECT n.id, n.parent_id, n.text, p.gap, p.kind, p.start_line, p.end_line"
+                "SELECT n.id, n.parent_id, n.text, p.gap, p.kind, p.start_line, p.end_line, p.number"
                 " FROM places p JOIN nodes n ON n.id = p.node_id"
                 " WHERE p.file_id = ? AND p.passage = ? AND p.number > 0 ORDER BY p.number",
                 where,
@@ -110,6 +107,17 @@ class _Reader:
     @staticmethod
     def text(members: Sequence[_Member]) -> str:
         return "".join(member.text + member.gap for member in members[:-1]) + (members[-1].text if members else "")
+
+    def fields(self, file_id: int, number: int, file: _File, members: Sequence[_Member]) -> Fields:
+        titles, labels = self.titles(file, members), f"{file.title} {file.labels} {file.path.replace('_', ' ')}"
+        leads = number == 1 or self._kind_before(file_id, members[0].number) == "heading"
+        return Fields(
+            self.text(members), titles[-1], " / ".join(titles[:-1]), labels, self.near(file_id, number), leads
+        )
+
+    def _kind_before(self, file_id: int, number: int) -> str:
+        row = self._sql.execute("SELECT kind FROM places WHERE file_id = ? AND number = ?", (file_id, number - 1))
+        return str(row.fetchone()[0])
 
     def near(self, file_id: int, number: int) -> str:
         """The passages before and after, within the same part of the document."""
@@ -133,6 +141,3 @@ class _Reader:
         for above_id, title in reversed(path):
             titles = self._above[above_id] = (*titles, *title)
         return titles
-
-    def labels(self, file: _File) -> str:
-        return f"{file.title} {file.labels} {file.path.replace('_', ' ')}"

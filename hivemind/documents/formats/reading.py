@@ -59,9 +59,12 @@ def decoded(raw: bytes, where: object) -> str:
         sample = raw[:65536]
         odd = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in sample)
         high = sum(byte >= 127 for byte in sample)
-        if odd or high * 4 > len(sample):
+        if odd or high * 2 > len(sample):
             raise DocmemError(f"is no text (not UTF-8 at byte {error.start})", where=where) from None
-        return raw.decode("latin-1")
+        try:
+            return raw.decode("cp1252")
+        except UnicodeDecodeError:
+            return raw.decode("latin-1")
 
 
 def format_of(path: str) -> str:
