@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 FOLDERS = ("inbox", "sent", "archive", "dead")
-_LIST_COLUMNS = ("id", "from", "date", "flags", "subject", "preview")
+_RECEIVED = ("id", "from", "date", "flags", "subject", "preview")
+_SENT = ("id", "to", "date", "subject", "preview")
 
 
 def add_to(commands: Commands, common: Parser) -> None:
@@ -151,7 +152,8 @@ def _list(arguments: argparse.Namespace) -> int:
         print_json([message.as_record() for message in found])
         return 0
     rows = [{**message.as_record(), "date": clock_time(message.date), "flags": _flags(message)} for message in found]
-    print_table(rows, _LIST_COLUMNS, empty=f"No mail in {box}/{arguments.folder}.")
+    columns = _SENT if arguments.folder == "sent" else _RECEIVED
+    print_table(rows, columns, empty=f"No mail in {box}/{arguments.folder}.")
     return 0
 
 

@@ -57,7 +57,8 @@ def _as_text(value: object) -> str:
 def print_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, empty: str) -> None:
     """Rows in aligned columns under their names, or the sentence `empty` if there are none.
 
-    On a terminal the widest columns are cut so that a row keeps to its line; elsewhere nothing is left out.
+    On a terminal the widest columns are cut so that a row keeps to its line, but never the first, which is what a person
+    copies; elsewhere nothing is left out.
     """
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     if not cells:
@@ -82,10 +83,10 @@ def table(rows: Sequence[Sequence[str]], columns: int | None) -> list[str]:
 
 
 def _narrow(widths: list[int], room: int) -> None:
-    """Take columns from the widest until all fit, or none can give any more."""
-    while sum(widths) > room:
-        at = max(range(len(widths)), key=widths.__getitem__)
-        others = sorted(widths)[-2] if len(widths) > 1 else 0
+    """Take from the widest column but the first until all fit, or none can give any more."""
+    while sum(widths) > room and len(widths) > 1:
+        at = max(range(1, len(widths)), key=widths.__getitem__)
+        others = sorted(widths[1:])[-2] if len(widths) > 2 else 0
         least = max(_NARROWEST, min(others, widths[at] - 1), widths[at] - (sum(widths) - room))
         if least >= widths[at]:
             return
