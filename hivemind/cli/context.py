@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.hive_of import hive_of, known_agent
-from hivemind.cli.output import print_json, print_table, say
+from hivemind.cli.output import print_json, say, table
 from hivemind.cli.parser import Commands, Parser, add_command, add_json
 from hivemind.cli.text import harmless, one_line
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from hivemind.runtime.preview import Preview
 
 __all__ = ["add_to"]
-
-_COLUMNS = ("block", "in", "score", "parts", "tokens", "because")
 
 
 def add_to(commands: Commands, common: Parser) -> None:
@@ -74,15 +72,17 @@ def _why(preview: Preview, as_json: bool) -> int:
     if as_json:
         print_json({"target": preview.target, "budget": preview.budget, "tokens": preview.tokens, "blocks": choices})
         return 0
+    heads = ["BLOCK", "IN", "SCORE", "TOKENS"]
     rows = [
-        {
-            **one,
-            "score": f"{one['score']:.3f}",
-            "parts": " × ".join(f"{key} {value:.3g}" for key, value in one["parts"].items()),
-        }
+        [one_line(one["block"]), "yes" if one["in"] else "no", f"{one['score']:.3f}", f"{one['tokens']:,}"]
         for one in choices
     ]
-    print_table(rows, _COLUMNS, empty="There are no blocks to choose from.")
+    head, *lines = table([heads, *rows], None)
+    say(head)
+    for line, one in zip(lines, choices, strict=True):
+        parts = " × ".join(f"{name} {value:.3g}" for name, value in one["parts"].items())
+        say(line)
+        say(f"    {one_line(one['because'])}; score: {parts}")
     say(_summed(preview))
     return 0
 
