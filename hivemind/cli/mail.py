@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
+from hivemind.cli.given import standard_input
 from hivemind.cli.hive_of import hive_of, known_name, known_names
 from hivemind.cli.output import print_json, print_table, say, warn
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
@@ -130,16 +130,9 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def body_of(text: str) -> str:
-    """The text itself, or what standard input says for `-`. Raises UserError for what is no UTF-8."""
-    if text != "-":
-        return text
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"standard input is no UTF-8 text (byte {error.start})", mend="send it as --attach FILE"
-        ) from None
+def _body(text: str) -> str:
+    """The text itself, or what standard input says for `-`."""
+    return standard_input() if text == "-" else text
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -245,7 +238,7 @@ def _send(arguments: argparse.Namespace) -> int:
         sender,
         to,
         arguments.subject,
-        body_of(arguments.body),
+        _body(arguments.body),
         cc=known_names(hive, arguments.cc),
         message_id=arguments.id,
         in_reply_to=arguments.reply_to,
@@ -258,7 +251,7 @@ def _send(arguments: argparse.Namespace) -> int:
 
 def _reply(arguments: argparse.Namespace) -> int:
     hive = hive_of(arguments)
-    report = hive.mail.reply(known_name(hive, arguments.box), arguments.id, body_of(arguments.body))
+    report = hive.mail.reply(known_name(hive, arguments.box), arguments.id, _body(arguments.body))
     return _answer(report, arguments.json)
 
 

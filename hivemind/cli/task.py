@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hivemind.cli.given import standard_input
 from hivemind.cli.hive_of import hive_of, known_agent, listed
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
@@ -114,7 +114,7 @@ def _text_of(arguments: argparse.Namespace) -> str | None:
     if arguments.file is not None:
         return _read(Path(arguments.file))
     if arguments.text == "-":
-        return _decoded(sys.stdin.buffer.read(), "standard input")
+        return standard_input()
     return None if arguments.text is None else str(arguments.text)
 
 
@@ -136,15 +136,6 @@ def _read(path: Path) -> str:
     fields = parse(text, path).values
     body = fields.pop("text", None) or ""
     return f"---\n{yaml.safe_dump(fields, allow_unicode=True, sort_keys=False)}---\n{body}"
-
-
-def _decoded(raw: bytes, where: str) -> str:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"is no UTF-8 text (byte {error.start})", where=where, mend="use --attach FILE for it"
-        ) from None
 
 
 def _readable(path: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,3 +136,11 @@ def test_a_task_dropped_by_hand_is_listed_with_what_is_wrong_with_it(run: Comman
     (hive / "tasks" / "inbox" / "bad.md").write_text("---\npriorty: high\n---\nx\n")
     (listed,) = run("task", "list", "--json").json
     assert "priorty" in listed["waiting"] or "priorty" in listed["problem"]
+
+
+def test_input_without_end_is_refused_before_it_fills_the_memory(hive: Path) -> None:
+    done = subprocess.run(
+        f"yes | {sys.executable} -m hivemind task add -", shell=True, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "more than 32 MiB" in done.stderr
