@@ -178,8 +178,8 @@ class Order:
 
     __slots__ = (
         "_greatest",
-        "_opened",
         "_least",
+        "_opened",
         "chunks",
         "floors",
         "home",

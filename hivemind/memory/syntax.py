@@ -10,12 +10,16 @@ from typing import Any
 __all__ = ["LANGUAGES", "syntax_outline"]
 
 LANGUAGES = {
-    ".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".hpp": "cpp", ".cs": "csharp", ".go": "go", ".java": "java",
-    ".js": "javascript", ".jsx": "javascript", ".mjs": "javascript", ".kt": "kotlin", ".lua": "lua", ".php": "php",
-    ".rb": "ruby", ".rs": "rust", ".scala": "scala", ".sh": "bash", ".swift": "swift", ".ts": "typescript", ".tsx": "tsx",
+    ".c": "tree_sitter_c", ".h": "tree_sitter_c",
+    ".cc": "tree_sitter_cpp", ".cpp": "tree_sitter_cpp", ".hpp": "tree_sitter_cpp",
+    ".cs": "tree_sitter_c_sharp", ".go": "tree_sitter_go", ".java": "tree_sitter_java",
+    ".js": "tree_sitter_javascript", ".jsx": "tree_sitter_javascript", ".mjs": "tree_sitter_javascript",
+    ".rb": "tree_sitter_ruby", ".rs": "tree_sitter_rust", ".sh": "tree_sitter_bash",
+    ".ts": "tree_sitter_typescript", ".tsx": "tree_sitter_typescript",
 }  # fmt: skip
-"""Language by suffix, as the language pack names it."""
+"""The grammar's module by suffix. Each is a small package with the compiled grammar in it: nothing is ever downloaded."""
 
+_DIALECTS = {".ts": "typescript", ".tsx": "tsx"}
 _SHOWN = re.compile(
     r"import|include|use_decl|using|package|namespace|module|class|interface|struct|enum|trait|impl|function|method|constructor|type_(alias|decl)|protocol|object_decl"
 )
@@ -24,19 +28,21 @@ _BODY = re.compile(r"block|body|declaration_list|compound_statement|field_declar
 
 
 def syntax_outline(text: str, suffix: str) -> str | None:
-    """Imports and signatures with their lines; None for an unknown language, or where no parser is installed."""
-    language = LANGUAGES.get(suffix)
-    if language is None or importlib.util.find_spec("tree_sitter_language_pack") is None:
+    """Imports and signatures with their lines; None for an unknown language, or where its parser is not installed."""
+    module = LANGUAGES.get(suffix)
+    if module is None or any(importlib.util.find_spec(name) is None for name in ("tree_sitter", module)):
         return None
     raw = text.encode("utf-8", "surrogatepass")
     lines: list[str] = []
-    _walk(_parsed(language, raw), raw, 0, lines)
+    _walk(_parsed(module, suffix, raw), raw, 0, lines)
     return "\n".join(lines) or None
 
 
-def _parsed(language: Any, raw: bytes) -> Any:
-    pack = importlib.import_module("tree_sitter_language_pack")  # an extra, and slow to import
-    return pack.get_parser(language).parse(raw).root_node
+def _parsed(module: str, suffix: str, raw: bytes) -> Any:
+    tree_sitter: Any = importlib.import_module("tree_sitter")  # an extra
+    grammar: Any = importlib.import_module(module)
+    language = getattr(grammar, "language", None) or getattr(grammar, f"language_{_DIALECTS[suffix]}")
+    return tree_sitter.Parser(tree_sitter.Language(language())).parse(raw).root_node
 
 
 def _walk(node: Any, raw: bytes, depth: int, lines: list[str]) -> None:

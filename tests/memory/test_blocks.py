@@ -91,7 +91,7 @@ def test_rom_is_critical_whatever_is_said() -> None:
 
 
 def test_timestamps_are_utc() -> None:
-    naive = FileMemoryBlock(location="a", timestamp=datetime(2026, 1, 1, 12))  # noqa: DTZ001
+    naive = FileMemoryBlock(location="a", timestamp=datetime(2026, 1, 1, 12))
     east = FileMemoryBlock(location="a", timestamp=datetime(2026, 1, 1, 14, tzinfo=timezone(timedelta(hours=2))))
     assert naive.timestamp == east.timestamp == datetime(2026, 1, 1, 12, tzinfo=UTC)
     assert east.timestamp.tzinfo is UTC

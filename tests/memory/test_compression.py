@@ -166,13 +166,16 @@ def test_an_unknown_language_has_no_outline() -> None:
     assert code_outline("x" * 2_000_001, ".py") is None
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tree_sitter_language_pack") is None, reason="the extra `code`")
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(f"tree_sitter{name}") is None for name in ("", "_go", "_javascript", "_rust")),
+    reason="the extra `code`",
+)
 @pytest.mark.parametrize(
     ("suffix", "text", "expected"),
     [
         (
             ".rs",
-            "use std::io;\n\npub struct A {\n    x: i32,\n}\n\nimpl A {\n    pub fn f(&self, x: i32) -> i32 {\n        x\n    }\n}\n",
+            "use std::io;\n\npub struct A {\n    x: i32,\n}\n\nimpl A {\n    pub fn f(&self, x: i32) -> i32 {\n x\n    }\n}\n",
             ["use std::io;", "pub struct A", "impl A", "    pub fn f(&self, x: i32) -> i32"],
         ),
         (

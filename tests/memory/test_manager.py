@@ -70,10 +70,10 @@ def test_blocks_of_two_managers_tell_both_of_their_changes() -> None:
     for manager in managers:
         manager.add_memory(block)
         manager.add_memory(FileMemoryBlock(location="/nowhere/b", confidence=0.5))
-        assert [found.id for found in selector.select_memories(manager.symbolic_memory, 10_000)][0] == "/nowhere/a"
+        assert next(found.id for found in selector.select_memories(manager.symbolic_memory, 10_000)) == "/nowhere/a"
     block.confidence = 0.1
     for manager in managers:
-        assert [found.id for found in selector.select_memories(manager.symbolic_memory, 10_000)][0] == "/nowhere/b"
+        assert next(found.id for found in selector.select_memories(manager.symbolic_memory, 10_000)) == "/nowhere/b"
     managers[0].remove_memory(block.id)
     block.confidence = 1.0
     assert selector.select_memories(managers[1].symbolic_memory, 10_000)[0] is block

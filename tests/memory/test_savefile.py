@@ -37,7 +37,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
     max_leaves=5,
 )
-MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))
 COMMON: dict[str, Any] = {
     "confidence": st.floats(0, 1),
     "priority": st.sampled_from(Priority),
@@ -46,6 +46,8 @@ COMMON: dict[str, Any] = {
     "metadata": st.dictionaries(NAMES, JSON, max_size=3),
 }
 OPTIONAL = st.none() | NAMES
+FULL = NAMES.filter(bool)
+MAIL = ("from_agent", "to_agent", "subject", "preview", "full_path")
 
 
 def _of(kind: type[MemoryBlock], **fields: Any) -> st.SearchStrategy[MemoryBlock]:
@@ -53,11 +55,11 @@ def _of(kind: type[MemoryBlock], **fields: Any) -> st.SearchStrategy[MemoryBlock
 
 
 BLOCKS = st.one_of(
-    _of(FileMemoryBlock, location=NAMES.filter(bool), start_line=st.none() | st.just(3), end_line=st.none() | st.integers(3, 9), digest=OPTIONAL),
-    _of(FileMemoryBlock, location=NAMES.filter(bool), type=st.just(MemoryType.ROM)),
+    _of(FileMemoryBlock, location=FULL, start_line=st.none() | st.just(3), end_line=st.none() | st.integers(3, 9)),
+    _of(FileMemoryBlock, location=FULL, digest=OPTIONAL, type=st.just(MemoryType.ROM)),
     _of(StatusMemoryBlock, status_type=NAMES, value=JSON),
     _of(TaskMemoryBlock, task_id=NAMES, description=NAMES, project=OPTIONAL, dependencies=st.lists(NAMES), status=NAMES),
-    _of(MessageMemoryBlock, from_agent=NAMES, to_agent=NAMES, subject=NAMES, preview=NAMES, full_path=NAMES, read=st.booleans(), message_id=OPTIONAL),
+    _of(MessageMemoryBlock, **dict.fromkeys(MAIL, NAMES), read=st.booleans(), message_id=OPTIONAL),
     _of(KnowledgeMemoryBlock, topic=NAMES, subtopic=OPTIONAL, location=NAMES, relevance_score=st.floats(0, 1)),
     _of(HistoryMemoryBlock, action_type=NAMES, action_detail=NAMES, result=OPTIONAL),
     _of(ContextMemoryBlock, context_type=NAMES, summary=NAMES, related_ids=st.lists(NAMES)),
