@@ -23,7 +23,7 @@ def _step(state: State, payload: Mapping[str, Any]) -> Step:
 
 
 def _change(state: State, seq: int, step: Step, **fields: Any) -> None:
-    state.steps[step.id] = replace(step, revision=step.revision + 1, changed_seq=seq, **fields)
+    state.steps.put(replace(step, revision=step.revision + 1, changed_seq=seq, **fields))
 
 
 def _proof(payload: Mapping[str, Any], default: str) -> Any:
@@ -65,7 +65,7 @@ def _added(state: State, seq: int, payload: Mapping[str, Any]) -> None:
         raise Malformed("step_id")
     for step in steps:
         state.by_task.setdefault(task, []).append(step.id)
-        state.steps[step.id] = step
+        state.steps.put(step)
         state.counters[task] = state.counters.get(task, 0) + 1
 
 
@@ -125,7 +125,7 @@ def _unblocked(state: State, seq: int, payload: Mapping[str, Any]) -> None:
 def _deleted(state: State, _seq: int, payload: Mapping[str, Any]) -> None:
     step = _step(state, payload)
     drop_lease(state, step.id)
-    del state.steps[step.id]
+    state.steps.remove(step.id)
     state.by_task[step.task].remove(step.id)
 
 

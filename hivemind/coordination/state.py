@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from hivemind.coordination.lease import StepLease
-from hivemind.coordination.receipt import Receipt
 from hivemind.coordination.reservation import Reservation
 from hivemind.coordination.step import Step
+from hivemind.coordination.step_table import StepTable
 from hivemind.coordination.swarm import AgentEntry, BranchEntry, Focus, TaskEntry
 
 __all__ = ["State"]
 
-_V = TypeVar("_V")
 _TABLES: dict[str, type[Any]] = {
-    "steps": Step,
     "leases": StepLease,
     "agents": AgentEntry,
     "focus": Focus,
@@ -30,10 +27,10 @@ _TABLES: dict[str, type[Any]] = {
 class State:
     """The tables after the event `seq`. Only `fold.apply` changes them; the same log gives the same bytes.
 
-    `by_task` are a task's step ids in the order of position; `counters` the number of steps a task ever had;
-    `generations` the last generation of each step's lease, kept when the lease ends; `held` the steps of an agent;
-    `commits` the ids that a task's own log waits for (publications,
-    evidence); `unknown` and `malformed` count events of foreign kinds and of known kinds with unreadable fields.
+    `by_task` are a task's step ids as they were added; `counters` the number of steps a task ever had; `generations` the
+    last generation of each step's lease, kept when the lease ends; `held` the steps of an agent; `commits` the ids that
+    a task's own log waits for (publications, evidence); `unknown` and `malformed` count events of foreign kinds and of
+    known kinds with unreadable fields.
     """
 
     __slots__ = (
@@ -43,7 +40,7 @@ class State:
 
     def __init__(self) -> None:
         self.seq = 0
-        self.steps: dict[str, Step] = {}
+        self.steps = StepTable()
         self.by_task: dict[str, list[str]] = {}
         self.counters: dict[str, int] = {}
         self.leases: dict[str, StepLease] = {}
@@ -73,6 +70,7 @@ class State:
         found: dict[str, Any] = {"seq": self.seq, "unknown": self.unknown, "malformed": self.malformed}
         for name in _TABLES:
             found[name] = {key: _row(value) for key, value in getattr(self, name).items()}
+        found["steps"], found["by_task"] = self.steps.rows(), self.by_task
         found["counters"], found["generations"] = self.counters, self.generations
         found["commits"] = {task: sorted(ids) for task, ids in self.commits.items()}
         return found
@@ -83,36 +81,24 @@ class State:
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> State:
-        """The state that `as_dict` gave. Raises KeyError, TypeError or ValueError for anything else."""
+        """The state that `as_dict` gave, which is used up. Raises KeyError, TypeError, ValueError for anything else."""
         state = cls()
         state.seq, state.unknown, state.malformed = found["seq"], found["unknown"], found["malformed"]
         for name, kind in _TABLES.items():
             table = getattr(state, name)
             for key, row in found[name].items():
                 table[key] = _value(kind, row)
-        state.counters.update(found["counters"])
-        state.generations.update(found["generations"])
+        state.steps, state.by_task = StepTable(found["steps"]), found["by_task"]
+        state.counters, state.generations = found["counters"], found["generations"]
         state.commits.update((task, set(ids)) for task, ids in found["commits"].items())
-        for step in sorted(state.steps.values(), key=lambda step: (step.task, step.position, step.id)):
-            state.by_task.setdefault(step.task, []).append(step.id)
         for lease in state.leases.values():
             state.held.setdefault(lease.holder_agent_id, set()).add(lease.step_id)
         return state
 
 
 def _row(value: Any) -> list[Any]:
-    row = [getattr(value, one.name) for one in fields(value)]
-    if isinstance(value, Step):
-        row[_EVIDENCE] = [receipt.as_dict() for receipt in value.evidence]
-        row[-1] = dict(value.meta)
-    return row
+    return [getattr(value, one.name) for one in fields(value)]
 
 
-_EVIDENCE = [one.name for one in fields(Step)].index("evidence")
-
-
-def _value(kind: type[_V], row: list[Any]) -> _V:
-    if kind is Step:
-        row[_EVIDENCE] = [Receipt(**receipt) for receipt in row[_EVIDENCE]]
-        row[-1] = MappingProxyType(row[-1])
+def _value(kind: type[Any], row: list[Any]) -> Any:
     return kind(*(tuple(cell) if isinstance(cell, list) else cell for cell in row))

@@ -121,8 +121,6 @@ class Tail:
     def repair(self, commit: Commit) -> None:
         """Cut off what a crash left after the last whole line, keep and report it; only for who holds the lock."""
         assert self._file is not None
-        if any(first > self.first for first in segments(self._folder)):
-            raise damaged(self._folder, self.first, self.offset, "is not whole, and the log goes on after it")
         size = os.fstat(self._file).st_size
         torn = os.pread(self._file, size - self.offset, self.offset)
         path = path_of(self._folder, self.first)

@@ -103,9 +103,13 @@ def test_what_another_process_left_unsynced_is_synced_before_it_is_shown(tmp_pat
 
 
 def test_a_segment_is_on_disk_before_the_next_one_begins(tmp_path: Path) -> None:
-    Journal(tmp_path, durable=False, segment_bytes=300).append("x")
-    assert run("for n in range(40): journal.append('x')", tmp_path, crash="journal.rotate.synced")[0] == -signal.SIGKILL
-    assert tuple(map(int, (tmp_path / "synced").read_text().split())) == (1, only_segment(tmp_path).stat().st_size)
+    journal = Journal(tmp_path, durable=False, segment_bytes=300)
+    Steps(journal).plan("t", [{"title": str(number)} for number in range(40)])
+    journal.snapshot()  # a large one, so that the next is not due, and synced, before the segment is full
+    code = "for n in range(40): journal.append('x')"
+    assert run(code, tmp_path, crash="journal.rotate.synced:2")[0] == -signal.SIGKILL
+    closed = tmp_path / "000000000002.jsonl"
+    assert tuple(map(int, (tmp_path / "synced").read_text().split())) == (2, closed.stat().st_size)
 
 
 def test_a_writer_killed_between_the_sync_and_the_word_of_it_has_lost_nothing(tmp_path: Path) -> None:
