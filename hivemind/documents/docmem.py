@@ -69,7 +69,7 @@ class Docmem(Trees):
         `by="relevance"` (to `query`) prefer what matters more; `resolution="mixed"` gives a summary in place of
         children that don't all fit; `interior` as for serialize, but the node itself is always there.
         """
-        asked = None if query is None else self._asked(query, node_id)
+        asked = None if query is None else self.asked(query, node_id)
         with self.database.read() as sql:
             priority = self._priority(sql, by, asked)
             return expand(sql, node_id, max_tokens, interior=interior, resolution=resolution, priority=priority)
@@ -90,12 +90,12 @@ class Docmem(Trees):
         Full text, and vectors if there is an embedder. A summary covers what matches below it; several hits under one
         parent count for each other; `@tags` in the query find what has them. Any characters may stand in the query.
         """
-        asked = self._asked(text, node_id)
+        asked = self.asked(text, node_id)
         with self.database.read() as sql:
             return find_hits(sql, asked, limit, self.words)
 
-    def _asked(self, text: str, below: str | None) -> Asked:
-        """The query with its vector, got before any transaction: an embedder may be slow."""
+    def asked(self, text: str, below: str | None = None) -> Asked:
+        """A query with its vector, got outside any transaction: an embedder may be slow."""
         if self.embedder is None or not text.strip():
             return Asked(text, below)
         self.embed_pending(_EMBEDDED_BY_A_QUERY)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hivemind.documents import orders, tree
@@ -130,13 +130,14 @@ class Edit:
             self._tag(node.id, new)
         return after
 
+    def label(self, node_id: str, labels: Iterable[str]) -> None:
+        """Let the node be found by these tags, beside those in its text, and by no others."""
+        self.sql.execute("DELETE FROM tags WHERE node_id = ?", (node_id,))
+        self._tag(node_id, tags_in(tree.get(self.sql, node_id).text).union(labels))
+
     def _tag(self, node_id: str, tags: set[str]) -> None:
         if tags:
-            self.label(node_id, sorted(tags))
-
-    def label(self, node_id: str, tags: Sequence[str]) -> None:
-        """Let the node be found by these tags too."""
-        self.sql.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", [(tag, node_id) for tag in tags])
+            self.sql.executemany("INSERT INTO tags VALUES (?, ?)", [(tag, node_id) for tag in sorted(tags)])
 
     def _keep_version(self, node: Node) -> None:
         self.sql.execute(

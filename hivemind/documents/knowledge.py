@@ -122,8 +122,9 @@ class Knowledge:
             [self.layout.knowledge] if scope is None else [Path(os.path.join(self.layout.root, top)) for top in scope]
         )
         keys = [self.layout.relative(os.path.realpath(top)) for top in tops]
+        asked = self.docmem.asked(query)
         with self.docmem.database.read() as sql:
-            return search(sql, query, limit, keys, self.docmem.words)
+            return search(sql, asked, limit, keys, self.docmem.words)
 
     def verify(self, passage: Citation) -> Verdict:
         """Whether the quote stands where it is said to stand, in the file as it is now."""

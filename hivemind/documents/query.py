@@ -6,6 +6,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from hivemind.documents import tree
 from hivemind.documents.node import Node
@@ -17,6 +18,7 @@ from hivemind.documents.vectors import nearest
 
 __all__ = ["Asked", "Hit", "Trail", "find_hits", "fused", "scored"]
 
+_K = TypeVar("_K")
 _CANDIDATES = 200
 _LEAST = 0.2  # the share of the query that a node must cover: a query may ask for several things at once
 _ALIKE = 0.3  # the least cosine of a node that shares no word with the query
@@ -104,16 +106,16 @@ def scored(sql: sqlite3.Connection, asked: Asked, words: Words) -> dict[str, _Sc
     return {node_id: _Scored(score, whys[node_id]) for node_id, score in fused(texts, alike).items()}
 
 
-def fused(texts: Mapping[str, float], alike: Mapping[str, float]) -> dict[str, float]:
+def fused(texts: Mapping[_K, float], alike: Mapping[_K, float]) -> dict[_K, float]:
     """One score from two: without vectors the text's own; else each brought to 0..1, meaning counting twice."""
     if not alike:
         return dict(texts)
-    scores: dict[str, float] = dict.fromkeys([*texts, *alike], 0.0)
+    scores: dict[_K, float] = dict.fromkeys([*texts, *alike], 0.0)
     for part, weight in ((texts, 1.0), (alike, 2.0)):
         if part:
             least, most = min(part.values()), max(part.values())
-            for node_id, value in part.items():
-                scores[node_id] += weight * ((value - least) / (most - least) if most > least else 1.0)
+            for key, value in part.items():
+                scores[key] += weight * ((value - least) / (most - least) if most > least else 1.0)
     return scores
 
 

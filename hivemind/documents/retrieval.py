@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hivemind.documents.passage import Passage
+from hivemind.documents.query import Asked, fused
 from hivemind.documents.question import Fields, Words, ask
 from hivemind.documents.ranking import FLOOR, rank
+from hivemind.documents.vectors import nearest
 
 __all__ = ["search"]
 
 _CANDIDATES = 150
 _FRONT_MATTER = 0.5  # what it says is mostly said better below
+_NEAR_ENOUGH = 0.45  # the least cosine of a passage that shares too few words with the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +43,68 @@ class _File:
     labels: str
 
 
-def search(sql: sqlite3.Connection, query: str, limit: int, keys: Sequence[str], words: Words) -> list[Passage]:
+def search(sql: sqlite3.Connection, asked: Asked, limit: int, keys: Sequence[str], words: Words) -> list[Passage]:
     """The best passages of the files at or below `keys`, best first; equal ones by path and line."""
-    question = ask(sql, query, words)
-    if question.match is None or limit <= 0 or not keys:
+    question = ask(sql, asked.text, words)
+    if limit <= 0 or not keys:
         return []
+    alike = _alike(sql, asked, keys)
     reader = _Reader(sql)
-    found = [reader.passage(*row) for row in _candidates(sql, question.match, keys)]
+    found = [reader.passage(*row) for row in dict.fromkeys([*_candidates(sql, question.match, keys), *alike])]
     rows = [reader.fields(*where, file, members) for where, file, members in found]
     matches = rank(question, rows, words.places(rows, [term.stem for term in question.terms]))
-    passages = []
-    for (_, file, members), match in zip(found, matches, strict=True):
-        if match.covered < FLOOR or not match.where.keys() & {"text", "heading", "titles"}:
-            continue
-        score = match.score * (_FRONT_MATTER if members[0].kind == "frontmatter" else 1.0)
-        lines, titles = (members[0].start_line, members[-1].end_line), reader.titles(file, members)
-        quote, first = reader.text(members), members[0].node_id
-        passages.append(Passage(quote, file.path, *lines, file.digest, round(score, 6), titles, first, match.why))
+    texts, whys = {}, {}
+    for (where, _, members), match in zip(found, matches, strict=True):
+        if match.covered >= FLOOR and match.where.keys() & {"text", "heading", "titles"}:
+            texts[where] = match.score * (_FRONT_MATTER if members[0].kind == "frontmatter" else 1.0)
+            whys[where] = match.why
+    near = {where: cosine for where, cosine in alike.items() if cosine >= _NEAR_ENOUGH or where in texts}
+    for where, cosine in near.items():
+        whys[where] = "; ".join(filter(None, (whys.get(where), f"its meaning is near ({cosine:.2f})")))
+    scores = fused(texts, near)
+    passages = [
+        reader.quoted(file, members, round(scores[where], 6), whys[where])
+        for where, file, members in found
+        if where in scores
+    ]
     passages.sort(key=lambda passage: (-passage.score, passage.path, passage.start_line, passage.text))
     return passages[:limit]
 
 
-def _candidates(sql: sqlite3.Connection, match: str, keys: Sequence[str]) -> list[tuple[int, int]]:
-    """(file, passage) of the best full-text hits within the keys, each once."""
+def _scope(keys: Sequence[str]) -> tuple[str, list[str]]:
+    """A condition on a file's path, and its values: the file itself or what is below a folder."""
     where = " OR ".join("f.path = ? OR (f.path >= ? AND f.path < ?)" for _ in keys)
-    bounds = [bound for key in keys for bound in (key, key + "/", key + "0")]
+    return f"p.kind NOT IN ('heading', 'root') AND ({where})", [b for key in keys for b in (key, key + "/", key + "0")]
+
+
+def _candidates(sql: sqlite3.Connection, match: str | None, keys: Sequence[str]) -> list[tuple[int, int]]:
+    """(file, passage) of the best full-text hits within the keys."""
+    if match is None:
+        return []
+    where, bounds = _scope(keys)
     rows = sql.execute(
         "SELECT p.file_id, p.passage FROM words CROSS JOIN nodes n ON n.seq = words.rowid"
         " CROSS JOIN places p ON p.node_id = n.id CROSS JOIN files f ON f.id = p.file_id"
-        f" WHERE words MATCH ? AND p.kind NOT IN ('heading', 'root') AND ({where})"
-        " ORDER BY bm25(words, 1.0, 0.7), p.file_id, p.passage LIMIT ?",
+        f" WHERE words MATCH ? AND {where} ORDER BY bm25(words, 1.0, 0.7), p.file_id, p.passage LIMIT ?",
         (match, *bounds, _CANDIDATES),
     )
-    return list(dict.fromkeys((int(file_id), int(passage)) for file_id, passage in rows))
+    return [(int(file_id), int(passage)) for file_id, passage in rows]
+
+
+def _alike(sql: sqlite3.Connection, asked: Asked, keys: Sequence[str]) -> dict[tuple[int, int], float]:
+    """(file, passage) of what is nearest in meaning, with its cosine; nothing without an embedder."""
+    if asked.model is None:
+        return {}
+    where, bounds = _scope(keys)
+    found: dict[tuple[int, int], float] = {}
+    for node_id, cosine in nearest(sql, asked.model, asked.vector, _CANDIDATES):
+        row = sql.execute(
+            f"SELECT p.file_id, p.passage FROM places p JOIN files f ON f.id = p.file_id WHERE p.node_id = ? AND {where}",
+            (node_id, *bounds),
+        ).fetchone()
+        if row is not None:
+            found.setdefault((row[0], row[1]), cosine)  # best first: the first is the best
+    return found
 
 
 class _Reader:
@@ -118,6 +150,10 @@ class _Reader:
     def _kind_before(self, file_id: int, number: int) -> str:
         row = self._sql.execute("SELECT kind FROM places WHERE file_id = ? AND number = ?", (file_id, number - 1))
         return str(row.fetchone()[0])
+
+    def quoted(self, file: _File, members: Sequence[_Member], score: float, why: str) -> Passage:
+        lines, titles = (members[0].start_line, members[-1].end_line), self.titles(file, members)
+        return Passage(self.text(members), file.path, *lines, file.digest, score, titles, members[0].node_id, why)
 
     def near(self, file_id: int, number: int) -> str:
         """The passages before and after, within the same part of the document."""

@@ -294,14 +294,13 @@ def _updating_context_changes_the_hash(docmem: Docmem) -> None:
 def _a_stale_hash_changes_nothing(docmem: Docmem) -> None:
     root, (first, second, _) = _family(docmem)
     docmem.update_content(first.id, "theirs")
-    for attempt in (
-        lambda: docmem.update_content(first.id, "mine", first.hash),
-        lambda: docmem.update_context(first.id, "a", "b", "c", first.hash),
-        lambda: docmem.move_append_child(first.id, second.id, first.hash),
-        lambda: docmem.move_after(first.id, second.id, first.hash),
-    ):
+    with _refused(OptimisticLockError):
+        docmem.update_content(first.id, "mine", first.hash)
+    with _refused(OptimisticLockError):
+        docmem.update_context(first.id, "a", "b", "c", first.hash)
+    for move in (docmem.move_append_child, docmem.move_before, docmem.move_after):
         with _refused(OptimisticLockError):
-            attempt()
+            move(first.id, second.id, first.hash)
     assert _texts(docmem, root) == ["root", "theirs", "child 2", "child 3"]
     docmem.delete(first.id)
     with _refused(OptimisticLockError):

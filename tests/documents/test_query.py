@@ -1,0 +1,155 @@
+"""Finding nodes by words, by meaning, by tags; and what documents are classed as."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from hivemind.documents import Docmem, Knowledge, Letter
+from hivemind.documents.classes import classify
+from hivemind.documents.formats import read_outline
+from hivemind.layout import Layout
+from hivemind.tokens import estimate_tokens
+
+_MEANINGS = ({"car", "vehicle", "automobile"}, {"bee", "honey", "hive"}, {"rain", "storm", "weather"})
+
+
+class Synonyms:
+    """An embedder whose vectors are the share of words that each of three meanings has."""
+
+    name = "synonyms"
+    dimension = 3
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
+        self.asked += texts
+        words = [set(text.casefold().replace(".", " ").replace("?", " ").split()) for text in texts]
+        return [[float(len(found & meaning)) for meaning in _MEANINGS] for found in words]
+
+
+@pytest.fixture
+def meaning(tmp_path: Path) -> Docmem:
+    return Docmem(tmp_path / "documents.db", embedder=Synonyms(), durable=False)
+
+
+def test_meaning_finds_what_words_do_not(meaning: Docmem) -> None:
+    root = meaning.create_root(text="notes")
+    car, _, rain = (
+        meaning.append_child(root.id, "m", "n", "v", text)
+        for text in ("The automobile broke.", "A bee sat.", "A storm.")
+    )
+    hit = meaning.query("vehicle")[0]
+    assert hit.node == car
+    assert "meaning" in hit.why
+    meaning.update_content(car.id, "It began to rain.")
+    assert {found.node.id for found in meaning.query("weather")} == {car.id, rain.id}
+    meaning.delete(rain.id)
+    assert [found.node.id for found in meaning.query("weather")] == [car.id]
+    meaning.close()
+
+
+def test_each_text_is_embedded_once(meaning: Docmem) -> None:
+    assert isinstance(meaning.embedder, Synonyms)
+    root = meaning.create_root(text="A car.")
+    meaning.append_child(root.id, "m", "n", "v", "")
+    assert meaning.embed_pending() == 1
+    assert meaning.embed_pending() == 0
+    meaning.move_append_child(meaning.create_root(text="A bee.").id, root.id)
+    assert meaning.embed_pending() == 1
+    assert meaning.embedder.asked == ["A car.", "A bee."]
+    meaning.close()
+
+
+def test_knowledge_is_found_by_meaning_too(layout: Layout) -> None:
+    (layout.knowledge / "a.md").write_text("# Garage\n\nThe automobile stands outside.\n\nA bee sat on it.\n")
+    with Docmem(layout.documents_db, embedder=Synonyms()) as docmem:
+        knowledge = Knowledge(docmem, layout)
+        knowledge.sync()
+        docmem.embed_pending()
+        (found,) = knowledge.search("vehicle?")
+        assert found.text == "The automobile stands outside."
+        assert "meaning" in found.why
+        assert knowledge.search("Mongolia?") == []
+
+
+def test_several_hits_under_one_parent_count_for_each_other(docmem: Docmem) -> None:
+    one, two = docmem.create_root(text="one"), docmem.create_root(text="two")
+    alone = docmem.append_child(one.id, "m", "n", "v", "about zebras")
+    pair = [docmem.append_child(two.id, "m", "n", "v", "about zebras") for _ in range(2)]
+    hits = docmem.query("zebra")
+    assert [hit.node.id for hit in hits] == [pair[0].id, pair[1].id, alone.id]
+    assert hits[0].after == pair[1]
+    assert "1 more under the same parent" in hits[0].why
+
+
+def test_a_query_can_be_kept_below_a_node(docmem: Docmem) -> None:
+    one, two = docmem.create_root(text="one"), docmem.create_root(text="two")
+    docmem.append_child(one.id, "m", "n", "v", "zebra")
+    wanted = docmem.append_child(two.id, "m", "n", "v", "zebra")
+    assert [hit.node.id for hit in docmem.query("zebra", node_id=two.id)] == [wanted.id]
+
+
+@pytest.mark.parametrize("query", ['"', "a AND (", "zebra*", "NEAR(zebra", "", "@", "🐝", "\0", "x" * 10_000])
+def test_any_characters_may_stand_in_a_query(docmem: Docmem, query: str) -> None:
+    docmem.create_root(text="zebra")
+    assert isinstance(docmem.query(query), list)
+
+
+def _class(name: str, text: str) -> tuple[str, str]:
+    found = classify(name, read_outline(text.encode(), name, estimate_tokens))
+    return found.name, found.why
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.md", "---\nclass: recipe\n---\ntext\n", "recipe"), ("a.py", "x = 1\n", "code"), ("README.md", "text", "readme"),
+        ("docs/adr/0001-x.md", "text", "decision"), ("2024 meeting.txt", "text", "minutes"), ("a.md", "# T\n\ntext", "document"),
+        ("a.md", "# Why?\n\na\n\n# How?\n\nb\n\n# Who?\n\nc\n", "faq"),
+        ("a.md", "# 1.0\n\na\n\n# 1.1\n\nb\n\n# 2.0\n\nc\n", "changelog"),
+        ("a.txt", "just text", "text"), ("a.md", "- a\n- b\n- c\n- d\n", "list"), ("catalogue.md", "# T\n\ntext", "document"),
+    ],
+)  # fmt: skip
+def test_a_document_gets_a_class_by_a_rule_that_says_why(name: str, text: str, expected: str) -> None:
+    found, why = _class(name, text)
+    assert found == expected
+    assert why
+
+
+def test_the_class_and_the_labels_of_a_file_are_kept_with_it(docmem: Docmem, tmp_path: Path) -> None:
+    path = tmp_path / "guide.md"
+    path.write_text("---\ntags: [Data Base, wifi]\n---\n# Guide\n\nText.\n")
+    root = docmem.import_file(path)
+    assert (root.context_type, root.context_name) == ("root", "guide")
+    assert [node.id for node in docmem.tagged("@data-base")] == [root.id]
+    leaf = docmem.serialize(root.id)[-1]
+    source = docmem.source(leaf.id)
+    assert source is not None
+    assert source.citation == f"{path}:6-6"
+    assert (source.document_class, source.why) == ("guide", "its path has 'guide'")
+    assert docmem.source(docmem.add_note(leaf.id, "x", "ann").id) is None
+    path.write_text("---\ntags: [other]\n---\n# Guide\n\nText.\n")
+    assert docmem.import_file(path).id == root.id
+    assert docmem.tagged("wifi") == []
+    assert [node.id for node in docmem.tagged("other")] == [root.id]
+
+
+def test_a_thread_is_kept_once_and_classed(docmem: Docmem) -> None:
+    letters = [
+        Letter("<1@h>", "ann", "2026-01-01", "Which port is it? [x]\nWhich?"),
+        Letter("<2@h>", "bob", "2026-01-02", "9090."),
+    ]
+    root = docmem.keep_thread("[net] Ports", letters[:1])
+    assert (root.context_name, root.context_value) == ("mail", "question")
+    again = docmem.keep_thread("[net] Ports", letters, root.id)
+    assert again.id == root.id
+    nodes = docmem.serialize(root.id)
+    assert [node.text for node in nodes] == ["[net] Ports", letters[0].text, "9090."]
+    assert all(node.readonly for node in nodes)
+    assert [node.id for node in docmem.tagged("net")] == [root.id]
+    assert docmem.keep_thread("Status of the build", [Letter("<3@h>", "a", "d", "done")]).context_value == "report"
+    assert docmem.keep_thread("Lunch", [Letter("<4@h>", "a", "d", "We agreed: noon.")]).context_value == "decision"
