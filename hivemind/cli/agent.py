@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 from hivemind.cli.hive_of import hive_of, known_agent
 from hivemind.cli.output import print_json, print_table, say
@@ -48,8 +49,6 @@ def add_to(commands: Commands, common: Parser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
     from hivemind.runtime.overview import agents_now
 
     found = [asdict(agent) for agent in agents_now(hive_of(arguments))]

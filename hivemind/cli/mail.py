@@ -14,7 +14,7 @@ from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 
 if TYPE_CHECKING:
-    from hivemind.mail import Message, SendReport
+    from hivemind.mail import Message, MessageSummary, SendReport
 
 __all__ = ["add_to"]
 
@@ -150,10 +150,9 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _flags(message: object) -> str:
+def _flags(message: MessageSummary) -> str:
     """The Maildir's flags as a person reads them: `new` as long as nobody has read it."""
-    flags = str(getattr(message, "flags", ""))
-    return flags if "S" in flags else f"new {flags}".strip()
+    return f"new {message.flags}".strip() if message.unread else message.flags
 
 
 def _read(arguments: argparse.Namespace) -> int:
