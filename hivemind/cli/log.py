@@ -46,7 +46,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 
 
 def _seq(text: str) -> int:
-    if not text.isdigit():
+    if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no number of an event")
     return int(text)
 

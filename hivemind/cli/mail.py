@@ -125,7 +125,7 @@ def _add_box_and_id(parser: Parser) -> None:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1")
     return int(text)
 
