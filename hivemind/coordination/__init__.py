@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hivemind.coordination.agents import check_agent
 from hivemind.coordination.calls import Call, call, claim_call, look_call, tool_call
 from hivemind.coordination.commits import Commits
 from hivemind.coordination.coordinates import FOCUS, Coordinates, Place
@@ -26,7 +27,7 @@ from hivemind.coordination.journal import Journal
 from hivemind.coordination.lanes import SHARED, check_lane, lane_of, lane_visible
 from hivemind.coordination.lease import StepLease
 from hivemind.coordination.leases import StepLeases
-from hivemind.coordination.receipt import Receipt
+from hivemind.coordination.receipt import Receipt, receipts_of
 from hivemind.coordination.reservation import Reservation
 from hivemind.coordination.reservations import Reservations
 from hivemind.coordination.state import State
@@ -65,6 +66,7 @@ __all__ = [
     "WorkspaceLocked",
     "WrongStatus",
     "call",
+    "check_agent",
     "check_lane",
     "check_workspace",
     "claim_call",
@@ -74,5 +76,6 @@ __all__ = [
     "lane_visible",
     "look_call",
     "overlap",
+    "receipts_of",
     "tool_call",
 ]

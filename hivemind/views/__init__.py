@@ -8,7 +8,7 @@ from hivemind.views.parts import Readable
 from hivemind.views.selection import VIEWS, View
 from hivemind.views.signal import Action, Signal
 from hivemind.views.slice import Slice
-from hivemind.views.views import resume, signals, snapshot, watch
+from hivemind.views.views import capsule, resume, signals, snapshot, watch
 
 __all__ = [
     "VIEWS",
@@ -18,6 +18,7 @@ __all__ = [
     "Slice",
     "View",
     "analyse",
+    "capsule",
     "render",
     "resume",
     "signals",

@@ -8,13 +8,13 @@ from hivemind.coordination import Call, Step, StepLease, call, claim_call, look_
 from hivemind.views.parts import Scope
 from hivemind.views.signal import Signal, best_actions
 
-__all__ = ["capsule", "lease_of"]
+__all__ = ["build_capsule", "lease_of"]
 
 _MOST_REASONS = 3
 _LONGEST = 120
 
 
-def capsule(scope: Scope, signals: list[Signal]) -> dict[str, Any]:
+def build_capsule(scope: Scope, signals: list[Signal]) -> dict[str, Any]:
     """`where`, `why` (at most three signals) and `next {primary, backup}` (calls that can be made as they stand)."""
     primary, backup = _next(scope)
     proposed = [action.as_dict() for action in best_actions(signals)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hivemind.coordination import CoordinationError, Receipt
-from hivemind.coordination.receipt import receipts_of
+from hivemind.coordination import CoordinationError, Receipt, receipts_of
 from hivemind.reasoning import NodeKind, ReasoningNode
 from hivemind.views.slice import Slice
 

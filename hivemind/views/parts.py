@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from hivemind.coordination import Coordinates, Event, Journal, Place, Step, StepLease, lane_visible
-from hivemind.coordination.agents import check_agent
+from hivemind.coordination import Coordinates, Event, Journal, Place, Step, StepLease, check_agent, lane_visible
 from hivemind.layout import Layout
 from hivemind.reasoning import Note, TaskGraph, Trace
 from hivemind.reasoning.log import LOG_NAME
 
-__all__ = ["Readable", "Scope", "Workspace", "open_graph", "scope_of"]
+__all__ = ["Readable", "Scope", "open_graph", "scope_of"]
 
 _RECENT = 500
 
@@ -29,7 +28,7 @@ class Readable(Protocol):
     @property
     def layout(self) -> Layout: ...
     @property
-    def config(self) -> Any: ...
+    def config(self) -> Workspace: ...
     @property
     def journal(self) -> Journal: ...
 
@@ -81,7 +80,7 @@ def scope_of(
 ) -> Scope:
     """Where the caller is, and what is there. `since` widens the events to all that came after that seq."""
     who = None if agent_id is None else check_agent(agent_id)
-    place = Coordinates(hive.journal, str(hive.config.workspace)).resolve(who, task, step)
+    place = Coordinates(hive.journal, hive.config.workspace).resolve(who, task, step)
     seq, entry, steps, leases = hive.journal.view(
         lambda state: (
             state.seq,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from hivemind.coordination import Event, Receipt
 from hivemind.reasoning import FLUSHED, NodeKind, ReasoningGraph, ReasoningNode, Trace
@@ -21,6 +22,7 @@ def is_pinned(card: ReasoningNode) -> bool:
     return card.pinned or "pinned" in card.tags
 
 
+@lru_cache(maxsize=8192)  # many cards come with one change and carry one time
 def moment(text: str | None) -> datetime | None:
     """The time that a record carries, in UTC, or None where it carries none that can be read."""
     if not text:

@@ -10,14 +10,14 @@ from typing import Any
 from hivemind.coordination import CoordinationError, Event, Step
 from hivemind.reasoning import ReasoningGraph, ReasoningNode, TaskGraph
 from hivemind.views.budget import check_budget, fit
-from hivemind.views.capsule import capsule, lease_of
+from hivemind.views.capsule import build_capsule, lease_of
 from hivemind.views.engine import analyse_scope
 from hivemind.views.parts import Readable, Scope, scope_of
 from hivemind.views.proofs import STALE_AFTER
 from hivemind.views.selection import VIEWS, most_cards, most_signals, select
 from hivemind.views.signal import Signal
 
-__all__ = ["resume", "signals", "snapshot", "watch"]
+__all__ = ["capsule", "resume", "signals", "snapshot", "watch"]
 
 Answer = dict[str, Any]
 _NOTES, _TRACE, _EVENTS, _STEPS = 10, 20, 20, 30
@@ -123,6 +123,20 @@ def watch(
     return fit(answer, context_budget)
 
 
+def capsule(
+    hive: Readable,
+    agent_id: str | None = None,
+    task: str | None = None,
+    step: str | None = None,
+    all_lanes: bool = False,
+    *,
+    graph: TaskGraph | None = None,
+) -> Answer:
+    """The capsule alone, for a context or a status: `where`, `why`, `next {primary, backup}`."""
+    scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes, graph=graph)
+    return build_capsule(scope, analyse_scope(scope))
+
+
 def signals(
     hive: Readable,
     agent_id: str | None = None,
@@ -160,7 +174,7 @@ def _refused(what: str, mend: str) -> CoordinationError:
 
 def _head(view: str, scope: Scope, found: list[Signal], budget: int | None) -> Answer:
     answer: Answer = {"view": view, "seq": scope.seq, "card_seq": 0 if scope.graph is None else scope.graph.seq}
-    answer["capsule"] = capsule(scope, found)
+    answer["capsule"] = build_capsule(scope, found)
     if scope.place.task is not None:
         answer["task"] = {"id": scope.place.task, "title": scope.title, "over": scope.over}
     if scope.step is not None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind.coordination import CoordinationError, UnknownStep
-from hivemind.views import VIEWS, render, resume, snapshot, watch
+from hivemind.views import VIEWS, capsule, render, resume, snapshot, watch
 
 from .conftest import Place, make_place
 
@@ -45,6 +45,12 @@ def test_the_capsule_says_where_the_agent_is(place: Place) -> None:
         "title": "one",
         "lease": {"agent_id": "ada", "expires_seq": lease.expires_seq, "generation": 1},
     }
+
+
+def test_the_capsule_alone_is_that_of_a_view(place: Place) -> None:
+    two_steps(place)
+    place.card("hypothesis")
+    assert capsule(place, "ada", "t") == resume(place, "ada", "t")["capsule"]
 
 
 def test_why_is_the_three_signals_that_matter_most(place: Place) -> None:
