@@ -15,6 +15,7 @@ __all__ = ["FIELDS", "Fields", "Match", "Question", "Term", "Words", "ask"]
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"  # that of the table `words` (schema.py)
 _MOST_TERMS = 24
+_COMMON, _FEW = 0.2, 200  # what is common: the share of all nodes, but never so few
 _GENERIC = 0.25  # what a word that any question may use counts, beside one that says what it is about
 _SPECIFIC = 2.0  # what a name or number counts that no document has: a question about it finds nothing
 _WORD = re.compile(r"[^\W_]+")
@@ -51,15 +52,20 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The terms of a question, rarest first is not needed: in the order asked."""
+    """The terms of a question in the order asked, and how many nodes there are."""
 
     terms: tuple[Term, ...]
+    total: int
 
     @property
     def match(self) -> str | None:
-        """An FTS5 expression for the terms that some node has, or None. Every word is quoted: a query is data."""
+        """An FTS5 expression for the terms that some node has, or None. Every word is quoted: a query is data.
+
+        A word that a fifth of all nodes have finds nothing by itself: it is only looked at in what the others find.
+        """
         found = [term for term in self.terms if term.found_in]
-        return " OR ".join(f'"{term.word}"' for term in found) or None
+        rare = [term for term in found if term.found_in <= max(_FEW, self.total * _COMMON)]
+        return " OR ".join(f'"{term.word}"' for term in rare or found) or None
 
 
 @dataclass(slots=True)
@@ -142,7 +148,7 @@ def ask(sql: sqlite3.Connection, text: str, words: Words) -> Question:
             if not found_in and word in names:
                 weight *= _SPECIFIC
             terms[stem] = Term(word, stem, found_in, weight)
-    return Question(tuple(terms.values()))
+    return Question(tuple(terms.values()), total)
 
 
 def _rarity(found_in: int, total: int) -> float:

@@ -15,7 +15,8 @@ from hivemind.documents.vectors import nearest
 
 __all__ = ["search"]
 
-_CANDIDATES = 150
+_CANDIDATES = 100
+_LOOKED_AT = 1_000
 _FRONT_MATTER = 0.5  # what it says is mostly said better below
 _NEAR_ENOUGH = 0.45  # the least cosine of a passage that shares too few words with the question
 
@@ -82,12 +83,18 @@ def _candidates(sql: sqlite3.Connection, match: str | None, keys: Sequence[str])
     if match is None:
         return []
     where, bounds = _scope(keys)
-    rows = sql.execute(
-        "SELECT p.file_id, p.passage FROM words CROSS JOIN nodes n ON n.seq = words.rowid"
-        " CROSS JOIN places p ON p.node_id = n.id CROSS JOIN files f ON f.id = p.file_id"
-        f" WHERE words MATCH ? AND {where} ORDER BY bm25(words, 1.0, 0.7), p.file_id, p.passage LIMIT ?",
-        (match, *bounds, _CANDIDATES),
+    best = (
+        "SELECT rowid AS seq, rank FROM words WHERE words MATCH ? AND rank MATCH 'bm25(1.0, 0.7)' ORDER BY rank LIMIT ?"
     )
+    joined = (
+        f"SELECT p.file_id, p.passage FROM ({best}) w CROSS JOIN nodes n ON n.seq = w.seq"
+        f" CROSS JOIN places p ON p.node_id = n.id CROSS JOIN files f ON f.id = p.file_id WHERE {where}"
+        " ORDER BY w.rank, p.file_id, p.passage LIMIT ?"
+    )
+    for most in (_LOOKED_AT, -1):  # all of them only where most of the best lie outside of the keys
+        rows = sql.execute(joined, (match, most, *bounds, _CANDIDATES)).fetchall()
+        if len(rows) == _CANDIDATES:
+            break
     return [(int(file_id), int(passage)) for file_id, passage in rows]
 
 

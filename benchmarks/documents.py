@@ -1,0 +1,274 @@
+"""Document memory: `python -m benchmarks.documents [--quick]`.
+
+Beside each figure stands what plain SQLite takes for the rows alone (same file system, same fsync, same run: no hash, no
+token count, no full text, no history), or what the browser implementation on sql.js published (in memory, no fsync).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.table import Row, show
+from hivemind.documents import Docmem, Knowledge
+from hivemind.layout import Layout
+
+CONTEXT = ("message", "role", "user")
+TEXT = "The quick brown fox jumps over the lazy dog, number {}."
+
+
+def rate(count: int, work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - start)
+
+
+def milliseconds(work: Callable[[], object], repeats: int = 5) -> float:
+    return 1000 * min(1 / rate(1, work) for _ in range(repeats))
+
+
+class Plain:
+    """The rows of a tree in SQLite and nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self.sql = sqlite3.connect(path, isolation_level=None)
+        self.sql.execute("PRAGMA journal_mode = WAL")
+        self.sql.execute("PRAGMA synchronous = FULL")
+        self.sql.execute("CREATE TABLE nodes (id INTEGER PRIMARY KEY, parent INTEGER, place REAL, text TEXT)")
+        self.sql.execute("CREATE INDEX siblings ON nodes (parent, place)")
+
+    def append(self, count: int) -> None:
+        insert = (
+            "INSERT INTO nodes (parent, place, text)"
+            " SELECT 1, coalesce(max(place), 0) + 1, ? FROM nodes WHERE parent = 1"
+        )
+        for number in range(count):
+            self.sql.execute(insert, (TEXT.format(number),))
+
+    def update(self, count: int) -> None:
+        for number in range(1, count + 1):
+            self.sql.execute("UPDATE nodes SET text = ? WHERE id = ?", (f"changed {number}", number))
+
+
+def writing(folder: Path, count: int) -> list[Row]:
+    plain = Plain(folder / "plain.db")
+    floor_append = rate(count, lambda: plain.append(count))
+    floor_update = rate(count, lambda: plain.update(count))
+    rows = []
+    for durable in (True, False):
+        how = "durable" if durable else "relaxed"
+        docmem = Docmem(folder / f"{how}.db", durable=durable)
+        root = docmem.create_root(text="flat").id
+        docmem.append_child(root, *CONTEXT, TEXT)  # the vocabulary is loaded, the file is made
+        ids: list[str] = []
+
+        def append(docmem: Docmem = docmem, root: str = root, ids: list[str] = ids) -> None:
+            ids.extend(docmem.append_child(root, *CONTEXT, TEXT.format(n)).id for n in range(count))
+
+        def insert(docmem: Docmem = docmem, ids: list[str] = ids) -> None:
+            for number in range(count // 4):
+                docmem.insert_before(ids[number * 2 + 1], *CONTEXT, TEXT.format(number))
+
+        def update(docmem: Docmem = docmem, ids: list[str] = ids) -> None:
+            for number in ids:
+                docmem.update_content(number, f"changed {number}")
+
+        beside = "plain SQLite, durable"
+        for name, floor, number, work, note in (
+            ("append to a flat list", floor_append, count, append, "sql.js 159–183"),
+            (f"insert among {count:,}", floor_append, count // 4, insert, "sql.js 69–78"),
+            ("update", floor_update, count, update, "sql.js 4,749–6,229"),
+        ):
+            rows.append(Row(f"{name}, {how}", rate(number, work), "1/s", beside, floor, "more", note))
+        docmem.close()
+    return rows
+
+
+def tree(docmem: Docmem, sections: int) -> str:
+    root = docmem.create_root(text="tree").id
+    with docmem.transaction():
+        for section in range(sections):
+            part = docmem.append_child(root, *CONTEXT, f"section {section}").id
+            for number in range(99):
+                docmem.append_child(part, *CONTEXT, TEXT.format(number))
+    return root
+
+
+def reading(folder: Path, sections: int) -> list[Row]:
+    docmem = Docmem(folder / "tree.db")
+    roots: list[str] = []
+    built = rate(sections * 100, lambda: roots.append(tree(docmem, sections)))
+    root = roots[0]
+    nodes = f"{sections * 100:,} nodes"
+    other = docmem.create_root(text="other").id
+    found = [
+        Row(f"append to a 100×99 tree, one transaction, {nodes}", built, "1/s", "sql.js", 1275, "more"),
+        Row(f"serialize {nodes}", milliseconds(lambda: docmem.serialize(root)), "ms", "sql.js", 455),
+        Row(f"structure {nodes}", milliseconds(lambda: docmem.structure(root)), "ms", "sql.js", 455),
+        Row(f"expand {nodes}, all", milliseconds(lambda: docmem.expand_to_length(root, 10**9)), "ms", "sql.js", 255),
+        Row(
+            f"expand {nodes} to 1,000 tokens",
+            milliseconds(lambda: docmem.expand_to_length(root, 1_000)),
+            "ms",
+            "sql.js",
+            255,
+        ),
+        Row(f"copy {nodes}", milliseconds(lambda: docmem.copy_append_child(root, other), 1), "ms"),
+    ]
+    section = docmem.structure(root)[1]["id"]
+    target = [other, root]
+
+    def move() -> None:
+        docmem.move_append_child(section, target[0])
+        target.reverse()
+
+    found.append(Row("move a section of 100", milliseconds(move, 9), "ms"))
+    copies = [node["id"] for node in docmem.structure(other) if node["parentId"] == other]
+    found.append(Row(f"delete {nodes}", milliseconds(lambda: docmem.delete(copies[0]), 1), "ms"))
+    docmem.close()
+    return found
+
+
+def siblings(folder: Path, many: int) -> list[Row]:
+    """The cost of one more beside 10 and beside many siblings."""
+    docmem = Docmem(folder / "siblings.db", durable=False)
+    rates: dict[tuple[str, int], float] = {}
+    for count in (10, many):
+        root = docmem.create_root(text=str(count)).id
+        with docmem.transaction():
+            ids = [docmem.append_child(root, *CONTEXT, "x").id for _ in range(count)]
+        middle = ids[count // 2]
+        docmem.append_child(root, *CONTEXT, "x")  # the write-ahead log of the many is worked off here
+
+        def append(root: str = root) -> None:
+            for _ in range(100):
+                docmem.append_child(root, *CONTEXT, "x")
+
+        def insert(middle: str = middle) -> None:
+            at = middle
+            for _ in range(100):
+                at = docmem.insert_after(at, *CONTEXT, "x").id
+
+        rates["append", count] = rate(100, append)
+        rates["insert", count] = rate(100, insert)
+    docmem.close()
+    return [
+        Row(f"{name} beside {many:,} siblings", rates[name, many], "1/s", "beside 10", rates[name, 10], "more")
+        for name in ("append", "insert")
+    ]
+
+
+def knowledge(folder: Path, files: int) -> list[Row]:
+    layout = Layout.at(folder / "hive")
+    for needed in layout.folders():
+        needed.mkdir(parents=True, exist_ok=True)
+    for number in range(files):
+        body = "\n\n".join(f"## Part {part}\n\n" + TEXT.format(f"{number}-{part}") for part in range(20))
+        (layout.knowledge / f"{number}.md").write_text(f"# Document {number}\n\n{body}\n")
+    docmem = Docmem(layout.documents_db)
+    known = Knowledge(docmem, layout)
+    imported = rate(files, known.sync)
+    with docmem.transaction() as edit:  # no longer young
+        edit.sql.execute("UPDATE files SET seen_ns = seen_ns + 60000000000")
+
+    def walk() -> None:
+        with os.scandir(layout.knowledge) as entries:
+            for entry in entries:
+                entry.stat(follow_symlinks=False)
+
+    (layout.knowledge / "0.md").write_text("# Document 0\n\nOne other text.\n")
+    one = milliseconds(known.sync, 1)
+    with docmem.transaction() as edit:
+        edit.sql.execute("UPDATE files SET seen_ns = seen_ns + 60000000000")
+    question, match = (
+        f"What does the fox number {files // 2}-7 jump over?",
+        f'"fox" OR "number" OR "{files // 2}" OR "7"',
+    )
+
+    def full_text() -> None:
+        with docmem.database.read() as sql:
+            sql.execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT 8", (match,)).fetchall()
+
+    floor = milliseconds(full_text)
+    rows = [
+        Row(f"import {files} files of 41 nodes", imported, "files/s", better="more"),
+        Row(
+            f"sync {files} unchanged files",
+            milliseconds(known.sync),
+            "ms",
+            "scandir and stat alone",
+            milliseconds(walk),
+        ),
+        Row(f"sync with one of {files} files changed", one, "ms"),
+        Row(
+            f"search {files * 20:,} passages",
+            milliseconds(lambda: known.search(question)),
+            "ms",
+            "FTS5 bm25 alone",
+            floor,
+        ),
+    ]
+    docmem.close()
+    return rows
+
+
+def deep(folder: Path, depth: int) -> list[Row]:
+    docmem = Docmem(folder / "deep.db", durable=False)
+    at = root = docmem.create_root(text="deep").id
+    with docmem.transaction():
+        for _ in range(depth):
+            at = docmem.append_child(at, *CONTEXT, "x").id
+    other = docmem.create_root().id
+    rows = [
+        Row(f"serialize {depth:,} levels", milliseconds(lambda: docmem.serialize(root), 1), "ms"),
+        Row(f"expand {depth:,} levels", milliseconds(lambda: docmem.expand_to_length(root, 10**9), 1), "ms"),
+        Row(f"copy {depth:,} levels", milliseconds(lambda: docmem.copy_append_child(root, other), 1), "ms"),
+        Row(f"delete {depth:,} levels", milliseconds(lambda: docmem.delete(root), 1), "ms"),
+    ]
+    docmem.close()
+    return rows
+
+
+def million(folder: Path, sections: int) -> list[Row]:
+    docmem = Docmem(folder / "million.db", durable=False)
+    roots: list[str] = []
+    built = rate(sections * 100, lambda: roots.append(tree(docmem, sections)))
+    root = roots[0]
+    with docmem.database.read() as sql:
+        (middle,) = sql.execute("SELECT id FROM nodes WHERE seq = ?", (sections * 50,)).fetchone()
+
+    def insert() -> None:
+        docmem.insert_after(middle, *CONTEXT, "one more")
+
+    size = f"{sections * 100:,} nodes"
+    rows = [
+        Row(f"build {size} in one transaction", built, "1/s", better="more"),
+        Row(f"insert one among {size}", milliseconds(insert, 9), "ms"),
+        Row(f"expand {size} to 1,000 tokens", milliseconds(lambda: docmem.expand_to_length(root, 1_000), 3), "ms"),
+        Row(f"serialize {size}", milliseconds(lambda: docmem.serialize(root), 1), "ms"),
+    ]
+    docmem.close()
+    return rows
+
+
+def run(quick: bool = False) -> list[Row]:
+    """All rows; `quick` with small sizes, to see that it runs."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        return [
+            *writing(folder, 200 if quick else 1_000),
+            *reading(folder, 10 if quick else 100),
+            *siblings(folder, 1_000 if quick else 100_000),
+            *knowledge(folder, 30 if quick else 1_000),
+            *deep(folder, 500 if quick else 10_000),
+            *million(folder, 20 if quick else 10_000),
+        ]
+
+
+if __name__ == "__main__":
+    show("Document memory", run(quick="--quick" in sys.argv))
