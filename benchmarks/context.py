@@ -1,9 +1,8 @@
 """Building a context: score + select + build, warm, 10 blocks changed since the last cycle (spec 2, *Performance*).
 
-Beside it, in the same run and interleaved: a literal working version of the seed's algorithm, with the token counts cached
-(its best case: it loads nothing anew), and the floor: ten insertions into a sorted list, 400 fragments joined.
-Processor time; each block is a real file of 600 to 1,400 bytes (at most FILES of them, each block under its own name by
-hard links would cost the disk too much: blocks share files by ranges beyond that).
+Beside it, in the same run and interleaved: a literal working version of the seed's algorithm with counts and contents cached
+(its best case); and the floor: ten insertions into a sorted list, as many kept fragments joined as the context has entries.
+Processor time. Each block refers to a real file of about 1 KiB; beyond FILES blocks, to lines of one.
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ import json
 import os
 import random
 import shutil
-import statistics
 import sys
 import tempfile
 import time
 import tracemalloc
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from statistics import median
 from typing import Any
 
 from benchmarks.table import Row, show
@@ -39,36 +39,25 @@ BUDGET = 100_000
 CHANGED = 10
 FILES = 20_000
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
+WORDS = ["memory", "block", "select", "score", "context", "file", "agent", "task", "the", "of", "a", "reads", "writes", "and", "is", "not"]
 
 
-def _files(folder: str, number: int, chance: random.Random) -> None:
-    words = [
-        "memory",
-        "block",
-        "select",
-        "score",
-        "context",
-        "file",
-        "agent",
-        "task",
-        "the",
-        "of",
-        "a",
-        "reads",
-        "writes",
-    ]
+def _path(folder: str, at: int) -> str:
+    return f"{folder}/{at % 100:02}/note-{at}.md"
+
+
+def _files(folder: str, number: int) -> None:
+    chance = random.Random(0)
     for at in range(number):
-        path = os.path.join(folder, f"{at % 100:02}")
-        os.makedirs(path, exist_ok=True)
-        text = " ".join(chance.choices(words, k=chance.randrange(100, 230)))
-        with open(os.path.join(path, f"note-{at}.md"), "w") as file:
-            file.write(f"# Note {at}\n\n{text}\n")
+        os.makedirs(os.path.dirname(_path(folder, at)), exist_ok=True)
+        with open(_path(folder, at), "w") as file:
+            file.write(f"# Note {at}\n\n{' '.join(chance.choices(WORDS, k=chance.randrange(100, 230)))}\n")
 
 
-def _block(at: int, chance: random.Random, folder: str) -> FileMemoryBlock:
-    at_file, part = at % FILES, at // FILES
+def _block(folder: str, at: int, chance: random.Random) -> FileMemoryBlock:
+    part = at // FILES
     return FileMemoryBlock(
-        location=f"{folder}/{at_file % 100:02}/note-{at_file}.md",
+        location=_path(folder, at % FILES),
         start_line=1 if part else None,
         end_line=2 + part if part else None,
         confidence=chance.random(),
@@ -85,7 +74,7 @@ class _Seed:
         self.tokens: dict[str, int] = {}
         self.contents: dict[str, str] = {}
 
-    def cycle(self, blocks: list[FileMemoryBlock], now: datetime) -> int:
+    def cycle(self, blocks: list[FileMemoryBlock], now: datetime) -> list[dict[str, Any]]:
         used, context = 0, []
         for priority, share in ((Priority.HIGH, 0.8), (Priority.MEDIUM, 0.9), (Priority.LOW, 0.95)):
             found = [block for block in blocks if block.priority is priority]
@@ -95,7 +84,7 @@ class _Seed:
                 if used + tokens < BUDGET * share:
                     context.append(self._entry(block))
                     used += tokens
-        return len(context)
+        return context
 
     def _estimate(self, block: FileMemoryBlock) -> int:
         tokens = self.tokens.get(block.id)
@@ -117,6 +106,42 @@ class _Seed:
         }
 
 
+class _Agent:
+    """A manager full of blocks, and cycles over it."""
+
+    def __init__(self, folder: str, number: int) -> None:
+        self.chance = random.Random(number)
+        self.now = NOW
+        self.manager = WorkingMemoryManager(BUDGET)
+        self.scorer = RelevanceScorer()
+        self.selector = MemorySelector(count_tokens, self.scorer)
+        self.builder = ContextBuilder(ContentLoader(folder))
+        self.blocks = [_block(folder, at, self.chance) for at in range(number)]
+
+    def fill(self) -> None:
+        for block in self.blocks:
+            self.manager.add_memory(block)
+
+    def change(self) -> None:
+        for block in self.chance.sample(self.blocks, CHANGED):
+            self.manager.update_confidence(block.id, self.chance.random())
+
+    def renew(self) -> None:
+        for block in self.chance.sample(self.blocks, CHANGED):
+            block.timestamp = self.now
+
+    def select(self) -> list[Any]:
+        return self.selector.select(self.manager.symbolic_memory, BUDGET, now=self.now).blocks
+
+    def cycle(self, change: Callable[[], None], changed: list[str] | None = None) -> list[dict[str, Any]]:
+        change()
+        return self.builder.build_context(self.select(), BUDGET, changed=changed)
+
+    def look(self, context: list[dict[str, Any]]) -> None:
+        for entry in context:
+            os.stat(entry["metadata"]["source"])
+
+
 def _timed(what: Callable[[], object]) -> float:
     begin = time.process_time()
     what()
@@ -130,121 +155,82 @@ def _floor(order: list[float], fragments: list[str], chance: random.Random) -> N
     "".join(fragments)
 
 
-def _size(number: int, folder: str, rounds: int, slow: bool) -> list[Row]:
-    chance = random.Random(number)
-    before = _memory()
-    blocks = [_block(at, chance, folder) for at in range(number)]
-    manager = WorkingMemoryManager(BUDGET)
-    scorer = RelevanceScorer()
-    selector, builder = MemorySelector(count_tokens, scorer), ContextBuilder(ContentLoader(folder))
-    now = NOW
-    added = _timed(lambda: [manager.add_memory(block) for block in blocks])
-    first = _timed(lambda: selector.select_memories(manager.symbolic_memory, BUDGET))
-
-    def cycle(changes: Callable[[FileMemoryBlock], object]) -> Callable[[], object]:
-        def run() -> None:
-            for block in chance.sample(blocks, CHANGED):
-                changes(block)
-            selected = selector.select(manager.symbolic_memory, BUDGET, now=now)
-            builder.build_context(selected.blocks, BUDGET)
-
-        return run
-
-    def confidence(block: FileMemoryBlock) -> None:
-        manager.update_confidence(block.id, chance.random())
-
-    def fresh(block: FileMemoryBlock) -> None:
-        block.timestamp = now
-
-    for _ in range(20):
-        cycle(confidence)()
-    order = sorted(block.confidence for block in blocks)
-    selected = selector.select(manager.symbolic_memory, BUDGET, now=now)
-    context = builder.build_context(selected.blocks, BUDGET)
-    fragments = [json.dumps(entry) for entry in context]
+@contextmanager
+def _frozen() -> Iterator[None]:
+    """The collector leaves alone what is there, as in an agent whose memory has been loaded."""
     gc.collect()
-    gc.freeze()  # as an agent does once its memory is loaded
-    seed = _Seed(scorer)
-    if slow:
-        seed.cycle(blocks, now)
-    warm, fresh_, select, build, floor, naive = [], [], [], [], [], []
-    for _ in range(rounds):
-        now += timedelta(seconds=1)
-        warm.append(_timed(cycle(confidence)))
-        floor.append(_timed(lambda: _floor(order, fragments, chance)))
-        if slow and len(naive) < 5:
-            naive.append(_timed(lambda: seed.cycle(blocks, now)))
-    for _ in range(rounds):
-        now += timedelta(seconds=1)
-        for block in chance.sample(blocks, CHANGED):
-            confidence(block)
-        select.append(_timed(lambda: selector.select(manager.symbolic_memory, BUDGET, now=now)))
-        chosen = selector.select(manager.symbolic_memory, BUDGET, now=now).blocks
-        build.append(_timed(lambda: builder.build_context(chosen, BUDGET)))
-    for _ in range(rounds // 4):
-        now += timedelta(seconds=1)
-        fresh_.append(_timed(cycle(fresh)))
-    stats = statistics.median(_timed(lambda: [os.stat(block.location) for block in chosen]) for _ in range(9))
-    gc.unfreeze()
-    mid = statistics.median
-    names = f"{number:,} blocks"
-    seed_ms = mid(naive) if naive else None
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _size(folder: str, number: int, rounds: int) -> list[Row]:
+    agent = _Agent(folder, number)
+    added, first = _timed(agent.fill), _timed(agent.select)
+    for _ in range(30):  # counts become exact, sizes known
+        agent.now += timedelta(seconds=1)
+        context = agent.cycle(agent.change)
+    order, fragments = sorted(block.confidence for block in agent.blocks), [json.dumps(entry) for entry in context]
+    seed = _Seed(agent.scorer)
+    took: dict[str, list[float]] = {}
+    measured: dict[str, Callable[[], object]] = {
+        "warm": lambda: agent.cycle(agent.change),
+        "told": lambda: agent.cycle(agent.change, []),
+        "new": lambda: agent.cycle(agent.renew),
+        "select": lambda: (agent.change(), agent.select()),
+        "look": lambda: agent.look(context),
+        "floor": lambda: _floor(order, fragments, agent.chance),
+    }
+    if number <= 100_000:
+        seed.cycle(agent.blocks, agent.now)
+        measured["seed"] = lambda: seed.cycle(agent.blocks, agent.now)
+    with _frozen():
+        for at in range(rounds):
+            for name, what in measured.items():
+                if name != "seed" or at % (rounds // 5) == 0:
+                    agent.now += timedelta(seconds=0.2)
+                    took.setdefault(name, []).append(_timed(what))
+    mid = {name: median(times) for name, times in took.items()}
+    floor, name = ("floor", mid["floor"]), f"{number:,} blocks:"
+    beside = ("seed 004, counts cached", mid["seed"]) if "seed" in mid else floor
     return [
-        Row(
-            f"{names}: whole warm cycle",
-            mid(warm),
-            "ms",
-            "seed 004, counts cached",
-            seed_ms,
-            note=f"{len(context)} entries",
-        ),
-        Row(f"{names}: whole warm cycle", mid(warm), "ms", "floor", mid(floor)),
-        Row(f"{names}: of it score + select", mid(select), "ms", "floor", mid(floor)),
-        Row(f"{names}: of it build", mid(build), "ms", "stat of each entry's file", stats),
-        Row(f"{names}: 10 made the newest (read, counted)", mid(fresh_), "ms", "floor", mid(floor)),
-        Row(f"{names}: first selection", first, "ms", "adding the blocks", added),
-        Row(f"{names}: memory beside the paths", before and (_memory() - before) / number, "bytes a block"),
+        Row(f"{name} warm cycle", mid["warm"], "ms", *beside, note=f"{len(context)} entries"),
+        Row(f"{name} warm cycle, told which files changed", mid["told"], "ms", *beside),
+        Row(f"{name} of it score + select", mid["select"], "ms", *floor),
+        Row(f"{name} of it looking at the files", mid["look"], "ms", "warm cycle", mid["warm"], note="one stat each"),
+        Row(f"{name} warm cycle, 10 become the newest", mid["new"], "ms", *beside, note="10 files read and counted"),
+        Row(f"{name} first selection", first, "ms", "adding the blocks", added),
     ]
 
 
-def _memory() -> float:
-    """Resident bytes of this process."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
-
-
-def _bytes_a_block(number: int, folder: str) -> Row:
+def _bytes_a_block(number: int) -> Row:
     chance = random.Random(1)
-    paths = [f"{folder}/{at % 100:02}/note-{at}.md" for at in range(number)]
-    moments = [NOW - timedelta(seconds=chance.random() * 86_400) for _ in paths]
-    numbers = [chance.random() for _ in paths]
-    given = sum(map(sys.getsizeof, moments)) + sum(map(sys.getsizeof, numbers))
+    paths = [_path("/hive/knowledge", at) for at in range(number)]
     gc.collect()
     tracemalloc.start()
     manager = WorkingMemoryManager(BUDGET)
-    for path, moment, confidence in zip(paths, moments, numbers, strict=True):
-        manager.add_memory(FileMemoryBlock(location=path, confidence=confidence, timestamp=moment))
+    for path in paths:
+        born = NOW - timedelta(seconds=chance.random() * 86_400)
+        manager.add_memory(FileMemoryBlock(location=path, confidence=chance.random(), timestamp=born))
     MemorySelector(count_tokens, RelevanceScorer()).select_memories(manager.symbolic_memory, BUDGET)
     gc.collect()
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    return Row(
-        f"{number:,} blocks: memory beside the path", (used + given) / number, "bytes a block",
-        "target", 400, note="block, timestamp, confidence, index, ranking",
-    )  # fmt: skip
+    return Row(f"{number:,} blocks: memory a block, beside its path", used / number, "bytes", "target", 400)
 
 
 def run(quick: bool = False) -> list[Row]:
     """The rows; quick leaves out 1,000,000 blocks."""
     folder = tempfile.mkdtemp(prefix="context-")
     try:
-        _files(folder, FILES, random.Random(0))
+        _files(folder, FILES)
         count_tokens.warm()
         rows: list[Row] = []
-        sizes = (1_000, 10_000, 100_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
-        for number in sizes:
-            rows += _size(number, folder, 40 if quick else 120, slow=number <= 100_000)
-        rows.append(_bytes_a_block(100_000 if quick else 1_000_000, folder))
+        for number in (1_000, 10_000, 100_000) if quick else (1_000, 10_000, 100_000, 1_000_000):
+            rows += _size(folder, number, 40 if quick else 100)
+        rows.append(_bytes_a_block(100_000 if quick else 1_000_000))
         return rows
     finally:
         shutil.rmtree(folder)

@@ -77,28 +77,42 @@ class ContextBuilder:
         max_tokens: int | None = None,
         *,
         first: Sequence[dict[str, Any]] = (),
+        changed: Iterable[str] | None = None,
     ) -> list[dict[str, Any]]:
         """The entries of the selected blocks, in their order, after those of `first` (ready ones, never dropped).
 
         With `max_tokens`, `json.dumps` of the list never counts more: the block of the lowest rank that is too much goes in
         smaller or not at all, and so on; of a Selection, what did not fit whole goes in smaller where there is room.
         Raises CriticalOverBudget if `first` and the CRITICAL blocks alone are more.
+
+        Each file is looked at (one `stat`), unless `changed` is given: the locations of all files that changed since the
+        last call, from someone who missed none. Then only what was not in the last context, or is in `changed`, is looked at.
         """
         blocks = selected.blocks if isinstance(selected, Selection) else list(selected)
-        parts = self._current(blocks)
+        parts = self._current(blocks, self._looker(changed))
         if max_tokens is not None:
             smaller = selected.smaller if isinstance(selected, Selection) else ()
             parts = self._within(parts, max_tokens, first, smaller)
         # Copies: the caller may keep and change what it gets.
         return [*first, *[{**part.entry, "metadata": part.entry["metadata"].copy()} for part in parts]]
 
-    def _current(self, blocks: list[MemoryBlock]) -> list[_Part]:
+    def _looker(self, changed: Iterable[str] | None) -> Callable[[Text, str], bool]:
+        """Tells whether a text is still what its file says."""
+        if changed is None:
+            return self.content_loader.is_current
+        paths = {self.content_loader.path_of(location) for location in changed}
+        return lambda _, path: path not in paths
+
+    def _current(self, blocks: list[MemoryBlock], as_last_time: Callable[[Text, str], bool]) -> list[_Part]:
         """Each block as it stands now: as last time where neither it nor its file changed, else loaded."""
-        known, older, is_current = self._parts, self._older, self.content_loader.is_current
+        known, older = self._parts, self._older
         parts: dict[str, _Part] = {}
         stale: list[MemoryBlock] = []
         for block in blocks:
-            part = known.get(block.id) or older.get(block.id)
+            is_current = as_last_time
+            part = known.get(block.id)
+            if part is None:
+                part, is_current = older.get(block.id), self.content_loader.is_current
             if (
                 part is not None
                 and part.source is not None
@@ -115,7 +129,9 @@ class ContextBuilder:
         if parts.keys() != known.keys():
             self._older = known  # what is in every other context is not made anew each time
         self._parts = parts
-        return [parts[block.id] for block in blocks] if stale else list(parts.values())
+        return (
+            [parts[name] for name in dict.fromkeys([block.id for block in blocks])] if stale else list(parts.values())
+        )
 
     def _part(self, block: MemoryBlock, loaded: Loaded, before: _Part | None) -> _Part:
         part = _Part(block, _entry(block, loaded, loaded.content, "full"))

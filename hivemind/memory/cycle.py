@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -54,16 +54,18 @@ class MemoryCycle:
         reserved: int = 0,
         first: Sequence[dict[str, Any]] = (),
         now: datetime | None = None,
+        changed: Iterable[str] | None = None,
     ) -> Turn:
         """Score, select, build. `json.dumps` of the context counts at most `max_tokens` (default: the manager's) - `reserved`.
 
         `reserved` tokens go to what is no part of the context (system prompt, tool schemas); `first` are ready entries that
-        stand before all others and are never dropped (the capsule). Raises CriticalOverBudget.
+        stand before all others and are never dropped (the capsule). `changed`: see `ContextBuilder.build_context`; their
+        blocks are to be touched as well. Raises CriticalOverBudget.
         """
         budget = (self.manager.max_tokens if max_tokens is None else max_tokens) - reserved
         before = self.loader.loads
         taken = sum(self.token_counter(piece(entry)) for entry in first)
         selection = self.selector.select(self.manager.symbolic_memory, budget, now=now, reserved=taken)
-        context = self.builder.build_context(selection, budget, first=first)
+        context = self.builder.build_context(selection, budget, first=first, changed=changed)
         self.manager.context_memory = context
         return Turn(context, selection, self.loader.loads - before)
