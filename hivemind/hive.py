@@ -6,7 +6,7 @@ import os
 from functools import cached_property
 
 from hivemind.config import AgentConfig, HiveConfig, load_agents, load_hive
-from hivemind.coordination import Journal, StepLeases, Steps
+from hivemind.coordination import Journal, StepLeases, Steps, check_workspace
 from hivemind.documents import Docmem, Knowledge
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Mail
@@ -34,6 +34,9 @@ class Hive:
         hive = cls(layout, load_hive(layout))
         for folder in layout.folders():
             folder.mkdir(parents=True, exist_ok=True)
+        check_workspace(
+            layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard, durable=hive.config.durable
+        )
         return hive
 
     @classmethod

@@ -110,6 +110,11 @@ class Layout:
         return self.state / "tasks.board"
 
     @property
+    def workspace_record(self) -> Path:
+        """Which workspace of which project this state belongs to."""
+        return self.state / "workspace.json"
+
+    @property
     def memory_db(self) -> Path:
         return self.state / "memory.db"
 

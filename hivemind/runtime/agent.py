@@ -96,13 +96,14 @@ class Agent:
         """Do what the mind wants, under the step's lease. Raises Parking if another holds the step."""
         lease = self.attention.lease(focus)
         self._leased = None if lease is None else (lease.step_id, lease.generation)
+        if focus.work is not None:
+            focus.work.lease = lease
         session = Session(
             hive=self.hive,
             agent=self.name,
             config=self.config,
             focus=focus,
             pulse=self.pulse,
-            lease=lease,
             lifeline=self.lifeline,
             stopping=lambda: self._stopping,
         )

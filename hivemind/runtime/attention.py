@@ -65,6 +65,7 @@ class Attention:
         for work in self._works.values():
             if work.task.id not in told:
                 self._tell_claim(work)
+            work.begin()
         for task in sorted(told - self._works.keys()):
             for outcome, folder in (("done", self._hive.layout.done), ("failed", self._hive.layout.failed)):
                 if (folder / task).is_dir():
@@ -110,8 +111,6 @@ class Attention:
         else:
             work = self._next_work() or self._claim()
             if work is not None:
-                if work.task.steps and not work.steps():
-                    work.plan(work.task.steps)
                 self.focus = focus_on(work)
         return self.focus
 
@@ -141,6 +140,7 @@ class Attention:
             return None
         work = self._works[task.id] = Work(self._hive, task, self._name)
         self._tell_claim(work)
+        work.begin()
         return work
 
     # the lease
@@ -244,6 +244,7 @@ class Attention:
             self._hive.leases.release(lease.step_id, self._name)
 
     def _drop(self, work: Work) -> None:
+        self._release(work)
         self._works.pop(work.task.id, None)
         self._parked.pop(work.task.id, None)
         self._trouble.pop(work.task.id, None)

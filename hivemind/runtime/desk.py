@@ -35,12 +35,15 @@ from hivemind.runtime.recall import questions_of, recall
 from hivemind.runtime.report import Spent
 from hivemind.runtime.sense import message_block, rom_blocks, status_blocks, task_blocks
 from hivemind.runtime.work import Work
+from hivemind.views import resume, snapshot
 
 __all__ = ["Desk"]
 
 _TIDY_ABOVE = 200
 _LOGGED_OUT = 20
 _ALL_LOGGED = 2000
+_CAPSULE_BYTES = 4000
+_VIEW_BYTES = 12_000
 
 
 class Desk:
@@ -52,7 +55,6 @@ class Desk:
         self._hive, self._name = hive, name
         self._config = hive.agents[name]
         self._folder = hive.layout.agent_state(name)
-        self._lane = self._config.lane or f"agent/{name}"
         self._schema_tokens = hive.count_tokens(json.dumps(list(schemas)))
         self.memory = self._remembered()
         self.scorer = RelevanceScorer()
@@ -92,12 +94,34 @@ class Desk:
         questions = " ".join(questions_of(focus))
         self.scorer.task_keywords = set(questions.lower().split())
         self.budget = min(self._config.max_tokens, self._task_bound(focus))
-        capsule = capsule_entry(self._hive.config.workspace, self._lane, focus, None)
+        capsule = self._look(focus)
         turn = self._turn.run(self.budget, reserved=self._schema_tokens, first=[capsule], now=now)
         self._context, self.selection = turn.context, turn.selection
         self._chosen = self._choices(turn.selection)
         self.tokens = self._hive.count_tokens(json.dumps(self._context)) + self._schema_tokens
         return self._context
+
+    def _look(self, focus: Focus) -> dict[str, Any]:
+        """The capsule as a context entry; the rest of the agent's view of its task becomes a block."""
+        if focus.work is None:
+            answer = snapshot(self._hive, agent_id=self._name, context_budget=_CAPSULE_BYTES)
+        else:
+            task = focus.work.task
+            view = task.view or self._config.view
+            answer = resume(
+                self._hive, agent_id=self._name, task=task.id, view=view, context_budget=_VIEW_BYTES,
+                graph=focus.work.trail.store,
+            )  # fmt: skip
+        capsule = answer.pop("capsule")
+        if focus.work is None:
+            capsule["where"]["target"] = focus.target
+            capsule["next"]["primary"] = focus.next_call()
+        elif answer.get("cards"):
+            rest = json.dumps(answer, ensure_ascii=False)
+            told = {"task_id": focus.id}
+            block = ContextMemoryBlock(id=f"context:view:{focus.id}", context_type="view", summary=rest, metadata=told)
+            self.memory.add_memory(block)
+        return capsule_entry(capsule)
 
     def _task_bound(self, focus: Focus) -> int:
         bound = focus.work.task.max_tokens if focus.work is not None else None
@@ -205,6 +229,7 @@ class Desk:
             record["problem"] = acted.problem
         if focus.work is not None:
             focus.work.log(record)
+            focus.work.trace(acted.records, focus.step)
         else:
             with open(self._folder / "log.jsonl", "a", encoding="utf-8") as file:
                 file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")

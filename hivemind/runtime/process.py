@@ -69,4 +69,5 @@ def log_to(path: Path) -> None:
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+    logging.root.handlers.clear()  # not closed: their descriptors were the parent's, and are someone else's by now
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -36,7 +36,6 @@ class AgentStatus:
     budget: int | None = None
     last_action: str | None = None
     mind: str = "extractive"
-    watch: str | None = None
     steps_finished: int = 0
     since: str = ""
 

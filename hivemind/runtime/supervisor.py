@@ -73,6 +73,7 @@ class Supervisor:
         self._bell: Doorbell | None = None
         self._stop = False
         self._ready = False
+        self._looked = time.monotonic()
 
     @property
     def pids(self) -> dict[str, int]:
@@ -190,9 +191,12 @@ class Supervisor:
     def _kill_hung(self) -> None:
         """Kill agents whose heartbeat has stood still for `hang_after` of our own, monotonic time."""
         now = time.monotonic()
+        slept, self._looked = now - self._looked > self._hive.config.hang_after, now
         for child in self._children.values():
             if not child.pid:
                 continue
+            if slept:  # this process was stopped itself (Ctrl-Z), and so perhaps were they: everyone gets a new start
+                child.beat_seen = now
             try:
                 beat = os.stat(self._hive.layout.agent_state(child.name) / "heartbeat").st_mtime_ns
             except FileNotFoundError:

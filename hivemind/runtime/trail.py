@@ -6,7 +6,7 @@ the step, drafts in the agent's lane until the answer is published.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,13 +33,24 @@ class Card:
 class Trail:
     """One task's graph in the hands of one agent, whose drafts go to `lane`."""
 
-    def __init__(self, task: Task, agent: str, lane: str, *, durable: bool) -> None:
+    def __init__(
+        self,
+        task: Task,
+        agent: str,
+        lane: str,
+        *,
+        durable: bool,
+        committed: Callable[[str], bool],
+        guard: Callable[[str], None],
+    ) -> None:
+        """`committed` tells whether the journal has the event of a change in two stores; `guard` refuses a change of what
+        belongs to a step that this agent does not hold."""
         self._task, self._agent, self._lane = task, agent, lane
-        self._store = TaskGraph(task.path, durable=durable)
+        self.store = TaskGraph(task.path, durable=durable, committed=committed, guard=guard)
 
     def planned(self, steps: Sequence[tuple[str, str]]) -> None:
         """Put the task and its steps (id, title) into the graph; those that are there stay as they are."""
-        with self._store.change(self._agent) as graph:
+        with self.store.change(self._agent) as graph:
             for step_id, title in steps:
                 self._subtask(graph, step_id, title)
 
@@ -62,34 +73,38 @@ class Trail:
         citation: Citation | None = None,
         tags: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
+        commit: Callable[[str], object] | None = None,
     ) -> int:
-        """Add a card under a step; gives its node's id. The same card again (a step done anew after a crash) is the same."""
+        """Add a card under a step; gives its node's id. The same card again (a step done anew after a crash) is the same.
+
+        With `commit` the card counts once the journal's event is there that names it.
+        """
         told = dict(meta or {})
         if citation is not None:
             told["citation"] = {key: value for key, value in asdict(citation).items() if key != "node"}
-        with self._store.change(self._agent) as graph:
+        for known in self.store.graph.by_step(step_id):
+            if self._counts(known) and known.kind == kind and known.text == text and known.title == title:
+                return known.node_id
+        with self.store.change(self._agent, commit=commit) as graph:
             parent = self._subtask(graph, step_id, step_title)
-            for known in graph.by_step(step_id):
-                if self._counts(known) and known.kind == kind and known.text == text and known.title == title:
-                    return known.node_id
             node = graph.add_node(kind, text, title=title, tags=tuple(tags), lane=self._lane, step=step_id, meta=told)
             graph.add_edge(parent.node_id, node.node_id, "support" if kind == NodeKind.EVIDENCE else "")
             return node.node_id
 
     def link(self, src: int, dst: int, relation: str) -> None:
-        with self._store.change(self._agent) as graph:
+        with self.store.change(self._agent) as graph:
             graph.add_link(src, dst, relation)
 
     def finished(self, step_id: str) -> None:
         """The step's node is closed."""
-        with self._store.change(self._agent) as graph:
+        with self.store.change(self._agent) as graph:
             for node in graph.by_step(step_id):
                 if node.kind is NodeKind.SUBTASK and node.status != "closed":
                     graph.update_node(node.node_id, status="closed")
 
     def withdraw(self, step_id: str) -> bool:
         """Reject the step's quotes, so that it can be asked anew; True if it had any. They stay in the graph."""
-        with self._store.change(self._agent) as graph:
+        with self.store.change(self._agent) as graph:
             quotes = [node for node in graph.by_step(step_id) if self._counts(node) and "citation" in node.meta]
             for node in quotes:
                 graph.update_node(node.node_id, status=WITHDRAWN)
@@ -100,22 +115,33 @@ class Trail:
 
     def of_step(self, step_id: str) -> list[Card]:
         """The step's cards in the order of their making, without what was withdrawn and without published copies."""
-        return [_card(node) for node in self._store.graph.by_step(step_id) if self._counts(node)]
+        return [_card(node) for node in self.store.graph.by_step(step_id) if self._counts(node)]
 
-    def publish_all(self) -> None:
-        """Promote this agent's drafts into the shared lane; what is published already stays as it is."""
-        drafts = [node.node_id for node in self._store.graph.by_lane(self._lane) if self._counts(node)]
-        with self._store.change(self._agent) as graph:
-            for number in drafts:
-                graph.publish(number)
+    def publish_all(self, commit: Callable[[str, int, str | None], object]) -> None:
+        """Promote this agent's drafts into the shared lane; what is published already stays as it is.
+
+        `commit` gets the id of the change, the card and its step, and writes the journal's half of it.
+        """
+        for draft in [node for node in self.store.graph.by_lane(self._lane) if self._counts(node)]:
+            if not self._is_published(draft):
+                self.store.publish(
+                    draft.node_id,
+                    agent_id=self._agent,
+                    commit=lambda name, draft=draft: commit(name, draft.node_id, draft.step),  # type: ignore[misc]
+                )
+
+    def _is_published(self, draft: ReasoningNode) -> bool:
+        graph = self.store.graph
+        copies = (graph.nodes[link.src] for link in graph.links_to(draft.node_id, "supports"))
+        return any(copy.meta.get("origin", {}).get("node") == draft.node_id for copy in copies)
 
     def trace(self, kind: str, text: str, step_id: str | None) -> None:
         """One action for the trace."""
-        self._store.add_trace(kind, text, agent_id=self._agent, lane=self._lane, step=step_id)
+        self.store.add_trace(kind, text, agent_id=self._agent, lane=self._lane, step=step_id)
 
     def save(self) -> None:
         """Write graph.json, the whole graph for people and other programs."""
-        self._store.save_snapshot()
+        self.store.save_snapshot()
 
     @staticmethod
     def _counts(node: ReasoningNode) -> bool:

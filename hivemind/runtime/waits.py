@@ -83,8 +83,11 @@ class Waits:
             if not task_done(wait.what):
                 raise Parking(f"waits for the task {wait.what} to be done")
         elif wait.answer is None:
-            whom = "a person's answer" if wait.kind == "human" else f"mail from {wait.what}"
-            raise Parking(f"waits for {whom}")
+            if wait.kind == "human":
+                raise Parking(
+                    f"asks a person: {wait.what} (answer with: hivemind mail reply human {wait.message_id} TEXT)"
+                )
+            raise Parking(f"waits for mail from {wait.what}")
         return wait
 
     def for_task(self) -> bool:

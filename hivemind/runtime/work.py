@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hivemind.coordination import Step
-from hivemind.errors import UserError
+from hivemind.coordination import Commits, Step, StepLease
+from hivemind.errors import HivemindError, UserError
 from hivemind.fs import load_record, save_record
 from hivemind.layout import HUMAN
 from hivemind.runtime.parts import Parts
@@ -23,7 +25,9 @@ from hivemind.tasks.log import append as append_log
 
 __all__ = ["PlannedStep", "Work"]
 
+_log = logging.getLogger(__name__)
 _PRINTED_BYTES = 8192
+_TRACED_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +63,25 @@ class Work:
         self._durable = hive.config.durable
         self.task = task
         self.agent = agent
-        self.trail = Trail(task, agent, hive.agents[agent].lane or f"agent/{agent}", durable=self._durable)
+        self.lease: StepLease | None = None
+        self._commits = Commits(hive.journal, task.id)
+        lane = hive.agents[agent].lane or f"agent/{agent}"
+        self.trail = Trail(
+            task, agent, lane, durable=self._durable, committed=self._commits.has, guard=self._check_lease
+        )
         self.waits = Waits(task.path, durable=self._durable)
         self.review = Review.load(task.path)
         self._folder = task.path
+
+    def _check_lease(self, step_id: str) -> None:
+        """Refuse to write what belongs to a step that another holds by now."""
+        with self._hive.steps.guard(step_id, **self.shown(step_id)):
+            return
+
+    def shown(self, step_id: str) -> dict[str, Any]:
+        """What a change of a step has to show: who makes it, and the generation of the lease that it holds."""
+        held = self.lease is not None and self.lease.step_id == step_id
+        return {"agent_id": self.agent, "generation": self.lease.generation if held and self.lease else None}
 
     @property
     def ended(self) -> bool:
@@ -75,6 +94,14 @@ class Work:
             append_log(self._folder, record, durable=False)
         else:
             self._hive.tasks.log(self.task, record)
+
+    def trace(self, records: Iterable[Mapping[str, Any]], step: PlannedStep | None) -> None:
+        """One line for the task's trace for each action; what ended the task is in its log only."""
+        for record in records:
+            if not self.ended:
+                outcome = f" → {record['error']}" if "error" in record else ""
+                said = json.dumps(record["arguments"], ensure_ascii=False, default=str)
+                self.trail.trace(record["tool"], f"{said[:_TRACED_CHARS]}{outcome}", step.id if step else None)
 
     # the plan
 
@@ -90,14 +117,20 @@ class Work:
         """Add the steps to the journal, all or none, and to the graph. Raises UserError if there is a plan already."""
         if self.steps():
             raise UserError(f"task {self.task.id} has its steps already")
-        for old in self._hive.steps.list(self.task.id):  # of an earlier attempt
-            self._hive.steps.delete(old.id, agent_id=self.agent)
         given = self.task.steps == tuple(steps)
         rows = [self._row(at, step, given) for at, step in enumerate(steps)]
         self._hive.steps.plan(self.task.id, rows, agent_id=self.agent)
         made = self.steps()
         self.trail.planned([(step.id, step.todo.title) for step in made])
         return made
+
+    def begin(self) -> None:
+        """Make ready what was just claimed: steps of an earlier attempt go, steps that the task brings are planned."""
+        for step in self._hive.steps.list(self.task.id):
+            if not self._is_mine(step):
+                self._hive.steps.delete(step.id, agent_id=self.agent)
+        if self.task.steps and not self.steps():
+            self.plan(self.task.steps)
 
     def _row(self, at: int, step: TaskStep, given: bool) -> dict[str, Any]:
         what: dict[str, Any] = {"given": at} if given else {"kind": step.kind, "argument": step.argument}
@@ -167,17 +200,27 @@ class Work:
         title: str = "",
         citation: Citation | None = None,
         tags: Iterable[str] = (),
-        agent_id: str | None = None,
-        generation: int | None = None,
     ) -> int:
-        """Put a card under a step, in this agent's lane and under the step's lease; gives the node's id."""
-        with self._hive.steps.guard(step.id, agent_id=agent_id, generation=generation):
-            return self.trail.card(step.id, step.todo.title, kind, text, title=title, citation=citation, tags=tags)
+        """Put a card under a step, in this agent's lane and under the step's lease; gives the node's id.
+
+        A quote is evidence: its receipt is captured with the step, and the card counts once that is in the journal.
+        """
+
+        def capture(commit_id: str) -> None:
+            assert citation is not None
+            receipt = {"kind": "LINK", "text": citation.place, "digest": citation.digest}
+            self._hive.steps.capture(step.id, receipt, commit_id=commit_id, **self.shown(step.id))
+
+        return self.trail.card(
+            step.id, step.todo.title, kind, text, title=title, citation=citation, tags=tags,
+            commit=None if citation is None else capture,
+        )  # fmt: skip
 
     def link_cards(self, src: int, dst: int, relation: str) -> None:
         self.trail.link(src, dst, relation)
 
     def step_finished(self, step: PlannedStep) -> None:
+        self.lease = None  # closing the step has ended it
         self.trail.finished(step.id)
 
     def wrote(self, step: PlannedStep, path: str, digest: str) -> None:
@@ -242,7 +285,9 @@ class Work:
 
     def finish(self, answer: str) -> Path:
         """Publish what was found and close the task as done; gives where it lies now."""
-        self.trail.publish_all()
+        self.trail.publish_all(
+            lambda commit_id, card, step: self._commits.publish(commit_id, card=card, agent_id=self.agent, step_id=step)
+        )
         self.trail.save()
         text = compose(self.task.title, answer, self.findings(), self.review, self.agent, self.spent())
         self._folder = self._hive.tasks.finish(self.task, text)
@@ -253,7 +298,14 @@ class Work:
 
     def fail(self, reason: str) -> Path:
         """Give the task up; gives where it lies now."""
-        self.trail.save()
+        self._save_what_there_is()
         self._folder = self._hive.tasks.fail(self.task, reason)
         self._hive.steps.end_task(self.task.id, "failed", agent_id=self.agent, reason=reason)
         return self._folder
+
+    def _save_what_there_is(self) -> None:
+        """The graph for who looks into the failed task; a task whose very graph is the trouble must fail all the same."""
+        try:
+            self.trail.save()
+        except (HivemindError, OSError) as error:
+            _log.warning("task %s: graph.json could not be written: %s", self.task.id, error)

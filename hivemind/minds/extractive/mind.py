@@ -31,7 +31,7 @@ class ExtractiveMind:
                 steps = plan_steps(str(now.focus["metadata"].get("title", "")), str(now.focus["content"]))
                 wishes = [{"title": step, "ask": step} for step in steps]
                 return _do("One step per question or list item.", Action("plan_steps", {"steps": wishes}))
-            case "finish_step":
+            case "finish_step" | "verify_step":
                 return _about_step(now)
             case "finish_task":
                 return _do("Every step is done.", Action("finish_task", {}))
@@ -87,8 +87,7 @@ def _answer(now: Situation, step: str, question: str, finish: Action) -> Thought
     if not quotes:
         cards = [Action("add_card", {"step": step, "kind": "note", "title": question, "text": NOTHING_FOUND})]
     said = f"{len(quotes)} quotes answer this." if quotes else NOTHING_FOUND
-    links = [{"kind": "LINK", "text": quote.citation, "digest": quote.digest} for quote in quotes]
-    return _do(said, *cards, Action("finish_step", {**finish.arguments, "evidence": links}))
+    return _do(said, *cards, finish)
 
 
 def _evidence(step: str, quote: Quote) -> dict[str, Any]:

@@ -52,9 +52,8 @@ def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
             raise ToolProblem(f"the quote does not stand there: {found.reason}", where=cited.place)
     step = session.step(arguments.step)
     node = session.work.add_card(
-        step, arguments.kind, arguments.text, title=arguments.title, citation=cited, tags=arguments.tags,
-        **session.shown(step),
-    )  # fmt: skip
+        step, arguments.kind, arguments.text, title=arguments.title, citation=cited, tags=arguments.tags
+    )
     return {"node": node, "kind": arguments.kind, "step": step.id}
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from hivemind.config import AgentConfig
-from hivemind.coordination import StepLease
 from hivemind.errors import UserError
 from hivemind.mail import Message
 from hivemind.runtime.focus import Focus
@@ -28,7 +27,6 @@ class Session:
     config: AgentConfig
     focus: Focus
     pulse: Pulse
-    lease: StepLease | None
     lifeline: int | None
     stopping: Callable[[], bool]
 
@@ -41,8 +39,7 @@ class Session:
 
     def shown(self, step: PlannedStep) -> dict[str, Any]:
         """What a change of a step has to show: who makes it, and the generation of the lease that it holds."""
-        held = self.lease is not None and self.lease.step_id == step.id
-        return {"agent_id": self.agent, "generation": self.lease.generation if held and self.lease else None}
+        return self.work.shown(step.id)
 
     def leaving(self) -> bool:
         """True if this process has been told to end, or its parent is gone."""
