@@ -150,7 +150,7 @@ class Journal:
         if self._guarding:  # a second flock on the same descriptor would end the first one
             raise HivemindError("nothing can be appended to the journal while it is held")
         self._open()
-        self._turn.acquire()
+        self._turn.acquire(self._fresh)  # fold while another writes
         try:
             self._fresh(locked=True)
             assert self._state is not None

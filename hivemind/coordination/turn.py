@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Callable
 
 __all__ = ["Turn"]
 
@@ -26,7 +27,8 @@ class Turn:
         self._line = os.open(os.path.join(folder, "line"), _FLAGS, 0o644)
         self._since = 0.0
 
-    def acquire(self) -> None:
+    def acquire(self, meanwhile: Callable[[], object]) -> None:
+        """Wait for the turn. `meanwhile` is called once where there is a wait: what it does need not be done later."""
         if time.monotonic() - self._since < _QUANTUM_S:
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,7 +37,11 @@ class Turn:
                 pass  # someone was faster: stand in line
         fcntl.flock(self._line, fcntl.LOCK_EX)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                meanwhile()
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
         finally:
             fcntl.flock(self._line, fcntl.LOCK_UN)
         self._since = time.monotonic()
