@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.documents import Docmem, Knowledge, Node, Passage, verify
+from hivemind.documents.files import Stamp
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 
@@ -308,12 +309,19 @@ def test_an_unchanged_folder_changes_nothing(manual: Path, knowledge: Knowledge)
     assert nodes(knowledge) == before
 
 
-def test_a_file_rewritten_within_one_tick_of_its_clock_is_noticed(manual: Path, knowledge: Knowledge) -> None:
+def test_a_file_whose_times_were_set_back_is_noticed(manual: Path, knowledge: Knowledge) -> None:
     found = manual.stat()
     manual.write_text(_MANUAL.replace("32", "64"))
     os.utime(manual, ns=(found.st_atime_ns, found.st_mtime_ns))
     knowledge.sync()
     assert "64 devices" in best(knowledge, "How many devices can connect at once?").text
+
+
+def test_a_file_read_within_one_tick_of_its_clock_is_looked_at_again(manual: Path) -> None:
+    found = manual.stat()
+    look = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    assert not Stamp(*look, seen_ns=found.st_ctime_ns + 1_000_000).still(found)
+    assert Stamp(*look, seen_ns=found.st_ctime_ns + 5_000_000_000).still(found)
 
 
 def test_a_document_that_was_deleted_is_imported_again(manual: Path, knowledge: Knowledge) -> None:

@@ -90,12 +90,13 @@ def test_an_unchanged_file_is_not_opened(layout: Layout) -> None:
 def test_a_forked_child_uses_a_connection_of_its_own(tmp_path: Path) -> None:
     with Docmem(tmp_path / "documents.db") as docmem:
         docmem.create_root("mine")
+        inherited = docmem.database._connection
         child = os.fork()
         if child == 0:
             status = 1
             try:
                 docmem.append_child("mine", "m", "n", "v", "from the child")
-                status = 0
+                status = int(docmem.database._connection is inherited)
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
