@@ -39,7 +39,7 @@ BUDGET = 100_000
 CHANGED = 10
 FILES = 20_000
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-WORDS = ["memory", "block", "select", "score", "context", "file", "agent", "task", "the", "of", "a", "reads", "writes", "and", "is", "not"]
+WORDS = ("memory", "block", "select", "score", "context", "file", "agent", "task", "the", "of", "a", "reads", "writes")
 
 
 def _path(folder: str, at: int) -> str:

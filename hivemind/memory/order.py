@@ -26,7 +26,7 @@ __all__ = ["Chunk", "Order", "Row", "Rule", "Taking"]
 Row = tuple[float, float, str, int, MemoryBlock]
 """-score, -born, id, tokens, block: rows sort as the blocks rank."""
 _Place = tuple[float, float, str]
-SMALLEST, LARGEST = 64, 512  # blocks in a chunk
+SMALLEST, LARGEST = 24, 256  # blocks in a chunk
 WORN_AFTER = 600.0  # seconds
 _ROUNDING = 1.0 + 1e-9  # how far computed lines may be off
 
@@ -217,7 +217,7 @@ class Order:
             places.append((self._y(weight, born_at), -born_at, block.id, weight, block))
         places.sort()
         self.size = len(places)
-        self.load = min(max(isqrt(self.size) // 3, SMALLEST), LARGEST)
+        self.load = min(max(isqrt(self.size) // 8, SMALLEST), LARGEST)
         for at in range(0, self.size, self.load):
             self._hang_in(len(self.chunks), places[at : at + self.load], known or {})
 
