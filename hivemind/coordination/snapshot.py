@@ -61,7 +61,7 @@ def load_snapshot(folder: str) -> tuple[State, Place, int] | None:
             _log.warning("journal: %s does not fit the log; reading the log instead", path)
             return None
         with _without_collector():
-            state = State.of(json.loads(body))
+            state = State.of(body[:-1])
     except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
         _log.warning("journal: %s is damaged (%s); reading the log instead", path, error)
         return None

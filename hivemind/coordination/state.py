@@ -9,7 +9,7 @@ from typing import Any
 from hivemind.coordination.lease import StepLease
 from hivemind.coordination.reservation import Reservation
 from hivemind.coordination.step import Step
-from hivemind.coordination.step_table import StepTable
+from hivemind.coordination.step_table import StepTable, canonical
 from hivemind.coordination.swarm import AgentEntry, BranchEntry, Focus, TaskEntry
 
 __all__ = ["State"]
@@ -22,6 +22,7 @@ _TABLES: dict[str, type[Any]] = {
     "branches": BranchEntry,
     "reservations": Reservation,
 }
+_PLAIN = ("by_task", "counters", "generations")
 
 
 class State:
@@ -65,32 +66,35 @@ class State:
         found = [self.steps[step_id] for step_id in self.by_task.get(task, ())]
         return sorted(found, key=lambda step: (step.position, step.id))
 
-    def as_dict(self) -> dict[str, Any]:
-        """The whole state as plain JSON values, keys sorted: equal states give equal bytes."""
+    def as_bytes(self) -> bytes:
+        """The whole state: a line of JSON, then for each task with steps its name and its steps on a line each.
+
+        Equal states give equal bytes, whatever way they came about.
+        """
         found: dict[str, Any] = {"seq": self.seq, "unknown": self.unknown, "malformed": self.malformed}
         for name in _TABLES:
             found[name] = {key: _row(value) for key, value in getattr(self, name).items()}
-        found["steps"], found["by_task"] = self.steps.rows(), self.by_task
-        found["counters"], found["generations"] = self.counters, self.generations
+        for name in _PLAIN:
+            found[name] = getattr(self, name)
         found["commits"] = {task: sorted(ids) for task, ids in self.commits.items()}
-        return found
-
-    def as_bytes(self) -> bytes:
-        """The state as canonical JSON."""
-        return json.dumps(self.as_dict(), sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+        lines = [canonical(found)]
+        for name, steps in self.steps.packed():
+            lines += (canonical(name), steps)
+        return b"\n".join(lines)
 
     @classmethod
-    def of(cls, found: dict[str, Any]) -> State:
-        """The state that `as_dict` gave, which is used up. Raises KeyError, TypeError, ValueError for anything else."""
+    def of(cls, content: bytes) -> State:
+        """The state that `as_bytes` gave. Raises KeyError, TypeError or ValueError for anything else."""
+        first, *packs = content.split(b"\n")
+        found = json.loads(first)
         state = cls()
         state.seq, state.unknown, state.malformed = found["seq"], found["unknown"], found["malformed"]
         for name, kind in _TABLES.items():
-            table = getattr(state, name)
-            for key, row in found[name].items():
-                table[key] = _value(kind, row)
-        state.steps, state.by_task = StepTable(found["steps"]), found["by_task"]
-        state.counters, state.generations = found["counters"], found["generations"]
+            getattr(state, name).update((key, _value(kind, row)) for key, row in found[name].items())
+        for name in _PLAIN:
+            getattr(state, name).update(found[name])
         state.commits.update((task, set(ids)) for task, ids in found["commits"].items())
+        state.steps = StepTable({json.loads(name): steps for name, steps in zip(packs[::2], packs[1::2], strict=True)})
         for lease in state.leases.values():
             state.held.setdefault(lease.holder_agent_id, set()).add(lease.step_id)
         return state

@@ -1,7 +1,12 @@
-"""The steps of a state. Those that a snapshot brought are made when first asked for: of a long history most never are."""
+"""The steps of a state. Those that a snapshot brought stay packed until one of their task is asked for.
+
+Of a long history most never are: so opening does not make them, and a process does not carry them as objects.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
@@ -9,60 +14,78 @@ from typing import Any
 from hivemind.coordination.receipt import Receipt
 from hivemind.coordination.step import Step
 
-__all__ = ["StepTable"]
+__all__ = ["StepTable", "canonical"]
 
 _NAMES = tuple(one.name for one in fields(Step))
 _EVIDENCE, _META = _NAMES.index("evidence"), _NAMES.index("meta")
-_Row = list[Any]
+_encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
+
+
+def canonical(value: Any) -> bytes:
+    """A plain value as JSON: equal values give equal bytes, on one line."""
+    return _encode(value).encode()
 
 
 class StepTable:
-    """Steps by id, as values or still as the rows of a snapshot."""
+    """Steps by id, as values or packed: the steps of one task as one line of JSON."""
 
-    __slots__ = ("_made", "_rows")
+    __slots__ = ("_made", "_packed")
 
-    def __init__(self, rows: dict[str, _Row] | None = None) -> None:
+    def __init__(self, packed: dict[str, bytes] | None = None) -> None:
         self._made: dict[str, Step] = {}
-        self._rows: dict[str, _Row] = {} if rows is None else rows
+        self._packed: dict[str, bytes] = {} if packed is None else packed
 
-    def __contains__(self, step_id: object) -> bool:
-        return step_id in self._made or step_id in self._rows
+    def __contains__(self, step_id: str) -> bool:
+        return self.get(step_id) is not None
 
     def __getitem__(self, step_id: str) -> Step:
         """The step. Raises KeyError."""
-        step = self._made.get(step_id)
+        step = self.get(step_id)
         if step is None:
-            step = self._made[step_id] = _step(self._rows.pop(step_id))
+            raise KeyError(step_id)
         return step
 
     def get(self, step_id: str) -> Step | None:
         """The step, or None."""
-        try:
-            return self[step_id]
-        except KeyError:
-            return None
+        step = self._made.get(step_id)
+        if step is None and self._packed and (rows := self._packed.pop(_pack_of(step_id), None)) is not None:
+            for row in json.loads(rows):
+                made = _step(row)
+                self._made[made.id] = made
+            step = self._made.get(step_id)
+        return step
 
     def put(self, step: Step) -> None:
-        self._rows.pop(step.id, None)
+        """Set a step; what is packed with it is unpacked."""
+        self.get(step.id)
         self._made[step.id] = step
 
     def remove(self, step_id: str) -> None:
-        self._made.pop(step_id, None)
-        self._rows.pop(step_id, None)
+        """Take a step out. Raises KeyError."""
+        del self._made[self[step_id].id]
 
-    def rows(self) -> dict[str, _Row]:
-        """Every step as plain JSON values."""
-        return {**self._rows, **{step_id: _row(step) for step_id, step in self._made.items()}}
+    def packed(self) -> Iterator[tuple[str, bytes]]:
+        """Every pack and its steps as one line, by name: equal tables give equal bytes."""
+        packs: dict[str, list[list[Any]]] = {}
+        for step_id in sorted(self._made):
+            packs.setdefault(_pack_of(step_id), []).append(_row(self._made[step_id]))
+        for name in sorted({*packs, *self._packed}):
+            yield name, self._packed[name] if name in self._packed else canonical(packs[name])
 
 
-def _row(step: Step) -> _Row:
+def _pack_of(step_id: str) -> str:
+    """What a step is packed with: its task, where its id was made by `Steps`."""
+    return step_id.rpartition(".s")[0]
+
+
+def _row(step: Step) -> list[Any]:
     row = [getattr(step, name) for name in _NAMES]
     row[_EVIDENCE] = [receipt.as_dict() for receipt in step.evidence]
     row[_META] = dict(step.meta)
     return row
 
 
-def _step(row: _Row) -> Step:
+def _step(row: list[Any]) -> Step:
     cells: list[Any] = [tuple(cell) if isinstance(cell, list) else cell for cell in row]
     cells[_EVIDENCE] = tuple(Receipt(**receipt) for receipt in row[_EVIDENCE])
     cells[_META] = MappingProxyType(row[_META])
