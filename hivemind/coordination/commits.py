@@ -68,5 +68,4 @@ class Commits:
         def look(state: State) -> list[BranchEntry]:
             return sorted((one for one in state.branches.values() if one.task == self.task), key=lambda one: one.name)
 
-        found: list[BranchEntry] = self._journal.view(look)
-        return found
+        return self._journal.view(look)

@@ -41,8 +41,7 @@ class Coordinates:
     def focus(self, agent_id: str) -> Focus | None:
         """What the agent last set its focus on, or None."""
         who = check_agent(agent_id)
-        found: Focus | None = self._journal.view(lambda state: state.focus.get(who))
-        return found
+        return self._journal.view(lambda state: state.focus.get(who))
 
     def set_focus(self, agent_id: str, task: str | None = None, step: str | None = None) -> Focus:
         """Set an agent's focus; no task clears it. Setting what is set already writes no event.
@@ -90,8 +89,7 @@ class Coordinates:
             first = _first_open(state, owner)
             return Place(self.workspace, owner, None if first is None else first.id, at)
 
-        found: Place = self._journal.view(look)
-        return found
+        return self._journal.view(look)
 
 
 def _first_open(state: State, task: str) -> Step | None:

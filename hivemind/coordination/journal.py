@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from hivemind.coordination.commit import Commit
 from hivemind.coordination.errors import JournalDamaged
@@ -25,6 +25,7 @@ __all__ = ["Journal"]
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 _FORMAT = 1
+_T = TypeVar("_T")
 _NOWHERE = (0, 0, 0, 0)
 
 
@@ -44,7 +45,7 @@ class Journal:
         self._segment_bytes = segment_bytes
         self._mutex = threading.RLock()
         self._pid = 0
-        self._guarding = False
+        self._held = False
         self._turn: Turn
         self._commit: Commit
         self._tail: Tail
@@ -63,19 +64,23 @@ class Journal:
         It returns the events to append (none: nothing is written; several stand on one line, all or none) or raises,
         and then nothing is written. It must not change the state, keep it, or take long.
         """
+        return self.change(decide, lambda _, events: events)
+
+    def change(self, decide: Callable[[State], Sequence[Draft]], look: Callable[[State, list[Event]], _T]) -> _T:
+        """The same, and gives what `look` makes of the state and the events right after, before anyone else writes."""
         place = _NOWHERE
         try:
             with self._mutex:
                 state = self._begin()
                 try:
                     drafts = decide(state)
-                    events = self._write(state, drafts) if drafts else []
+                    found = look(state, self._write(state, drafts) if drafts else [])
                 finally:
                     place = self._end()
         finally:
             self._settle(place)
         self._snapshot_if_due()
-        return events
+        return found
 
     @contextmanager
     def guarding(self, check: Callable[[State], None]) -> Iterator[None]:
@@ -87,20 +92,19 @@ class Journal:
         try:
             with self._mutex:
                 state = self._begin()
-                self._guarding = True
                 try:
                     check(state)
                     yield
                 finally:
-                    self._guarding = False
                     place = self._end()
         finally:
             self._settle(place)
 
-    def view(self, look: Callable[[State], Any]) -> Any:
+    def view(self, look: Callable[[State], _T]) -> _T:
         """What `look` makes of the newest state; it takes no file lock and must not keep the state itself."""
         with self._mutex:
-            self._fresh()
+            if not self._held:  # else it is as new as it can be
+                self._fresh()
             assert self._state is not None
             found, place = look(self._state), self._tail.place
         self._settle(place)
@@ -109,7 +113,7 @@ class Journal:
     @property
     def seq(self) -> int:
         """The seq of the newest event, 0 if there is none."""
-        return int(self.view(lambda state: state.seq))
+        return self.view(lambda state: state.seq)
 
     def read(self, since: int = 0) -> list[Event]:
         """The events after the seq `since`, oldest first. Raises JournalDamaged naming file and line."""
@@ -126,7 +130,7 @@ class Journal:
 
     def fingerprint(self) -> bytes:
         """The whole state as canonical JSON: equal logs give equal bytes on any machine."""
-        return bytes(self.view(State.as_bytes))
+        return self.view(State.as_bytes)
 
     def snapshot(self) -> bool:
         """Write a snapshot now. Returns False if it could not be written (the log has everything)."""
@@ -137,23 +141,27 @@ class Journal:
     def close(self) -> None:
         """Let go of the files. The next use opens them again."""
         with self._mutex:
-            if self._pid == os.getpid():
+            if self._pid:
                 self._turn.close()
                 self._commit.close()
             self._drop()
             self._pid = 0
 
+    def __del__(self) -> None:
+        self.close()
+
     # opening and keeping up
 
     def _begin(self) -> State:
         """The newest state, with nobody else writing until `_end`."""
-        if self._guarding:  # a second flock on the same descriptor would end the first one
+        if self._held:  # a second flock on the same descriptor would end the first one
             raise HivemindError("nothing can be appended to the journal while it is held")
         self._open()
         self._turn.acquire(self._fresh)  # fold while another writes
         try:
             self._fresh(locked=True)
             assert self._state is not None
+            self._held = True
             return self._state
         except BaseException:
             self._turn.release()
@@ -161,6 +169,7 @@ class Journal:
 
     def _end(self) -> Place:
         """Let the others write; gives how far what was seen or written reaches."""
+        self._held = False
         place = self._tail.place if self._state is not None else _NOWHERE
         self._turn.release()
         return place
@@ -298,7 +307,7 @@ class Journal:
 
     def _beyond(self, expected: int) -> bool:
         """True if events from `expected` on are past what has been folded: a torn end, which no one was told of."""
-        return bool(self.view(lambda state: state.seq < expected))
+        return self.view(lambda state: state.seq < expected)
 
 
 def _first_seq(lines: bytes) -> int:

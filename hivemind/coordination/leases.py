@@ -91,8 +91,7 @@ class StepLeases:
 
     def get(self, step_id: str) -> StepLease | None:
         """The active lease of a step, or None."""
-        found: StepLease | None = self._journal.view(lambda state: state.lease(step_id))
-        return found
+        return self._journal.view(lambda state: state.lease(step_id))
 
     def list(self, agent_id: str | None = None) -> _Leases:
         """The active leases of all agents or of one, by step id."""
@@ -102,8 +101,7 @@ class StepLeases:
             steps = state.leases if wanted is None else state.held.get(wanted, ())
             return [lease for step_id in sorted(steps) if (lease := state.lease(step_id)) is not None]
 
-        found: _Leases = self._journal.view(look)
-        return found
+        return self._journal.view(look)
 
     def release_all(self, agent_id: str) -> _Leases:
         """End every active lease of an agent that stops in order, in one line. Returns those that ended."""

@@ -73,9 +73,11 @@ class Steps:
             payload = {"task_id": task, **_by(agent_id), **(made[0] if len(made) == 1 else {"steps": made})}
             return [("step.added", payload)]
 
-        event = self._journal.transact(decide)[0]
-        ids = [one["step_id"] for one in event.payload.get("steps", [event.payload])]
-        return [self.get(step_id) for step_id in ids]
+        def look(state: State, events: list[Event]) -> _Steps:
+            payload = events[0].payload
+            return [state.steps[one["step_id"]] for one in payload.get("steps", [payload])]
+
+        return self._journal.change(decide, look)
 
     # looking
 
@@ -93,8 +95,7 @@ class Steps:
             tasks = sorted(state.by_task) if task_id is None else [check_task(task_id)]
             return [step for task in tasks for step in state.steps_of(task)]
 
-        found: _Steps = self._journal.view(look)
-        return found
+        return self._journal.view(look)
 
     def first_open(self, task_id: str) -> Step | None:
         """The step focus of a task: its first open step that is not blocked, by position, then id."""
@@ -312,8 +313,7 @@ class Steps:
             payload = decide(step)
             return [(kind, {"step_id": step.id, "task_id": step.task, **_by(who), **payload})]
 
-        self._journal.transact(draft)
-        return self.get(step_id)
+        return self._journal.change(draft, lambda state, _: state.steps[step_id])
 
 
 def _who(agent_id: str | None) -> str | None:

@@ -437,3 +437,25 @@ def test_a_held_journal_can_be_looked_at_and_refuses_an_append(tmp_path: Path) -
         with pytest.raises(HivemindError):
             journal.append("x")
     assert journal.append("x").seq == 1
+
+
+def test_a_decision_can_look_at_the_journal_and_cannot_append_to_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    with pytest.raises(HivemindError):
+        journal.transact(lambda state: [("x", {"n": journal.append("inner").seq})])
+    assert journal.transact(lambda state: [("x", {"n": journal.seq})])[0].payload == {"n": 0}
+    assert journal.seq == 1
+
+
+def test_a_journal_that_is_let_go_of_leaves_no_file_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        Journal(tmp_path).append("x")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_closed_journal_opens_again_when_it_is_used(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append("x")
+    journal.close()
+    assert journal.append("y").seq == 2
