@@ -50,13 +50,13 @@ def test_a_command_whose_time_is_up_is_ended_with_all_its_children(run, tmp_path
     result = run("trap '' TERM; (sleep 60; echo late > survived) & echo $!; wait", timeout_s=0.2)
     assert result.exit_status is None
     assert result.stopped == "its time was up"
-    assert not alive(int(result.output))
+    wait_for(lambda: not alive(int(result.output)))
 
 
 def test_children_that_outlive_their_command_are_ended(run):
     result = run("sleep 60 & echo $!")
     assert result.exit_status == 0
-    assert not alive(int(result.output))
+    wait_for(lambda: not alive(int(result.output)))
 
 
 def test_output_beyond_the_limit_is_cut_but_the_command_ends_by_itself(run, tmp_path):
