@@ -18,7 +18,7 @@ from hivemind.coordination.snapshot import load_snapshot, save_snapshot
 from hivemind.coordination.state import State
 from hivemind.coordination.tail import Tail, TailMoved
 from hivemind.coordination.turn import Turn
-from hivemind.errors import HivemindError
+from hivemind.errors import HivemindError, UserError
 from hivemind.fs import create, load_record, reached
 
 __all__ = ["Journal"]
@@ -40,7 +40,6 @@ class Journal:
     def __init__(
         self, folder: str | os.PathLike[str], *, durable: bool = True, segment_bytes: int = SEGMENT_BYTES
     ) -> None:
-        self.folder = os.path.abspath(folder)
         self.durable = durable
         self._segment_bytes = segment_bytes
         self._mutex = threading.RLock()
@@ -51,6 +50,7 @@ class Journal:
         self._tail: Tail
         self._state: State | None = None
         self._snapshot_due = 0
+        self.folder = os.path.abspath(folder)
 
     # what others use
 
@@ -236,8 +236,16 @@ class Journal:
             self._state = None
 
     def _settle(self, place: Place) -> None:
-        if self.durable and place[0]:
+        if not self.durable or not place[0]:
+            return
+        try:
             self._commit.cover(place[1], place[3])
+        except OSError as error:
+            raise UserError(
+                f"cannot be made durable ({error.strerror}); whether its last events are there is not known",
+                where=path_of(self.folder, place[1]),
+                mend="look after the disk, then start again",
+            ) from error
 
     # writing
 

@@ -56,10 +56,12 @@ def fit(answer: Answer, budget: int | None) -> Answer:
     stages += [_last("signals"), _no_markers, _no_why, _no_docs, _short_next, _no_next, _no_target, _only_place]
     for stage in stages:
         code = stage(answer, used - budget + _room(degradation))
-        if code is not None and code not in degradation:
+        if code is None:
+            continue
+        if code not in degradation:
             degradation.append(code)
         used = _stamp(answer, budget, degradation)
-        while used > budget and code is not None and code.endswith("_TRIMMED"):
+        while used > budget and code.endswith("_TRIMMED"):
             if stage(answer, used - budget) is None:
                 break
             used = _stamp(answer, budget, degradation)
@@ -76,10 +78,11 @@ def _stamp(answer: Answer, budget: int | None, degradation: list[str]) -> int:
     """Write what was used and left out into the answer; gives its size, which the answer itself names."""
     answer["degradation"] = degradation
     stamp = answer["budget"] = {"max_chars": budget, "used_chars": 0, "truncated": bool(degradation)}
-    used = _size(answer)
-    while stamp["used_chars"] != used:  # the number is part of what it counts
-        stamp["used_chars"] = used
-        used = _size(answer)
+    rest = _size(answer) - 1
+    used = rest + 1
+    while used != rest + len(str(used)):  # the number is part of what it counts
+        used = rest + len(str(used))
+    stamp["used_chars"] = used
     return used
 
 
