@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.hive_of import hive_of
 from hivemind.cli.output import say
-from hivemind.cli.parser import Commands, Parser, add_command, add_json
-from hivemind.cli.story import said, story_lines
-from hivemind.cli.text import fit, is_terminal, one_line, terminal_size
+from hivemind.cli.parser import Commands, Parser, add_command, add_json, number
+from hivemind.cli.story import event_line, story_lines
+from hivemind.cli.text import fit, is_terminal, terminal_size
 from hivemind.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,18 +37,12 @@ def add_to(commands: Commands, common: Parser) -> None:
         examples="  hivemind log --kind lease --kind agent\n  hivemind log --since 120 --follow\n  hivemind log --task my-task",
     )
     parser.add_argument("--follow", action="store_true", help="go on as new events come; Ctrl-C ends it")
-    parser.add_argument("--since", type=_seq, metavar="SEQ", help="only events after this number")
+    parser.add_argument("--since", type=number("of an event"), metavar="SEQ", help="only events after this number")
     parser.add_argument(
         "--kind", action="append", metavar="KIND", help="only this kind (step.done), or a family of them (step)"
     )
     parser.add_argument("--task", metavar="ID", help="the log of one task instead: its cycles and actions")
     add_json(parser)
-
-
-def _seq(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of an event")
-    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -65,16 +59,12 @@ def run(arguments: argparse.Namespace) -> int:
         _print_array(event.as_dict() for event in events)
     else:
         for event in events:
-            say(_line(event))
+            say(event_line(event.as_dict()))
     return 0
 
 
 def _wanted(kind: str, kinds: list[str] | None) -> bool:
     return kinds is None or any(kind == one or kind.startswith(f"{one}.") for one in kinds)
-
-
-def _line(event: Event) -> str:
-    return f"{event.seq:>6}  {one_line(event.kind):18} {said(event.payload)}".rstrip()
 
 
 def _print_array(records: Iterable[Mapping[str, Any]]) -> None:
@@ -90,7 +80,7 @@ def _print_array(records: Iterable[Mapping[str, Any]]) -> None:
 def _follow(hive: Hive, since: int, arguments: argparse.Namespace) -> int:
     for event in _events_as_they_come(hive, since):
         if _wanted(event.kind, arguments.kind):
-            say(json.dumps(event.as_dict(), ensure_ascii=False) if arguments.json else _line(event))
+            say(json.dumps(event.as_dict(), ensure_ascii=False) if arguments.json else event_line(event.as_dict()))
             sys.stdout.flush()
     return 0
 

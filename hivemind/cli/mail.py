@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hivemind.cli.given import standard_input
 from hivemind.cli.hive_of import hive_of, known_name, known_names
 from hivemind.cli.output import print_json, print_table, say, warn
-from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
+from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
 from hivemind.cli.text import clock_time, harmless, one_line
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
@@ -59,7 +59,7 @@ def _add_list(mail: Commands, common: Parser) -> None:
     parser.add_argument("box", nargs="?", default=HUMAN, metavar="BOX", help="whose mailbox (default: human, yours)")
     parser.add_argument("--folder", choices=FOLDERS, default="inbox", help="inbox (default), sent, archive or dead")
     parser.add_argument("--unread", action="store_true", help="only what has not been read")
-    parser.add_argument("--limit", type=_count, metavar="N", help="only the N newest")
+    parser.add_argument("--limit", type=number("from 1", 1), metavar="N", help="only the N newest")
     add_json(parser)
 
 
@@ -122,12 +122,6 @@ def _add_reply(mail: Commands, common: Parser) -> None:
 def _add_box_and_id(parser: Parser) -> None:
     parser.add_argument("box", nargs="?", default=HUMAN, metavar="BOX", help="whose mailbox (default: human, yours)")
     parser.add_argument("id", metavar="ID", help="the message's id, as `mail list` shows it")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1")
-    return int(text)
 
 
 def _body(text: str) -> str:

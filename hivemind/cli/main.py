@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import io
 import os
@@ -12,12 +13,13 @@ from collections.abc import Sequence
 from hivemind import __version__
 from hivemind.cli.output import warn
 from hivemind.cli.parser import Parser, global_options
+from hivemind.cli.refusal import tell_refusal
 from hivemind.errors import HivemindError, UserError
 
 __all__ = ["COMMANDS", "build_parser", "main"]
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
-COMMANDS = ("init", "up", "down", "status", "task", "mail", "agent", "context", "log", "doctor")
+COMMANDS = ("init", "up", "down", "status", "task", "mail", "agent", "context", "log", "lease", "doctor")
 """Each is a module hivemind.cli.<command> with `add_to(commands, common)`; they import rooms inside functions only."""
 
 _DESCRIPTION = """A swarm of agents that share a folder. Make one with `hivemind init`, start it with `hivemind up`,
@@ -50,26 +52,35 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     arguments = build_parser().parse_args(argv)
     try:
-        status: int = arguments.run(arguments)
-        sys.stdout.flush()
-        return status
+        return _run(arguments)
     except BrokenPipeError:  # the reader of our output has gone: nobody to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        raise
     except Exception as error:  # the boundary of the process: one line for a person, the rest on request
         if getattr(arguments, "debug", False):
             traceback.print_exc()
-        line, status = _told(error)
+        line, status = _told(error, arguments)
         warn(line)
         return status
 
 
-def _told(error: Exception) -> tuple[str, int]:
+def _told(error: Exception, arguments: argparse.Namespace) -> tuple[str, int]:
     """What a person is told of an error, and the exit status it makes."""
     if isinstance(error, UserError):
-        return str(error), WRONG_USE
+        from hivemind.coordination import CoordinationError
+
+        return tell_refusal(error, arguments) if isinstance(error, CoordinationError) else (str(error), WRONG_USE)
     if isinstance(error, HivemindError):
         return str(error), FAILED
     if isinstance(error, OSError):

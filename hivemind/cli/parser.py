@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
-__all__ = ["Commands", "Parser", "add_command", "add_group", "add_json", "global_options"]
+__all__ = ["Commands", "Parser", "add_command", "add_group", "add_json", "global_options", "number"]
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"  # noqa: SLF001 - the type has no other name
 Run = Callable[[argparse.Namespace], int]
 _EXIT_WRONG_USE = 2
+_DIGITS = 18  # more fit into no counter
 
 
 class Parser(argparse.ArgumentParser):
@@ -77,3 +78,14 @@ def add_group(commands: Commands, common: Parser, name: str, line: str, *, examp
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="answer with JSON, for programs")
+
+
+def number(what: str, least: int = 0) -> Callable[[str], int]:
+    """A `type` for options: a whole number, `least` or more; the complaint says that the text is no number `what`."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or len(text) > _DIGITS or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number {what}")
+        return int(text)
+
+    return read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 _COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens", "last_action")
-_SHOWN = 20  # so many tasks that do not go on are named
+_SHOWN = 20  # so many leases, and tasks that do not go on, are named
 
 
 def add_to(commands: Commands, common: Parser) -> None:
@@ -51,6 +52,7 @@ def _record(now: Overview) -> dict[str, Any]:
         "supervisor": now.supervisor,
         "watching": now.watching,
         "agents": [asdict(agent) for agent in now.agents],
+        "leases": [asdict(lease) for lease in now.leases],
         "human_unread": now.human_unread,
         "tasks": now.tasks,
         "waiting": [{"task": task, "why": why} for task, why in now.waiting],
@@ -74,13 +76,24 @@ def _show(now: Overview) -> None:
     say(f"Your mail  {now.human_unread} unread")
     say()
     print_table(_agent_rows(now.agents), _COLUMNS, empty="There are no agents: hivemind agent add NAME makes one.")
-    for title, tasks in (("Parked", now.parked), ("Waiting", now.waiting)):
-        if tasks:
-            say(f"\n{title}:")
-            for task, why in tasks[:_SHOWN]:
-                say(f"  {task}: {one_line(why)}")
-            if len(tasks) > _SHOWN:
-                say(f"  … and {len(tasks) - _SHOWN} more: hivemind task list")
+    leases = [
+        (lease.step_id, f"{lease.holder_agent_id}, {lease.left:,} events left")
+        for lease in sorted(now.leases, key=lambda lease: natural(lease.step_id))
+    ]
+    _list("Leased", leases, "hivemind lease list")
+    _list("Parked", now.parked, "hivemind task list")
+    _list("Waiting", now.waiting, "hivemind task list")
+
+
+def _list(title: str, named: Sequence[tuple[str, str]], rest: str) -> None:
+    """What stands beside each name; `rest` is the command that shows those that are left out here."""
+    if not named:
+        return
+    say(f"\n{title}:")
+    for name, told in named[:_SHOWN]:
+        say(f"  {one_line(name)}: {one_line(told)}")
+    if len(named) > _SHOWN:
+        say(f"  … and {len(named) - _SHOWN} more: {rest}")
 
 
 def _agent_rows(agents: tuple[AgentNow, ...]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A task's log.jsonl as a person reads it: each cycle with what was thought and done (`hivemind log --task ID`)."""
+"""What happened, as a person reads it: an event of the journal, a cycle of a task's log (`hivemind log`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from hivemind.cli.text import one_line
 
-__all__ = ["said", "story_lines"]
+__all__ = ["event_line", "said", "story_lines"]
 
 
 def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
@@ -30,6 +30,12 @@ def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"    thought: {one_line(str(record['thought']))}"
     for action in record["actions"]:
         yield from _action(action)
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    """One event of the journal: its number, its kind, what it says."""
+    payload = {key: value for key, value in event.items() if key not in ("seq", "kind")}
+    return f"{event.get('seq'):>6}  {one_line(str(event.get('kind'))):18} {said(payload)}".rstrip()
 
 
 def _action(action: object) -> Iterator[str]:

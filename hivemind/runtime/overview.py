@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hivemind.coordination import State, StepLease, check_agent
 from hivemind.layout import HUMAN, Layout
 from hivemind.runtime.identity import holder_of
 from hivemind.runtime.parts import Parts
@@ -20,7 +21,7 @@ from hivemind.runtime.watching import watch_lock
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.tasks.drops import is_task_name
 
-__all__ = ["AgentNow", "Overview", "TaskCounts", "agents_now", "overview"]
+__all__ = ["AgentNow", "LeaseNow", "Overview", "TaskCounts", "agents_now", "lease_now", "leases_now", "overview"]
 
 DOWN = "down"
 _TICK_NS = 20_000_000
@@ -47,6 +48,21 @@ class AgentNow:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseNow:
+    """The lease of a step, and what is left of it: so many events, never a time. A step that no task has is leased by
+    its id alone."""
+
+    step_id: str
+    task: str | None
+    title: str | None
+    holder_agent_id: str
+    acquired_seq: int
+    expires_seq: int
+    generation: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """`supervisor` is the record of who is up (pid, since) or None; `tasks` counts them by state, parked ones among the
     active; `waiting` and `parked` are (task, why)."""
@@ -56,6 +72,7 @@ class Overview:
     supervisor: dict[str, object] | None
     watching: str | None
     agents: tuple[AgentNow, ...]
+    leases: tuple[LeaseNow, ...]
     human_unread: int
     tasks: dict[str, int]
     waiting: tuple[tuple[str, str], ...]
@@ -75,6 +92,7 @@ def overview(hive: Parts) -> Overview:
         supervisor=supervisor,
         watching=str(watcher["watching"]) if "watching" in watcher else None,
         agents=agents,
+        leases=leases_now(hive),
         human_unread=hive.mail.unread(HUMAN),
         tasks={
             **TaskCounts(hive.layout).now(),
@@ -115,6 +133,38 @@ def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
         tokens=said.tokens,
         budget=said.budget,
         last_action=said.last_action,
+    )
+
+
+def leases_now(hive: Parts, agent: str | None = None) -> tuple[LeaseNow, ...]:
+    """The active leases of all agents or of one, by step. Raises CoordinationError for what is no agent's name."""
+    who = None if agent is None else check_agent(agent)
+
+    def look(state: State) -> tuple[LeaseNow, ...]:
+        steps = sorted(state.leases if who is None else state.held.get(who, ()))
+        return tuple(_lease(state, lease) for step in steps if (lease := state.lease(step)) is not None)
+
+    found: tuple[LeaseNow, ...] = hive.journal.view(look)
+    return found
+
+
+def lease_now(hive: Parts, lease: StepLease) -> LeaseNow:
+    """One lease as it stands now."""
+    found: LeaseNow = hive.journal.view(lambda state: _lease(state, lease))
+    return found
+
+
+def _lease(state: State, lease: StepLease) -> LeaseNow:
+    step = state.steps.get(lease.step_id)
+    return LeaseNow(
+        step_id=lease.step_id,
+        task=None if step is None else step.task,
+        title=None if step is None else step.title,
+        holder_agent_id=lease.holder_agent_id,
+        acquired_seq=lease.acquired_seq,
+        expires_seq=lease.expires_seq,
+        generation=lease.generation,
+        left=max(0, lease.expires_seq - state.seq),
     )
 
 
