@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 
+from hivemind.coordination.flocks import lock, unlock
 from hivemind.coordination.segments import path_of
 from hivemind.fs import reached
 
@@ -46,7 +46,7 @@ class Commit:
         if self.known() >= place:
             return
         with self._mutex:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            lock(self._file)
             try:
                 if self.known() >= place:
                     return
@@ -56,17 +56,17 @@ class Commit:
                 reached("journal.commit.synced")
                 self._note(first, size)
             finally:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
+                unlock(self._file)
 
     def forget(self, file: int, offset: int) -> None:
         """Cut a segment back to `offset`: what is written there next is not durable before it is synced anew."""
         with self._mutex:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            lock(self._file)
             try:
                 self._note(0, 0)
                 os.ftruncate(file, offset)
             finally:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
+                unlock(self._file)
 
     def _note(self, first: int, offset: int) -> None:
         os.pwrite(self._file, f"{first:0{_WIDTH}d} {offset:0{_WIDTH}d}\n".encode(), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from hivemind.coordination.segments import Place, offset_after, path_of, read_li
 from hivemind.coordination.segments import damaged as damaged_line
 from hivemind.coordination.snapshot import load_snapshot, save_snapshot
 from hivemind.coordination.state import State
-from hivemind.coordination.tail import Tail, TailMoved
+from hivemind.coordination.tail import REPAIRS, Tail, TailMoved
 from hivemind.coordination.turn import Turn
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import create, load_record, reached
@@ -127,6 +128,14 @@ class Journal:
                 if record["seq"] > last:
                     return
                 yield Event.of(record)
+
+    def repairs(self) -> list[dict[str, Any]]:
+        """What was ever cut off a torn end, oldest first: `{segment, offset, after_seq, torn}`."""
+        try:
+            with open(os.path.join(self.folder, REPAIRS), encoding="utf-8") as file:
+                return [json.loads(line) for line in file if line.endswith("\n")]
+        except FileNotFoundError:
+            return []
 
     def fingerprint(self) -> bytes:
         """The whole state as canonical JSON: equal logs give equal bytes on any machine."""

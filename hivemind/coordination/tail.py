@@ -129,32 +129,42 @@ class Tail:
         )
         note = {"segment": os.path.basename(path), "offset": self.offset, "after_seq": self.seq}
         note["torn"] = torn.decode("utf-8", "backslashreplace")
-        _append(os.path.join(self._folder, REPAIRS), json.dumps(note, ensure_ascii=False) + "\n")
+        kept = os.path.join(self._folder, REPAIRS)
+        try:
+            _append(kept, json.dumps(note, ensure_ascii=False) + "\n")
+        except OSError as error:  # then it stays where it is
+            raise UserError(
+                f"cannot be written ({error.strerror})", where=kept, mend="make room, then go on"
+            ) from error
         reached("journal.repair.noted")
         commit.forget(self._file, self.offset)
         reached("journal.repair.cut")
 
     def push(self, line: bytes, events: int, commit: Commit) -> None:
         """Write the next line; only for who holds the lock and has pulled. UserError: nothing is written."""
-        if self._file is None or self.offset >= self.limit:
-            self._begin(commit)
-        assert self._file is not None
-        reached("journal.append.locked")
         try:
-            written = os.pwrite(self._file, line, self.offset)
-            if written < len(line):
-                written += os.pwrite(self._file, line[written:], self.offset + written)
+            if self._file is None or self.offset >= self.limit:
+                self._begin(commit)
+            reached("journal.append.locked")
+            self._put(line, commit)
         except OSError as error:
-            commit.forget(self._file, self.offset)
             path = path_of(self._folder, self.first)
             raise UserError(
                 f"cannot be written ({error.strerror})", where=path, mend="make room, then go on"
             ) from error
-        if written < len(line):
-            commit.forget(self._file, self.offset)
-            raise UserError("was written in part only", where=path_of(self._folder, self.first), mend="make room")
         reached("journal.append.written")
         self.start, self.offset, self.seq = self.offset, self.offset + len(line), self.seq + events
+
+    def _put(self, line: bytes, commit: Commit) -> None:
+        """Write all of a line or nothing of it. Raises OSError."""
+        assert self._file is not None
+        written = 0
+        try:
+            while written < len(line):  # more than once only where the disk is all but full
+                written += os.pwrite(self._file, line[written:], self.offset + written)
+        except OSError:
+            commit.forget(self._file, self.offset)
+            raise
 
     def _begin(self, commit: Commit) -> None:
         """Close this segment and begin the next. The old one is made durable first: no gap can be before the end."""

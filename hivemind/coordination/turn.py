@@ -6,10 +6,11 @@ do so for half a millisecond only; then it queues behind a second lock, which th
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable
+
+from hivemind.coordination.flocks import lock, try_lock, unlock
 
 __all__ = ["Turn"]
 
@@ -29,25 +30,19 @@ class Turn:
 
     def acquire(self, meanwhile: Callable[[], object]) -> None:
         """Wait for the turn. `meanwhile` is called once where there is a wait: what it does need not be done later."""
-        if time.monotonic() - self._since < _QUANTUM_S:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                pass  # someone was faster: stand in line
-        fcntl.flock(self._line, fcntl.LOCK_EX)
+        if time.monotonic() - self._since < _QUANTUM_S and try_lock(self._lock):
+            return
+        lock(self._line)
         try:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(self._lock):
                 meanwhile()
-                fcntl.flock(self._lock, fcntl.LOCK_EX)
+                lock(self._lock)
         finally:
-            fcntl.flock(self._line, fcntl.LOCK_UN)
+            unlock(self._line)
         self._since = time.monotonic()
 
     def release(self) -> None:
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        unlock(self._lock)
 
     def close(self) -> None:
         os.close(self._lock)

@@ -53,7 +53,8 @@ def resume(
         answer["trace"] = [
             _entry(one) for one in (scope.traces if view in ("explore", "full") else scope.traces[-_TRACE:])
         ]
-    answer["events"] = [event.as_dict() for event in _of_focus(scope)[-_EVENTS:]]
+    events = _of_focus(scope, view)
+    answer["events"] = [event.as_dict() for event in (events if view == "full" else events[-_EVENTS:])]
     answer["stats"] = _stats(scope)
     if view == "audit":
         answer["lanes"] = _lanes(scope)
@@ -119,7 +120,7 @@ def watch(
     if view != "focus_only":
         answer["notes"] = [_entry(note) for note in scope.notes if note.seq > after]
         answer["trace"] = [_entry(trace) for trace in scope.traces if trace.seq > after]
-    answer["events"] = [event.as_dict() for event in _of_focus(scope)]
+    answer["events"] = [event.as_dict() for event in _of_focus(scope, view)]
     return fit(answer, context_budget)
 
 
@@ -249,10 +250,10 @@ def _entry(one: Any) -> Answer:
     return found
 
 
-def _of_focus(scope: Scope) -> list[Event]:
-    """The events of the step in focus, or of all that is in view where none is."""
+def _of_focus(scope: Scope, view: str) -> list[Event]:
+    """The events of the task; only those of the step where that is all that is looked at."""
     focus = scope.place.step
-    if focus is None or not scope.explicit_step:
+    if focus is None or not (scope.explicit_step or view == "focus_only"):
         return list(scope.events)
     return [event for event in scope.events if event.payload.get("step_id") == focus]
 

@@ -168,6 +168,10 @@ def test_focus_only_shows_the_step_and_what_bears_on_it(place: Place) -> None:
     place.graph.add_note("a note", agent_id="ada")
     answer = resume(place, "ada", "t", view="focus_only")
     assert ids(answer) == [anchor, mine, *asked[:1:-1]]
+    place.steps.note("t.s1", "mine")
+    place.steps.note("t.s2", "not mine")
+    events = resume(place, "ada", "t", view="focus_only")["events"]
+    assert [event["step_id"] for event in events] == ["t.s1"]
     assert "notes" not in answer
     assert "trace" not in answer
 
