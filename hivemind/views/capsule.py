@@ -80,7 +80,7 @@ def _next(scope: Scope) -> tuple[Call | None, Call | None]:
     if step is None:
         blocked = [one for one in scope.steps if one.status == "blocked"]
         end = call("finish_task", {}, "steps.end_task", task, **_by(scope))
-        return end, look_call(blocked[0].id) if blocked else None
+        return end, call("resume", {"step": blocked[0].id}, "steps.get", blocked[0].id) if blocked else None
     lease = scope.leases.get(step.id)
     if lease is not None and lease.holder_agent_id != scope.agent_id:
         return look_call(step.id), claim_call(step.id, scope.agent_id, force=True)

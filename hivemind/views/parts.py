@@ -116,4 +116,4 @@ def _concerns(event: Event, task: str | None) -> bool:
         return True
     found = event.payload.get("task_id")
     step = event.payload.get("step_id")
-    return found == task or (found is None and isinstance(step, str) and step.startswith(f"{task}.s"))
+    return found == task or (found is None and isinstance(step, str) and step.rpartition(".s")[0] == task)

@@ -211,6 +211,7 @@ def test_a_snapshot_is_short_and_watch_shows_what_came_since(place: Place) -> No
     place.graph.add_note("new", agent_id="ada")
     place.steps.note("t.s1", "something")
     place.journal.append("step.noted", step_id="other.s1", task_id="other")
+    place.leases.claim("t.s1.s1", "ada")  # the first step of a task named t.s1
     later = watch(place, first["seq"], "ada", "t", since_card_seq=first["card_seq"])
     assert ids(later) == [new]
     assert [note["text"] for note in later["notes"]] == ["new"]
