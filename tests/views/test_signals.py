@@ -67,6 +67,18 @@ def test_something_open_that_is_both_supported_and_blocked_contradicts_itself(
     assert "BM1_CONTRADICTION" not in codes()
 
 
+def test_what_is_only_blocked_or_whose_support_was_rejected_does_not_contradict_itself(
+    place: Place, codes: Codes
+) -> None:
+    claim, support = place.card("hypothesis"), place.card("note")
+    place.link(place.card("note"), "blocks", claim)
+    assert "BM1_CONTRADICTION" not in codes()
+    place.link(support, "supports", claim)
+    assert "BM1_CONTRADICTION" in codes()
+    place.update(support, status="rejected")
+    assert "BM1_CONTRADICTION" not in codes()
+
+
 def test_an_evidence_child_supports_its_parent(place: Place, codes: Codes) -> None:
     claim = place.card("hypothesis")
     place.card("evidence", under=claim)

@@ -161,13 +161,13 @@ def test_anothers_drafts_cannot_starve_a_view(place: Place) -> None:
 
 def test_focus_only_shows_the_step_and_what_bears_on_it(place: Place) -> None:
     two_steps(place)
-    mine = place.card("note", step="t.s1", status="closed")
+    mine = [place.card("note", step="t.s1", status="closed") for _ in range(5)]
     place.card("note")
     asked = [place.card("question") for _ in range(14)]
     anchor = place.card("note", pinned=True)
     place.graph.add_note("a note", agent_id="ada")
     answer = resume(place, "ada", "t", view="focus_only")
-    assert ids(answer) == [anchor, mine, *asked[:1:-1]]
+    assert ids(answer) == [anchor, *mine[::-1], *asked[:1:-1]]
     place.steps.note("t.s1", "mine")
     place.steps.note("t.s2", "not mine")
     events = resume(place, "ada", "t", view="focus_only")["events"]
