@@ -75,7 +75,7 @@ class AgentConfig(_Strict):
     view: Literal["focus_only", "smart", "explore", "audit", "full"] = "smart"
     commands: list[str] = []
     limits: LimitsConfig = LimitsConfig()
-    sandbox: Literal["none", "bwrap"] = "none"
+    sandbox: Literal["none"] = "none"
     replicas: int = Field(1, ge=1, le=1000)
     env: dict[str, str] = {}
 

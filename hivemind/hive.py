@@ -80,6 +80,7 @@ class Hive:
             agents=lambda: self.agents,
             durable=self.config.durable,
             settle_ms=self.config.settle_ms,
+            roots=self.config.read_roots(self.layout),
         )
 
     @cached_property
@@ -90,6 +91,7 @@ class Hive:
             durable=self.config.durable,
             max_bytes=self.config.max_task_bytes,
             settle_ms=self.config.settle_ms,
+            roots=self.config.read_roots(self.layout),
         )
 
     @cached_property
@@ -98,4 +100,4 @@ class Hive:
 
     @cached_property
     def knowledge(self) -> Knowledge:
-        return Knowledge(self.documents, self.layout)
+        return Knowledge(self.documents, self.layout, roots=self.config.read_roots(self.layout))

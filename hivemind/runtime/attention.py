@@ -35,6 +35,7 @@ class Attention:
         self._intake = Intake(hive.mail, name, hive.layout.agent_state(name))
         self._messages: deque[Message] = deque()
         self._known: set[str] = set()
+        self._awaited: set[str] = set()
         self._works: dict[str, Work] = {}
         self._parked: dict[str, Parking] = {}
         self._trouble: dict[str, int] = {}
@@ -99,6 +100,8 @@ class Attention:
                     self._unpark(work)
             about = message.task == work.task.id and message.in_reply_to != review.message_id
             if work.waits.heard(message.sender, message.id, message.in_reply_to, about=about):
+                self._awaited.add(message.key)
+                work.unblock(message.sender)
                 self._unpark(work)
 
     # scope
@@ -107,7 +110,8 @@ class Attention:
         """What this turn is about: the oldest message, else a task in hand that can go on, else a new task, else None."""
         self.focus = None
         if self._messages:
-            self.focus = Focus("reply_mail", message=self._messages[0])
+            first = self._messages[0]
+            self.focus = Focus("reply_mail", message=first, heard=first.key in self._awaited)
         else:
             work = self._next_work() or self._claim()
             if work is not None:
@@ -179,6 +183,7 @@ class Attention:
             self._messages.popleft()
             self._intake.taken(message)
             self._known.discard(message.key)
+            self._awaited.discard(message.key)
 
     def _message_failed(self, message: Message, reason: str) -> None:
         dead = self._intake.failed(message, reason)  # the third time: it lies in .Dead now, with the reason beside it

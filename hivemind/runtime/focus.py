@@ -16,7 +16,7 @@ class Focus:
     """The target of a turn. One of `work` and `message` is set (neither: at rest); `step` is the work's first open step, if any.
 
     `tool` is what comes next by rule (spec 3, *Capsule*): `plan_steps`, `finish_step`, `finish_task`, or `reply_mail`.
-    `blocked` is a step that stands in the way of the end.
+    `blocked` is a step that stands in the way of the end; `heard` says that a task waited for this very message.
     """
 
     tool: str
@@ -24,6 +24,7 @@ class Focus:
     message: Message | None = None
     step: PlannedStep | None = None
     blocked: PlannedStep | None = None
+    heard: bool = False
 
     @property
     def kind(self) -> str:

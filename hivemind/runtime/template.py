@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from filelock import FileLock
+
 import hivemind
 from hivemind import fs
 from hivemind.errors import UserError
@@ -48,11 +50,16 @@ def make_hive(layout: Layout) -> None:
 
     Raises UserError if there is a hive.yaml, and OSError.
     """
-    if layout.config.exists():
-        raise UserError("there is a hive already", where=layout.config, mend="hivemind up starts it")
     source = template_folder()
     for folder in layout.folders():
         folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(layout.locks / "init.lock"):  # two at once: the second finds a hive
+        _fill(layout, source)
+
+
+def _fill(layout: Layout, source: Path) -> None:
+    if layout.config.exists():
+        raise UserError("there is a hive already", where=layout.config, mend="hivemind up starts it")
     names = [*FILES]
     for folder_name in FOLDERS:
         names += sorted(path.relative_to(source).as_posix() for path in (source / folder_name).rglob("*.md"))

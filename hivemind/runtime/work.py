@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,13 @@ class Work:
         """True for a `run:` that a person wrote: only tasks that a person made carry commands to obey (spec 1)."""
         return self.task.maker == HUMAN and isinstance(step.step.meta.get("given"), int)
 
+    def unblock(self, by: str) -> None:
+        """An answer came: steps that were blocked with a question to a person go on."""
+        for step in self.steps():
+            wait = self.waits.get(step.id)
+            if step.step.status == "blocked" and wait is not None and wait.answer is not None:
+                self._hive.steps.unblock(step.id, reason=f"answered by {by}", agent_id=self.agent)
+
     # commands
 
     def output_path(self, step: PlannedStep) -> Path:
@@ -173,8 +180,9 @@ class Work:
         """
         if not step.todo.once:
             return
-        path = self._once_path(step)
-        if load_record(path, "once", 1) is not None:
+        path = self._once_path()
+        begun = load_record(path, "once", 1)
+        if begun is not None and begun["step"] == step.id:
             raise UserError(
                 f"the command of step {step.step.position} may run only once, and was interrupted when it ran: "
                 "nobody knows whether it took effect",
@@ -184,10 +192,10 @@ class Work:
 
     def command_ended(self, step: PlannedStep) -> None:
         if step.todo.once:
-            self._once_path(step).unlink()
+            self._once_path().unlink()
 
-    def _once_path(self, step: PlannedStep) -> Path:
-        return self.task.path / f".once-{step.step.position}.json"
+    def _once_path(self) -> Path:
+        return self.task.path / "once.json"
 
     # what is found
 
@@ -232,6 +240,17 @@ class Work:
     def findings(self) -> list[Finding]:
         """What each step gave, in order, read from the graph and the outputs of commands."""
         return [self._finding(step) for step in self.steps()]
+
+    def _findings_when_done(self) -> list[Finding]:
+        """The same, with what was quoted from the task's own folder cited where that will lie: in tasks/done/."""
+        here = self._hive.layout.relative(self.task.path)
+        there = self._hive.layout.relative(self._hive.layout.done / self.task.id)
+
+        def moved(citation: Citation) -> Citation:
+            inside = citation.path.startswith(f"{here}/")
+            return replace(citation, path=there + citation.path[len(here) :]) if inside else citation
+
+        return [replace(one, citations=tuple(map(moved, one.citations))) for one in self.findings()]
 
     def _finding(self, step: PlannedStep) -> Finding:
         cards = self.trail.of_step(step.id)
@@ -289,7 +308,7 @@ class Work:
             lambda commit_id, card, step: self._commits.publish(commit_id, card=card, agent_id=self.agent, step_id=step)
         )
         self.trail.save()
-        text = compose(self.task.title, answer, self.findings(), self.review, self.agent, self.spent())
+        text = compose(self.task.title, answer, self._findings_when_done(), self.review, self.agent, self.spent())
         self._folder = self._hive.tasks.finish(self.task, text)
         self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent)
         if self._hive.tasks.restless:  # a task in the inbox may have waited for this one

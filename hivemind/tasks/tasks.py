@@ -236,6 +236,8 @@ class Tasks:
         why = f"Cancelled by {by}." + (f"\n\n{reason}" if reason else "")
         if (self.layout.active / task_id).is_dir():
             return self._closing.cancel(self.layout.active / task_id, f"# {task_id} was cancelled\n\n{why}\n")
+        if (self.layout.done / task_id).is_dir() or (self.layout.failed / task_id).is_dir():
+            raise UserError("is over already", where=task_id, mend="see: hivemind task show")
         entry, _ = self._listing.waiting(task_id)
         taken = self._taking.take_entry(HUMAN, entry)
         if taken is None:

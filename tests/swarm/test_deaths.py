@@ -97,6 +97,10 @@ def test_a_command_that_may_run_once_is_not_run_again_and_the_task_says_that_nob
     assert up.wait(60) == 1, hive.logs()
     assert "nobody knows whether it took effect" in hive.error("slow")
     assert begun(hive) == 1
+    (hive.root / "go").touch()
+    hive.run("task", "retry", "slow")
+    hive.run("up", "--until-idle")
+    assert (hive.task("slow"), begun(hive)) == ("done", 2), "a person has looked and wants it done again"
 
 
 def test_agents_end_when_their_supervisor_is_killed_and_the_next_one_goes_on(hive):

@@ -88,7 +88,8 @@ def test_a_step_waits_for_a_persons_answer_and_goes_on_when_it_comes(hive):
     [letter] = json.loads(hive.run("mail", "list", "human", "--json"))
     hive.run("mail", "reply", "human", letter["id"], "Blue, please.")
     hive.run("up", "--until-idle", status=0)
-    assert hive.task("ask") == "done"
+    assert "Blue, please." in hive.result("ask")
+    assert len(json.loads(hive.run("mail", "list", "human", "--json"))) == 1, "an answer needs no answer"
 
 
 def test_a_folder_moved_back_to_the_inbox_is_a_retry_and_keeps_the_first_attempt(hive):
@@ -146,3 +147,27 @@ def test_what_a_commands_environment_holds_is_no_secret_and_tells_it_where_it_is
     assert "sk-secret" not in printed
     assert f"HIVEMIND_HIVE={os.path.realpath(hive.root)}" in printed
     assert "HIVEMIND_TASK=env" in printed
+
+
+def test_a_retry_is_checked_anew_and_says_who_checked_it_this_time(hive):
+    hive.drop("boats.md", "What keeps a sailing boat upright?\n")
+    hive.run("up", "--until-idle")
+    shutil.move(hive.root / "tasks/done/boats", hive.root / "tasks/inbox/boats")
+    (hive.root / "knowledge/boats.md").write_text("A sailing boat is kept upright by its ballast.\n")
+    hive.run("up", "--until-idle")
+    assert "> A sailing boat is kept upright by its ballast." in hive.result("boats")
+    assert "needs wind" not in hive.result("boats")
+    requests = [
+        event for event in hive.events() if event["kind"] == "task.parked" and "checks the sources" in event["reason"]
+    ]
+    assert len(requests) == 2
+
+
+def test_an_attachment_is_cited_where_it_lies_when_the_task_is_done(hive):
+    folder = hive.root / "tasks/inbox/zoo"
+    folder.mkdir()
+    (folder / "task.md").write_text("Where do the zebras live?")
+    (folder / "notes.md").write_text("The zebras live in the old stable.\n")
+    hive.run("up", "--until-idle")
+    [citation] = re.findall(r"`(tasks/[^`]*notes.md:1)`", hive.result("zoo").split("## Sources")[1])
+    assert (hive.root / citation.rsplit(":", 1)[0]).read_text() == "The zebras live in the old stable.\n"

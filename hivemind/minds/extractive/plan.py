@@ -19,6 +19,8 @@ def plan_steps(title: str, text: str) -> list[str]:
     Never empty, no repeats, at most 200; what stands in fenced code is not read.
     """
     found = _items_and_questions(text)
+    if len(found) > 1 and found[0] == _squeeze(title):
+        del found[0]  # a heading that asks what its items ask
     if not found:
         found = [title] if title.strip() else [_squeeze(text)[:200] or "(an empty task)"]
     return list(dict.fromkeys(found))[:MAX_STEPS]

@@ -14,6 +14,7 @@ from pydantic import Field
 from hivemind import fs
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tasks import RESERVED
 
 __all__ = ["FILE_TOOLS"]
 
@@ -170,16 +171,13 @@ def _writable(session: Session, path: str) -> Path:
     found = fs.inside(os.path.join(base, path), folder, allowed[1:])
     if found in allowed or found.is_dir():
         raise ToolProblem("is a folder", where=path)
-    own = found.parent == Path(os.path.realpath(folder))
-    if own and (found.name in _KEPT or found.name.startswith(".")):
+    top = os.path.relpath(found, os.path.realpath(folder)).split(os.sep, 1)[0]
+    if top in _KEPT or (top != ".." and top.startswith(".")):
         raise ToolProblem("is the program's own record of the task", where=path, mend="write to artifacts/")
     return found
 
 
-_KEPT = frozenset({
-    "task.md", "result.md", "error.md", "graph.json", "graph.jsonl", "log.jsonl", "claim.json", "review.json", "waits.json",
-    "parked.json", "attempts",
-})  # fmt: skip
+_KEPT = RESERVED - {"artifacts"} | {"task.md", "task.yaml"}
 
 
 def _walk(top: Path) -> Iterator[Path]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import Field
 
+from hivemind.runtime.tools.asking import ask_person
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, tool
 from hivemind.tasks import TaskStep
@@ -126,8 +128,10 @@ def add_evidence(session: Session, arguments: AddEvidence) -> dict[str, Any]:
 
 @tool
 def block_step(session: Session, arguments: BlockStep) -> dict[str, Any]:
-    """Say that a step can't go on, and why; a person is told by mail."""
+    """Say that a step can't go on, and why; a person is told by mail, and an answer to that lets it go on."""
     step = session.step(arguments.step)
+    session.work.waits.begin(step.id, {"human": arguments.reason}, datetime.now(UTC))
+    ask_person(session, step, f"This step can't go on: {arguments.reason}")
     session.hive.steps.block(step.id, arguments.reason, **session.shown(step))
     return {"step": step.id, "status": "blocked", "reason": arguments.reason}
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from pydantic import Field
 
-from hivemind.layout import HUMAN
 from hivemind.runtime.finish import finish
+from hivemind.runtime.tools.asking import ask_person
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
-from hivemind.runtime.work import PlannedStep
 
 __all__ = ["TASK_TOOLS"]
 
@@ -44,34 +43,20 @@ def wait(session: Session, arguments: Wait) -> dict[str, Any]:
     step, work = session.step(arguments.step), session.work
     begun = work.waits.begin(step.id, arguments.until, datetime.now(UTC))
     if begun.kind == "human" and begun.message_id is None:
-        _ask(session, step, begun.what)
+        ask_person(session, step, begun.what)
     over = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.is_done)
-    return {"step": step.id, "over": True, "answer": over.answer}
+    if over.answer is None:
+        return {"step": step.id, "over": True}
+    answer = session.hive.mail.read(session.agent, over.answer, mark=False)
+    said = answer.body.strip()
+    work.add_card(step, "note", said, title=f"{answer.sender} answered")
+    return {"step": step.id, "over": True, "answer": said, "from": answer.sender}
 
 
 @tool
 def ask_human(session: Session, arguments: AskHuman) -> dict[str, Any]:
     """Ask the operator by mail; the task rests until the answer comes."""
     return wait.call(session, {"step": arguments.step, "until": {"human": arguments.question}})
-
-
-def _ask(session: Session, step: PlannedStep, question: str) -> None:
-    work = session.work
-    # The seq of the step's making tells it from a step of the same id in an earlier attempt.
-    message_id = f"ask.{step.id}.{step.step.added_seq}@{session.hive.config.workspace}"
-    body = f"{question}\n\n(Task {work.task.id}, step {step.step.path}. Answer this message, and the task goes on.)\n"
-    report = session.hive.mail.send(
-        session.agent,
-        [HUMAN],
-        f"Question: {work.task.title}",
-        body,
-        message_id=message_id,
-        task=work.task.id,
-        step=step.id,
-    )
-    if report.failed:
-        raise ToolProblem(f"the question could not be delivered: {report.failed[HUMAN]}")
-    work.waits.asked(step.id, report.message_id)
 
 
 @tool
