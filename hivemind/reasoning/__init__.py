@@ -6,7 +6,7 @@ from hivemind.reasoning.ask import CompletingMind
 from hivemind.reasoning.edge import Edge, Link
 from hivemind.reasoning.entries import MAIN, Branch, Note, Trace
 from hivemind.reasoning.errors import BudgetTooSmall, GraphError
-from hivemind.reasoning.export import save_picture, to_dot, to_mermaid, to_svg
+from hivemind.reasoning.export import draw_picture, save_picture, to_dot, to_mermaid, to_svg
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.memory import ReasoningMemory
 from hivemind.reasoning.merge import MergeConflict, MergeReport
@@ -43,6 +43,7 @@ __all__ = [
     "ReasoningNode",
     "TaskGraph",
     "Trace",
+    "draw_picture",
     "save_picture",
     "to_dot",
     "to_mermaid",

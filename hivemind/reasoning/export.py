@@ -12,7 +12,7 @@ from hivemind.fs import write
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import FLUSHED, NodeKind, ReasoningNode
 
-__all__ = ["save_picture", "to_dot", "to_mermaid", "to_svg"]
+__all__ = ["draw_picture", "save_picture", "to_dot", "to_mermaid", "to_svg"]
 
 _LABEL = 60
 _DOT_SECONDS = 120
@@ -142,14 +142,23 @@ def _places(graph: ReasoningGraph, drawn: list[ReasoningNode]) -> dict[int, tupl
 
 
 def save_picture(graph: ReasoningGraph, path: str | os.PathLike[str], *, every: bool = False) -> None:
-    """Write a picture; its kind is the file's suffix: svg, or with Graphviz installed anything that `dot` draws.
+    """Write a picture; its kind is the file's suffix, as for `draw_picture`. Raises UserError, also if it can't be written."""
+    kind = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
+    picture = draw_picture(graph, kind, every=every, where=path)
+    try:
+        write(path, picture)
+    except OSError as error:
+        raise UserError(f"cannot be written ({error.strerror})", where=path) from None
 
-    Raises UserError if Graphviz is missing or fails, and if the file can't be written.
+
+def draw_picture(graph: ReasoningGraph, kind: str, *, every: bool = False, where: object = None) -> bytes:
+    """A picture of that kind: svg, or with Graphviz installed anything that `dot` draws.
+
+    Raises UserError, about `where`, if Graphviz is missing or fails.
     """
     import shutil
     import subprocess  # late: drawing is rare, and this is half of the room's import
 
-    kind = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
     dot = shutil.which("dot")
     if dot is not None and kind.isalnum():
         try:
@@ -158,18 +167,13 @@ def save_picture(graph: ReasoningGraph, path: str | os.PathLike[str], *, every: 
             )
         except subprocess.TimeoutExpired:
             raise UserError(
-                f"dot drew for more than {_DOT_SECONDS} s", where=path, mend="export Mermaid instead"
+                f"dot drew for more than {_DOT_SECONDS} s", where=where, mend="export Mermaid instead"
             ) from None
         if done.returncode != 0:
-            raise UserError(f"dot failed ({done.stderr.decode(errors='replace').strip()[:200]})", where=path)
-        picture = done.stdout
-    elif kind == "svg":
-        picture = to_svg(graph, every=every).encode()
-    else:
-        raise UserError(
-            f"a picture of kind {kind!r} needs Graphviz", where=path, mend="install graphviz, or name it .svg"
-        )
-    try:
-        write(path, picture)
-    except OSError as error:
-        raise UserError(f"cannot be written ({error.strerror})", where=path) from None
+            raise UserError(f"dot failed ({done.stderr.decode(errors='replace').strip()[:200]})", where=where)
+        return done.stdout
+    if kind == "svg":
+        return to_svg(graph, every=every).encode()
+    raise UserError(
+        f"a picture of kind {kind!r} needs Graphviz", where=where, mend="install graphviz, or take svg, which needs nothing"
+    )

@@ -169,6 +169,8 @@ class TaskGraph:
             return
         steps = {graph.nodes[op["id"]].step for op in operations if op.get("id") in graph.nodes}
         steps |= {op.get("step") for op in operations if op["op"] in ("note", "trace")}
+        taken = {name for op in operations if op["op"] == "merge" for name in op["parts"] if name.startswith("node ")}
+        steps |= {graph.nodes[int(name.removeprefix("node "))].step for name in taken}
         for step in sorted(step for step in steps if step is not None):
             self._guard(step)
 

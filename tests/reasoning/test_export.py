@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from hivemind.errors import UserError
-from hivemind.reasoning import ReasoningGraph, save_picture, to_dot, to_mermaid, to_svg
+from hivemind.reasoning import ReasoningGraph, draw_picture, save_picture, to_dot, to_mermaid, to_svg
 
 HOSTILE = 'say "hi" <b>&amp; `x` ]; end\n  n9[forged] \\'
 
@@ -60,3 +60,10 @@ def test_other_pictures_are_drawn_by_graphviz_or_refused(graph: ReasoningGraph, 
             save_picture(graph, tmp_path / "g.png")
     with pytest.raises(UserError):
         save_picture(graph, tmp_path / "g")
+
+
+def test_a_picture_is_made_without_a_file_too(graph: ReasoningGraph) -> None:
+    ElementTree.fromstring(draw_picture(graph, "svg"))
+    if not shutil.which("dot"):
+        with pytest.raises(UserError, match=r"^there: .*Graphviz"):
+            draw_picture(graph, "png", where="there")

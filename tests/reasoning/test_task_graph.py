@@ -323,6 +323,21 @@ def test_the_guard_refuses_what_touches_a_step(task: TaskGraph) -> None:
     assert guarded.graph.node(2).status == "open"
 
 
+def test_the_guard_refuses_a_merge_that_takes_cards_of_a_step(task: TaskGraph) -> None:
+    task.create_branch("alt")
+    with opened(task.folder, branch="alt").change() as graph:
+        graph.update_node(2, status="closed")
+
+    def guard(step: str) -> None:
+        raise UserError(f"{step} is leased")
+
+    guarded = opened(task.folder, guard=guard)
+    with pytest.raises(UserError, match="s1 is leased"):
+        guarded.merge("alt")
+    assert guarded.graph.node(2).status == "open"
+    assert opened(task.folder).merge("alt").taken == ("node 2",)
+
+
 def test_a_branch_sees_its_own_and_its_base_up_to_where_it_began(task: TaskGraph) -> None:
     task.create_branch("alt", base_seq=1)
     alt = opened(task.folder, branch="alt")
