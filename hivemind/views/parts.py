@@ -42,6 +42,7 @@ class Scope:
     all_lanes: bool
     explicit_step: bool
     seq: int
+    card_seq: int
     title: str | None
     over: bool
     steps: tuple[Step, ...]
@@ -93,6 +94,9 @@ def scope_of(
     events = tuple(event for event in hive.journal.read(start) if event.seq <= seq and _concerns(event, place.task))
     if graph is None and place.task is not None:
         graph = open_graph(hive.layout, place.task)
+    card_seq = (
+        0 if graph is None else graph.seq
+    )  # before the rest: what comes meanwhile is shown twice rather than never
     notes, traces = ((), ()) if graph is None else (graph.notes(), graph.traces())
     return Scope(
         place,
@@ -100,6 +104,7 @@ def scope_of(
         all_lanes,
         step is not None and step != "focus",
         seq,
+        card_seq,
         None if entry is None else entry.title,
         entry is not None and entry.over,
         steps,

@@ -43,8 +43,7 @@ def resume(
     already. Raises CoordinationError for arguments that make no sense or exclude each other, UnknownStep.
     """
     _check(view, context_budget, limit, all_lanes)
-    every_lane = all_lanes or view == "audit"
-    scope = scope_of(hive, agent_id, task, step, all_lanes=every_lane, graph=graph)
+    scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes or view == "audit", graph=graph)
     found = analyse_scope(scope, stale_after)
     answer = _head(view, scope, found, context_budget)
     answer["cards"] = [_card(card) for card in _cards(scope, view, context_budget, limit, found)]
@@ -76,8 +75,7 @@ def snapshot(
 ) -> Answer:
     """The same at a glance: where, the step, the signals and the anchors; no notes, no trace, no events."""
     _check(view, context_budget, limit, all_lanes)
-    every_lane = all_lanes or view == "audit"
-    scope = scope_of(hive, agent_id, task, step, all_lanes=every_lane, graph=graph)
+    scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes or view == "audit", graph=graph)
     found = analyse_scope(scope, stale_after)
     answer = _head(view, scope, found, context_budget)
     answer["cards"] = [
@@ -114,7 +112,7 @@ def watch(
     found = analyse_scope(scope, stale_after)
     answer = _head(view, scope, found, context_budget)
     answer["since"] = {"seq": since_seq, "card_seq": since_card_seq}
-    after = scope.graph.seq if since_card_seq is None and scope.graph is not None else since_card_seq or 0
+    after = scope.card_seq if since_card_seq is None else since_card_seq
     new = [card for card in _cards(scope, "full", None, None, found) if card.created_seq > after]
     answer["cards"] = [_card(card) for card in (new if limit is None else new[:limit])]
     if view != "focus_only":
@@ -174,7 +172,7 @@ def _refused(what: str, mend: str) -> CoordinationError:
 
 
 def _head(view: str, scope: Scope, found: list[Signal], budget: int | None) -> Answer:
-    answer: Answer = {"view": view, "seq": scope.seq, "card_seq": 0 if scope.graph is None else scope.graph.seq}
+    answer: Answer = {"view": view, "seq": scope.seq, "card_seq": scope.card_seq}
     answer["capsule"] = build_capsule(scope, found)
     if scope.place.task is not None:
         answer["task"] = {"id": scope.place.task, "title": scope.title, "over": scope.over}
