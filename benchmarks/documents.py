@@ -1,4 +1,4 @@
-"""Document memory: `python -m benchmarks.documents [--quick]`.
+"""Document memory: `python -m benchmarks.documents [--quick] [PART…]`.
 
 Beside each figure stands what plain SQLite takes for the rows alone (same file system, same fsync, same run: no hash, no
 token count, no full text, no history), or what the browser implementation on sql.js published (in memory, no fsync).
@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmarks.table import Row, show
@@ -256,19 +256,26 @@ def million(folder: Path, sections: int) -> list[Row]:
     return rows
 
 
-def run(quick: bool = False) -> list[Row]:
-    """All rows; `quick` with small sizes, to see that it runs."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        return [
-            *writing(folder, 200 if quick else 1_000),
-            *reading(folder, 10 if quick else 100),
-            *siblings(folder, 1_000 if quick else 100_000),
-            *knowledge(folder, 30 if quick else 1_000),
-            *deep(folder, 500 if quick else 10_000),
-            *million(folder, 20 if quick else 10_000),
-        ]
+PARTS: dict[str, tuple[Callable[[Path, int], list[Row]], int, int]] = {
+    "writing": (writing, 1_000, 200),
+    "reading": (reading, 100, 10),
+    "siblings": (siblings, 100_000, 1_000),
+    "knowledge": (knowledge, 1_000, 30),
+    "deep": (deep, 10_000, 500),
+    "million": (million, 10_000, 20),
+}
+
+
+def run(quick: bool = False, parts: Iterable[str] = PARTS) -> list[Row]:
+    """All rows, or those of some parts; `quick` with small sizes, to see that it runs (all of it: about five minutes)."""
+    rows: list[Row] = []
+    for name in parts:
+        part, full, small = PARTS[name]
+        with tempfile.TemporaryDirectory() as folder:
+            rows += part(Path(folder), small if quick else full)
+    return rows
 
 
 if __name__ == "__main__":
-    show("Document memory", run(quick="--quick" in sys.argv))
+    chosen = [name for name in sys.argv[1:] if name in PARTS] or PARTS
+    show("Document memory", run("--quick" in sys.argv, chosen))

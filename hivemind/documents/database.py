@@ -72,7 +72,7 @@ class Database:
             if self._writers is None:
                 prepare(connection, self.path)
             elif not is_prepared(connection, self.path):  # only then: a reader waits for no writer
-                with self._writers:
+                with self._turn():
                     prepare(connection, self.path)
         except BaseException:
             connection.close()
@@ -113,14 +113,23 @@ class Database:
                 with self._part(connection):
                     yield connection
                 return
-            if self._writers is not None:
-                self._writers.acquire()
-            try:
-                with self._whole(connection):
-                    yield connection
-            finally:
-                if self._writers is not None:
-                    self._writers.release()
+            with self._turn(), self._whole(connection):
+                yield connection
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Our turn to write: nobody else does until it is over."""
+        if self._writers is None:
+            yield
+            return
+        try:
+            self._writers.acquire()
+        except OSError as error:
+            raise DocmemError(f"cannot be locked ({error.strerror})", where=self._writers.path) from error
+        try:
+            yield
+        finally:
+            self._writers.release()
 
     @contextmanager
     def _whole(self, connection: sqlite3.Connection) -> Iterator[None]:

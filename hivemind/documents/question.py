@@ -7,6 +7,7 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from hivemind.documents.words import GENERIC_WORDS, STOP_WORDS
@@ -94,10 +95,12 @@ class Match:
 class Words:
     """Splits and stems as the full-text index does, because it is the same code: an index in memory."""
 
-    def __init__(self) -> None:
-        self._sql = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self._sql.execute(f"CREATE VIRTUAL TABLE t USING fts5({', '.join(FIELDS)}, tokenize='{TOKENIZER}')")
-        self._sql.execute("CREATE VIRTUAL TABLE v USING fts5vocab('t', 'instance')")
+    @cached_property
+    def _sql(self) -> sqlite3.Connection:
+        sql = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        sql.execute(f"CREATE VIRTUAL TABLE t USING fts5({', '.join(FIELDS)}, tokenize='{TOKENIZER}')")
+        sql.execute("CREATE VIRTUAL TABLE v USING fts5vocab('t', 'instance')")
+        return sql
 
     def stems(self, words: Sequence[str]) -> list[str]:
         """The stem of each word (a word that splits: its first part; none: the empty text)."""

@@ -78,6 +78,21 @@ def test_a_killed_operation_has_not_happened(built: Path, tmp_path: Path, name: 
     assert _state(database) != before
 
 
+def test_a_killed_refresh_leaves_the_document_as_it_was(built: Path, tmp_path: Path) -> None:
+    database, file = tmp_path / "documents.db", tmp_path / "big.md"
+    shutil.copy(built / "big.md", file)
+    assert run(database, "import_file", file) == 0
+    before = _state(database)
+    file.write_text("# New\n\n" + file.read_text().replace("Text 7", "Words 7"))
+    assert run(database, "import_file", file, crash_at="documents.refresh.one:2000") == -signal.SIGKILL
+    assert _state(database) == before
+    assert run(database, "import_file", file) == 0
+    ((root, after),) = _state(database).items()
+    assert [root] == list(before)
+    kept = {row[0] for row in after} & {row[0] for row in before[root]}
+    assert len(kept) == len(before[root])
+
+
 def test_what_was_committed_survives_the_kill(built: Path, tmp_path: Path) -> None:
     shutil.copytree(built, tmp_path, dirs_exist_ok=True)
     assert run(tmp_path / "documents.db", "delete", crash_at="documents.write.committed") == -signal.SIGKILL

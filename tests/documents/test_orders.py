@@ -62,9 +62,9 @@ def test_moving_a_node_beside_its_own_place_keeps_the_others_where_they_are(docm
 
 def test_numbering_anew_goes_through_no_order_that_a_sibling_has(docmem: Docmem) -> None:
     root = docmem.create_root()
-    nodes = [docmem.append_child(root.id, "m", "n", "v", text) for text in "0123456789" * 9]
-    for node in nodes[:49]:
-        docmem.delete(node.id)
-    _fill_one_spot(docmem, nodes[49], 30)  # 51 to 90 become 32 to 71
+    first, *_ = (docmem.append_child(root.id, "m", "n", "v", text) for text in "bcd")
+    for text in ("a", "-"):
+        docmem.insert_before(docmem.serialize(root.id)[1].id, "m", "n", "v", text)  # orders 0 and −1
+    _fill_one_spot(docmem, first, 30)  # b goes from 1 to 3, where d was
     texts = [node.text for node in docmem.serialize(root.id)[1:]]
-    assert texts == [nodes[49].text, *map(str, reversed(range(30))), *(node.text for node in nodes[50:])]
+    assert texts == ["-", "a", "b", *map(str, reversed(range(30))), "c", "d"]
