@@ -7,6 +7,7 @@ from hivemind.errors import UserError
 __all__ = [
     "CycleError",
     "DocmemError",
+    "MissingLibraryError",
     "NodeGoneError",
     "NodeNotFoundError",
     "OptimisticLockError",
@@ -16,6 +17,10 @@ __all__ = [
 
 class DocmemError(UserError):
     """Root of the errors of this room."""
+
+
+class MissingLibraryError(DocmemError):
+    """The file needs a library of the extra `docs` that is not installed (yet)."""
 
 
 class NodeNotFoundError(DocmemError):

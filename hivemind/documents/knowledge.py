@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.edit import Edit
+from hivemind.documents.errors import MissingLibraryError
 from hivemind.documents.files import Stamp, files_like, find_file, forget, known_files, note_skipped, rename, take_in
 from hivemind.documents.formats import read_outline
 from hivemind.documents.passage import Citation, Passage, Verdict, read_file, verify
@@ -76,6 +77,9 @@ class Knowledge:
             raw, found = read_file(key, self.layout, self.roots)
             stamp, digest = Stamp.of(found), hashlib.sha256(raw).hexdigest()
             outline = read_outline(raw, key, self.docmem.count)
+        except MissingLibraryError as error:
+            report.skipped[key] = str(error)  # and not remembered: it may be installed before the next sync
+            return
         except UserError as error:
             report.skipped[key] = str(error)
             with self.docmem.transaction() as edit:

@@ -81,22 +81,28 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
     summary = edit.expect(summary_id, expected_hash)
     if summary.parent_id is None or not summary_ids(edit.sql, [summary]):
         raise DocmemError(f"node {summary_id!r} is no summary")
-    members = [child.id for child in tree.children(edit.sql, summary_id)]
-    before, after = tree.siblings_around(edit.sql, summary)
-    orders = [child.order_value for child in tree.children(edit.sql, summary_id)]
-    fits = (before is None or not orders or before.order_value < orders[0]) and (
-        after is None or not orders or orders[-1] < after.order_value
-    )
-    if fits:  # they kept the orders that they had before: their own again
+    members = tree.children(edit.sql, summary_id)
+    fits = _fit_beside(edit, summary, members)
+    if fits:  # they kept the orders that they had before: those are theirs again
         edit.change(summary, order_value=edit.last_in(summary.parent_id))
     previous = summary_id
-    for member_id, order in zip(members, orders, strict=True):
-        place = order if fits else edit.after(previous, member_id)
-        edit.change(tree.get(edit.sql, member_id), parent_id=summary.parent_id, order_value=place)
-        previous = member_id
+    for member in members:
+        place = member.order_value if fits else edit.after(previous)
+        edit.change(member, parent_id=summary.parent_id, order_value=place)
+        previous = member.id
         reached("documents.summary.given_back")
     edit.remove([summary_id])
-    return tree.get_many(edit.sql, members)
+    return tree.get_many(edit.sql, [member.id for member in members])
+
+
+def _fit_beside(edit: Edit, summary: Node, members: Sequence[Node]) -> bool:
+    """Whether the members' orders lie between those of the summary's neighbours."""
+    before, after = tree.siblings_around(edit.sql, summary)
+    return all(
+        (before is None or before.order_value < member.order_value)
+        and (after is None or member.order_value < after.order_value)
+        for member in members
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -371,4 +372,18 @@ def test_a_folder_outside_is_read_only_if_it_is_a_root(docmem: Docmem, layout: L
     knowledge.sync(extra=[outside])
     (found,) = knowledge.search("Who makes honey?", scope=[outside])
     assert found.path == str(outside / "a.md")
+    assert knowledge.verify(found)
+
+
+def test_a_file_that_waits_for_a_library_is_read_once_it_is_there(
+    knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("bs4")
+    (knowledge.layout.knowledge / "page.html").write_text("<h1>Bees</h1>\n<p>Bees make <b>honey</b>.</p>\n")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "bs4", None)
+        assert "pip install" in knowledge.sync().skipped["knowledge/page.html"]
+    knowledge.sync()
+    found = best(knowledge, "What do bees make?")
+    assert (found.text, found.start_line) == ("Bees make honey.", 2)
     assert knowledge.verify(found)

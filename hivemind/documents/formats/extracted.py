@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hivemind.documents.errors import DocmemError
+from hivemind.documents.errors import DocmemError, MissingLibraryError
 from hivemind.documents.formats.headings import Headings
 from hivemind.documents.formats.outline import Piece
 
@@ -49,7 +49,7 @@ def _library(name: str, what: str, where: object) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
-        raise DocmemError(
+        raise MissingLibraryError(
             f"{what} needs the library {name}", where=where, mend="install it with: pip install 'hivemind[docs]'"
         ) from None
 
@@ -88,15 +88,22 @@ def _html_parts(soup: Any) -> Iterator[_Part]:
         level = _HEADING.match(tag.name)
         if tag.name in _BOXES and tag.find([_HEADING, *_LEAVES, *_BOXES]):
             continue  # its parts speak for it
-        text = tag.get_text() if tag.name == "pre" else " ".join(tag.get_text(" ").split())
+        place = (tag.sourceline, tag.sourceline + str(tag).count("\n"))
+        text = tag.get_text() if tag.name == "pre" else _flowing(tag)
         if not text.strip():
             continue
         inside = tag
-        place = (tag.sourceline, tag.sourceline + str(tag).count("\n"))
         if level:
             yield _Part("heading", headings.enter(int(level[1])), text, place)
         else:
             yield _Part(_LEAVES.get(tag.name, "paragraph"), headings.depth, text.strip("\n"), place)
+
+
+def _flowing(tag: Any) -> str:
+    """The words of a tag; what stands in boxes of its own is kept apart, what is only marked up is not."""
+    for box in tag.find_all(["br", "tr", *_LEAVES, *_BOXES, "th"]):
+        box.insert_before(" ")
+    return " ".join(tag.get_text().split())
 
 
 def pdf(raw: bytes, where: object) -> Extract:
