@@ -17,6 +17,7 @@ from hivemind.tasks import Task
 __all__ = ["Card", "Trail"]
 
 WITHDRAWN = "rejected"
+Commit = Callable[[str, int, str | None], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +118,20 @@ class Trail:
         """The step's cards in the order of their making, without what was withdrawn and without published copies."""
         return [_card(node) for node in self.store.graph.by_step(step_id) if self._counts(node)]
 
-    def publish_all(self, commit: Callable[[str, int, str | None], object]) -> None:
-        """Promote this agent's drafts into the shared lane; what is published already stays as it is.
+    def publish_all(self, commit: Commit) -> None:
+        """Promote this agent's drafts into the shared lane; what is published already stays as it is."""
+        for draft in [node for node in self.store.graph.by_lane(self._lane) if self._counts(node)]:
+            if not self._is_published(draft):
+                self.publish(draft.node_id, commit)
+
+    def publish(self, card: int, commit: Commit) -> int:
+        """Promote one draft; gives the id of its copy in the shared lane. Raises GraphError.
 
         `commit` gets the id of the change, the card and its step, and writes the journal's half of it.
         """
-        for draft in [node for node in self.store.graph.by_lane(self._lane) if self._counts(node)]:
-            if not self._is_published(draft):
-                self.store.publish(
-                    draft.node_id,
-                    agent_id=self._agent,
-                    commit=lambda name, draft=draft: commit(name, draft.node_id, draft.step),  # type: ignore[misc]
-                )
+        step = self.store.graph.node(card).step
+        copy = self.store.publish(card, agent_id=self._agent, commit=lambda name: commit(name, card, step))
+        return copy.node_id
 
     def _is_published(self, draft: ReasoningNode) -> bool:
         graph = self.store.graph

@@ -109,7 +109,7 @@ class Work:
     def attempt(self) -> int:
         """Which try at this task this is: 1, and one more for each retry."""
         try:
-            return 1 + len(os.listdir(self.task.path / "attempts"))
+            return 1 + sum(name.isdecimal() for name in os.listdir(self.task.path / "attempts"))
         except FileNotFoundError:
             return 1
 
@@ -224,6 +224,14 @@ class Work:
             commit=None if citation is None else capture,
         )  # fmt: skip
 
+    def publish(self, card: int) -> int:
+        """Promote one draft into the shared lane; gives the id of the published card. Raises GraphError."""
+        return self.trail.publish(card, self._commit_publication)
+
+    def _commit_publication(self, commit_id: str, card: int, step: str | None) -> None:
+        held = self.shown(step)["generation"] if step is not None else None
+        self._commits.publish(commit_id, card=card, agent_id=self.agent, step_id=step, generation=held)
+
     def link_cards(self, src: int, dst: int, relation: str) -> None:
         self.trail.link(src, dst, relation)
 
@@ -304,9 +312,7 @@ class Work:
 
     def finish(self, answer: str) -> Path:
         """Publish what was found and close the task as done; gives where it lies now."""
-        self.trail.publish_all(
-            lambda commit_id, card, step: self._commits.publish(commit_id, card=card, agent_id=self.agent, step_id=step)
-        )
+        self.trail.publish_all(self._commit_publication)
         self.trail.save()
         text = compose(self.task.title, answer, self._findings_when_done(), self.review, self.agent, self.spent())
         self._folder = self._hive.tasks.finish(self.task, text)

@@ -189,7 +189,7 @@ def test_an_active_task_is_cancelled_under_its_agents_hands(layout: Layout, task
     with pytest.raises(TaskMoved) as moved:
         tasks.finish(task, "late")
     assert moved.value.kept == layout.failed / "leak" / "attempts" / "late-scout"
-    with pytest.raises(UserError, match="no such task"):
+    with pytest.raises(UserError, match="over already"):
         tasks.cancel("leak")
 
 

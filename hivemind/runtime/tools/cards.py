@@ -35,6 +35,10 @@ class LinkCards(Arguments):
     relation: Literal["supports", "blocks", "supersedes"]
 
 
+class Publish(Arguments):
+    card: int
+
+
 class FindPassages(Arguments):
     query: str = Field(min_length=1)
     limit: int = Field(5, ge=1, le=20)
@@ -65,6 +69,12 @@ def link_cards(session: Session, arguments: LinkCards) -> dict[str, Any]:
 
 
 @tool
+def publish(session: Session, arguments: Publish) -> dict[str, Any]:
+    """Promote one of your draft cards into the shared lane, where other agents see it. The end of the task publishes all."""
+    return {"card": arguments.card, "published": session.work.publish(arguments.card)}
+
+
+@tool
 def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
     """Find passages in knowledge/ and the task's attachments, best first, with their citations."""
     passages = session.hive.knowledge.search(arguments.query, limit=arguments.limit)
@@ -79,4 +89,4 @@ def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
     }  # fmt: skip
 
 
-CARD_TOOLS = (add_card, link_cards, doc_find)
+CARD_TOOLS = (add_card, link_cards, publish, doc_find)

@@ -31,6 +31,11 @@ class OfStep(Arguments):
     step: str | None = Field(None, description="the step's id; default: the step in focus")
 
 
+class ClaimStep(Arguments):
+    step_id: str
+    force: bool = Field(False, description="take it over from whoever holds it")
+
+
 class NoteStep(OfStep):
     text: str
     checkpoint: Literal["criteria", "tests", "security", "perf", "docs"] | None = None
@@ -79,10 +84,10 @@ def plan_steps(session: Session, arguments: PlanSteps) -> dict[str, Any]:
 
 
 @tool
-def claim_step(session: Session, arguments: OfStep) -> dict[str, Any]:
+def claim_step(session: Session, arguments: ClaimStep) -> dict[str, Any]:
     """Take the lease of a step, so that nobody else changes it meanwhile. The step in focus has been taken already."""
-    step = session.step(arguments.step)
-    lease = session.hive.leases.claim(step.id, session.agent)
+    step = session.step(arguments.step_id)
+    lease = session.hive.leases.claim(step.id, session.agent, force=arguments.force)
     return {"step": step.id, "holder": lease.holder_agent_id, "expires_seq": lease.expires_seq}
 
 
