@@ -96,7 +96,7 @@ class Hive:
 
     @cached_property
     def documents(self) -> Docmem:
-        return Docmem(self.layout.documents_db, token_counter=self.count_tokens)
+        return Docmem(self.layout.documents_db, token_counter=self.count_tokens, durable=self.config.durable)
 
     @cached_property
     def knowledge(self) -> Knowledge:
