@@ -19,7 +19,21 @@ from hivemind.errors import HivemindError, UserError
 __all__ = ["COMMANDS", "build_parser", "main"]
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
-COMMANDS = ("init", "up", "down", "status", "task", "mail", "agent", "context", "log", "lease", "view", "graph", "doctor")
+COMMANDS = (
+    "init",
+    "up",
+    "down",
+    "status",
+    "task",
+    "mail",
+    "agent",
+    "context",
+    "log",
+    "lease",
+    "view",
+    "graph",
+    "doctor",
+)
 """Each is a module hivemind.cli.<command> with `add_to(commands, common)`; they import rooms inside functions only."""
 
 _DESCRIPTION = """A swarm of agents that share a folder. Make one with `hivemind init`, start it with `hivemind up`,

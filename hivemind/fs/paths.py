@@ -30,7 +30,9 @@ def inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path] = ()) 
         if real == prefix or real.startswith(prefix.rstrip(os.sep) + os.sep):
             return Path(real)
     raise OutsideError(
-        f"leads out of the hive (to {real})", where=text, mend="list its target under roots: in hive.yaml to allow it"
+        f"leads out of the hive (to {real})",
+        where=text,
+        mend="list its target under roots: in hive.yaml to allow it",
     )
 
 

@@ -175,5 +175,7 @@ def draw_picture(graph: ReasoningGraph, kind: str, *, every: bool = False, where
     if kind == "svg":
         return to_svg(graph, every=every).encode()
     raise UserError(
-        f"a picture of kind {kind!r} needs Graphviz", where=where, mend="install graphviz, or take svg, which needs nothing"
+        f"a picture of kind {kind!r} needs Graphviz",
+        where=where,
+        mend="install graphviz, or take svg, which needs nothing",
     )
