@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from hivemind import Hive
 from hivemind.cli import main
+from hivemind.reasoning import TaskGraph
 
 AGENTS = {"analyst": "role: analyst\n", "researcher": "role: researcher\n", "reviewer": "role: reviewer\n"}
 
@@ -49,6 +51,34 @@ def hive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = make_hive(tmp_path / "hive")
     monkeypatch.setenv("HIVEMIND_HIVE", str(root))
     return root
+
+
+@pytest.fixture
+def graph(hive: Path) -> TaskGraph:
+    """The graph of task `t`, which the researcher has claimed: two steps, cards in two lanes, one fold, one link."""
+    opened = Hive.open(hive)
+    opened.tasks.add("Which lock is it?", id="t", title="Which lock")
+    task = opened.tasks.claim("researcher")
+    assert task is not None
+    opened.journal.append("task.claimed", task_id="t", agent_id="researcher", title="Which lock")
+    opened.steps.plan("t", [{"title": "Look"}, {"title": "Decide"}])
+    store = TaskGraph(task.path, durable=False)
+    with store.change("researcher") as graph:
+        graph.add_node("task", "Which lock is it?", title="Which lock")
+        for number, title in ((1, "Look"), (2, "Decide")):
+            graph.add_node("subtask", title, title=title, step=f"t.s{number}")
+            graph.add_edge(1, number + 1, "decompose")
+        for text in ("It is a flock", "It is a lease"):  # 4, 5
+            graph.add_node("evidence", text, lane="agent/researcher", step="t.s1")
+            graph.add_edge(2, graph.next_id - 1, "support")
+        graph.add_node(
+            "decision", "Take \x1b[2J the flock", lane="agent/researcher", step="t.s2", status="accepted"
+        )  # 6
+        graph.add_edge(3, 6)
+        graph.add_link(4, 6, "supports")
+    with store.change("researcher") as graph:
+        graph.fold_nodes([4, 5], "Two kinds of lock")  # 7
+    return store
 
 
 @pytest.fixture

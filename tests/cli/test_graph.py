@@ -1,0 +1,318 @@
+"""hivemind graph: what was thought, as a tree, a file, a picture; publishing and branches."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from hivemind import Hive
+from hivemind.cli.tree import ranges, tree_lines
+from hivemind.reasoning import ReasoningGraph, TaskGraph
+from tests.cli.conftest import Command
+
+BRANCH = ("graph", "branch")
+
+
+def test_the_tree_says_kind_status_lane_and_what_a_summary_stands_for(run: Command, graph: TaskGraph) -> None:
+    assert run("graph", "show", "t").out.splitlines() == [
+        "t (active), branch main, line 2 of 2: 7 nodes, 2 folded",
+        "1 [task] Which lock: Which lock is it?",
+        "  2 [subtask] Look",
+        "    7 [summary, agent/researcher, stands for 4 5] Two kinds of lock",
+        "  3 [subtask] Decide",
+        "    6 [decision, accepted, agent/researcher] Take \ufffd[2J the flock",
+        "--all shows what is folded and flushed.",
+    ]
+
+
+def test_all_shows_what_is_folded_below_its_summary_and_what_is_flushed(run: Command, graph: TaskGraph) -> None:
+    with graph.change() as changed:
+        changed.flush_node(3)
+    plain, every = run("graph", "show", "t").out, run("graph", "show", "t", "--all").out
+    assert "\n  6 [decision" in plain, "what hangs below a flushed node stands in its place"
+    assert "3 [subtask" not in plain
+    assert "    7 [summary" in every
+    assert "\n      4 [evidence, folded, agent/researcher, supports 6] It is a flock\n" in every
+    assert "\n  3 [subtask, flushed] Decide\n    6 [decision" in every
+    assert "--all" not in every
+
+
+def test_the_graph_is_shown_as_it_was(run: Command, graph: TaskGraph) -> None:
+    before = run("graph", "show", "t", "--at", "1").out
+    assert before.startswith("t (active), branch main, line 1 of 2: 6 nodes\n")
+    assert "4 [evidence" in before
+    assert run("graph", "show", "t", "--at", "0").out == "t (active), branch main, line 0 of 2: 0 nodes\n"
+    ended = run("graph", "show", "t", "--at", "3")
+    assert (ended.status, ended.out) == (2, "")
+    assert "the last is 2" in ended.err
+
+
+def test_a_graph_is_found_wherever_its_task_lies(run: Command, hive: Path, graph: TaskGraph) -> None:
+    run("task", "cancel", "t")
+    assert run("graph", "show", "t").out.startswith("t (failed), branch main")
+    run("task", "add", "Wait", "--id", "waits")
+    ended = run("graph", "show", "waits")
+    assert ended.status == 2
+    assert ended.err.startswith("hivemind: waits: the task has no graph yet; ")
+    assert run("graph", "show", "nothing-there").status == 2
+
+
+def test_a_chain_of_any_depth_is_shown_with_indents_that_end() -> None:
+    graph = ReasoningGraph()
+    graph.add_node("task", "top")
+    for number in range(2, 5_001):
+        graph.add_node("subtask", "down")
+        graph.add_edge(number - 1, number)
+    graph.add_edge(1, graph.add_node("note", "twice").node_id)
+    graph.add_edge(2, 5_001)
+    graph.add_node("note", "loose")
+    lines = list(tree_lines(graph, every=False))
+    assert len(lines) == 5_003
+    assert lines[4_999].startswith(" " * 32 + "5000 [subtask]")
+    assert lines[-3:] == ["  5001 [note, below 1 2] twice", "Hanging on nothing:", "5002 [note] loose"]
+
+
+def test_numbers_in_a_row_are_told_by_their_ends() -> None:
+    assert ranges([9, 3, 4, 5, 7, 8]) == "3–5 7–9"
+    assert ranges([1, 2, 4]) == "1 2 4"
+
+
+def test_a_finished_task_of_a_swarm_is_shown_and_exported(process: Command, hive: Path, tmp_path: Path) -> None:
+    (hive / "knowledge").mkdir(exist_ok=True)
+    (hive / "knowledge" / "locks.md").write_text("# Locks\n\nA zebra lock is a lock that guards a zebra.\n")
+    process("task", "add", "What is a zebra lock?", "--id", "zebra")
+    ended = process("up", "--until-idle")
+    assert ended.status == 0, ended.out + ended.err
+    shown = process("graph", "show", "zebra").out
+    assert shown.startswith("zebra (done), branch main, line ")
+    assert "  2 [subtask, closed] What is a zebra lock?" in shown
+    assert "knowledge/locks.md:3" in shown
+    assert "pinned, supports" in shown, "the answer's evidence was published"
+    exported = process("graph", "export", "zebra", "--format", "json").json
+    assert ReasoningGraph.from_dict(exported).root is not None
+    assert exported == json.loads((hive / "tasks" / "done" / "zebra" / "graph.json").read_text())
+    assert process("graph", "export", "zebra", "--format", "mermaid").out.startswith("flowchart TD\n")
+    assert process("graph", "export", "zebra", "--format", "dot").out.startswith("digraph ")
+    picture = tmp_path / "zebra.picture"
+    assert process("graph", "export", "zebra", "--format", "svg", "--output", str(picture)).out == ""
+    assert ElementTree.fromstring(picture.read_text()).tag.endswith("svg")
+    capsule = process("view", "resume", "zebra", "--json").json["capsule"]
+    assert capsule["next"] == {"primary": None, "backup": None}
+
+
+def test_a_png_needs_graphviz_and_a_place_to_go(process: Command, graph: TaskGraph, tmp_path: Path) -> None:
+    words = ["graph", "export", "t", "--format", "png"]
+    ended = process(*words, "--output", str(tmp_path / "t.png"))
+    if shutil.which("dot"):
+        assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+    else:
+        assert ended.status == 2
+        assert "install graphviz" in ended.err
+        assert not (tmp_path / "t.png").exists()
+
+
+def test_a_picture_is_not_thrown_at_a_terminal(process: Command, graph: TaskGraph, tmp_path: Path) -> None:
+    drawn = tmp_path / "bin"
+    drawn.mkdir()
+    (drawn / "dot").write_text("#!/bin/sh\nprintf '\\211PNG\\000'\n")
+    (drawn / "dot").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{drawn}:{os.environ['PATH']}"}
+    words = [sys.executable, "-m", "hivemind", "graph", "export", "t", "--format", "png"]
+    piped = subprocess.run(words, capture_output=True, env=environment, check=True)
+    assert piped.stdout == b"\x89PNG\0"
+    ours, theirs = pty.openpty()
+    try:
+        shown = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, env=environment, check=False)
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    assert shown.returncode == 2
+    assert b"a png is nothing for a terminal; --output FILE" in shown.stderr
+
+
+def test_an_export_that_cannot_be_written_is_one_line(run: Command, graph: TaskGraph, tmp_path: Path) -> None:
+    ended = run("graph", "export", "t", "--format", "dot", "--output", str(tmp_path / "no" / "t.dot"))
+    assert ended.status == 2
+    assert "t.dot: cannot be written (No such file or directory)" in ended.err
+
+
+def test_an_export_of_the_past_and_of_what_is_folded(run: Command, graph: TaskGraph) -> None:
+    now = run("graph", "export", "t", "--format", "mermaid").out
+    assert "n4[" not in now
+    assert "n4[" in run("graph", "export", "t", "--format", "mermaid", "--all").out
+    assert "n4[" in run("graph", "export", "t", "--format", "mermaid", "--at", "1").out
+
+
+# publishing
+
+
+def test_a_draft_is_published_once_and_the_journal_is_told(run: Command, hive: Path, graph: TaskGraph) -> None:
+    said = run("graph", "publish", "t", "6", "--agent", "researcher")
+    assert said.out == "Node 6 stands in the shared lane as node 8, revision 1.\n"
+    (event,) = run("log", "--kind", "lane", "--json").json
+    assert (event["card"], event["agent_id"], event["step_id"]) == (6, "researcher", "t.s2")
+    assert run("graph", "publish", "t", "6", "--agent", "Researcher", "--json").json["node"] == 8
+    assert len(run("log", "--kind", "lane", "--json").json) == 1, "nothing has changed, so nothing is told"
+    with graph.change() as changed:
+        changed.update_node(6, title="The flock")
+    assert "revision 2" in run("graph", "publish", "t", "6", "--agent", "researcher").out
+
+
+def test_a_card_under_anothers_lease_is_refused_and_nothing_is_written(
+    run: Command, hive: Path, graph: TaskGraph
+) -> None:
+    Hive.open(hive).leases.claim("t.s2", "analyst")
+    ended = run("graph", "publish", "t", "6", "--agent", "researcher")
+    assert ended.status == 1
+    assert ended.err.startswith("hivemind: STEP_LEASE_HELD: ")
+    assert "hivemind lease claim t.s2 --agent researcher --force" in ended.err
+    assert len(graph.graph) == 7
+    assert run("log", "--kind", "lane", "--json").json == []
+    assert run("graph", "publish", "t", "6", "--agent", "researcher", "--json").json["code"] == "STEP_LEASE_HELD"
+
+
+@pytest.mark.parametrize(
+    ("node", "agent", "said"),
+    [
+        ("6", "analyst", "node 6 is a draft of agent/researcher; --agent researcher"),
+        ("3", "researcher", "node 3 is in the shared lane already"),
+        ("4", "researcher", "node 4 is not active"),
+        ("99", "researcher", "there is no node 99"),
+    ],
+)
+def test_what_cannot_be_published_is_said(run: Command, graph: TaskGraph, node: str, agent: str, said: str) -> None:
+    ended = run("graph", "publish", "t", node, "--agent", agent)
+    assert ended.status == 2
+    assert ended.err == f"hivemind: {said}\n"
+    assert len(graph.graph) == 7
+
+
+@pytest.mark.parametrize(("point", "counts"), [("graph.commit.prepared", False), ("graph.commit.committed", True)])
+def test_killed_while_publishing_the_journal_decides(
+    process: Command, hive: Path, graph: TaskGraph, point: str, counts: bool
+) -> None:
+    ended = process("graph", "publish", "t", "6", "--agent", "researcher", HIVEMIND_CRASH_AT=point)
+    assert ended.status == -signal.SIGKILL
+    again = process("graph", "publish", "t", "6", "--agent", "researcher", "--json")
+    assert again.json["node"] == (8 if counts else 9), "an id is never used twice"
+    assert len(process("log", "--kind", "lane", "--json").json) == 1
+    assert [node.node_id for node in graph.graph.pinned()] == [again.json["node"]]
+
+
+# branches
+
+
+def alternative(run: Command, graph: TaskGraph) -> None:
+    """Branch `alt`, in which node 6 was rejected and a node added, while main has accepted it under another title."""
+    assert run(*BRANCH, "create", "t", "alt").out == "Branch alt sees main up to line 2.\n"
+    alt = TaskGraph(graph.folder, durable=False, branch="alt")
+    with alt.change("analyst") as changed:
+        changed.update_node(6, status="rejected")
+        changed.add_edge(3, changed.add_node("question", "And if it dies?").node_id)
+    with graph.change("researcher") as changed:
+        changed.update_node(6, title="The flock")
+
+
+def test_branches_are_made_listed_compared_and_deleted(run: Command, hive: Path, graph: TaskGraph) -> None:
+    alternative(run, graph)
+    assert run(*BRANCH, "list", "t", "--json").json == [
+        {"name": "main", "base": None, "base_seq": 0},
+        {"name": "alt", "base": "main", "base_seq": 2},
+    ]
+    assert run(*BRANCH, "diff", "t", "main", "alt").out.splitlines() == [
+        "+ edge 3 → 8",
+        "+ node 8 [question] And if it dies?",
+        "~ node 6 [decision] Take \ufffd[2J the flock",
+    ]
+    assert run(*BRANCH, "diff", "t", "main", "alt", "--json").json["added"] == ["edge 3 → 8", "node 8"]
+    assert "8 [question]" in run("graph", "show", "t", "--branch", "alt").out
+    assert run(*BRANCH, "diff", "t", "main", "main").out == "main and main are the same.\n"
+    assert run(*BRANCH, "create", "t", "third", "--from", "alt", "--at", "4", "--json").json["base_seq"] == 4
+    held = run(*BRANCH, "delete", "t", "alt")
+    assert held.status == 2
+    assert "it has children: third" in held.err
+    assert run(*BRANCH, "delete", "t", "third").status == run(*BRANCH, "delete", "t", "alt").status == 0
+    kinds = [event["kind"] for event in run("log", "--kind", "branch", "--json").json]
+    assert kinds == ["branch.created", "branch.created", "branch.deleted", "branch.deleted"]
+
+
+def test_a_dry_run_names_what_would_be_done_and_writes_nothing(run: Command, graph: TaskGraph) -> None:
+    alternative(run, graph)
+    before = (graph.folder / "graph.jsonl").read_bytes()
+    ended = run(*BRANCH, "merge", "t", "alt", "--dry-run")
+    assert ended.status == 1
+    assert "take node 8 [question] And if it dies?\n" in ended.out
+    assert (
+        "conflict node 6\n  status: rejected (alt), accepted (main)\n  title: - (alt), The flock (main)\n" in ended.out
+    )
+    assert "alt into main: nothing is written. Choose" in ended.out
+    told = run(*BRANCH, "merge", "t", "alt", "--dry-run", "--json").json
+    assert [conflict["name"] for conflict in told["conflicts"]] == ["node 6"]
+    would = run(*BRANCH, "merge", "t", "alt", "--dry-run", "--use-from", "node 6")
+    assert (would.status, would.out.splitlines()[-1]) == (
+        0,
+        "alt into main: 3 would be taken over, nothing is written.",
+    )
+    assert (graph.folder / "graph.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("choice", "status"),
+    [
+        (["--use-from"], "rejected"),
+        (["--use-from", "6"], "rejected"),
+        (["--use-into"], "accepted"),
+        (["--use-from", "--use-into", "node 6"], "accepted"),
+    ],
+    ids=" ".join,
+)
+def test_conflicts_are_resolved_and_never_come_up_again(
+    run: Command, graph: TaskGraph, choice: list[str], status: str
+) -> None:
+    alternative(run, graph)
+    left = run(*BRANCH, "merge", "t", "alt")
+    assert left.status == 1
+    assert 8 not in graph.graph.nodes
+    ended = run(*BRANCH, "merge", "t", "alt", *choice)
+    assert ended.status == 0, ended.out
+    assert graph.graph.node(6).status == status
+    assert graph.graph.node(8).heading == "And if it dies?"
+    again = run(*BRANCH, "merge", "t", "alt")
+    assert (again.status, again.out) == (0, "alt into main: it has all of it.\n")
+    assert [event["into"] for event in run("log", "--kind", "branch.merged", "--json").json] == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (["--use-from", "--use-into"], "can't both be for all"),
+        (["--use-from", "node 8"], "there is no conflict 'node 8'; there are: node 6"),
+        (["--use-from", "edge 3->8"], "there is no conflict 'edge 3 → 8'"),
+        (["--use-from", "6", "--use-into", "node  6"], "conflict 'node 6' has two choices"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_choices_that_cannot_be_are_refused(run: Command, graph: TaskGraph, choice: list[str], said: str) -> None:
+    alternative(run, graph)
+    ended = run(*BRANCH, "merge", "t", "alt", *choice)
+    assert (ended.status, ended.out) == (2, "")
+    assert said in ended.err
+
+
+def test_a_merge_that_takes_cards_of_a_leased_step_needs_its_holder(run: Command, hive: Path, graph: TaskGraph) -> None:
+    alternative(run, graph)
+    Hive.open(hive).leases.claim("t.s2", "analyst")
+    refused = run(*BRANCH, "merge", "t", "alt", "--use-from")
+    assert refused.status == 1
+    assert refused.err.startswith("hivemind: STEP_LEASE_HELD: step t.s2 is leased by analyst")
+    assert graph.graph.node(6).status == "accepted"
+    assert run(*BRANCH, "merge", "t", "alt", "--use-from", "--agent", "analyst").status == 0
