@@ -10,7 +10,6 @@ from pathlib import Path
 
 from filelock import FileLock
 
-import hivemind
 from hivemind import fs
 from hivemind.errors import UserError
 from hivemind.layout import Layout
@@ -38,7 +37,7 @@ _IGNORED = """# what a running hive leaves behind
 
 def template_folder() -> Path:
     """Where the template lies. Raises UserError if this installation has none."""
-    package = Path(hivemind.__file__).parent
+    package = Path(__file__).parents[1]
     for folder in (package / "template", package.parent):
         if (folder / "hive.yaml").is_file():
             return folder
