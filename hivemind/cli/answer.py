@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from hivemind.cli.card import card_line
 from hivemind.cli.story import event_line
-from hivemind.cli.text import one_line
+from hivemind.cli.text import fit, one_line
 
 __all__ = ["answer_lines", "signal_lines"]
 
@@ -28,23 +28,28 @@ _LEFT_OUT = {
 }
 
 
-def answer_lines(answer: Answer, typed: Typed) -> Iterator[str]:
-    """The lines of `resume`, `snapshot` and `watch`; `typed` makes a call into what a person can type."""
+def answer_lines(answer: Answer, typed: Typed, columns: int | None = None) -> Iterator[str]:
+    """The lines of `resume`, `snapshot` and `watch`; `typed` makes a call into what a person can type.
+
+    What is listed is cut to `columns`; the capsule, whose calls a person copies, never is.
+    """
     if "capsule" not in answer:
         yield "Nothing fits into so small a budget."
         return
     yield from _capsule(answer, typed)
-    yield from _section("Steps", map(_step_line, answer.get("steps", ())))
-    yield from _section("Lanes", map(_lane_line, answer.get("lanes", ())))
-    yield from _cards(answer)
-    yield from _section("Notes", (f"{_by(note)}: {_text(note)}" for note in _shown(answer, "notes")))
-    yield from _section("Actions", (f"{_by(one)}  {one['kind']}: {_text(one)}" for one in _shown(answer, "trace")))
-    yield from _section("Events", map(event_line, _shown(answer, "events")))
+    for title, lines in _sections(answer):
+        for at, line in enumerate(lines):
+            if at == 0:
+                yield ""
+                yield f"{title}:"
+            yield f"  {line}" if columns is None else fit(f"  {line}", columns)
     yield from _left_out(answer)
 
 
 def signal_lines(signals: list[dict[str, Any]], typed: Typed) -> Iterator[str]:
     """The lines of `signals`: each with what would help."""
+    if not signals:
+        yield "Nothing calls for attention."
     for one in signals:
         yield f"{one['severity']:8} {one['code']}: {one_line(one['message'])}"
         action = one.get("action")
@@ -52,23 +57,33 @@ def signal_lines(signals: list[dict[str, Any]], typed: Typed) -> Iterator[str]:
             yield f"         {one_line(action['title'])} ({action['priority']}): {one_line(typed(action))}"
 
 
+def _sections(answer: Answer) -> Iterator[tuple[str, Iterable[str]]]:
+    """(title, lines) of each list that there may be."""
+    yield "Steps", map(_step_line, answer.get("steps", ()))
+    yield "Lanes", map(_lane_line, answer.get("lanes", ()))
+    yield from _cards(answer).items()
+    yield "Notes", (f"{_by(note)}: {_text(note)}" for note in _shown(answer, "notes"))
+    yield "Actions", (f"{_by(one)}  {one['kind']}: {_text(one)}" for one in _shown(answer, "trace"))
+    yield "Events", map(event_line, _shown(answer, "events"))
+
+
 def _capsule(answer: Answer, typed: Typed) -> Iterator[str]:
     capsule = answer["capsule"]
     yield from _where(answer, capsule["where"])
+    yield from _step_detail(answer, capsule)
     head = "Why"
     for one in capsule.get("why", ()):
         yield _headed(head, f"{one['severity']} {one['code']}: {one['message']}")
         head = ""
+    if answer.get("task", {}).get("over"):
+        yield _headed("Next", "nothing, the task is over")
     for head, name in (("Next", "primary"), ("Or", "backup")):
         call = capsule.get("next", {}).get(name)
         if call is not None:
-            lacks = f"  (it lacks {', '.join(call['lacks'])})" if call.get("lacks") else ""
-            yield _headed(head, typed(call) + lacks)
-    if answer.get("task", {}).get("over"):
-        yield _headed("Next", "nothing, the task is over")
+            yield _headed(head, typed(call))
     signals = _shown(answer, "signals")
     if len(signals) > len(capsule.get("why", ())):
-        yield _headed("Signals", f"{len(signals)} in all: hivemind view signals")
+        yield _headed("Signals", f"{len(signals)} in all: {typed({'tool': 'signals'})}")
 
 
 def _where(answer: Answer, where: Answer) -> Iterator[str]:
@@ -82,7 +97,12 @@ def _where(answer: Answer, where: Answer) -> Iterator[str]:
         return
     lease = step.get("lease") if isinstance(step, dict) else None
     yield _headed("Step", _titled(step) + ("" if lease is None else f", {_leased(lease)}"))
-    detail = answer.get("step", {})
+
+
+def _step_detail(answer: Answer, capsule: Answer) -> Iterator[str]:
+    """What the step is about, and what it still lacks: the call that would finish it knows of a missing proof too."""
+    detail = dict(answer.get("step", {}))
+    detail |= {key: value for key, value in (capsule.get("next", {}).get("primary") or {}).items() if key == "lacks"}
     for head, name in (("Criteria", "success_criteria"), ("Tests", "tests"), ("Lacks", "lacks")):
         if detail.get(name):
             yield _headed(head, "; ".join(detail[name]))
@@ -108,14 +128,13 @@ def _lane_line(lane: Answer) -> str:
     return f"{lane['lane']}: {lane['cards']} cards, {lane['open']} open, {lane['pinned']} pinned"
 
 
-def _cards(answer: Answer) -> Iterator[str]:
+def _cards(answer: Answer) -> dict[str, list[str]]:
     """Pinned ones, then those of the step in focus, then the others by kind; in each group as the view has them."""
     focus = answer.get("step", {}).get("id")
     groups: dict[str, list[str]] = {"Pinned": [], "Of this step": []}
     for card in _shown(answer, "cards"):
         groups.setdefault(_group(card, focus), []).append(_card_line(card))
-    for title, lines in groups.items():
-        yield from _section(title, lines)
+    return groups
 
 
 def _group(card: Answer, focus: str | None) -> str:
@@ -145,15 +164,6 @@ def _text(one: Answer) -> str:
 def _shown(answer: Answer, name: str) -> list[dict[str, Any]]:
     """What is there of a list; one that was emptied holds only the number of what was in it."""
     return [one for one in answer.get(name, ()) if one.get("type") != "summary"]
-
-
-def _section(title: str, lines: Any) -> Iterator[str]:
-    """The lines, indented below their title; nothing where there are none."""
-    for at, line in enumerate(lines):
-        if at == 0:
-            yield ""
-            yield f"{title}:"
-        yield f"  {line}"
 
 
 def _left_out(answer: Answer) -> Iterator[str]:

@@ -231,5 +231,5 @@ def _tell_conflict(conflict: MergeConflict, arguments: argparse.Namespace) -> No
 def _flat(part: dict[str, Any] | None) -> dict[str, Any]:
     """The fields of a part of a graph, those of its meta among them."""
     found = dict(part or {})
-    meta = found.pop("meta", {})
+    meta: dict[str, Any] = found.pop("meta", {})
     return found | meta

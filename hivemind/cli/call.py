@@ -29,6 +29,8 @@ def _words(call: Mapping[str, Any], agent: str | None, task: str | None) -> list
     if tool == "resume" and asked.keys() <= {"step", "view"}:
         options = [word for name, value in asked.items() for word in (f"--{name}", str(value))]
         return ["view", "resume", *options, *_by(agent)]
+    if tool == "signals":
+        return ["view", "signals", *([] if task is None else [task]), *_by(agent)]
     if tool == "claim_step":
         force = ["--force"] if asked.get("force") else []
         return ["lease", "claim", str(asked["step"]), *_by(agent or "human"), *force]

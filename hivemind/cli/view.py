@@ -11,11 +11,11 @@ from hivemind.cli.call import as_command
 from hivemind.cli.hive_of import hive_of
 from hivemind.cli.output import print_json, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
-from hivemind.cli.text import fit, is_terminal, terminal_size
+from hivemind.cli.text import is_terminal, terminal_size
 from hivemind.names import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from hivemind.hive import Hive
 
@@ -112,7 +112,8 @@ def _signals(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(found)
     else:
-        _say_all(signal_lines(found, _typed(arguments, arguments.task)) if found else ["Nothing calls for attention."])
+        for line in signal_lines(found, _typed(arguments, arguments.task)):
+            say(line)
     return 0
 
 
@@ -144,16 +145,11 @@ def _tell(answer: dict[str, Any], arguments: argparse.Namespace) -> int:
     if arguments.json:
         say(render(answer))
     else:
-        _say_all(answer_lines(answer, _typed(arguments, answer.get("task", {}).get("id"))))
+        columns = terminal_size()[0] if is_terminal() else None
+        for line in answer_lines(answer, _typed(arguments, answer.get("task", {}).get("id")), columns):
+            say(line)
     return 0
 
 
 def _typed(arguments: argparse.Namespace, task: str | None) -> Callable[[Mapping[str, Any]], str]:
     return partial(as_command, agent=arguments.agent, task=task, hive=getattr(arguments, "hive", None))
-
-
-def _say_all(lines: Iterable[str]) -> None:
-    """Each line cut to the terminal, whole elsewhere."""
-    columns = terminal_size()[0] if is_terminal() else None
-    for line in lines:
-        say(line if columns is None else fit(line, columns))
