@@ -208,3 +208,13 @@ def test_a_source_that_changes_before_it_is_checked_is_rejected_and_asked_for_ag
     assert "> A rowing boat is moved by rowers who sit backwards." in hive.result("boats")
     assert "oars" not in hive.result("boats")
     assert "every quote stands" in hive.result("boats")
+
+
+def test_agents_work_without_a_supervisor_and_are_woken_by_what_people_drop(hive):
+    hive.start("agent", "run", "researcher")
+    hive.wait(lambda: hive.pid_of("researcher"), "the agent's start")
+    hive.drop("boats.md", "What moves a rowing boat?")
+    hive.wait(lambda: hive.task("boats") == "done", "the task's end")
+    assert "Checked by researcher itself" in hive.result("boats")
+    (hive.root / "mailboxes/researcher/new/hello").write_text("What moves a rowing boat?\n")
+    hive.wait(lambda: json.loads(hive.run("mail", "list", "human", "--json")), "the answer")
