@@ -7,17 +7,17 @@ __all__ = ["GENERIC_WORDS", "STOP_WORDS"]
 STOP_WORDS = frozenset(
     """
     a aber about above after again against all als also am an and any are aren as at auch auf aus be
-    because been before bei being below between bin bis bist both but by can cannot could couldn d da
-    damit das dass dein dem den der des dich did didn die dies diese dieser dieses dir do doch does doesn
+    because been before bei being below between bis bist both but by can cannot could couldn d da
+    damit das dass dein dem den der des dich did didn diese dieser dieses dir do doch does doesn
     doing don down du durch during each ein eine einem einen einer eines either else er es euch euer ever
-    every few for from further für had hadn has hasn hat hatte have haven having he her here hers herself
+    every few for from further für had hadn has hasn hatte have haven having he her here hers herself
     him himself his how i ich if ihr ihre im in into is isn ist it its itself ja jede jeder just kann kein
     keine können least let ll m man many may me mein mich might mine mir mit more most much muss must
-    mustn my myself nach neither nicht no noch nor not now nur ob oder of off ohne on once one only onto
+    mustn my myself nach neither nicht no noch nor not now nur ob oder of off ohne on one only onto
     or other ought our ours ourselves out over own per please rather re s same sehr sein seine shall shan
     she should shouldn sich sie since sind so soll some such t than that the their theirs them themselves
     then there these they this those though through thus to too toward towards um und under uns unser
-    unter until up upon us ve very vom von vor wann war warum was wasn we weil welche welcher welches wem
+    unter until up upon us ve very vom von vor wann warum was wasn we weil welche welcher welches wem
     wen wenn wer werden were weren what whatever when where whether which while who whoever whom whose why
     wie will wir wird with within without wo woher wohin won would wouldn yet you your yours yourself
     yourselves zu zum zur über
