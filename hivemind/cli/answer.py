@@ -63,7 +63,7 @@ def _sections(answer: Answer) -> Iterator[tuple[str, Iterable[str]]]:
     yield "Lanes", map(_lane_line, answer.get("lanes", ()))
     yield from _cards(answer).items()
     yield "Notes", (f"{_by(note)}: {_text(note)}" for note in _shown(answer, "notes"))
-    yield "Actions", (f"{_by(one)}  {one['kind']}: {_text(one)}" for one in _shown(answer, "trace"))
+    yield "Actions", (f"{_by(one)}  {one_line(one['kind'])}: {_text(one)}" for one in _shown(answer, "trace"))
     yield "Events", map(event_line, _shown(answer, "events"))
 
 

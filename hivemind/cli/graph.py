@@ -12,7 +12,7 @@ from hivemind.cli.graph_of import graph_at, graph_of
 from hivemind.cli.hive_of import hive_of
 from hivemind.cli.output import print_json, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
-from hivemind.cli.text import fit, is_terminal, terminal_size
+from hivemind.cli.text import fit, is_terminal, one_line, terminal_size
 from hivemind.cli.tree import ranges, tree_lines
 from hivemind.errors import UserError
 
@@ -92,7 +92,7 @@ def _shown(hive: Hive, store: TaskGraph, graph: ReasoningGraph, arguments: argpa
     yield f"{task.id} ({task.state.value}), branch {arguments.branch or 'main'}, line {graph.seq} of {store.seq}: {counts}"
     yield from tree_lines(graph, every=arguments.all)
     for one in graph.conflicts():
-        yield f"Conflict: {one.kind.value} {ranges(one.node_ids)} of tag {one.tag} disagree."
+        yield f"Conflict: {one.kind.value} {ranges(one.node_ids)} of tag {one_line(one.tag)} disagree."
     if hidden and not arguments.all:
         yield "--all shows what is folded and flushed."
 

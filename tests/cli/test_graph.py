@@ -66,6 +66,21 @@ def test_a_graph_is_found_wherever_its_task_lies(run: Command, hive: Path, graph
     assert run("graph", "show", "nothing-there").status == 2
 
 
+def test_nothing_in_a_graph_steers_the_terminal(run: Command, graph: TaskGraph) -> None:
+    with graph.change() as changed:
+        for text in ("yes", "no\x1b[2J"):
+            changed.add_node("note", text, title="\x9b", status="so\x1b[2J", tags=("a\u202e",))
+            changed.add_edge(1, changed.next_id - 1)
+        changed.add_link(8, 9, "blocks\x1b")
+    graph.add_trace("run\x1b[2J", "a\x1bb", step="t.s1")
+    graph.add_note("c\x1bd")
+    for words in (["graph", "show", "t", "--all"], ["view", "resume", "t", "--view", "full", "--all-lanes"]):
+        shown = run(*words).out
+        assert "so\ufffd[2J" in shown
+        assert all(line.isprintable() for line in shown.splitlines())
+    assert "Conflict: note 8 9 of tag a\ufffd disagree.\n" in run("graph", "show", "t").out
+
+
 def test_a_chain_of_any_depth_is_shown_with_indents_that_end() -> None:
     graph = ReasoningGraph()
     graph.add_node("task", "top")
