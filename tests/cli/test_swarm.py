@@ -76,7 +76,7 @@ def test_a_task_that_waits_for_a_person_is_status_3_and_is_named_with_why(
     run("task", "add", "--id", "ask", "--file", str(path))
     done = process("up", "--until-idle")
     assert done.status == 3, done.err
-    assert re.search(r"^parked  ask: waits for a person", done.out, re.MULTILINE)
+    assert re.search(r"^parked  ask: asks a person: Which colour", done.out, re.MULTILINE)
     now = run("status", "--json").json
     assert [parked["task"] for parked in now["parked"]] == ["ask"]
     assert now["tasks"]["parked"] == 1
@@ -238,13 +238,13 @@ def test_on_a_terminal_the_swarm_is_drawn_in_place_and_nothing_is_left_to_restor
     terminal.until(b"\x1b[H\x1b[J", before)
     terminal.type(b"\x03")
     assert terminal.end() == 0
-    shown = terminal.written.decode()
+    shown = terminal.written.decode().replace("^C", "")  # the terminal's echo, which may stand within a sequence
     assert re.search(r"\x1b\[\d+A", shown)  # went back up to draw over what was there
     assert shown.count("\x1b[?7l") == shown.count("\x1b[?7h")
     last, _, end = shown[shown.rindex("\x1b[H\x1b[J") :].rpartition("\x1b[?7h")
-    plain = re.sub(r"\x1b\[[?0-9]*[A-Za-z]|\^C", "", last)  # ^C: the echo of the terminal
+    plain = re.sub(r"\x1b\[[?0-9]*[A-Za-z]", "", last)
     assert all(len(line) <= 50 for line in plain.replace("\r", "").split("\n"))
-    assert end.replace("^C", "").startswith("\x1b[1A\r\x1b[JThe swarm has ended")
+    assert end.startswith("\x1b[1A\r\x1b[JThe swarm has ended")
 
 
 def test_on_a_terminal_too_what_is_wrong_is_one_line(process: Command, run: Command, hive: Path) -> None:
