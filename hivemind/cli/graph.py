@@ -44,27 +44,35 @@ def add_to(commands: Commands, common: Parser) -> None:
     )  # fmt: skip
     showing.add_argument("task", metavar="TASK", help="the task's id")
     _add_which(showing)
-    exporting = add_command(
+    _add_export(graph, common)
+    _add_publish(graph, common)
+    branch.add_to(graph, common)
+
+
+def _add_export(graph: Commands, common: Parser) -> None:
+    parser = add_command(
         graph, common, "export", _export, "give the graph to another program, or as a picture",
         about="json is the snapshot that graph.json has; svg needs nothing, png needs Graphviz. Without --output it goes to\n"
         "standard output.",
         examples="  hivemind graph export what-is-a-lease --format mermaid\n"
         "  hivemind graph export what-is-a-lease --format png --output lease.png --all",
     )  # fmt: skip
-    exporting.add_argument("task", metavar="TASK", help="the task's id")
-    exporting.add_argument("--format", choices=FORMATS, required=True, help="json, mermaid, dot, svg or png")
-    exporting.add_argument("--output", metavar="FILE", help="write it there, whatever was there before")
-    _add_which(exporting)
-    publishing = add_command(
+    parser.add_argument("task", metavar="TASK", help="the task's id")
+    parser.add_argument("--format", choices=FORMATS, default="json", help="json (default), mermaid, dot, svg or png")
+    parser.add_argument("--output", metavar="FILE", help="write it there, whatever was there before")
+    _add_which(parser)
+
+
+def _add_publish(graph: Commands, common: Parser) -> None:
+    parser = add_command(
         graph, common, "publish", _publish, "copy a draft from an agent's lane to the shared one",
         about="Published again it stays as it is; a draft that has changed makes a new revision of its copy.",
         examples="  hivemind graph publish what-is-a-lease 7 --agent researcher",
     )  # fmt: skip
-    publishing.add_argument("task", metavar="TASK", help="the task's id")
-    publishing.add_argument("node", type=number("of a node"), metavar="NODE", help="its number, as `graph show` has it")
-    publishing.add_argument("--agent", required=True, metavar="NAME", help="whose draft it is")
-    add_json(publishing)
-    branch.add_to(graph, common)
+    parser.add_argument("task", metavar="TASK", help="the task's id")
+    parser.add_argument("node", type=number("of a node"), metavar="NODE", help="its number, as `graph show` has it")
+    parser.add_argument("--agent", required=True, metavar="NAME", help="whose draft it is")
+    add_json(parser)
 
 
 def _add_which(parser: Parser) -> None:

@@ -213,13 +213,13 @@ def test_what_cannot_be_published_is_said(run: Command, graph: TaskGraph, node: 
 
 @pytest.mark.parametrize(("point", "counts"), [("graph.commit.prepared", False), ("graph.commit.committed", True)])
 def test_killed_while_publishing_the_journal_decides(
-    process: Command, hive: Path, graph: TaskGraph, point: str, counts: bool
+    process: Command, run: Command, graph: TaskGraph, point: str, counts: bool
 ) -> None:
     ended = process("graph", "publish", "t", "6", "--agent", "researcher", HIVEMIND_CRASH_AT=point)
     assert ended.status == -signal.SIGKILL
-    again = process("graph", "publish", "t", "6", "--agent", "researcher", "--json")
+    again = run("graph", "publish", "t", "6", "--agent", "researcher", "--json")
     assert again.json["node"] == (8 if counts else 9), "an id is never used twice"
-    assert len(process("log", "--kind", "lane", "--json").json) == 1
+    assert len(run("log", "--kind", "lane", "--json").json) == 1
     assert [node.node_id for node in graph.graph.pinned()] == [again.json["node"]]
 
 

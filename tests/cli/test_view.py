@@ -35,8 +35,8 @@ def test_json_is_exactly_what_the_function_gives(run: Command, hive: Path, graph
 
 
 @pytest.mark.parametrize("budget", [2, 17, 199, 200, 700, 2_000, 6_000])
-def test_json_keeps_within_its_budget_of_bytes(process: Command, graph: TaskGraph, budget: int) -> None:
-    ended = process("view", "resume", "t", "--agent", "researcher", "--budget", str(budget), "--json")
+def test_json_keeps_within_its_budget_of_bytes(run: Command, graph: TaskGraph, budget: int) -> None:
+    ended = run("view", "resume", "t", "--agent", "researcher", "--budget", str(budget), "--json")
     assert ended.status == 0
     assert len(ended.out.rstrip("\n").encode()) <= budget
     assert ("capsule" in ended.json) == (budget >= 200)
