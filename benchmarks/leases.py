@@ -1,7 +1,7 @@
 """Leases and the journal: claim + release, the longest wait, appends in a short and a long log, opening, resuming.
 
-Run as `python -m benchmarks.leases [--quick]`. Floors (raw flock, append + fdatasync) and a rival (filelock) are measured
-in the same run on the same file system.
+Run as `python -m benchmarks.leases [--quick]`. Floors (raw flock, append + fdatasync) and rivals (filelock, a SQLite
+table, Redis where its server is installed) are measured in the same run on the same file system.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from types import SimpleNamespace
 
 from filelock import FileLock
 
+from benchmarks.rivals import redis_server, redis_set_nx, sqlite_table
 from benchmarks.table import Row, show
 from hivemind.coordination import Coordinates, Journal, StepLeases, Steps
 from hivemind.coordination.event import encode
@@ -114,9 +115,25 @@ def _race(opener: Opener, processes: int, seconds: float) -> tuple[float, float]
     return sum(done for done, _ in found) / seconds, max(longest for _, longest in found) * 1000
 
 
+def _rival_rows(processes: int, seconds: float) -> list[Row]:
+    """Beside what else people take leases with, each with and without flushing to the disk."""
+    rows = []
+    for durable, said in ((False, "relaxed"), (True, "durable")):
+        ours, _ = _race(_leases(durable), processes, seconds)
+        name = f"claim + release, {said}, {processes} processes"
+        table, _ = _race(sqlite_table(durable), processes, seconds)
+        rows.append(Row(name, ours, "1/s", "SQLite table", table, "more"))
+        with redis_server(durable=durable) as path:
+            if path is not None:
+                redis, _ = _race(redis_set_nx(path), processes, seconds)
+                rows.append(Row(name, ours, "1/s", "Redis SET NX", redis, "more"))
+    return rows
+
+
 def _lease_rows(seconds: float) -> list[Row]:
     rows = []
     for processes in (1, 4):
+        rows += _rival_rows(processes, seconds)
         floor, floor_wait = _race(_flock, processes, seconds)
         rival, _ = _race(_filelock, processes, seconds)
         ours, wait = _race(_leases(False), processes, seconds)
