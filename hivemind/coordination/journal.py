@@ -156,6 +156,19 @@ class Journal:
             self._drop()
             self._pid = 0
 
+    def let_go(self) -> None:
+        """Let go of the files and keep what was read, for a process that is going to fork: its children have it then.
+
+        The next use opens the files again, in whichever process, and reads what is new.
+        """
+        with self._mutex:
+            if self._pid:
+                self._turn.close()
+                self._commit.close()
+            if self._state is not None:
+                self._tail.close()
+            self._pid = 0
+
     def __del__(self) -> None:
         self.close()
 

@@ -29,7 +29,7 @@ class Tail:
     A segment of `limit` bytes or more is closed: the log goes on in the file that is named by the next seq.
     """
 
-    __slots__ = ("_file", "_folder", "first", "limit", "offset", "read", "seq", "start", "torn")
+    __slots__ = ("_file", "_folder", "_inode", "first", "limit", "offset", "read", "seq", "start", "torn")
 
     def __init__(self, folder: str, limit: int, place: Place) -> None:
         self._folder, self.limit = folder, limit
@@ -37,6 +37,7 @@ class Tail:
         self.torn = False
         self.read = 0
         self._file: int | None = None
+        self._inode: int | None = None  # of the file that `close` closed
 
     def pull(self) -> list[Record]:
         """The events that are new since the last pull, whole lines only; then `torn` says whether more stands there.
@@ -75,6 +76,8 @@ class Tail:
                 self._file = os.open(path_of(self._folder, self.first), os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
                 return False
+            if self._inode not in (None, os.fstat(self._file).st_ino):
+                raise TailMoved
         return True
 
     def _follow(self) -> bool:
@@ -190,7 +193,9 @@ class Tail:
         return os.pread(self._file, self.offset - self.start, self.start)
 
     def close(self) -> None:
+        """Close the file; the next pull opens it again, if it is still the same one."""
         if self._file is not None:
+            self._inode = os.fstat(self._file).st_ino
             os.close(self._file)
             self._file = None
 
