@@ -62,7 +62,9 @@ def _encoding(name: str) -> tiktoken.Encoding | None:
     if hashlib.sha256(plain).hexdigest() != digest:
         raise HivemindError(f"the vocabulary {name} of this installation is damaged; install hivemind anew")
     ranks = {base64.b64decode(word): int(rank) for word, rank in map(bytes.split, plain.splitlines())}
-    return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    encoding = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    ranks.clear()  # it has its own copy outside Python; this one is 15 MB that every process would hold
+    return encoding
 
 
 class TokenCounter:
