@@ -70,7 +70,14 @@ def _swarm(
         return Hive.open(layout.root)
 
     names = listed(arguments.agents) if arguments.agents else None
-    return run_swarm(open_hive, names=names, until_idle=arguments.until_idle, on_tick=on_tick, on_ready=on_ready)
+    return run_swarm(
+        open_hive,
+        names=names,
+        until_idle=arguments.until_idle,
+        on_tick=on_tick,
+        on_ready=on_ready,
+        rehearse_in=Hive.open,
+    )
 
 
 @contextlib.contextmanager

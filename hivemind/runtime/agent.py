@@ -6,12 +6,14 @@ import logging
 import os
 import select
 import time
+import weakref
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from hivemind.errors import HivemindError
 from hivemind.fs.doorbell import Doorbell, ring
-from hivemind.minds import Context, MindError, MindUnavailable, Thought, open_mind
+from hivemind.minds import Context, MindError, MindUnavailable, Thought, ToolSchema, open_mind
 from hivemind.runtime.act import Acted, act
 from hivemind.runtime.attention import Attention
 from hivemind.runtime.budget import Budget
@@ -44,17 +46,28 @@ class Agent:
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
         self.mind = open_mind(self.config.mind, root=hive.layout.root)
         self.tools = allowed_tools(self.config.tools)
-        self.schemas = [tool.schema() for tool in self.tools.values()]
         self.attention = Attention(hive, name, incarnation)
-        self.desk = Desk(hive, name, self.schemas)
         self.budget = Budget(self.config.budget, folder)
         self.pulse = Pulse(self._beat, min(1.0, hive.config.hang_after / 4))
         self.lifeline = lifeline
         self._bell = Doorbell(hive.layout.doorbells, name)
         self._wake, self._wake_end = os.pipe()
+        for end in (self._wake, self._wake_end):
+            weakref.finalize(self, os.close, end)
         self._stopping = False
         self._told_idle = False
         self._looks = 0
+        if (folder / "memory").exists():
+            self.desk.save()  # opened now: what cannot be read is said at the start
+
+    @cached_property
+    def schemas(self) -> list[ToolSchema]:
+        return [tool.schema() for tool in self.tools.values()]
+
+    @cached_property
+    def desk(self) -> Desk:
+        """Its working memory, opened when there is something to do: a swarm has many agents that never have."""
+        return Desk(self.hive, self.name, self.schemas)
 
     # the cycle
 
@@ -146,7 +159,7 @@ class Agent:
         self.status.update(state="stopping")
         self.pulse.close()
         self.attention.close()
-        self.desk.save()
+        self._save()
         self._bell.close()
         self.status.update(state="exited", task=None, step=None)
         ring(self.hive.layout.doorbells, SUPERVISOR)
@@ -181,13 +194,17 @@ class Agent:
             steps_finished=self.attention.steps_finished,
         )
 
+    def _save(self) -> None:
+        if "desk" in vars(self):
+            self.desk.save()
+
     def _rest(self) -> None:
         """Say that there is nothing to do, and wait for a ring, a signal, the parent's end, or a time."""
         self.status.update(state="idle", task=None, step=None, unread=self.attention.unread)
         if not self._told_idle:
             ring(self.hive.layout.doorbells, SUPERVISOR)
             self._told_idle = True
-        self.desk.save()
+        self._save()
         limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
         until = time.monotonic() + self.attention.next_moment(limit, self._looks)
         descriptors: list[Any] = [self._bell, self._wake] + ([] if self.lifeline is None else [self.lifeline])

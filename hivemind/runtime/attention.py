@@ -31,7 +31,6 @@ class Attention:
     def __init__(self, hive: Parts, name: str, incarnation: int) -> None:
         self._hive, self._name, self._incarnation = hive, name, incarnation
         self._role = hive.agents[name].role
-        hive.mail.ensure(name)
         self._intake = Intake(hive.mail, name, hive.layout.agent_state(name))
         self._messages: deque[Message] = deque()
         self._known: set[str] = set()

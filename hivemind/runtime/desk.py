@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -55,7 +56,7 @@ class Desk:
         self._hive, self._name = hive, name
         self._config = hive.agents[name]
         self._folder = hive.layout.agent_state(name)
-        self._schema_tokens = hive.count_tokens(json.dumps(list(schemas)))
+        self._schemas = schemas
         self.memory = self._remembered()
         self.scorer = RelevanceScorer()
         loader = ContentLoader(hive.layout.root, roots=hive.config.read_roots(hive.layout))
@@ -71,6 +72,11 @@ class Desk:
         self.selection: Selection | None = None
         self.budget = self._config.max_tokens
         self.tokens = 0
+
+    @cached_property
+    def _schema_tokens(self) -> int:
+        """Counted when a context is first laid out: an agent that has nothing to do never needs it."""
+        return self._hive.count_tokens(json.dumps(list(self._schemas)))
 
     def _remembered(self) -> WorkingMemoryManager:
         path = self._folder / "memory"

@@ -1,8 +1,10 @@
 """The warm parent that agents are forked from: imports done, vocabulary loaded, one thread, nothing open.
 
 A fork of it is ready in a few milliseconds and shares the pages that it does not change (`gc.freeze()` keeps the
-collector from touching them). It forks, signals and reaps on the supervisor's word, over a socket; when the supervisor
-is gone, the socket closes and the nursery ends its children. It signals nobody else.
+collector from touching them). Every page that an agent writes to is copied, and a reference counts as writing: what
+agents do alike at their start costs least where `warm` has done it for all of them. It forks, signals and reaps on the
+supervisor's word, over a socket; when the supervisor is gone, the socket closes and the nursery ends its children. It
+signals nobody else.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 __all__ = ["END_WITHIN_S", "Nursery", "RunAgent", "nursery_main"]
 
 END_WITHIN_S = 5.0
+_AT_ONCE = 100  # names of 64 bytes: a packet has room for them
+_WARM_FOR_S = 1.0  # agents that are started together share one look at what is new
 RunAgent = Callable[[str, int], int]
 """Runs one agent in this process: (name, file descriptor that closes when the parent is gone) -> exit status."""
 
@@ -31,7 +36,11 @@ class Nursery:
     """The supervisor's end: starts the nursery's process, sends it orders, receives its reports."""
 
     def __init__(self, warm: Callable[[], None], run_agent: RunAgent) -> None:
-        """Fork the nursery. Call this before this process starts threads or opens what a fork must not share."""
+        """Fork the nursery. Call this before this process starts threads or opens what a fork must not share.
+
+        `warm` is called in it first of all, and again before agents are forked later: then it should be quick. It may
+        leave no thread, lock or database behind.
+        """
         mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -42,8 +51,10 @@ class Nursery:
         other.close()
         self.socket = mine
 
-    def start(self, name: str) -> None:
-        self._order({"start": name})
+    def start(self, names: Sequence[str]) -> None:
+        """Have agents forked, one right after the other: a report names each with its pid."""
+        for at in range(0, len(names), _AT_ONCE):
+            self._order({"start": names[at : at + _AT_ONCE]})
 
     def signal(self, name: str, number: int) -> None:
         """Have the nursery signal its child of that name, if it lives."""
@@ -86,7 +97,7 @@ def nursery_main(orders: socket.socket, warm: Callable[[], None], run_agent: Run
     """The nursery's process: never returns."""
     status = 1
     try:
-        _Parent(orders, run_agent).serve(warm)
+        _Parent(orders, warm, run_agent).serve()
         status = 0
     except SystemExit as ended:  # a forked agent leaves through here, with its own status
         status = int(ended.code or 0)
@@ -100,14 +111,17 @@ def nursery_main(orders: socket.socket, warm: Callable[[], None], run_agent: Run
 
 
 class _Parent:
-    def __init__(self, orders: socket.socket, run_agent: RunAgent) -> None:
-        self._orders = orders
+    def __init__(self, orders: socket.socket, warm: Callable[[], None], run_agent: RunAgent) -> None:
+        self._socket = orders
+        self._warm = warm
         self._run_agent = run_agent
+        self._orders: deque[dict[str, Any]] = deque()
         self._children: dict[int, str] = {}
+        self._warmed = 0.0
         # Every child holds the reading end: it closes for all of them at the moment this process is gone.
         self._lifeline, self._lifeline_end = os.pipe()
 
-    def serve(self, warm: Callable[[], None]) -> None:
+    def serve(self) -> None:
         # A terminal's Ctrl-C goes to the whole foreground group; ending in order is the supervisor's business.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -117,44 +131,69 @@ class _Parent:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
         self._wake = (wake, wake_end)
-        warm()
-        gc.collect()
-        gc.freeze()
+        self._warm_up()
         self._report({"ready": os.getpid()})
         while True:
-            watched: list[Any] = [self._orders, wake]
-            ready = select.select(watched, [], [])[0]
+            watched: list[Any] = [self._socket, wake]
+            ready = select.select(watched, [], [], 0 if self._orders else None)[0]
             if wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake, 4096)
                 self._reap()
-            if self._orders in ready:
-                try:
-                    packet = self._orders.recv(65_536)
-                except ConnectionError:
-                    packet = b""
-                if not packet:
-                    break
-                self._obey(json.loads(packet))
+            if self._socket in ready and not self._hear():
+                break
+            if self._orders:
+                self._obey(self._orders.popleft())
         self._end()
 
+    def _warm_up(self) -> None:
+        self._warm()
+        if not self._warmed:
+            gc.collect()
+        gc.freeze()
+        self._warmed = time.monotonic()
+
+    def _hear(self) -> bool:
+        """Take in all orders that wait: neither end may be stuck with what the other does not read. False at the end."""
+        while True:
+            try:
+                packet = self._socket.recv(65_536, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return True
+            except ConnectionError:
+                return False
+            if not packet:
+                return False
+            self._orders.append(json.loads(packet))
+
     def _obey(self, order: dict[str, Any]) -> None:
-        name = str(order.get("start") or order.get("name"))
         if "start" in order:
+            if time.monotonic() - self._warmed > _WARM_FOR_S:
+                self._warm_up()
+            started = self._fork(order["start"])
+            self._children.update(started)
+            for pid, name in started:
+                self._report({"started": name, "pid": pid})
+        else:
+            for pid in [pid for pid, name in self._children.items() if name == order["name"]]:
+                os.kill(pid, int(order["signal"]))
+
+    def _fork(self, names: list[str]) -> list[tuple[int, str]]:
+        """A process for each name: (pid, name). Nothing is done in between: what this process writes to after a fork,
+        it gets a copy of, and the child keeps the page that all of them had shared."""
+        started = []
+        for name in names:
             pid = os.fork()
             if pid == 0:
                 raise SystemExit(self._child(name))
-            self._children[pid] = name
-            self._report({"started": name, "pid": pid})
-        else:
-            for pid in [pid for pid, child in self._children.items() if child == name]:
-                os.kill(pid, int(order["signal"]))
+            started.append((pid, name))
+        return started
 
     def _child(self, name: str) -> int:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        self._orders.close()
+        self._socket.close()
         for descriptor in (*self._wake, self._lifeline_end):
             os.close(descriptor)
         return self._run_agent(name, self._lifeline)
@@ -186,4 +225,4 @@ class _Parent:
 
     def _report(self, report: dict[str, Any]) -> None:
         with contextlib.suppress(ConnectionError):  # the supervisor is gone: noticed in the loop
-            self._orders.send(json.dumps(report).encode())
+            self._socket.send(json.dumps(report).encode())

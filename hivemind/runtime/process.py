@@ -14,7 +14,7 @@ from hivemind.runtime.identity import announce, farewell, take_name
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.watching import HiveWatch, watch_lock
 
-__all__ = ["log_to", "run_agent"]
+__all__ = ["log_to", "output_to", "run_agent", "start_logging"]
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 _LOG_BYTES = 5_000_000
@@ -60,6 +60,12 @@ def _watch_if_nobody_does(hive: Parts) -> tuple[HiveWatch, Lock] | None:
 
 def log_to(path: Path) -> None:
     """Send this process's output and log to a file; a file of over 5 MB becomes `<name>.1` first."""
+    output_to(path)
+    start_logging()
+
+
+def output_to(path: Path) -> None:
+    """Send standard output and standard error to a file; a file of over 5 MB becomes `<name>.1` first."""
     try:
         if path.stat().st_size > _LOG_BYTES:
             path.replace(path.with_name(path.name + ".1"))
@@ -69,5 +75,9 @@ def log_to(path: Path) -> None:
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
+
+
+def start_logging() -> None:
+    """Log to standard error, wherever that leads; what is forked from here does so too."""
     logging.root.handlers.clear()  # not closed: their descriptors were the parent's, and are someone else's by now
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -13,6 +13,8 @@ __all__ = ["Pulse"]
 class Pulse:
     """Calls `beat` every `interval_s` while inside `busy()`, from a thread of its own; sleeps otherwise.
 
+    The thread begins with the first `busy()`: who has nothing to do needs none.
+
     The main loop calls `beat` itself between actions. A command or a model may take long, so `busy(limit_s)` vouches for
     it until its limit; past the limit the beating stops, and the supervisor takes the agent for hung. `beat` and the code
     after `busy()` never run at the same time.
@@ -26,12 +28,14 @@ class Pulse:
         self._mutex = threading.Lock()
         self._until = 0.0
         self._ended = False
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     @contextmanager
     def busy(self, limit_s: float) -> Iterator[None]:
         """Beat until the block ends, but no longer than `limit_s` seconds."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+            self._thread.start()
         self._until = time.monotonic() + limit_s
         self._free.clear()
         self._busy.set()
@@ -43,6 +47,8 @@ class Pulse:
                 self._free.set()
 
     def close(self) -> None:
+        if self._thread is None:
+            return
         self._ended = True
         self._free.set()
         self._busy.set()

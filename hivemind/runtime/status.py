@@ -7,6 +7,7 @@ is the sign of life, so that an idle swarm writes no events (spec 3, *Ageing*).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any, Literal
 
 from hivemind.errors import UserError
 from hivemind.fs import load_record, save_record
+from hivemind.layout import Layout
 
-__all__ = ["AgentStatus", "State", "StatusFile", "read_status"]
+__all__ = ["AgentStatus", "State", "StatusFile", "Statuses", "read_status"]
 
 VERSION = 1
 State = Literal["starting", "idle", "working", "stopping", "exited"]
@@ -74,3 +76,37 @@ def read_status(folder: Path, name: str) -> AgentStatus | None:
         return None if record is None else AgentStatus(**{**record, "name": name})
     except (UserError, TypeError):
         return None
+
+
+class Statuses:
+    """The statuses of many agents, for who looks again and again: a file is read only if it is not the one last seen."""
+
+    def __init__(self, layout: Layout, names: Iterable[str]) -> None:
+        self._folders = {name: layout.agent_state(name) for name in names}
+        self._paths = {name: os.fspath(folder / "status.json") for name, folder in self._folders.items()}
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._known = {name: AgentStatus(name) for name in self._folders}
+        self._busy: tuple[str, ...] = ()
+
+    def all(self) -> tuple[AgentStatus, ...]:
+        """The newest status of each, in the order of the names; `starting` for an agent that has none."""
+        return tuple(self._newest(name) for name in self._folders)
+
+    def all_idle(self) -> bool:
+        """Whether every agent is idle. Who was not the last time is looked at first, and mostly alone."""
+        for name in (*self._busy, *self._folders):
+            if self._newest(name).state != "idle":
+                self._busy = (name,)
+                return False
+        return True
+
+    def _newest(self, name: str) -> AgentStatus:
+        try:
+            found = os.stat(self._paths[name])
+        except FileNotFoundError:
+            return self._known[name]
+        mark = found.st_ino, found.st_mtime_ns
+        if self._seen.get(name) != mark:
+            self._known[name] = read_status(self._folders[name], name) or AgentStatus(name)
+            self._seen[name] = mark
+        return self._known[name]

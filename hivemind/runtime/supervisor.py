@@ -183,15 +183,17 @@ class Supervisor:
 
     def _start_due(self) -> None:
         now = time.monotonic()
-        for child in self._children.values():
-            if child.start_at is not None and child.start_at <= now:
-                child.start_at = None
-                self._nursery.start(child.name)
+        due = [child for child in self._children.values() if child.start_at is not None and child.start_at <= now]
+        for child in due:
+            child.start_at = None
+        self._nursery.start([child.name for child in due])
 
     def _kill_hung(self) -> None:
         """Kill agents whose heartbeat has stood still for `hang_after` of our own, monotonic time."""
-        now = time.monotonic()
-        slept, self._looked = now - self._looked > self._hive.config.hang_after, now
+        now, limit = time.monotonic(), self._hive.config.hang_after
+        if now - self._looked < limit / 20:  # not after each ring: it is a look at a file for every agent
+            return
+        slept, self._looked = now - self._looked > limit, now
         for child in self._children.values():
             if not child.pid:
                 continue
@@ -203,7 +205,7 @@ class Supervisor:
                 beat = 0
             if beat != child.beat_ns:
                 child.beat_ns, child.beat_seen = beat, now
-            elif now - child.beat_seen > self._hive.config.hang_after:
+            elif now - child.beat_seen > limit:
                 self._nursery.signal(child.name, signal.SIGKILL)
                 child.beat_seen = now
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from hivemind.errors import UserError
+from hivemind.errors import HivemindError, UserError
 from hivemind.runtime.idle import Failures, survey
 from hivemind.runtime.parts import Parts
-from hivemind.runtime.process import log_to, run_agent
-from hivemind.runtime.status import AgentStatus, read_status
+from hivemind.runtime.process import output_to, run_agent, start_logging
+from hivemind.runtime.rehearsal import rehearse
+from hivemind.runtime.status import AgentStatus, Statuses
 from hivemind.runtime.supervisor import Supervisor
+from hivemind.runtime.tools import TOOLS
 
 __all__ = ["SwarmPicture", "SwarmResult", "run_swarm"]
 
+_log = logging.getLogger(__name__)
 _QUIET_S = 0.2
 _TICK_S = 0.25
+_REHEARSED = 8  # agents from which on a rehearsal costs less than it saves
+_PICTURE_S = 0.05  # a hundred agents that start at once are not a hundred pictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +60,14 @@ def run_swarm(
     until_idle: bool = False,
     on_tick: Callable[[SwarmPicture], None] | None = None,
     on_ready: Callable[[], None] | None = None,
+    rehearse_in: Callable[[Path], Parts] | None = None,
 ) -> SwarmResult:
     """Run the agents `names` (default: all) of a hive; returns when they have ended.
 
     Call it in a process with one thread that has opened nothing of the hive yet: agents are forked. `on_ready` is called
-    once all have been started, `on_tick` after everything that happens and four times a second. Raises HeldLock if the
-    hive is up, UserError for an unknown agent.
+    once all have been started, `on_tick` after what happens, at most twenty times and at least four times a second.
+    `rehearse_in` opens a hive in another folder: with it, many agents start faster and smaller (`rehearsal`). Raises
+    HeldLock if the hive is up, UserError for an unknown agent.
     """
     hive = open_hive()
     running = list(hive.agents) if names is None else list(names)
@@ -66,17 +75,53 @@ def run_swarm(
         if name not in hive.agents:
             raise UserError(f"there is no agent {name!r} in this hive", mend=f"its agents: {', '.join(hive.agents)}")
 
-    def warm() -> None:
-        hive.count_tokens.warm()
+    shared = open_hive()  # what the agents are forked with; this process opens nothing of it
 
     def agent_main(name: str, lifeline: int) -> int:
-        log_to(hive.layout.logs / f"{name}.log")
-        return run_agent(open_hive(), name, lifeline=lifeline)
+        output_to(shared.layout.logs / f"{name}.log")
+        return run_agent(shared, name, lifeline=lifeline)
 
-    supervisor = Supervisor(hive, running, warm=warm, run_agent=agent_main)
+    rehearsed = rehearse_in if len(running) >= _REHEARSED else None
+    supervisor = Supervisor(hive, running, warm=_Warming(shared, rehearsed), run_agent=agent_main)
     run = _Run(hive, supervisor, running, until_idle, on_tick, on_ready)
     supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
     return run.result()
+
+
+class _Warming:
+    """What the agents' parent does before it forks them: load, rehearse, look at what the hive is, read its journal.
+
+    Nothing stays open. A second call finds all of it done, but for what is new in the journal.
+    """
+
+    def __init__(self, hive: Parts, rehearse_in: Callable[[Path], Parts] | None) -> None:
+        self._hive = hive
+        self._rehearse_in = rehearse_in
+
+    def __call__(self) -> None:
+        hive = self._hive
+        start_logging()
+        hive.count_tokens.warm()
+        for tool in TOOLS.values():
+            tool.schema()
+        if self._rehearse_in is not None:
+            self._rehearse(self._rehearse_in)
+        try:
+            _log.debug("warm: %d agents, %d events", len(hive.agents), hive.journal.seq)
+        except (
+            HivemindError,
+            OSError,
+        ) as error:  # every agent will meet it and end; the supervisor starts it again later
+            _log.warning("the journal cannot be read: %s", error)
+        finally:
+            hive.journal.let_go()
+
+    def _rehearse(self, rehearse_in: Callable[[Path], Parts]) -> None:
+        self._rehearse_in = None
+        try:
+            rehearse(rehearse_in, self._hive.config.encoding)
+        except OSError as error:  # no room in the temporary folder: agents start without it, a little later
+            _log.warning("no rehearsal: %s", error)
 
 
 class _Run:
@@ -96,6 +141,8 @@ class _Run:
         self._failures = Failures(hive.layout)
         self._done_before = set(_names_in(hive, "done"))
         self._began = time.monotonic()
+        self._statuses = Statuses(hive.layout, names)
+        self._shown = float("-inf")
         self._quiet_since: tuple[float, int] | None = None
         self._parked: tuple[tuple[str, str], ...] = ()
         self._idle = False
@@ -105,13 +152,19 @@ class _Run:
         if self._on_ready is not None and len(self._supervisor.pids) == len(self._names):
             self._on_ready()
             self._on_ready = None
-        if self._on_tick is not None:
+        now = time.monotonic()
+        if self._on_tick is not None and now - self._shown >= _PICTURE_S:
             self._on_tick(self._picture())
-        if not self._until_idle:
+            self._shown = now
+        return self._until_idle and self._is_idle(now)
+
+    def _is_idle(self, now: float) -> bool:
+        if not self._statuses.all_idle():
+            self._quiet_since, self._parked = None, ()
             return False
         found = survey(self._hive, self._names)
         self._parked = found.parked
-        now, seq = time.monotonic(), self._hive.journal.seq
+        seq = self._hive.journal.seq
         if found.busy or self._quiet_since is None or self._quiet_since[1] != seq:
             self._quiet_since = None if found.busy else (now, seq)
             return False
@@ -125,10 +178,8 @@ class _Run:
         return SwarmResult(done, failed, parked, interrupted=self._until_idle and not self._idle)
 
     def _picture(self) -> SwarmPicture:
-        layout = self._hive.layout
-        statuses = [read_status(layout.agent_state(name), name) or AgentStatus(name) for name in self._names]
         seconds = time.monotonic() - self._began
-        return SwarmPicture(tuple(statuses), self._supervisor.pids, self._supervisor.watching, seconds)
+        return SwarmPicture(self._statuses.all(), self._supervisor.pids, self._supervisor.watching, seconds)
 
 
 def _names_in(hive: Parts, state: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -38,10 +39,7 @@ class Tool:
     use: Callable[[Session, Any], Result]
 
     def schema(self) -> ToolSchema:
-        shown = self.arguments.model_json_schema()
-        shown.pop("title", None)
-        shown.pop("description", None)
-        return {"name": self.name, "description": self.description, "parameters": shown}
+        return {"name": self.name, "description": self.description, "parameters": _parameters(self.arguments)}
 
     def call(self, session: Session, arguments: Mapping[str, Any]) -> Result:
         """Check the arguments and use the tool. Raises ToolProblem for wrong arguments, and what the tool raises."""
@@ -52,6 +50,15 @@ class Tool:
             place = ".".join(str(part) for part in first["loc"]) or "arguments"
             raise ToolProblem(f"{self.name}: {place}: {first['msg']}") from None
         return self.use(session, checked)
+
+
+@cache
+def _parameters(arguments: type[Arguments]) -> dict[str, Any]:
+    """The JSON schema of a tool's arguments: made once in a process, and thereby once for all agents forked from it."""
+    shown = arguments.model_json_schema()
+    shown.pop("title", None)
+    shown.pop("description", None)
+    return shown
 
 
 def tool(function: Callable[[Session, Any], Result]) -> Tool:
