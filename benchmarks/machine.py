@@ -1,0 +1,61 @@
+"""What was measured on: a figure without its machine says little, and a loaded machine measures its load."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Machine", "load"]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine as far as it matters here. `disk` is the file system below the temporary folder."""
+
+    name: str
+    processor: str
+    cores: int
+    memory_gb: float
+    system: str
+    python: str
+    disk: str
+
+    @classmethod
+    def this(cls, folder: Path) -> Machine:
+        """The machine that runs this; `folder` is where the measuring writes."""
+        return cls(
+            name=re.sub(r"[^a-z0-9]+", "-", platform.node().lower()).strip("-") or "machine",
+            processor=_processor(),
+            cores=len(os.sched_getaffinity(0)),
+            memory_gb=round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
+            system=f"{platform.system()} {platform.release()}",
+            python=platform.python_version(),
+            disk=_file_system(folder),
+        )
+
+
+def load() -> float:
+    """How many processes ran or wanted to, on average over the last minute."""
+    return os.getloadavg()[0]
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the file system that `folder` lies on."""
+    where = os.path.realpath(folder)
+    best = ("", "unknown")
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        point, kind = line.split()[1:3]
+        inside = where == point or where.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best[0]):
+            best = (point, kind)
+    return best[1]

@@ -1,0 +1,95 @@
+"""A run of the benchmarks as files: JSON for programs, Markdown for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from benchmarks.machine import Machine
+from benchmarks.table import lines
+from benchmarks.topics import Outcome
+
+__all__ = ["Report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One run. `loads` are the averages of the last minute at its beginning, after each topic, and so at its end."""
+
+    began: datetime
+    machine: Machine
+    quick: bool
+    outcomes: Sequence[Outcome]
+    loads: Sequence[float]
+
+    @property
+    def name(self) -> str:
+        """The name of its files: the time and the machine."""
+        return f"{self.began:%Y-%m-%d-%H%M}-{self.machine.name}{'-quick' if self.quick else ''}"
+
+    def write(self, path: Path) -> None:
+        """Write `path`.json and `path`.md."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_name(path.name + ".json").write_text(self.as_json(), "utf-8")
+        path.with_name(path.name + ".md").write_text(self.as_markdown(), "utf-8")
+
+    def as_json(self) -> str:
+        topics = [
+            {
+                "name": one.topic.name,
+                "title": one.topic.title,
+                "seconds": round(one.seconds, 1),
+                "error": one.error,
+                "rows": [{**asdict(row), "ratio": row.ratio, "met": row.met} for row in one.rows],
+            }
+            for one in self.outcomes
+        ]
+        record = {
+            "kind": "benchmarks",
+            "version": 1,
+            "began": self.began.isoformat(timespec="seconds"),
+            "quick": self.quick,
+            "machine": asdict(self.machine),
+            "loads": [round(load, 2) for load in self.loads],
+            "topics": topics,
+        }
+        return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+
+    def as_markdown(self) -> str:
+        return "\n".join(self._lines()) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        machine = self.machine
+        yield f"# Benchmarks of {self.began:%Y-%m-%d %H:%M}"
+        yield ""
+        yield (
+            f"{machine.processor}, {machine.cores} cores, {machine.memory_gb} GB, {machine.disk}; "
+            f"{machine.system}, Python {machine.python}."
+        )
+        yield (
+            f"Load over the last minute: {self.loads[0]:.1f} at the beginning, {self.loads[-1]:.1f} at the end, "
+            f"{max(self.loads):.1f} at most (measuring is part of it; {machine.cores} would be all cores)."
+        )
+        if self.quick:
+            yield "A quick run, for seeing that it runs: few rounds, small sizes."
+        yield ""
+        yield from self._summary()
+        for outcome in self.outcomes:
+            yield ""
+            if outcome.error is None:
+                yield from lines(f"{outcome.topic.title} ({outcome.seconds:.0f} s)", outcome.rows)
+            else:
+                yield from (f"## {outcome.topic.title}", "", f"Failed after {outcome.seconds:.0f} s: {outcome.error}")
+
+    def _summary(self) -> Iterator[str]:
+        aimed = [(one, row) for one in self.outcomes for row in one.rows if row.met is not None]
+        missed = [(one, row) for one, row in aimed if not row.met]
+        yield f"Targets: {len(aimed) - len(missed)} of {len(aimed)} met. Failed topics: {self._failed()}."
+        for one, row in missed:
+            yield f"* missed, {one.topic.name}: {row.name}: {row.value:.4g} {row.unit}, target {row.target:g}"
+
+    def _failed(self) -> str:
+        return ", ".join(one.topic.name for one in self.outcomes if one.error is not None) or "none"

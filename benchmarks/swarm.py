@@ -1,0 +1,319 @@
+"""The swarm: how fast it starts, how much it holds, what it uses when idle, how many whole tasks it does.
+
+Run as `python -m benchmarks.swarm [--quick]`. Real swarms in fresh hives: `hivemind up` as a person starts it, and for
+the start of a warm parent the same supervisor without the command line around it. Beside each figure stands what Python
+offers for the same without us, measured in the same run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.processes import family, processor_s, share_mb
+from benchmarks.table import Row, show
+from hivemind.hive import Hive
+from hivemind.layout import Layout
+from hivemind.runtime.status import Statuses
+
+__all__ = ["run"]
+
+_IMPORTS = "pydantic, watchdog.observers, tiktoken, yaml, filelock"
+_PATIENCE_S = 120.0
+_KNOWLEDGE = """# Pumps
+
+## Number seven
+Pump number seven drips since the flood of March, because its gasket is worn out.
+"""
+_RUN = "---\nsteps: [{run: 'true'}]\n---\n# Nothing to do, number %d\n"
+_ASK = "# Why does pump number seven drip? (%d)\n"
+
+
+def _hive(agents: int, durability: str) -> Layout:
+    """A new hive with so many agents of one kind."""
+    layout = Layout.at(tempfile.mkdtemp(prefix="hive-"))
+    for folder in (layout.agents, layout.knowledge):
+        folder.mkdir()
+    layout.config.write_text(f"durability: {durability}\n")
+    layout.agent_config("w").write_text(f"replicas: {agents}\n")
+    (layout.knowledge / "pumps.md").write_text(_KNOWLEDGE)
+    return layout
+
+
+class _Swarm:
+    """A swarm that is up. `cold_s` is the time from the command, `warm_s` from the order, until all agents were idle."""
+
+    def __init__(self, layout: Layout, process: subprocess.Popen[bytes], began: float) -> None:
+        names = list(Hive.open(layout.root).agents)
+        statuses = Statuses(layout, names)
+        _wait(lambda: statuses.all_idle() and all(one.pid in family(process.pid) for one in statuses.all()))
+        ready = max((layout.agent_state(name) / "status.json").stat().st_mtime for name in names)
+        self.layout = layout
+        self.pid = process.pid
+        self.agents = [one.pid for one in statuses.all()]
+        self.cold_s = ready - began
+        ordered = layout.root / "ordered"
+        self.warm_s = ready - float(ordered.read_text()) if ordered.exists() else None
+
+
+@contextmanager
+def _up(layout: Layout, *, warm: bool = False) -> Iterator[_Swarm]:
+    """A running swarm: by the command, or with `warm` by this module, which notes when the agents were ordered."""
+    module = ("benchmarks.swarm", "--up") if warm else ("hivemind", "up", "--hive")
+    began = time.time()
+    process = subprocess.Popen(
+        [sys.executable, "-m", *module, str(layout.root)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    try:
+        yield _Swarm(layout, process, began)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def _be_up(root: str) -> None:
+    """A swarm whose parent is warm notes the time at which it is told to start the agents."""
+    from hivemind.runtime.swarm import SwarmPicture, run_swarm
+
+    ordered = Path(root) / "ordered"
+    ordered.unlink(missing_ok=True)
+
+    def note(picture: SwarmPicture) -> None:  # the first comes with the orders
+        if not ordered.exists():
+            ordered.write_text(repr(time.time()))
+
+    run_swarm(lambda: Hive.open(root), on_tick=note, rehearse_in=Hive.open)
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("the swarm did not get there")
+        time.sleep(0.01)
+
+
+# -- what Python offers
+
+
+def _plain_start(number: int) -> float:
+    """Seconds until so many interpreters have started and imported what any such program needs."""
+    began = time.perf_counter()
+    command = [sys.executable, "-c", f"import {_IMPORTS}"]
+    processes = [subprocess.Popen(command) for _ in range(number)]
+    for process in processes:
+        process.wait()
+    return time.perf_counter() - began
+
+
+_FORKSERVER = """
+import multiprocessing, sys, time
+def work(ready, end):
+    ready.release()
+    end.acquire()
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(sys.argv[1].split(", "))
+    ready, end = context.Semaphore(0), context.Semaphore(0)
+    number = int(sys.argv[2])
+    first = context.Process(target=work, args=(ready, end))
+    first.start()
+    ready.acquire()
+    began = time.perf_counter()
+    workers = [context.Process(target=work, args=(ready, end)) for _ in range(number)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        ready.acquire()
+    print(time.perf_counter() - began, *(worker.pid for worker in workers), flush=True)
+    input()
+    for worker in [first, *workers]:
+        end.release()
+"""
+
+
+def _forkserver(number: int) -> tuple[float, float]:
+    """(seconds until so many processes of a warm forkserver are ready, MB of each)."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+        program.write(_FORKSERVER)
+        program.flush()
+        command = [sys.executable, program.name, _IMPORTS, str(number)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        seconds, *pids = process.stdout.readline().split()
+        size = statistics.fmean(share_mb(int(pid)) for pid in pids)
+        process.communicate("\n")
+    return float(seconds), size
+
+
+_POLLING = "import os, sys, time\nwhile True:\n    os.listdir(sys.argv[1])\n    time.sleep(0.05)\n"
+
+
+def _polling(seconds: float) -> float:
+    """Share of a core, in percent, that one process takes that looks into a folder every 50 ms."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen([sys.executable, "-c", _POLLING, folder])
+        time.sleep(1.0)
+        before = processor_s([process.pid])
+        time.sleep(seconds)
+        used = processor_s([process.pid]) - before
+        process.kill()
+        process.wait()
+    return used / seconds * 100
+
+
+# -- start
+
+
+def _starts(number: int, rounds: int) -> Iterator[Row]:
+    layout = _hive(number, "full")
+    with _up(layout) as first:
+        first_s = first.cold_s
+    cold, warm, plain, server = [], [], [], []
+    for _ in range(rounds):  # interleaved: a machine that slows down slows all of them
+        with _up(layout) as swarm:
+            cold.append(swarm.cold_s)
+        plain.append(_plain_start(number))
+        with _up(layout, warm=True) as swarm:
+            assert swarm.warm_s is not None
+            warm.append(swarm.warm_s)
+        server.append(_forkserver(number)[0])
+    agents = f"{number} agent{'s' if number > 1 else ''}"
+    target = 500.0 if number == 100 else None
+    middle = [statistics.median(times) * 1000 for times in (warm, server, cold, plain)]
+    yield Row(f"{agents} ready, parent warm", middle[0], "ms", "forkserver, preloaded", middle[1], target=target)
+    yield Row(f"{agents} ready, from the command", middle[2], "ms", "python -c 'import …' each", middle[3])
+    yield Row(f"{agents} ready, first time in a new hive", first_s * 1000, "ms", "later times", middle[2])
+
+
+# -- idling
+
+
+def _idle(number: int, seconds: float) -> Iterator[Row]:
+    _, beside = _forkserver(number)
+    with _up(_hive(number, "full")) as swarm:
+        time.sleep(1.0)
+        size = statistics.fmean(share_mb(pid) for pid in swarm.agents)
+        yield Row(f"memory of each of {number} idle agents", size, "MB", "forkserver, preloaded", beside, target=3.0)
+        if number >= 100:
+            everyone = family(swarm.pid)
+            before, began = processor_s(everyone), time.monotonic()
+            time.sleep(seconds)
+            used = (processor_s(everyone) - before) / (time.monotonic() - began) * 100
+            polls = _polling(min(5.0, seconds)) * number
+            note = "supervisor and nursery with them"
+            name = f"processor time of {number} idle agents"
+            yield Row(name, used, "% of a core", f"{number} polling each 50 ms", polls, note=note, target=1.0)
+
+
+# -- whole tasks
+
+
+def _drop(layout: Layout, texts: Sequence[str]) -> float:
+    """Drop tasks at once, as a person's program does: written beside, moved in. Gives the time before the first."""
+    beside = layout.root / "beside"
+    beside.mkdir(exist_ok=True)
+    for number, text in enumerate(texts):
+        (beside / f"t{number}-{time.time_ns()}.md").write_text(text)
+    names = os.listdir(beside)
+    began = time.time()
+    for name in names:
+        os.rename(beside / name, layout.inbox / name)
+    return began
+
+
+def _results(layout: Layout) -> dict[str, float]:
+    """When each result was written."""
+    found = {}
+    for entry in os.scandir(layout.done):
+        try:
+            found[entry.name] = os.stat(f"{entry.path}/result.md").st_mtime
+        except FileNotFoundError:  # on its way
+            continue
+    return found
+
+
+def _do(layout: Layout, texts: Sequence[str]) -> float:
+    """Seconds from the first drop to the last result."""
+    before = _results(layout)
+    began = _drop(layout, texts)
+    wanted = len(before) + len(texts)
+    _wait(lambda: len(os.listdir(layout.done)) >= wanted or bool(os.listdir(layout.failed)))
+    if failed := os.listdir(layout.failed):
+        raise RuntimeError((layout.failed / failed[0] / "error.md").read_text())
+    return max(when for name, when in _results(layout).items() if name not in before) - began
+
+
+def _bare(folder: Path, number: int, durable: bool) -> float:
+    """Commands a second that a loop runs which keeps what each printed, and does nothing else."""
+    began = time.perf_counter()
+    for at in range(number):
+        printed = subprocess.run(["true"], capture_output=True, check=True).stdout
+        file = os.open(folder / f"{at}", os.O_WRONLY | os.O_CREAT)
+        os.write(file, printed)
+        if durable:
+            os.fsync(file)
+        os.close(file)
+    return number / (time.perf_counter() - began)
+
+
+def _tasks(durability: str, quick: bool) -> Iterator[Row]:
+    word = "durable" if durability == "full" else "relaxed"
+    alone: dict[str, float] = {}
+    for agents in (1, 4):
+        layout = _hive(agents, durability)
+        number = (10 if quick else 60) * agents
+        with _up(layout):
+            _do(layout, [_RUN % 0, _ASK % 0])  # what is loaded at the first use is loaded now
+            for kind, text in (("run: true", _RUN), ("a question", _ASK)):
+                rate = number / _do(layout, [text % at for at in range(number)])
+                name = f"tasks of one step ({kind}), {word}, {agents} agent{'s' if agents > 1 else ''}"
+                if agents > 1:
+                    yield Row(name, rate, "tasks/s", "one agent", alone[kind], "more")
+                else:
+                    alone[kind] = rate
+                    bare = _bare(Path(tempfile.mkdtemp()), number, durability == "full")
+                    yield Row(name, rate, "tasks/s", "a bare loop running true", bare, "more")
+
+
+def _latency(durability: str, quick: bool) -> Iterator[Row]:
+    layout = _hive(3, durability)
+    word = "durable" if durability == "full" else "relaxed"
+    with _up(layout):
+        _do(layout, [_RUN % 0, _ASK % 0])
+        for kind, text in (("run: true", _RUN), ("a question, reviewed", _ASK)):
+            took, plain = [], []
+            for at in range(5 if quick else 20):
+                took.append(_do(layout, [text % at]) * 1000)
+                plain.append(_plain_start(1) * 1000)
+            name = f"from a dropped file to its result ({kind}), {word}"
+            yield Row(name, statistics.median(took), "ms", "starting a Python for it", statistics.median(plain))
+
+
+def run(quick: bool = False) -> list[Row]:
+    """The rows; about five minutes on two cores, with `quick` about one."""
+    rows: list[Row] = []
+    for number in (1, 10) if quick else (1, 10, 100):
+        rows += _starts(number, 1 if quick else 3)
+    for number in (10,) if quick else (10, 100):
+        rows += _idle(number, 20.0)
+    for durability in ("relaxed", "full"):
+        rows += _tasks(durability, quick)
+        rows += _latency(durability, quick)
+    return rows
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--up"]:
+        _be_up(sys.argv[2])
+    else:
+        show("The swarm: start, memory, idling, whole tasks", run(quick="--quick" in sys.argv))

@@ -1,0 +1,84 @@
+"""The topics, and running one of them in a process of its own, in a fresh folder."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.table import Row, as_json
+
+__all__ = ["TOPICS", "Outcome", "Topic", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A module with `run(quick: bool) -> list[Row]`."""
+
+    name: str
+    title: str
+    module: str
+
+
+def _topic(name: str, title: str) -> Topic:
+    return Topic(name, title, f"benchmarks.{name}")
+
+
+TOPICS: tuple[Topic, ...] = (
+    _topic("messages", "Messages from one process to another"),
+    _topic("claims", "Claiming tasks"),
+    _topic("leases", "Leases and the journal"),
+    _topic("context", "Building a context"),
+    _topic("reasoning", "The reasoning graph"),
+    _topic("documents", "Document memory"),
+    _topic("swarm", "The swarm: start, memory, idling, whole tasks"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a topic: its rows, or the last words of its process if it failed; the seconds it took."""
+
+    topic: Topic
+    rows: tuple[Row, ...]
+    seconds: float
+    error: str | None = None
+
+
+def run(topic: Topic, *, quick: bool, folder: Path) -> Outcome:
+    """Run a topic in a process of its own, whose temporary folder is `folder` (made, and left as it is)."""
+    folder.mkdir(parents=True)
+    answer = folder / "rows.json"
+    command = [sys.executable, "-m", "benchmarks.topics", topic.module, str(answer), *(["--quick"] if quick else [])]
+    root = Path(__file__).parent.parent
+    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": _first(root, os.environ.get("PYTHONPATH"))}
+    began = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root)
+    seconds = time.monotonic() - began
+    if done.returncode != 0 or not answer.exists():
+        said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        why = said[-1] if said else "without a word"
+        return Outcome(topic, (), seconds, f"ended with status {done.returncode}: {why}")
+    return Outcome(topic, tuple(Row(**fields) for fields in json.loads(answer.read_text())), seconds)
+
+
+def _first(folder: Path, others: str | None) -> str:
+    """A search path for modules that begins with `folder`: what is measured is this tree, not what is installed."""
+    return str(folder) if not others else f"{folder}{os.pathsep}{others}"
+
+
+def main(arguments: Iterable[str]) -> None:
+    """The process of one topic: MODULE ANSWER [--quick]."""
+    module, answer, *options = arguments
+    rows = importlib.import_module(module).run(quick="--quick" in options)
+    Path(answer).write_text(as_json(rows))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
