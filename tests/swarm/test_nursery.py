@@ -1,0 +1,149 @@
+"""The warm parent of the agents, with real processes: what is forked from it has what it knew, and nothing it held."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from hivemind.coordination import Journal
+from hivemind.runtime.nursery import Nursery
+
+LIMIT_S = 30
+MANY = 700  # more than a socket holds of orders, and of reports
+
+
+def until(nursery: Nursery, condition) -> list[dict]:
+    """Reports, until they satisfy `condition`."""
+    found: list[dict] = []
+    end = time.monotonic() + LIMIT_S
+    while not condition(found):
+        assert time.monotonic() < end, f"only {len(found)} reports: {found[-3:]}"
+        select.select([nursery.socket], [], [], 1)
+        heard = nursery.reports()
+        assert heard is not None, "the nursery is gone"
+        found += heard
+    return found
+
+
+@pytest.fixture
+def alarm():
+    """What blocks for ever ends the test."""
+
+    def ring(number, frame):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(LIMIT_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def counted(word: str, number: int):
+    return lambda reports: sum(word in report for report in reports) >= number
+
+
+def test_more_orders_than_a_socket_holds_block_nobody(alarm):
+    nursery = Nursery(lambda: None, lambda name, lifeline: 3)
+    try:
+        for number in range(MANY):
+            nursery.start([f"a{number}"])
+        reports = until(nursery, counted("exited", MANY))
+    finally:
+        nursery.close()
+    assert {report["started"] for report in reports if "started" in report} == {f"a{number}" for number in range(MANY)}
+    assert {report["status"] for report in reports if "exited" in report} == {3}
+
+
+def test_a_child_ends_when_its_nursery_is_gone(tmp_path: Path):
+    def wait_for_the_end(name: str, lifeline: int) -> int:
+        (tmp_path / f"{name}.up").touch()
+        select.select([lifeline], [], [], LIMIT_S)
+        (tmp_path / f"{name}.ended").touch()
+        return 0
+
+    nursery = Nursery(lambda: None, wait_for_the_end)
+    nursery.start(["a", "b"])
+    until(nursery, lambda reports: (tmp_path / "a.up").exists() and (tmp_path / "b.up").exists())
+    os.kill(nursery.pid, signal.SIGKILL)
+    end = time.monotonic() + LIMIT_S
+    while not ((tmp_path / "a.ended").exists() and (tmp_path / "b.ended").exists()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    nursery.close()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_child_has_the_journal_that_its_parent_read_and_takes_turns_with_its_siblings(tmp_path: Path, durable: bool):
+    other = Journal(tmp_path, durable=durable)
+    for number in range(500):
+        other.append("x", number=number)
+    shared = Journal(tmp_path, durable=durable)
+
+    def warm() -> None:
+        (tmp_path / "warm").write_text(str(shared.seq))
+        shared.let_go()
+
+    def append(name: str, lifeline: int) -> int:
+        for _ in range(20):
+            shared.append("x", agent=name)
+        return 0
+
+    nursery = Nursery(warm, append)
+    try:
+        nursery.start([f"a{number}" for number in range(5)])
+        reports = until(nursery, counted("exited", 5))
+    finally:
+        nursery.close()
+    assert {report["status"] for report in reports if "exited" in report} == {0}
+    assert (tmp_path / "warm").read_text() == "500"
+    assert other.seq == 600
+    assert [event.seq for event in other.read()] == list(range(1, 601))
+
+
+def test_who_is_started_later_is_forked_from_a_parent_that_has_read_on(tmp_path: Path):
+    journal = Journal(tmp_path / "journal")
+    shared = Journal(tmp_path / "journal")
+    seen = tmp_path / "seen"
+
+    def warm() -> None:
+        seen.write_text(str(shared.seq))
+        shared.let_go()
+
+    nursery = Nursery(warm, lambda name, lifeline: 0)
+    try:
+        until(nursery, counted("ready", 1))
+        assert seen.read_text() == "0"
+        journal.append("x")
+        end = time.monotonic() + LIMIT_S
+        while seen.read_text() != "1":  # the parent stays warm for a second, and looks again after it
+            assert time.monotonic() < end
+            nursery.start(["a"])
+            until(nursery, counted("exited", 1))
+    finally:
+        nursery.close()
+
+
+def test_a_journal_that_was_let_go_of_keeps_what_it_read_and_holds_no_file(tmp_path: Path):
+    journal = Journal(tmp_path)
+    journal.append("x")
+    journal.let_go()
+    held = {os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
+    assert not [path for path in held if path.startswith(str(tmp_path))]
+    assert journal.append("y").seq == 2
+
+
+def test_a_journal_that_was_let_go_of_reads_a_restored_log_anew(tmp_path: Path):
+    journal = Journal(tmp_path)
+    journal.append("agent.started", agent_id="ada", incarnation=1)
+    journal.let_go()
+    (log,) = tmp_path.glob("*.jsonl")
+    restored = tmp_path / "restored"
+    restored.write_bytes(log.read_bytes().replace(b"ada", b"bob"))
+    restored.replace(log)
+    assert journal.view(lambda state: sorted(state.agents)) == ["bob"]
