@@ -70,6 +70,35 @@ def _filelock(folder: str, number: int) -> Pair:
     return pair
 
 
+def _journal_append(durable: bool) -> Opener:
+    def opened(folder: str, number: int) -> Pair:
+        journal = Journal(folder, durable=durable)
+
+        def append() -> None:
+            journal.append("agent.heartbeat", agent_id=f"agent-{number}")
+
+        return append
+
+    return opened
+
+
+def _bare_append(durable: bool) -> Opener:
+    """One line at the end of a file, flushed if durable: what an append cannot be faster than with one process."""
+
+    def opened(folder: str, number: int) -> Pair:
+        file = os.open(f"{folder}/log-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        line = b"x" * 60 + b"\n"
+
+        def append() -> None:
+            os.write(file, line)
+            if durable:
+                os.fdatasync(file)
+
+        return append
+
+    return opened
+
+
 def _appends(folder: str, number: int) -> Pair:
     """What a durable claim and its release cannot be faster than with one process: two appends, each flushed."""
     file = os.open(f"{folder}/log-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -155,6 +184,17 @@ def _lease_rows(seconds: float) -> list[Row]:
         ours, _ = _race(_leases(True), processes, seconds)
         name = f"claim + release, durable, {processes} processes"
         rows.append(Row(name, ours, "1/s", "2 × append + fdatasync, 1 process", flushes, "more"))
+    return rows
+
+
+def _append_rows(seconds: float) -> list[Row]:
+    rows = []
+    for durable, said in ((False, "relaxed"), (True, "durable")):
+        for processes in (1, 4):
+            bare, _ = _race(_bare_append(durable), processes, seconds)
+            ours, _ = _race(_journal_append(durable), processes, seconds)
+            name = f"journal appends, {said}, {processes} processes"
+            rows.append(Row(name, ours, "1/s", "bare append, a file each", bare, "more"))
     return rows
 
 
@@ -251,8 +291,8 @@ def _resume_rows(cards: int, times: int) -> list[Row]:
 def run(quick: bool = False) -> list[Row]:
     """The rows; `quick` takes seconds and is for seeing that it runs."""
     if quick:
-        return _lease_rows(0.3) + _journal_rows(20_000) + _resume_rows(1_000, 3)
-    return _lease_rows(3.0) + _journal_rows(1_000_000) + _resume_rows(10_000, 9)
+        return _lease_rows(0.3) + _append_rows(0.3) + _journal_rows(20_000) + _resume_rows(1_000, 3)
+    return _lease_rows(3.0) + _append_rows(3.0) + _journal_rows(1_000_000) + _resume_rows(10_000, 9)
 
 
 if __name__ == "__main__":
