@@ -8,6 +8,7 @@ from functools import cached_property
 from hivemind.config import AgentConfig, HiveConfig, load_agents, load_hive
 from hivemind.coordination import Journal, StepLeases, Steps, check_workspace
 from hivemind.documents import Docmem, Knowledge
+from hivemind.errors import UserError
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Mail
 from hivemind.runtime.template import make_hive
@@ -23,6 +24,8 @@ class Hive:
     def __init__(self, layout: Layout, config: HiveConfig) -> None:
         self.layout = layout
         self.config = config
+        self._agents: dict[str, AgentConfig] = {}
+        self._agents_changed = -1
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Hive:
@@ -51,10 +54,21 @@ class Hive:
             hive.mail.ensure(name)
         return hive
 
-    @cached_property
+    @property
     def agents(self) -> dict[str, AgentConfig]:
-        """The agents by name. Raises UserError naming file, line and key of what is wrong in agents/."""
-        return load_agents(self.layout, self.config)
+        """The agents by name; one that was added since is there, one that was taken away stays for as long as this lives.
+
+        Raises UserError naming file, line and key of what is wrong in agents/, the first time; later the old ones stand.
+        """
+        changed = self.layout.agents.stat().st_mtime_ns
+        if changed != self._agents_changed:
+            try:
+                self._agents = {**self._agents, **load_agents(self.layout, self.config)}
+            except UserError:
+                if not self._agents:
+                    raise
+            self._agents_changed = changed
+        return self._agents
 
     @cached_property
     def count_tokens(self) -> TokenCounter:

@@ -28,6 +28,10 @@ FILES = (
     "tasks/README.md",
 )
 FOLDERS = ("knowledge/manual",)
+_INBOX = """# inbox
+Drop a text file here, or a folder with a task.md in it: that is a task. This README is none.
+How to write one: ../README.md.
+"""
 _IGNORED = """# what a running hive leaves behind
 /.hive/
 /mailboxes/*/
@@ -65,6 +69,7 @@ def _fill(layout: Layout, source: Path) -> None:
     for name in names:
         _copy(source / name, layout.root / name)
     _put(layout.root / ".gitignore", _IGNORED.encode())
+    _put(layout.inbox / "README.md", _INBOX.encode())
     _copy(source / "hive.yaml", layout.config)
 
 

@@ -72,6 +72,7 @@ class Work:
         self.waits = Waits(task.path, durable=self._durable)
         self.review = Review.load(task.path)
         self._folder = task.path
+        self.attempt = _attempt_of(task)
 
     def _check_lease(self, step_id: str) -> None:
         """Refuse to write what belongs to a step that another holds by now."""
@@ -104,14 +105,6 @@ class Work:
                 self.trail.trace(record["tool"], f"{said[:_TRACED_CHARS]}{outcome}", step.id if step else None)
 
     # the plan
-
-    @property
-    def attempt(self) -> int:
-        """Which try at this task this is: 1, and one more for each retry."""
-        try:
-            return 1 + sum(name.isdecimal() for name in os.listdir(self.task.path / "attempts"))
-        except FileNotFoundError:
-            return 1
 
     def plan(self, steps: Sequence[TaskStep]) -> list[PlannedStep]:
         """Add the steps to the journal, all or none, and to the graph. Raises UserError if there is a plan already."""
@@ -334,3 +327,11 @@ class Work:
             self.trail.save()
         except (HivemindError, OSError) as error:
             _log.warning("task %s: graph.json could not be written: %s", self.task.id, error)
+
+
+def _attempt_of(task: Task) -> int:
+    """Which try at a task this is: 1, and one more for each that ended."""
+    try:
+        return 1 + sum(name.isdecimal() for name in os.listdir(task.path / "attempts"))
+    except FileNotFoundError:
+        return 1

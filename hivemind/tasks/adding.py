@@ -47,6 +47,7 @@ class Adding:
         Raises TaskProblem for what would not be accepted from the inbox either, and for an id that is taken.
         """
         by = check_name(by, "agent name")
+        _refuse_surrogates(text, *(value for value in fields.values() if isinstance(value, str)))
         head, body, _ = split(text)
         wanted = {**(parse(head, "the text", 2).values if head is not None else {}), **fields}
         title = read_text(_compose(wanted, body), "the task.md").title
@@ -123,3 +124,12 @@ def _compose(fields: Mapping[str, Any], body: str) -> bytes:
         return body.encode()
     head = yaml.safe_dump(given, allow_unicode=True, sort_keys=False) if given else ""
     return f"---\n{head}---\n{body}".encode()
+
+
+def _refuse_surrogates(*texts: str) -> None:
+    """What a terminal of another encoding made of its bytes is no text that could be written down."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise TaskProblem(f"is no UTF-8 text (character {error.start + 1})", where="the text") from None

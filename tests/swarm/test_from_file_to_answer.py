@@ -171,3 +171,23 @@ def test_an_attachment_is_cited_where_it_lies_when_the_task_is_done(hive):
     hive.run("up", "--until-idle")
     [citation] = re.findall(r"`(tasks/[^`]*notes.md:1)`", hive.result("zoo").split("## Sources")[1])
     assert (hive.root / citation.rsplit(":", 1)[0]).read_text() == "The zebras live in the old stable.\n"
+
+
+def test_a_task_that_fails_again_after_a_retry_keeps_no_lease(hive):
+    hive.drop("z.yaml", "steps:\n  - run: exit 3\n")
+    hive.run("up", "--until-idle", status=1)
+    hive.run("task", "retry", "z")
+    hive.start("up")
+    hive.wait(lambda: sum(event["kind"] == "task.failed" for event in hive.events()) == 2, "the second failure")
+    hive.wait(lambda: json.loads(hive.run("lease", "list", "--json")) == [], "the lease's end")
+
+
+def test_an_agent_that_is_added_while_the_swarm_is_up_is_answered_by_the_others(hive):
+    hive.start("up")
+    hive.wait(lambda: hive.pid_of("reviewer"), "the start")
+    hive.run("agent", "add", "late")
+    hive.start("agent", "run", "late")
+    hive.wait(lambda: hive.pid_of("late"), "the late one's start")
+    hive.drop("boats.md", "---\nassignee: late\n---\nWhat moves a rowing boat?")
+    hive.wait(lambda: hive.task("boats") == "done", "the task's end")
+    assert "Checked by reviewer" in hive.result("boats")

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from hivemind import fs
+from hivemind.errors import UserError
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
 from hivemind.tasks import RESERVED
@@ -168,7 +169,12 @@ def _writable(session: Session, path: str) -> Path:
     layout, folder = session.hive.layout, session.work.task.path
     base = layout.root if path.startswith("knowledge/") else folder
     allowed = (folder, layout.knowledge, *session.hive.config.write_roots(layout))
-    found = fs.inside(os.path.join(base, path), folder, allowed[1:])
+    try:
+        found = fs.inside(os.path.join(base, path), folder, allowed[1:])
+    except UserError:
+        raise ToolProblem(
+            "is not where you may write: the task's folder, knowledge/, roots that say so", where=path
+        ) from None
     if found in allowed or found.is_dir():
         raise ToolProblem("is a folder", where=path)
     top = os.path.relpath(found, os.path.realpath(folder)).split(os.sep, 1)[0]
