@@ -2,24 +2,34 @@
 
 The status is written when something changed, the heartbeat file is touched while the agent's main loop moves: its time
 is the sign of life, so that an idle swarm writes no events (spec 3, *Ageing*).
+
+An agent writes its status several times in every turn, and renaming over a file makes some file systems write it to disk
+at once (ext4: 0.2 ms and more, forty times what the write takes). So this one file is written in place: it is a hint, its
+one writer gives it to the kernel in a single call, and who meets it half-written looks again.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from hivemind.errors import UserError
 from hivemind.fs import load_record, save_record
+from hivemind.fs.records import as_line
 from hivemind.layout import Layout
 
 __all__ = ["AgentStatus", "State", "StatusFile", "Statuses", "read_status"]
 
 VERSION = 1
+_BLOCK = 512  # bytes that a status is filled up to: mostly one is as long as the next
+_IN_PLACE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_LOOKS = 3
+_TICK_NS = 50_000_000  # two changes within one tick of a file system's clock have the same time
 State = Literal["starting", "idle", "working", "stopping", "exited"]
 
 
@@ -42,13 +52,17 @@ class AgentStatus:
     since: str = ""
 
 
+_FIELDS = tuple(field.name for field in fields(AgentStatus))
+
+
 class StatusFile:
     """Where one agent writes its status and its heartbeat. Both are hints for onlookers, so neither is fsynced."""
 
-    __slots__ = ("_folder", "current")
+    __slots__ = ("_heartbeat", "_path", "current")
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._folder = folder
+        self._path = os.fspath(folder / "status.json")
+        self._heartbeat = folder / "heartbeat"
         self.current = AgentStatus(name, os.getpid())
 
     def update(self, **changes: Any) -> bool:
@@ -57,25 +71,41 @@ class StatusFile:
         if new == self.current:
             return False
         self.current = replace(new, since=datetime.now(UTC).isoformat(timespec="milliseconds"))
-        save_record(self._folder / "status.json", "status", VERSION, asdict(self.current), durable=False)
+        self._write()
         return True
+
+    def _write(self) -> None:
+        shown = {name: getattr(self.current, name) for name in _FIELDS}
+        line = as_line({"kind": "status", "version": VERSION, **shown}).rstrip()
+        whole = line.ljust(len(line) // _BLOCK * _BLOCK + _BLOCK - 1) + b"\n"  # what is left of a longer one is blank
+        try:
+            file = os.open(self._path, _IN_PLACE, 0o644)
+        except OSError:  # a link, a pipe: not ours to write through, but to replace
+            save_record(self._path, "status", VERSION, shown, durable=False)
+            return
+        try:
+            os.pwrite(file, whole, 0)
+            os.ftruncate(file, len(whole))
+        finally:
+            os.close(file)
 
     def beat(self) -> None:
         """Touch the heartbeat file."""
-        path = self._folder / "heartbeat"
         try:
-            os.utime(path)
+            os.utime(self._heartbeat)
         except FileNotFoundError:
-            path.touch()
+            self._heartbeat.touch()
 
 
 def read_status(folder: Path, name: str) -> AgentStatus | None:
     """The last status that an agent wrote, or None; a damaged or foreign file counts as none, since it is only a hint."""
-    try:
-        record = load_record(folder / "status.json", "status", VERSION)
-        return None if record is None else AgentStatus(**{**record, "name": name})
-    except (UserError, TypeError):
-        return None
+    for _ in range(_LOOKS):
+        try:
+            record = load_record(folder / "status.json", "status", VERSION)
+            return None if record is None else AgentStatus(**{**record, "name": name})
+        except (UserError, TypeError):
+            continue  # being written this very moment, or no status
+    return None
 
 
 class Statuses:
@@ -84,7 +114,7 @@ class Statuses:
     def __init__(self, layout: Layout, names: Iterable[str]) -> None:
         self._folders = {name: layout.agent_state(name) for name in names}
         self._paths = {name: os.fspath(folder / "status.json") for name, folder in self._folders.items()}
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._seen: dict[str, tuple[int, int] | None] = {}
         self._known = {name: AgentStatus(name) for name in self._folders}
         self._busy: tuple[str, ...] = ()
 
@@ -107,6 +137,8 @@ class Statuses:
             return self._known[name]
         mark = found.st_ino, found.st_mtime_ns
         if self._seen.get(name) != mark:
+            # Too young to be told from the next one by its time: read again at the next look.
+            sure = time.time_ns() - found.st_mtime_ns > _TICK_NS
             self._known[name] = read_status(self._folders[name], name) or AgentStatus(name)
-            self._seen[name] = mark
+            self._seen[name] = mark if sure else None
         return self._known[name]
