@@ -90,7 +90,12 @@ def parse(text: str, where: object, first_line: int = 1) -> Parsed:
         mark = error.problem_mark or error.context_mark
         what = " ".join(filter(None, (error.context, error.problem)))
         raise UserError(f"is no YAML ({what})", where=at(mark.line) if mark else place) from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (
+        yaml.YAMLError,
+        ValueError,
+        LookupError,
+        AttributeError,
+    ) as error:  # the last two: `!!bool x`, `!!int ''`, `!!timestamp x`
         raise UserError(f"is no YAML ({error})", where=place) from None
     return Parsed({str(key): value for key, value in values.items()}, lines, place)
 

@@ -41,6 +41,7 @@ class Attention:
         self.focus: Focus | None = None
         self.arrived: list[Message] = []
         self.steps_finished = 0
+        self._mail_rests: datetime | None = None
 
     def works(self) -> Collection[Work]:
         return self._works.values()
@@ -78,6 +79,7 @@ class Attention:
 
     def sense(self) -> None:
         """Take in new mail; `arrived` has what is new since the last turn."""
+        self.focus = None  # what breaks here is on nobody's account
         self.arrived = [message for message in self._intake.new(_AT_ONCE) if message.key not in self._known]
         for message in self.arrived:
             self._known.add(message.key)
@@ -87,6 +89,8 @@ class Attention:
     def _heard(self, message: Message) -> None:
         """A message may be what a task waits for: a verdict on its answer, or an answer to a step's question."""
         for work in list(self._works.values()):
+            if not work.task.path.exists():  # moved away by a person; `_ready` drops it
+                continue
             review = work.review
             if (
                 review.state == "asked"
@@ -97,7 +101,8 @@ class Attention:
                 if verdict is not None:
                     work.set_review(review.with_(state=verdict[0], problems=verdict[1]))
                     self._unpark(work)
-            about = message.task == work.task.id and message.in_reply_to != review.message_id
+            verdict_mail = message.in_reply_to is not None and message.in_reply_to == review.message_id
+            about = message.task == work.task.id and not verdict_mail
             if work.waits.heard(message.sender, message.id, message.in_reply_to, about=about):
                 self._awaited.add(message.key)
                 work.unblock(message.sender)
@@ -108,7 +113,7 @@ class Attention:
     def scope(self) -> Focus | None:
         """What this turn is about: the oldest message, else a task in hand that can go on, else a new task, else None."""
         self.focus = None
-        if self._messages:
+        if self._messages and not self._mail_waits():
             first = self._messages[0]
             self.focus = Focus("reply_mail", message=first, heard=first.key in self._awaited)
         else:
@@ -117,8 +122,14 @@ class Attention:
                 self.focus = focus_on(work)
         return self.focus
 
+    def _mail_waits(self) -> bool:
+        """Whether the mail rests because what the mind needs is down."""
+        if self._mail_rests is not None and datetime.now(UTC) >= self._mail_rests:
+            self._mail_rests = None
+        return self._mail_rests is not None
+
     def _next_work(self) -> Work | None:
-        ready = [work for work in self._works.values() if self._ready(work)]
+        ready = [work for work in list(self._works.values()) if self._ready(work)]
         return min(ready, key=lambda work: (work.task.priority, work.task.id), default=None)
 
     def _ready(self, work: Work) -> bool:
@@ -176,7 +187,9 @@ class Attention:
             self._after_work(focus.work, acted, did_anything)
 
     def _after_message(self, message: Message, acted: Acted, did_anything: bool) -> None:
-        if acted.problem is not None:
+        if acted.parking is not None:
+            self._mail_rests = acted.parking.until or datetime.now(UTC) + _LEASE_PAUSE
+        elif acted.problem is not None:
             self._message_failed(message, acted.problem)
         elif not did_anything or acted.last == "reply_mail":
             self._messages.popleft()
@@ -186,7 +199,8 @@ class Attention:
 
     def _message_failed(self, message: Message, reason: str) -> None:
         dead = self._intake.failed(message, reason)  # the third time: it lies in .Dead now, with the reason beside it
-        self._messages.popleft()
+        if message in self._messages:
+            self._messages.remove(message)
         if dead:
             self._known.discard(message.key)
         else:
@@ -264,6 +278,8 @@ class Attention:
         waits = [
             (parking.until - now).total_seconds() for parking in self._parked.values() if parking.until is not None
         ]
+        if self._mail_rests is not None:
+            waits.append((self._mail_rests - now).total_seconds())
         if any(work.waits.for_task() for work in self._works.values()):
             waits.append(_TASK_LOOK_S)
         if self._hive.tasks.restless or self._intake.unsettled:

@@ -105,8 +105,12 @@ def _again_or_fail(session: Session) -> dict[str, Any]:
         where = work.fail(f"{review.reviewer} rejected the sources {MAX_ROUNDS} times: {reasons}")
         return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(where)}
     for step in work.steps():
-        if work.trail.withdraw(step.id):
-            session.hive.steps.reopen(step.id, reason="its sources were rejected", agent_id=session.agent)
+        if any(card.citation is not None for card in work.trail.of_step(step.id)):
+            if (
+                step.step.status == "done"
+            ):  # first the step, then its quotes: killed in between it is asked anew all the same
+                session.hive.steps.reopen(step.id, reason="its sources were rejected", agent_id=session.agent)
+            work.trail.withdraw(step.id)
     work.set_review(Review(round=review.round + 1, problems=review.problems))
     return {"task": work.task.id, "state": "again", "problems": list(review.problems)}
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from hivemind.layout import Layout
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import read_status
-from hivemind.tasks import TaskState
+from hivemind.tasks import TaskState, TaskSummary
 
 __all__ = ["SHORT_WAIT", "Failures", "Survey", "survey"]
 
@@ -32,21 +33,33 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
         return Survey(tuple(busy))
     busy = [f"mail for {name}" for name in names if hive.mail.unread(name)]
     parked: list[tuple[str, str]] = []
+    active = hive.tasks.list(TaskState.ACTIVE)
+    held = Counter(task.owner for task in active)
     for task in hive.tasks.list(TaskState.INBOX):
         why = task.waiting
         if why is None and task.assignee is not None and task.assignee not in names:
             why = f"its assignee {task.assignee} is not running"
         if why is None and task.role is not None and task.role not in {hive.agents[name].role for name in names}:
             why = f"no running agent has the role {task.role}"
+        if why is None and not any(_could_take(hive, name, task, held) for name in names):
+            why = "the agents that may claim it have max_active tasks in hand already"
         parked.append((task.id, why)) if why else busy.append(f"task {task.id} waits to be claimed")
     soon = datetime.now(UTC) + max(SHORT_WAIT, timedelta(seconds=hive.config.review_timeout_s))
-    for task in hive.tasks.list(TaskState.ACTIVE):
+    for task in active:
         rest = task.parked
+        if task.owner not in names:
+            parked.append((task.id, f"its agent {task.owner} is not running"))
+            continue
         if rest is None or (rest.until is not None and rest.until <= soon):
             busy.append(f"task {task.id}")
         else:
             parked.append((task.id, rest.reason))
     return Survey(tuple(busy), tuple(parked))
+
+
+def _could_take(hive: Parts, name: str, task: TaskSummary, held: Mapping[str | None, int]) -> bool:
+    fits = task.assignee in (None, name) and task.role in (None, hive.agents[name].role)
+    return fits and held[name] < hive.config.max_active
 
 
 def _idle(layout: Layout, name: str) -> bool:

@@ -155,6 +155,7 @@ class Supervisor:
                 self._ready = True
             elif "started" in report:
                 child = self._children[report["started"]]
+                child.steps_finished = 0  # its status counts from its own start
                 child.pid, child.beat_seen, child.beat_ns = report["pid"], time.monotonic(), 0
             elif "exited" in report:
                 self._exited(self._children[report["exited"]])

@@ -61,6 +61,8 @@ class Waits:
 
         A mail `about` this task that comes before its step waits is remembered for it.
         """
+        if any(wait.answer == message_id for wait in self._waits.values()):
+            return True  # given out again after a crash
         for wait in self._waits.values():
             answers = wait.message_id is not None and wait.message_id == in_reply_to
             if wait.answer is None and (answers or (wait.kind == "mail" and wait.what == sender)):
