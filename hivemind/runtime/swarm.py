@@ -108,11 +108,8 @@ class _Warming:
             self._rehearse(self._rehearse_in)
         try:
             _log.debug("warm: %d agents, %d events", len(hive.agents), hive.journal.seq)
-        except (
-            HivemindError,
-            OSError,
-        ) as error:  # every agent will meet it and end; the supervisor starts it again later
-            _log.warning("the journal cannot be read: %s", error)
+        except (HivemindError, OSError) as error:  # every agent will meet it too, and be started again later
+            _log.warning("%s", error)
         finally:
             hive.journal.let_go()
 
