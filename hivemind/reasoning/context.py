@@ -16,14 +16,19 @@ __all__ = ["LAST_TURNS", "Context", "excerpt", "excerpted", "measure", "render"]
 
 LAST_TURNS = 4
 _MARK = "…"
+_Part = tuple[tuple[str, int], Message]
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The messages, and which turns are left out of them because of the graph."""
+    """The messages, and which turns are left out of them because of the graph.
+
+    `sources` says of each message where it comes from: ("turn", its id) or ("node", the id of the node whose notes it is).
+    """
 
     messages: list[Message]
     hidden: frozenset[int]
+    sources: tuple[tuple[str, int], ...]
 
 
 def measure(count: Callable[[str], int], messages: Sequence[Message]) -> int:
@@ -32,52 +37,64 @@ def measure(count: Callable[[str], int], messages: Sequence[Message]) -> int:
 
 
 def render(
-    talk: Conversation, graph: ReasoningGraph, lane: str, *, bare: bool = False, without: frozenset[int] = frozenset()
+    talk: Conversation,
+    graph: ReasoningGraph,
+    lane: str | None,
+    *,
+    last: int = LAST_TURNS,
+    bare: bool = False,
+    without: frozenset[int] = frozenset(),
 ) -> Context:
     """The messages with every folded run replaced in place by its summary's notes, every flushed turn by its node's.
 
     `bare` leaves out the notes of flushed nodes; nodes in `without` are taken as flushed. A turn stays as it is if it
-    is protected, if an active node needs it, or if no node has it. A summary stands at the place of the last turn that
-    it hides. Nodes of other lanes have turns of other conversations and play no part.
+    is protected (the preamble and the `last` turns), if an active node needs it, or if no node has it. A summary stands
+    at the place of the last turn that it hides. Nodes of other lanes have turns of other conversations and play no part,
+    unless `lane` is None: then the graph has one conversation.
     """
     kept, folded, flushed, lost = _owners(talk, graph, lane, without)
-    protected = talk.protected(LAST_TURNS)
+    ids = talk.turn_ids
+    kept.update(ids[at] for at in talk.protected(last))
     hidden: set[int] = set()
-    place: dict[int, int] = {}  # of each node whose notes are shown: the position of the last turn that it hides
-    for at, turn in enumerate(talk.turn_ids):
-        if at in protected or turn in kept:
-            continue
-        owners = folded.get(turn) or flushed.get(turn)
-        if owners:
-            hidden.add(turn)
-            for owner in owners:
-                place[owner] = at
-    shown: dict[int, list[int]] = {}
-    for number, at in sorted(place.items()):
-        shown.setdefault(at, []).append(number)
-    messages = _opening(talk, graph)
+    shown: dict[int, list[int]] = {}  # nodes by their place: the position of the last turn that they hide
+    for owners in (folded, flushed):
+        gone = {turn for turn in set().union(*owners.values()) - kept - hidden if turn in talk.index}
+        for number, turns in sorted(owners.items()):
+            if not gone.isdisjoint(turns):
+                place = talk.index[next(turn for turn in sorted(turns, reverse=True) if turn in gone)]
+                shown.setdefault(place, []).append(number)
+        hidden |= gone
+    parts = _opening(talk, graph)
     for node in lost:
-        messages += as_messages(node)
-    for at in range(talk.preamble, len(talk.messages)):
-        if talk.turn_ids[at] not in hidden:
-            messages.append(talk.messages[at])
-        for number in shown.get(at, ()):
-            messages += _notes(graph.nodes[number], talk, bare, number in without)
-    return Context(messages, frozenset(hidden))
+        parts += _of_node(node.node_id, as_messages(node))
+    left = [at for at in range(talk.preamble, len(ids)) if ids[at] not in hidden]
+    for at in sorted({*left, *shown}):
+        if ids[at] not in hidden:
+            parts.append((("turn", ids[at]), talk.messages[at]))
+        for number in sorted(shown.get(at, ())):
+            parts += _of_node(number, _notes(graph.nodes[number], talk, bare, number in without))
+    return Context([message for _, message in parts], frozenset(hidden), tuple(source for source, _ in parts))
+
+
+def _of_node(number: int, messages: list[Message]) -> list[_Part]:
+    return [(("node", number), message) for message in messages]
 
 
 def _owners(
-    talk: Conversation, graph: ReasoningGraph, lane: str, without: frozenset[int]
+    talk: Conversation, graph: ReasoningGraph, lane: str | None, without: frozenset[int]
 ) -> tuple[set[int], dict[int, list[int]], dict[int, list[int]], list[ReasoningNode]]:
-    """Turns that active nodes need; turns by summary; turns by flushed node; active nodes whose turns nobody has."""
+    """Turns that active nodes need; the turns of each summary, of each flushed node; active nodes whose turns nobody has."""
     kept: set[int] = set()
     folded: dict[int, list[int]] = {}
     flushed: dict[int, list[int]] = {}
     lost = []
     index = talk.index
-    for number, node in graph.nodes.items():
+    for number in (*graph.index.active(), *graph.index.flushed()):  # of what is folded the summaries speak
+        node = graph.nodes[number]
         turns, active = node.related_turn_ids, node.active
-        if active is False or not turns or node.lane != lane or (active == FLUSHED and "unfolded" in node.meta):
+        if not turns or lane not in (None, node.lane) or (active == FLUSHED and "unfolded" in node.meta):
+            continue
+        if "origin" in node.meta:  # a published copy: the draft has the turns
             continue
         if active is True and number in without:
             active = FLUSHED
@@ -86,17 +103,15 @@ def _owners(
         elif active is True and node.kind is not NodeKind.SUMMARY:
             kept.update(turns)
         else:
-            owners = folded if active is True else flushed
-            for turn in turns:
-                owners.setdefault(turn, []).append(number)
+            (folded if active is True else flushed)[number] = turns
     return kept, folded, flushed, lost
 
 
-def _opening(talk: Conversation, graph: ReasoningGraph) -> list[Message]:
+def _opening(talk: Conversation, graph: ReasoningGraph) -> list[_Part]:
     """The preamble; the task itself is in it, also where the conversation did not say it."""
-    opening = talk.messages[: talk.preamble]
-    if graph.root is not None and not any(message["role"] == "user" for message in opening):
-        opening = [*opening, {"role": "user", "content": graph.root.text}]
+    opening: list[_Part] = [(("turn", talk.turn_ids[at]), talk.messages[at]) for at in range(talk.preamble)]
+    if graph.root is not None and not any(message["role"] == "user" for _, message in opening):
+        opening += _of_node(graph.root.node_id, [{"role": "user", "content": graph.root.text}])
     return opening
 
 
@@ -106,8 +121,12 @@ def _notes(node: ReasoningNode, talk: Conversation, bare: bool, without: bool) -
     if bare:
         return []
     messages = as_messages(node)
-    raw = [talk.message(turn) for turn in node.related_turn_ids if turn in talk.index]
-    return messages if len(json.dumps(messages)) < len(json.dumps(raw)) else []
+    room = len(json.dumps(messages))
+    for turn in node.related_turn_ids:
+        room -= len(json.dumps(talk.message(turn))) if turn in talk.index else 0
+        if room < 0:
+            return messages
+    return []  # longer than what it stands for
 
 
 def as_messages(node: ReasoningNode) -> list[Message]:

@@ -297,11 +297,12 @@ class ReasoningGraph(ReadableGraph):
 
         return apply_operations(self, operations)
 
-    def publish(self, node_id: int | str) -> ReasoningNode:
-        """The copy of a draft card in the shared lane (spec 3, *Lanes, publish, branches*). Raises GraphError."""
+    def publish(self, node_id: int | str, *, hidden: bool = False) -> ReasoningNode:
+        """The copy of a draft card in the shared lane (spec 3, *Lanes, publish, branches*), with `hidden` also of one that
+        is folded or flushed. Raises GraphError."""
         from hivemind.reasoning.publish import publish
 
-        return publish(self, self.node(node_id))
+        return publish(self, self.node(node_id), hidden=hidden)
 
     @classmethod
     def from_dict(cls, snapshot: Mapping[str, Any]) -> ReasoningGraph:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import write
 from hivemind.reasoning.ask import CompletingMind, NoAnswer, ask
 from hivemind.reasoning.bulk import uncollected
-from hivemind.reasoning.context import render
+from hivemind.reasoning.context import LAST_TURNS, Context, render
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.messages import Conversation, Message
@@ -34,6 +35,10 @@ class ReasoningMemory:
     `mind` makes patches and folds (None: they are made by rule, with no model). `graph` is a graph, or a task's graph
     on disk that several memories share, each in its own `lane`. `timeout` bounds each question to the mind, in seconds.
     With `background`, episodes are put into the graph by a thread beside the agent: `flush` waits for it.
+
+    `only` says that the graph has this conversation and no other, whatever lanes its nodes are in. `last_turns` turns
+    are always shown; with a `last_share` below 1 they are excerpted where they are more than that of the budget, so that
+    one long turn does not push out all that was before.
     """
 
     def __init__(
@@ -48,6 +53,9 @@ class ReasoningMemory:
         agent_id: str | None = None,
         timeout: float | None = None,
         background: bool = False,
+        only: bool = False,
+        last_turns: int = LAST_TURNS,
+        last_share: float = 1.0,
     ) -> None:
         # a mind that says that it works by rule has no JSON to give
         self.mind = None if getattr(mind, "by_rule", False) else mind
@@ -57,6 +65,10 @@ class ReasoningMemory:
         self.step = step
         self.agent_id = agent_id
         self.timeout = timeout
+        self.last_turns = last_turns
+        self.last_share = last_share
+        self._seen = None if only else self.lane
+        self._below: dict[int, int] = {}  # of an episode that waits, by its first turn: the node that it belongs below
         self._holder: ReasoningGraph | TaskGraph = ReasoningGraph() if graph is None else graph
         self._talk = Conversation()
         self._costs: dict[int, int] = {}
@@ -87,7 +99,7 @@ class ReasoningMemory:
     def context(self) -> list[Message]:
         """The messages as the graph leaves them, whatever they cost."""
         with self._lock:
-            return render(self._talk, self.graph, self.lane).messages
+            return render(self._talk, self.graph, self._seen, last=self.last_turns).messages
 
     @contextmanager
     def _change(self) -> Iterator[ReasoningGraph]:
@@ -108,17 +120,87 @@ class ReasoningMemory:
                 raise GraphError("the memory has its task already")
             return graph.add_node(NodeKind.TASK, task)
 
-    def memorize(self, messages: Sequence[Mapping[str, Any]]) -> list[ReasoningNode]:
+    def memorize(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        turn_ids: Sequence[int] | None = None,
+        below: int | None = None,
+    ) -> list[ReasoningNode]:
         """Take new messages in and put every finished episode into the graph; gives the new nodes.
 
-        In the background it returns at once, with none. An assistant turn without an answer waits for it. Raises
-        GraphError for what is no message (nothing is taken in then), UserError if the graph can't be written (the
-        episode stays, and is put into the graph at the next call).
+        `turn_ids` are the ids that the messages have already; `below` is the node that the episode belongs below, which
+        a mind is told and the rule obeys. In the background it returns at once, with none. An assistant turn without an
+        answer waits for it. Raises GraphError for what is no message (nothing is taken in then), UserError if the graph
+        can't be written (the episode stays, and is put into the graph at the next call).
         """
-        if self.graph.root is None:
-            raise GraphError("the memory has no task yet", mend="call init_memory first")
         with self._news:
-            self._take_in(messages)
+            new = self._take_in(messages, turn_ids)
+            if below is not None:
+                self._below.update((turns[0], below) for turns in self._talk.todo if turns[0] in new)
+        return self._go_on()
+
+    def attach(
+        self, messages: Sequence[Mapping[str, Any]], nodes: Iterable[int], *, turn_ids: Sequence[int] | None = None
+    ) -> None:
+        """Take in one whole episode that left its outcome in the graph already: those nodes get its turns.
+
+        Where none of them is active it is put into the graph as `memorize` does. Raises as that does.
+        """
+        with self._news:
+            if not messages or messages[0].get("role") != "assistant":
+                raise GraphError("an episode begins with an assistant turn")
+            new = self._take_in(messages, turn_ids, known=True)
+            attached = False
+            try:
+                attached = self.give(nodes, new)
+            finally:
+                if not attached:
+                    self._talk.todo.append(new)
+        self._go_on()
+
+    def resume(
+        self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int], below: Mapping[int, int] | None = None
+    ) -> None:
+        """Take in what was said before, under the ids that it had, into a memory that has heard nothing yet.
+
+        Episodes that no node has are put into the graph; `below`, by an episode's first turn, are the nodes that they
+        belong below. Raises as `memorize` does.
+        """
+        with self._news:
+            if self._talk.messages:
+                raise GraphError("the memory has a conversation already")
+            self._take_in(messages, turn_ids)
+            known = {turn for node in self.graph.nodes.values() for turn in node.related_turn_ids}
+            self._talk.todo = deque(turns for turns in self._talk.todo if known.isdisjoint(turns))
+            self._below.update(below or {})
+        self._go_on()
+
+    def _take_in(
+        self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int] | None, *, known: bool = False
+    ) -> list[int]:
+        """Take messages in; gives their ids."""
+        root = self.graph.root
+        if root is None:
+            raise GraphError("the memory has no task yet", mend="call init_memory first")
+        talk, before, there = self._talk, self._talk.preamble, len(self._talk.messages)
+        talk.add(messages, 0 if there else self._first_id(), turn_ids, known=known)
+        if talk.preamble > before:
+            self.give([root.node_id], talk.turn_ids[before : talk.preamble])
+        return talk.turn_ids[there:]
+
+    def give(self, nodes: Iterable[int], turns: Sequence[int]) -> bool:
+        """Attach turns to those of the nodes that are active; False if none is. Raises UserError."""
+        active = [node for node in map(self.graph.nodes.get, nodes) if node is not None and node.active is True]
+        new = {node.node_id: sorted({*node.related_turn_ids, *turns}) for node in active}
+        if any(len(now) > len(self.graph.nodes[number].related_turn_ids) for number, now in new.items()):
+            with self._change() as graph:
+                for number, now in new.items():
+                    graph.update_node(number, related_turn_ids=now)
+        return bool(active)
+
+    def _go_on(self) -> list[ReasoningNode]:
+        with self._news:
             self._problem = None
             if self._background:
                 self._start()
@@ -126,35 +208,35 @@ class ReasoningMemory:
                 return []
         return self._work_off()
 
-    def _take_in(self, messages: Iterable[Mapping[str, Any]]) -> None:
-        talk, before = self._talk, self._talk.preamble
-        talk.add(messages, 0 if talk.turn_ids else self._first_id())
-        if talk.preamble > before:
-            root = self.graph.root
-            assert root is not None
-            turns = [*root.related_turn_ids, *talk.turn_ids[before : talk.preamble]]
-            with self._change() as graph:
-                graph.update_node(root.node_id, related_turn_ids=turns)
-
     def _first_id(self) -> int:
         """The first id that no node of the graph knows."""
         return max((turn for node in self.graph.nodes.values() for turn in node.related_turn_ids), default=-1) + 1
 
     def _work_off(self) -> list[ReasoningNode]:
         made: list[ReasoningNode] = []
-        while self._talk.todo:
-            made += self._put(self._talk.todo[0])
-            with self._news:
-                self._talk.todo.popleft()
-                self._news.notify_all()
+        while (new := self._put_next()) is not None:
+            made += new
+        return made
+
+    def _put_next(self) -> list[ReasoningNode] | None:
+        """Put the oldest episode that waits into the graph; None if none waits."""
+        with self._news:
+            if not self._talk.todo:
+                return None
+            turns = self._talk.todo[0]
+        made = self._put(turns)
+        with self._news:
+            self._talk.todo.popleft()
+            self._below.pop(turns[0], None)
+            self._news.notify_all()
         return made
 
     def _put(self, turns: list[int]) -> list[ReasoningNode]:
         """Put one episode into the graph, one way or another."""
         episode = self._talk.episode(turns)
         if self.mind is None:
-            return self._apply(rule_patch(self.graph, episode, self.lane), turns)
-        prompt = patch_prompt(self.graph, self.lane, episode)
+            return self._apply(rule_patch(episode, self._parent(turns)), turns)
+        prompt = patch_prompt(self.graph, self.lane, episode, self._parent(turns) if turns[0] in self._below else None)
         try:
             return ask(self.mind, prompt, MemoryPatch, lambda patch: self._apply(patch, turns), timeout=self.timeout)
         except NoAnswer as problem:
@@ -177,8 +259,14 @@ class ReasoningMemory:
                 tags=("unstructured",),
                 meta={"unstructured": reason},
             )
-            graph.add_edge(parent_for(graph, self.lane), node.node_id, "support: kept whole")
+            graph.add_edge(self._parent(turns), node.node_id, "support: kept whole")
         return [node]
+
+    def _parent(self, turns: Sequence[int]) -> int:
+        """The node that an episode belongs below: the one that was said, else the newest open subtask, else the task."""
+        graph = self.graph
+        below = graph.nodes.get(self._below.get(turns[0], 0))
+        return below.node_id if below is not None and below.active is True else parent_for(graph, self.lane)
 
     # -- beside the agent --------------------------------------------------------------------------------------
 
@@ -195,7 +283,7 @@ class ReasoningMemory:
                 if self._closing:
                     return
             try:
-                self._work_off()
+                self._put_next()
             except UserError as problem:  # told to whoever waits; the episode is still there
                 with self._news:
                     self._problem = problem
@@ -211,17 +299,18 @@ class ReasoningMemory:
             if self._problem is not None:
                 raise self._problem
 
-    def close(self) -> None:
-        """Wait as `flush` does, and end the thread."""
+    def close(self, *, wait: bool = True) -> None:
+        """Wait as `flush` does, and end the thread. With `wait=False` what a mind has not answered yet is let go of."""
         try:
-            self.flush()
+            if wait:
+                self.flush()
         finally:
             with self._news:
                 self._closing = True
                 self._news.notify_all()
-            if self._worker is not None:
+            if self._worker is not None and wait:
                 self._worker.join()
-                self._worker = None
+            self._worker = None
 
     def __enter__(self) -> ReasoningMemory:
         return self
@@ -237,24 +326,30 @@ class ReasoningMemory:
         What is too much is folded and flushed: by the mind as long as it helps, else by rule. Raises BudgetTooSmall,
         and then nothing has changed.
         """
+        return self.recall_context(max_tokens).messages
+
+    def recall_context(self, max_tokens: int | None = None) -> Context:
+        """The same, and where each message comes from: a turn, or the notes of a node."""
         recall = Recall(
             self._talk,
             lambda: self.graph,
             self._change,
             self.token_counter,
-            lane=self.lane,
+            lane=self._seen,
             budget=self.max_tokens if max_tokens is None else max_tokens,
             costs=self._costs,
+            last=self.last_turns,
+            share=self.last_share,
         )
         with self._lock:
-            messages = recall.fits()
-            if messages is None:
+            context = recall.fits()
+            if context is None:
                 self.flush()  # an episode that is not in the graph can't be folded
                 recall.check()
                 if self.mind is not None:
                     recall.by_mind(self.mind, self.timeout)
-                messages = recall.fits() or recall.by_rule()
-            return messages
+                context = recall.fits() or recall.by_rule()
+            return context
 
     # -- on disk -----------------------------------------------------------------------------------------------
 

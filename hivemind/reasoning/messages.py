@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from hivemind.reasoning.errors import GraphError
@@ -31,13 +32,30 @@ class Conversation:
         self.waiting: list[int] = []
         self.todo: deque[list[int]] = deque()
 
-    def add(self, messages: Iterable[Mapping[str, Any]], first_id: int) -> None:
-        """Take messages in, all or none, ids from `first_id` or after the last one. Raises GraphError for what is none."""
+    def add(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        first_id: int,
+        turn_ids: Iterable[int] | None = None,
+        *,
+        known: bool = False,
+    ) -> None:
+        """Take messages in, all or none, under `turn_ids`, or ids from `first_id` or after the last one.
+
+        With `known` they are one episode that is in the graph already. Raises GraphError for what is no message, and for
+        ids that do not rise.
+        """
         checked = [_checked(message) for message in messages]
-        for message in checked:
-            turn = max(first_id, self.turn_ids[-1] + 1 if self.turn_ids else 0)
+        last = self.turn_ids[-1] if self.turn_ids else -1
+        first = max(first_id, last + 1)
+        ids = list(range(first, first + len(checked)) if turn_ids is None else turn_ids)
+        if len(ids) != len(checked) or any(one >= other for one, other in pairwise([last, *ids])):
+            raise GraphError(f"{len(checked)} messages can't have the ids {ids} after {last}")
+        for turn, message in zip(ids, checked, strict=True):
             self._take(turn, message)
-        if self.waiting and self._answered():
+        if known:
+            self.waiting = []
+        elif self.waiting and self._answered():
             self._close()
 
     def _take(self, turn: int, message: Message) -> None:

@@ -25,10 +25,15 @@ At least one node. A tmp_id begins with tmp. Edges run from the enclosing or old
 needs one from a node that is listed, or from one that has it."""
 
 
-def patch_prompt(graph: ReasoningGraph, lane: str, episode: Sequence[Message]) -> str:
-    """The question for one episode: the task, the newest active nodes that the lane sees, the episode (long turns cut)."""
+def patch_prompt(graph: ReasoningGraph, lane: str, episode: Sequence[Message], below: int | None = None) -> str:
+    """The question for one episode: the task, the newest active nodes that the lane sees, the episode (long turns cut).
+
+    `below` is the node that the agent was at, where that is known.
+    """
     assert graph.root is not None
     lines = [line_for(graph.root, 2_000), *reversed(_newest(graph, lane))]
+    if below is not None:
+        lines.append(f"The agent was at: {line_for(graph.nodes[below], 160)}")
     told = json.dumps([note.as_dict() for note in as_notes(episode, _EPISODE_CHARS)], ensure_ascii=False)
     return "\n".join([_PATCH, "", "GRAPH", *lines, "", "EPISODE", told])
 

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 __all__ = ["publish", "published_from"]
 
 
-def publish(graph: ReasoningGraph, source: ReasoningNode) -> ReasoningNode:
+def publish(graph: ReasoningGraph, source: ReasoningNode, *, hidden: bool = False) -> ReasoningNode:
     """The published copy: made, brought up to date as a new revision, or given as it is if nothing has changed.
 
     `meta["origin"]` of the copy holds node, lane, digest of the content, and revision. Raises GraphError for the task
-    node, a card that is shared already, and one that is not active.
+    node, a card that is shared already, and one that is folded or flushed, unless `hidden` says that this does not matter.
     """
     if source.kind is NodeKind.TASK or source.lane == SHARED:
         raise GraphError(f"node {source.node_id} is in the shared lane already")
-    if source.active is not True:
+    if source.active is not True and not hidden:
         raise GraphError(f"node {source.node_id} is not active")
     content, digest = _content(source)
     copy = published_from(graph, source.node_id)
@@ -72,7 +72,17 @@ def _first(graph: ReasoningGraph, source: ReasoningNode, content: dict[str, Any]
     kind = NodeKind.NOTE if source.kind is NodeKind.SUMMARY else source.kind
     with graph.transaction():
         copy = graph.add_node(kind, content.pop("thought"), turns, **content, meta=meta, lane=SHARED, pinned=True)
-        for parent in graph.parents(source.node_id):
-            graph.add_edge(parent.node_id, copy.node_id, f"published from {source.node_id}")
+        for parent in _above(graph, source.node_id):
+            graph.add_edge(parent, copy.node_id, f"published from {source.node_id}")
         graph.add_link(copy.node_id, source.node_id, "supports")
     return copy
+
+
+def _above(graph: ReasoningGraph, number: int) -> list[int]:
+    """The parents of a node; of a folded one those that it had, or what stands for them now."""
+    standing, structure = graph.standing(number).node_id, graph.structure
+    above = structure.parents(standing)
+    if standing == number:
+        return sorted(above)
+    drawn = [one for one in above if any(base.dst == number for base in structure.children(one)[standing].bases)]
+    return sorted(drawn) or [standing]

@@ -57,6 +57,13 @@ class ReadableGraph:
         """The nodes right above, by id."""
         return [self.nodes[parent] for parent in sorted(self.structure.parents(self._known(node_id)))]
 
+    def standing(self, node_id: int | str) -> ReasoningNode:
+        """The node that stands for it: itself, or the outermost summary that it is folded into."""
+        number = self._known(node_id)
+        while number in self.structure.folded_into:
+            number = self.structure.folded_into[number]
+        return self.nodes[number]
+
     def path_to_root(self, node_id: int | str) -> list[ReasoningNode]:
         """From the node to the task node, both included, by the oldest parent at each step."""
         return query.path_to_root(self, self._known(node_id))

@@ -14,10 +14,21 @@ from hivemind.reasoning.ops import AddEdgeOp, AddNodeOp, MemoryPatch
 if TYPE_CHECKING:
     from hivemind.reasoning.graph import ReasoningGraph
 
-__all__ = ["as_notes", "groups", "parent_for", "rule_notes", "rule_patch", "unsupported"]
+__all__ = [
+    "as_notes",
+    "goes_along",
+    "groups",
+    "is_settled",
+    "may_go",
+    "parent_for",
+    "rule_notes",
+    "rule_patch",
+    "unsupported",
+]
 
 _SIBLINGS = 8
 _LOOK_BACK = 200
+_SETTLED = frozenset({NodeKind.EVIDENCE, NodeKind.SUMMARY, NodeKind.NOTE, NodeKind.UPDATE})
 
 
 def as_notes(episode: Sequence[Message], length: int | None = None) -> list[Notes]:
@@ -31,10 +42,10 @@ def as_notes(episode: Sequence[Message], length: int | None = None) -> list[Note
     return notes
 
 
-def rule_patch(graph: ReasoningGraph, episode: Sequence[Message], lane: str) -> MemoryPatch:
-    """One evidence node with an excerpt of what was said, below the newest open subtask of the lane, or the task."""
+def rule_patch(episode: Sequence[Message], parent: int) -> MemoryPatch:
+    """One evidence node with an excerpt of what was said, below `parent`."""
     node = AddNodeOp(tmp_id="episode", kind=NodeKind.EVIDENCE, thought=as_notes(episode, 400))
-    edge = AddEdgeOp(src=str(parent_for(graph, lane)), dst="episode", rationale="support: what this episode found")
+    edge = AddEdgeOp(src=str(parent), dst="episode", rationale="support: what this episode found")
     return MemoryPatch(add_nodes=[node], add_edges=[edge])
 
 
@@ -50,13 +61,41 @@ def parent_for(graph: ReasoningGraph, lane: str) -> int:
     return graph.root.node_id
 
 
+def may_go(node: ReasoningNode) -> bool:
+    """Whether an active node may be folded or flushed.
+
+    Not the task, not what is pinned, not a step's subtask while the step is open. Of the rest what has turns of the
+    conversation, and subtasks, which go with what is below them; cards without turns cost no context.
+    """
+    if node.pinned or node.kind is NodeKind.TASK:
+        return False
+    if node.kind is NodeKind.SUBTASK:
+        return node.step is None or node.status != "open"
+    return bool(node.related_turn_ids)
+
+
+def goes_along(graph: ReasoningGraph, candidates: Collection[int]) -> set[int]:
+    """The cards without turns that are folded with the finished step that they belong to, if that is a candidate.
+
+    A question, hypothesis, test or decision that is still open stays, and keeps its step unfolded.
+    """
+    steps = (node for node in map(graph.nodes.__getitem__, candidates) if node.kind is NodeKind.SUBTASK and node.step)
+    below = (node for step in steps for node in graph.subtree(step.node_id) if node.active is True and not node.pinned)
+    return {node.node_id for node in below if not node.related_turn_ids and is_settled(node)}
+
+
+def is_settled(node: ReasoningNode) -> bool:
+    """Whether nothing is left to do about a node: it says what was found, or has been closed one way or another."""
+    return node.status != "open" or node.kind in _SETTLED
+
+
 def rule_notes(nodes: Sequence[ReasoningNode], length: int) -> list[Notes]:
-    """A summary of at most about `length` characters: the beginning of each node's thought, in their order."""
+    """A summary of at most about `length` characters: the beginning of each node's title and thought, in their order."""
     each = max(24, length // max(1, len(nodes)))
     lines: list[str] = []
     left = length
     for at, node in enumerate(nodes):
-        text = node.heading
+        text = _told(node)
         line = text if len(text) <= each else f"{text[: each - 1]}…"
         if lines and left < len(line):
             lines.append(f"… and {len(nodes) - at} more")
@@ -64,6 +103,11 @@ def rule_notes(nodes: Sequence[ReasoningNode], length: int) -> list[Notes]:
         lines.append(line)
         left -= len(line)
     return [Notes("assistant", "\n".join(lines))]
+
+
+def _told(node: ReasoningNode) -> str:
+    said = " ".join(node.text.split())
+    return node.heading if not node.title or said == node.heading else f"{node.heading}: {said}"
 
 
 def groups(graph: ReasoningGraph, candidates: Collection[int]) -> Iterator[list[int]]:

@@ -195,11 +195,17 @@ class TaskGraph:
             graph.record.append(operation)
 
     def publish(
-        self, node_id: int, *, agent_id: str | None = None, commit: Callable[[str], object] | None = None
+        self,
+        node_id: int,
+        *,
+        agent_id: str | None = None,
+        commit: Callable[[str], object] | None = None,
+        hidden: bool = False,
     ) -> ReasoningNode:
-        """The published copy of a draft card; nothing is written if it is up to date. Raises GraphError."""
+        """The published copy of a draft card (with `hidden` also of one that is folded or flushed); nothing is written if
+        it is up to date. Raises GraphError."""
         with self.change(agent_id, commit=commit) as graph:
-            return graph.publish(node_id)
+            return graph.publish(node_id, hidden=hidden)
 
     def save_snapshot(self) -> Path:
         """Write graph.json, the seed's snapshot of the graph as it is now; gives its path."""

@@ -67,7 +67,7 @@ class Agent:
     @cached_property
     def desk(self) -> Desk:
         """Its working memory, opened when there is something to do: a swarm has many agents that never have."""
-        return Desk(self.hive, self.name, self.schemas)
+        return Desk(self.hive, self.name, self.schemas, self.mind)
 
     # the cycle
 
@@ -79,12 +79,14 @@ class Agent:
             return False
         self._shows(focus)
         try:
-            context = self.desk.lay_out(focus, self.attention.works())
+            with self.pulse.busy(THINKING_S):  # its memory may ask its mind, too
+                context = self.desk.lay_out(focus, self.attention.works())
             thought = self.think(focus, context)
             acted = self.act(focus, thought)
         except Parking as parking:
             thought, acted = Thought(), Acted((), parking=parking)
         self.desk.tidy(focus, acted, thought)
+        self.budget.use(self.desk.asked, 0.0)
         self.attention.after(focus, acted, bool(thought.actions))
         self._told(acted)
         return True

@@ -22,14 +22,18 @@ from hivemind.memory import (
     MemoryJanitor,
     MemoryType,
     MessageMemoryBlock,
+    Priority,
     RelevanceScorer,
     Selection,
     TaskMemoryBlock,
     WorkingMemoryManager,
 )
-from hivemind.minds import Thought, ToolSchema
+from hivemind.memory.entry import piece
+from hivemind.memory.weighing import Weigher
+from hivemind.minds import Mind, Thought, ToolSchema
 from hivemind.runtime.act import Acted
 from hivemind.runtime.capsule import capsule_entry
+from hivemind.runtime.essentials import Essentials, forget_others, place_essentials
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.recall import questions_of, recall
@@ -45,21 +49,36 @@ _LOGGED_OUT = 20
 _ALL_LOGGED = 2000
 _CAPSULE_BYTES = 4000
 _VIEW_BYTES = 12_000
+_VIEW_SHARE = 0.2
+_BYTES_A_TOKEN = 3
 
 
 class Desk:
-    """Blocks in, context out. Saved when the agent rests, so that a restart remembers what it had in mind."""
+    """Blocks in, context out. Saved when the agent rests, so that a restart remembers what it had in mind.
+
+    `mind` keeps the conversations of tasks, where it can. With `looking` nothing is written: for a preview.
+    """
 
     nothing_spent = Spent()
 
-    def __init__(self, hive: Parts, name: str, schemas: Sequence[ToolSchema]) -> None:
+    def __init__(
+        self,
+        hive: Parts,
+        name: str,
+        schemas: Sequence[ToolSchema],
+        mind: Mind | None = None,
+        *,
+        looking: bool = False,
+    ) -> None:
         self._hive, self._name = hive, name
+        self._mind, self._looking = mind, looking
         self._config = hive.agents[name]
         self._folder = hive.layout.agent_state(name)
         self._schemas = schemas
         self.memory = self._remembered()
         self.scorer = RelevanceScorer()
         loader = ContentLoader(hive.layout.root, roots=hive.config.read_roots(hive.layout))
+        self._weigher = Weigher(hive.count_tokens, loader.path_of)
         self._turn = MemoryCycle(self.memory, loader, token_counter=hive.count_tokens, scorer=self.scorer)
         self._janitor = MemoryJanitor(
             task_ended=lambda task: not (hive.layout.active / task).is_dir(),
@@ -69,9 +88,11 @@ class Desk:
         self._passing: list[str] = []
         self._context: list[dict[str, Any]] = []
         self._chosen: list[dict[str, Any]] = []
+        self._essentials: Essentials | None = None
         self.selection: Selection | None = None
         self.budget = self._config.max_tokens
         self.tokens = 0
+        self.asked = 0  # tokens that the memory's own questions to the mind have cost since the last turn
 
     @cached_property
     def _schema_tokens(self) -> int:
@@ -93,14 +114,20 @@ class Desk:
     # laying out
 
     def lay_out(self, focus: Focus, works: Collection[Work]) -> list[dict[str, Any]]:
-        """The context for a turn: recall, score, select, build. Writes nothing. Raises UserError if ROM alone is too much."""
+        """The context for a turn: recall, score, select, build.
+
+        Writes what is folded of the task's conversation, nothing else. Raises UserError if ROM alone is too much, Parking
+        if what is to be folded is in another agent's hands.
+        """
         self._cycle += 1
+        self.asked = 0
         now = datetime.now(UTC)
         self._place(focus, works, now)
         questions = " ".join(questions_of(focus))
         self.scorer.task_keywords = set(questions.lower().split())
         self.budget = min(self._config.max_tokens, self._task_bound(focus))
         capsule = self._look(focus)
+        self._essentials = None if focus.work is None else self._stand(focus, capsule)
         turn = self._turn.run(self.budget, reserved=self._schema_tokens, first=[capsule], now=now)
         self._context, self.selection = turn.context, turn.selection
         self._chosen = self._choices(turn.selection)
@@ -114,20 +141,42 @@ class Desk:
         else:
             task = focus.work.task
             view = task.view or self._config.view
+            room = max(0, self.budget - self._schema_tokens) * _VIEW_SHARE * _BYTES_A_TOKEN
             answer = resume(
-                self._hive, agent_id=self._name, task=task.id, view=view, context_budget=_VIEW_BYTES,
-                graph=focus.work.trail.store,
+                self._hive, agent_id=self._name, task=task.id, view=view, graph=focus.work.trail.store,
+                context_budget=min(_VIEW_BYTES, _CAPSULE_BYTES + int(room)),
             )  # fmt: skip
         capsule = answer.pop("capsule")
+        answer.pop("steps", None)  # they stand in every context anyway, all of them
         if focus.work is None:
             capsule["where"]["target"] = focus.target
             capsule["next"]["primary"] = focus.next_call()
         elif answer.get("cards"):
             rest = json.dumps(answer, ensure_ascii=False)
             told = {"task_id": focus.id}
-            block = ContextMemoryBlock(id=f"context:view:{focus.id}", context_type="view", summary=rest, metadata=told)
-            self.memory.add_memory(block)
+            self.memory.add_memory(
+                ContextMemoryBlock(
+                    id=f"context:view:{focus.id}",
+                    context_type="view",
+                    summary=rest,
+                    metadata=told,
+                    priority=Priority.LOW,
+                )
+            )
         return capsule_entry(capsule)
+
+    def _stand(self, focus: Focus, capsule: dict[str, Any]) -> Essentials:
+        """See to it that the context has what it must have; gives what that is."""
+        work = focus.work
+        assert work is not None
+        conversation = work.conversation(self._mind, looking=self._looking)
+        if focus.tool == "finish_task":
+            conversation.settle()
+        fixed = self._schema_tokens + self._hive.count_tokens(piece(capsule))
+        fixed += sum(self._weigher.tokens(block) for block in self.memory.blocks_by_type(MemoryType.ROM))
+        path = work.task.path
+        where = self._hive.layout.relative(path / ("task.md" if (path / "task.md").exists() else "task.yaml"))
+        return place_essentials(self.memory, focus, conversation, max(0, self.budget - fixed), self._weigher, where)
 
     def _task_bound(self, focus: Focus) -> int:
         bound = focus.work.task.max_tokens if focus.work is not None else None
@@ -135,6 +184,7 @@ class Desk:
 
     def _place(self, focus: Focus, works: Collection[Work], now: datetime) -> None:
         """Bring the blocks up to date: ROM, tasks, the message, statuses, what is recalled for this turn only."""
+        forget_others(self.memory, focus)
         keep = {f"task:{work.task.id}" for work in works}
         for block in self.memory.blocks_by_type(MemoryType.TASK):
             if block.id not in keep:
@@ -168,6 +218,8 @@ class Desk:
 
     def tidy(self, focus: Focus, acted: Acted, thought: Thought) -> None:
         """Results become blocks; Context blocks are derived; the turn is written to the log; the janitor comes by."""
+        if focus.work is not None:
+            self._forget_history(focus)
         for block in acted.blocks:
             self.memory.add_memory(block)
         self._derive(focus)
@@ -179,19 +231,24 @@ class Desk:
         if len(self.memory) > _TIDY_ABOVE or (focus.work is not None and focus.work.ended):
             self._janitor.tidy(self.memory)
 
+    def _forget_history(self, focus: Focus) -> None:
+        """What was done in the turn before stands in the task's conversation now."""
+        for block in self.memory.blocks_by_type(MemoryType.HISTORY):
+            if block.metadata.get("target") == focus.id:
+                self.memory.remove_memory(block.id)
+
     def _derive(self, focus: Focus) -> None:
-        """One conversation context for what is in focus, and one project context for its project."""
+        """A conversation context for the message in focus (a task has its own), a project context for the task's project."""
         mine = [
             block
             for block in self.memory.blocks_by_type(MemoryType.HISTORY)
             if isinstance(block, HistoryMemoryBlock) and block.metadata.get("target") == focus.id
         ]
-        if mine:
+        if mine and focus.message is not None:
             done = ", ".join(block.action_type for block in mine[-8:])
             self.memory.add_memory(
                 ContextMemoryBlock(
                     id=f"context:conversation_context:{focus.id}",
-                    metadata={"task_id": focus.id} if focus.work is not None else {},
                     context_type="conversation_context",
                     summary=f"Done about {focus.id} so far: {done}",
                     related_ids=[f"{focus.kind}:{focus.id}", *(block.id for block in mine[-8:])],
@@ -234,11 +291,25 @@ class Desk:
         if acted.problem is not None:
             record["problem"] = acted.problem
         if focus.work is not None:
-            focus.work.log(record)
+            self._log_of(focus.work, record)
             focus.work.trace(acted.records, focus.step)
         else:
             with open(self._folder / "log.jsonl", "a", encoding="utf-8") as file:
                 file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+
+    def _log_of(self, work: Work, record: dict[str, Any]) -> None:
+        """A turn about a task: first into its log, then, unless it ended the task, into its graph."""
+        conversation = work.conversation(self._mind)
+        if self._essentials is not None:
+            record["essentials"] = self._essentials.as_dict()
+        self.asked = conversation.take_tokens()
+        record["tokens"] += self.asked
+        conversation.number(record)
+        work.log(record)
+        if work.ended:
+            work.close()
+        else:
+            conversation.add(record)
 
     def _choices(self, selection: Selection) -> list[dict[str, Any]]:
         """Each block that was chosen, and the best of those that were not: score, tokens, form, reason."""

@@ -36,7 +36,7 @@ class Preview:
 def preview_context(hive: Parts, name: str) -> Preview:
     """Lay out the context of the agent's next turn from what lies on the disk. Changes nothing that the agent has."""
     schemas = [tool.schema() for tool in allowed_tools(hive.agents[name].tools).values()]
-    desk = Desk(hive, name, schemas)
+    desk = Desk(hive, name, schemas, looking=True)
     works = [
         Work(hive, hive.tasks.get(summary.id), name)
         for summary in hive.tasks.list(TaskState.ACTIVE)

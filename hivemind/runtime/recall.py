@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime, timedelta
+
 from hivemind.documents import Passage
 from hivemind.layout import HUMAN
 from hivemind.memory import KnowledgeMemoryBlock
@@ -25,7 +28,10 @@ def questions_of(focus: Focus) -> list[str]:
 
 
 def recall(hive: Parts, focus: Focus) -> list[KnowledgeMemoryBlock]:
-    """Passages of knowledge/ and the task's attachments for each question in focus, as blocks that point at their lines."""
+    """Passages of knowledge/ and the task's attachments for each question in focus, as blocks that point at their lines.
+
+    Best first, and newest: where scores are equal, the newer block is selected first.
+    """
     questions = questions_of(focus)
     if not questions:
         return []
@@ -33,22 +39,25 @@ def recall(hive: Parts, focus: Focus) -> list[KnowledgeMemoryBlock]:
     hive.knowledge.sync(extra=attachments)
     scope = [hive.layout.knowledge, *attachments]
     blocks: dict[str, KnowledgeMemoryBlock] = {}
+    now = datetime.now(UTC)
     for question in questions:
         passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope)
         best = max((passage.score for passage in passages), default=0.0)
-        for passage in passages:
-            block = _block(passage, question, best)
+        for rank, passage in enumerate(passages):
+            block = _block(passage, question, best, now - timedelta(microseconds=rank))
             known = blocks.get(block.id)
             if known is not None:
                 known.metadata["questions"].append(question)
             else:
-                block.metadata["tokens"] = hive.count_tokens(passage.text)
+                told = json.dumps(block.metadata)
+                block.metadata["tokens"] = hive.count_tokens(passage.text) + hive.count_tokens(told)
                 blocks[block.id] = block
     return list(blocks.values())
 
 
-def _block(passage: Passage, question: str, best: float) -> KnowledgeMemoryBlock:
+def _block(passage: Passage, question: str, best: float, timestamp: datetime) -> KnowledgeMemoryBlock:
     return KnowledgeMemoryBlock(
+        timestamp=timestamp,
         id=f"knowledge:{passage.path}:{passage.start_line}-{passage.end_line}",
         topic=passage.titles[-1] if passage.titles else passage.path,
         subtopic=passage.titles[-2] if len(passage.titles) > 1 else None,

@@ -32,7 +32,10 @@ class Card:
 
 
 class Trail:
-    """One task's graph in the hands of one agent, whose drafts go to `lane`."""
+    """One task's graph in the hands of one agent, whose drafts go to `lane`.
+
+    What was folded is unfolded where its step is taken up again.
+    """
 
     def __init__(
         self,
@@ -46,21 +49,29 @@ class Trail:
     ) -> None:
         """`committed` tells whether the journal has the event of a change in two stores; `guard` refuses a change of what
         belongs to a step that this agent does not hold."""
-        self._task, self._agent, self._lane = task, agent, lane
+        self._task, self.agent, self.lane = task, agent, lane
         self.store = TaskGraph(task.path, durable=durable, committed=committed, guard=guard)
 
     def planned(self, steps: Sequence[tuple[str, str]]) -> None:
         """Put the task and its steps (id, title) into the graph; those that are there stay as they are."""
-        with self.store.change(self._agent) as graph:
+        with self.store.change(self.agent) as graph:
             for step_id, title in steps:
                 self._subtask(graph, step_id, title)
 
+    def rooted(self, graph: ReasoningGraph) -> ReasoningNode:
+        """The task node of this task's graph (or of a copy of it), made where it is missing."""
+        return graph.root or graph.add_node(NodeKind.TASK, self._task.text or self._task.title, title=self._task.title)
+
+    def subtask(self, step_id: str) -> ReasoningNode | None:
+        """The node of a step, if it has one."""
+        return next((node for node in self.store.graph.by_step(step_id) if node.kind is NodeKind.SUBTASK), None)
+
     def _subtask(self, graph: ReasoningGraph, step_id: str, title: str) -> ReasoningNode:
-        root = graph.root or graph.add_node(NodeKind.TASK, self._task.text or self._task.title, title=self._task.title)
-        found = next((node for node in graph.by_step(step_id) if node.kind is NodeKind.SUBTASK), None)
+        root, found = self.rooted(graph), self.subtask(step_id)
         if found is None:
             found = graph.add_node(NodeKind.SUBTASK, title, title=title, step=step_id)
             graph.add_edge(root.node_id, found.node_id, "decompose")
+        _unfold(graph, found)
         return found
 
     def card(
@@ -86,32 +97,33 @@ class Trail:
         for known in self.store.graph.by_step(step_id):
             if self._counts(known) and known.kind == kind and known.text == text and known.title == title:
                 return known.node_id
-        with self.store.change(self._agent, commit=commit) as graph:
+        with self.store.change(self.agent, commit=commit) as graph:
             parent = self._subtask(graph, step_id, step_title)
-            node = graph.add_node(kind, text, title=title, tags=tuple(tags), lane=self._lane, step=step_id, meta=told)
+            node = graph.add_node(kind, text, title=title, tags=tuple(tags), lane=self.lane, step=step_id, meta=told)
             graph.add_edge(parent.node_id, node.node_id, "support" if kind == NodeKind.EVIDENCE else "")
             return node.node_id
 
     def link(self, src: int, dst: int, relation: str) -> None:
-        with self.store.change(self._agent) as graph:
+        with self.store.change(self.agent) as graph:
             graph.add_link(src, dst, relation)
 
     def finished(self, step_id: str) -> None:
         """The step's node is closed."""
-        with self.store.change(self._agent) as graph:
+        with self.store.change(self.agent) as graph:
             for node in graph.by_step(step_id):
                 if node.kind is NodeKind.SUBTASK and node.status != "closed":
                     graph.update_node(node.node_id, status="closed")
 
     def withdraw(self, step_id: str) -> bool:
         """Reject the step's quotes, so that it can be asked anew; True if it had any. They stay in the graph."""
-        with self.store.change(self._agent) as graph:
+        with self.store.change(self.agent) as graph:
             quotes = [node for node in graph.by_step(step_id) if self._counts(node) and "citation" in node.meta]
             for node in quotes:
                 graph.update_node(node.node_id, status=WITHDRAWN)
-            for node in graph.by_step(step_id):
-                if quotes and node.kind is NodeKind.SUBTASK:
-                    graph.update_node(node.node_id, status="open")
+            step = self.subtask(step_id)
+            if quotes and step is not None:
+                _unfold(graph, step)
+                graph.update_node(step.node_id, status="open")
         return bool(quotes)
 
     def of_step(self, step_id: str) -> list[Card]:
@@ -119,18 +131,24 @@ class Trail:
         return [_card(node) for node in self.store.graph.by_step(step_id) if self._counts(node)]
 
     def publish_all(self, commit: Commit) -> None:
-        """Promote this agent's drafts into the shared lane; what is published already stays as it is."""
-        for draft in [node for node in self.store.graph.by_lane(self._lane) if self._counts(node)]:
-            if not self._is_published(draft):
-                self.publish(draft.node_id, commit)
+        """Promote this agent's drafts into the shared lane; what is published already stays as it is.
 
-    def publish(self, card: int, commit: Commit) -> int:
-        """Promote one draft; gives the id of its copy in the shared lane. Raises GraphError.
+        So does what belongs to no step: that are notes of the conversation, and no findings.
+        """
+        for draft in [node for node in self.store.graph.by_lane(self.lane) if node.step and self._counts(node)]:
+            if not self._is_published(draft):
+                self.publish(draft.node_id, commit, hidden=True)
+
+    def publish(self, card: int, commit: Commit, *, hidden: bool = False) -> int:
+        """Promote one draft, with `hidden` also one that is folded or flushed; gives the id of its copy in the shared lane.
+        Raises GraphError.
 
         `commit` gets the id of the change, the card and its step, and writes the journal's half of it.
         """
         step = self.store.graph.node(card).step
-        copy = self.store.publish(card, agent_id=self._agent, commit=lambda name: commit(name, card, step))
+        copy = self.store.publish(
+            card, agent_id=self.agent, commit=lambda name: commit(name, card, step), hidden=hidden
+        )
         return copy.node_id
 
     def _is_published(self, draft: ReasoningNode) -> bool:
@@ -140,7 +158,7 @@ class Trail:
 
     def trace(self, kind: str, text: str, step_id: str | None) -> None:
         """One action for the trace."""
-        self.store.add_trace(kind, text, agent_id=self._agent, lane=self._lane, step=step_id)
+        self.store.add_trace(kind, text, agent_id=self.agent, lane=self.lane, step=step_id)
 
     def save(self) -> None:
         """Write graph.json, the whole graph for people and other programs."""
@@ -150,6 +168,12 @@ class Trail:
     def _counts(node: ReasoningNode) -> bool:
         cards = node.kind not in (NodeKind.TASK, NodeKind.SUBTASK, NodeKind.SUMMARY)
         return cards and node.status != WITHDRAWN and "origin" not in node.meta
+
+
+def _unfold(graph: ReasoningGraph, node: ReasoningNode) -> None:
+    """Bring a node back that is folded away; what else its summaries stood for stays as small as it can."""
+    while (summary := graph.standing(node.node_id)) is not node:
+        graph.unfold(summary.node_id)
 
 
 def _card(node: ReasoningNode) -> Card:

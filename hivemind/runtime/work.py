@@ -14,6 +14,8 @@ from hivemind.coordination import Commits, Step, StepLease
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import load_record, save_record
 from hivemind.layout import HUMAN
+from hivemind.minds import Mind
+from hivemind.runtime.conversation import TaskConversation
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.report import Finding, Spent, compose
 from hivemind.runtime.review import Citation, Review
@@ -72,6 +74,7 @@ class Work:
         self.waits = Waits(task.path, durable=self._durable)
         self.review = Review.load(task.path)
         self._folder = task.path
+        self._conversation: TaskConversation | None = None
         self.attempt = _attempt_of(task)
 
     def _check_lease(self, step_id: str) -> None:
@@ -83,6 +86,20 @@ class Work:
         """What a change of a step has to show: who makes it, and the generation of the lease that it holds."""
         held = self.lease is not None and self.lease.step_id == step_id
         return {"agent_id": self.agent, "generation": self.lease.generation if held and self.lease else None}
+
+    def conversation(self, mind: Mind | None, *, looking: bool = False) -> TaskConversation:
+        """The task's conversation so far, opened when it is first asked for. `looking` changes nothing on the disk."""
+        if self._conversation is None:
+            records = self._hive.tasks.read_log(self.task.id)
+            self._conversation = TaskConversation(
+                self.trail, self.task.title, records, self._hive.count_tokens, mind, looking=looking
+            )
+        return self._conversation
+
+    def close(self) -> None:
+        """Let go of what goes on beside the agent."""
+        if self._conversation is not None:
+            self._conversation.close()
 
     @property
     def ended(self) -> bool:

@@ -20,6 +20,9 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 class ExtractiveMind:
     """Plans by list items and questions, obeys `run:`, answers by quoting. The same context gives the same thought."""
 
+    by_rule = True
+    """It gives no JSON: a memory that is its own makes patches and folds by rule, too."""
+
     def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - it knows its tools
         now = Situation.read(context)
         if now.focus is None:

@@ -34,13 +34,18 @@ class Quote:
 def quotes_for(question: str, passages: Sequence[Mapping[str, Any]]) -> list[Quote]:
     """At most three quotes, best first, from passages that score at least half of what the best one does.
 
-    `passages` are context entries of type knowledge, best first, with `source`, `start_line`, `digest`, `relevance`.
+    `passages` are context entries of type knowledge, best first, with `source`, `start_line`, `digest`, `relevance`. What
+    is not there in full is not quoted: its lines are not those of the file.
     """
     quotes: list[Quote] = []
     best = max((float(entry["metadata"].get("relevance", 0)) for entry in passages), default=0.0)
     for entry in passages:
         told = entry["metadata"]
-        if told.get("error") or float(told.get("relevance", 0)) < best * _SHARE_OF_BEST:
+        if (
+            told.get("error")
+            or told.get("form", "full") != "full"
+            or float(told.get("relevance", 0)) < best * _SHARE_OF_BEST
+        ):
             continue
         quote = _best_lines(question, entry)
         if quote is not None and not any(_overlap(quote, other) for other in quotes):
