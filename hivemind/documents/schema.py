@@ -1,14 +1,12 @@
-"""The tables of documents.db, and what happens when a file was made by someone else."""
+"""The tables of documents.db, and what follows from their changes."""
 
 from __future__ import annotations
 
-import sqlite3
-
 from hivemind.documents.errors import DocmemError
-from hivemind.errors import UnknownVersion
-from hivemind.fs import reached
+from hivemind.documents.node import node_hash
+from hivemind.fs.schema import Schema
 
-__all__ = ["VERSION", "check_file", "is_prepared", "prepare"]
+__all__ = ["SCHEMA", "VERSION"]
 
 VERSION = 1
 
@@ -124,55 +122,15 @@ _TRIGGERS = (
 )
 
 
-def check_file(path: str) -> None:
-    """Refuse a file that this program does not know, without opening it as a database: it is kept as it is.
-
-    Raises UnknownVersion for a database of another version and DocmemError for what is no database at all.
-    """
-    try:
-        with open(path, "rb") as file:
-            header = file.read(100)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise DocmemError(f"cannot be read ({error.strerror})", where=path) from None
-    if header and not header.startswith(b"SQLite format 3\0"):
-        raise DocmemError("is no database", where=path, mend="move it away; a new one is made at the next use")
-    if len(header) == 100:
-        _check_version(int.from_bytes(header[60:64], "big"), path)
+def _sql_hash(parent: str | None, kind: str, name: str, value: str, text: str, order: float) -> str:
+    return node_hash(parent, (kind, name, value), text, order)
 
 
-def _check_version(found: int, path: str) -> None:
-    if found not in (0, VERSION):  # 0: being made, or its first page still stands in the write-ahead log
-        raise UnknownVersion(
-            f"is a document database of version {found}, this program knows version {VERSION}",
-            where=path,
-            mend="use the hivemind that wrote it, or move the file away",
-        )
-
-
-def is_prepared(connection: sqlite3.Connection, path: str) -> bool:
-    """Whether the tables are there. Raises UnknownVersion."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    _check_version(version, path)
-    return bool(version == VERSION)
-
-
-def prepare(connection: sqlite3.Connection, path: str) -> None:
-    """Make the tables if the database is new. Called with the writers' lock held. Raises as check_file does."""
-    if is_prepared(connection, path):
-        return
-    if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-        raise DocmemError("is a database of another program", where=path, mend="choose another path")
-    if path != ":memory:":
-        connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for statement in _TABLES + _TRIGGERS:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        reached("documents.schema.written")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
+SCHEMA = Schema(
+    name="document database",
+    room="documents",
+    version=VERSION,
+    error=DocmemError,
+    statements=_TABLES + _TRIGGERS,
+    functions=(("node_hash", 6, _sql_hash),),
+)

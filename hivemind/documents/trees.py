@@ -11,12 +11,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from hivemind.documents import history, moving, summaries, tree
-from hivemind.documents.database import Database
 from hivemind.documents.edit import Draft, Edit
 from hivemind.documents.errors import DocmemError, ReadonlyError
 from hivemind.documents.expansion import Interior, without_interior
 from hivemind.documents.extract import extract
 from hivemind.documents.node import Node, check_context
+from hivemind.documents.schema import SCHEMA
+from hivemind.fs.database import Database
 from hivemind.tokens import count_tokens
 
 __all__ = ["Trees", "short_id"]
@@ -50,7 +51,7 @@ class Trees:
     ) -> None:
         if "://" in os.fspath(path):
             raise DocmemError("only SQLite files are supported so far", where=path, mend="give the path of a file")
-        self.database = Database(path, durable=durable)
+        self.database = Database(path, SCHEMA, durable=durable)
         self.count = token_counter
         self._clock = clock
         self._new_id = new_id

@@ -1,4 +1,4 @@
-"""The one database of all documents: many processes, short transactions, no `database is locked`.
+"""A store's SQLite file: many processes, short transactions, no `database is locked`, one version that is known.
 
 Writers queue on a lock file beside the database (`<name>.lock`), where the kernel wakes the next one at once; SQLite's
 own busy handler sleeps and may starve a writer. Readers see the last committed state and wait for nobody.
@@ -13,10 +13,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hivemind.documents.errors import DocmemError
-from hivemind.documents.node import node_hash
-from hivemind.documents.schema import check_file, is_prepared, prepare
-from hivemind.fs import Lock, reached
+from hivemind.errors import UserError
+from hivemind.fs.crash import reached
+from hivemind.fs.locks import Lock
+from hivemind.fs.schema import Schema
 
 __all__ = ["Database"]
 
@@ -24,14 +24,18 @@ _BUSY_S = 60.0  # how long another program (an SQLite shell) may hold the databa
 
 
 class Database:
-    """Connections to one database file, one per process, opened at first use and never carried across a fork."""
+    """Connections to one database file, one per process, opened at first use and never carried across a fork.
 
-    def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
+    `schema` says what stands in it and which errors are raised. Raises UnknownVersion for a file of another version.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], schema: Schema, *, durable: bool = True) -> None:
         self.path = os.fspath(path)
+        self.schema = schema
         self._durable = durable
         self._start()
         if self.path != ":memory:":
-            check_file(self.path)
+            schema.check_file(self.path)
 
     def _start(self) -> None:
         self._pid = os.getpid()
@@ -55,12 +59,12 @@ class Database:
             except sqlite3.Error as error:
                 raise self._explained(error) from error
             except OSError as error:
-                raise DocmemError(f"cannot be opened ({error.strerror})", where=self.path) from error
+                raise self.schema.error(f"cannot be opened ({error.strerror})", where=self.path) from error
         return self._connection
 
     def _connect(self) -> sqlite3.Connection:
         if self.path != ":memory:":
-            check_file(self.path)
+            self.schema.check_file(self.path)
         connection = sqlite3.connect(
             self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -68,12 +72,13 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
             connection.execute("PRAGMA cache_size = -16000")
-            connection.create_function("node_hash", 6, _sql_hash, deterministic=True)
+            for name, arguments, function in self.schema.functions:
+                connection.create_function(name, arguments, function, deterministic=True)
             if self._writers is None:
-                prepare(connection, self.path)
-            elif not is_prepared(connection, self.path):  # only then: a reader waits for no writer
+                self.schema.prepare(connection, self.path)
+            elif not self.schema.is_prepared(connection, self.path):  # only then: a reader waits for no writer
                 with self._turn():
-                    prepare(connection, self.path)
+                    self.schema.prepare(connection, self.path)
         except BaseException:
             connection.close()
             raise
@@ -81,7 +86,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees one state of the database throughout. Raises DocmemError."""
+        """A connection that sees one state of the database throughout. Raises the schema's error."""
         self._own()
         with self._guard:
             connection = self._open()
@@ -103,7 +108,7 @@ class Database:
     def write(self) -> Iterator[sqlite3.Connection]:
         """A transaction that nobody else writes beside: all of it is committed, or nothing on any error.
 
-        Within another one it is a part of that, undone alone if it fails. Raises DocmemError.
+        Within another one it is a part of that, undone alone if it fails. Raises the schema's error.
         """
         self._own()
         with self._guard:
@@ -125,7 +130,7 @@ class Database:
         try:
             self._writers.acquire()
         except OSError as error:
-            raise DocmemError(f"cannot be locked ({error.strerror})", where=self._writers.path) from error
+            raise self.schema.error(f"cannot be locked ({error.strerror})", where=self._writers.path) from error
         try:
             yield
         finally:
@@ -138,9 +143,9 @@ class Database:
         try:
             connection.execute("BEGIN IMMEDIATE")
             yield
-            reached("documents.write.before_commit")
+            reached(f"{self.schema.room}.write.before_commit")
             connection.execute("COMMIT")
-            reached("documents.write.committed")
+            reached(f"{self.schema.room}.write.committed")
         except sqlite3.Error as error:
             raise self._explained(error) from error
         finally:
@@ -173,18 +178,14 @@ class Database:
                 self._connection.close()
                 self._connection = None
 
-    def _explained(self, error: sqlite3.Error) -> DocmemError:
-        code = getattr(error, "sqlite_errorcode", None)
+    def _explained(self, error: sqlite3.Error) -> UserError:
+        code, kind = getattr(error, "sqlite_errorcode", None), self.schema.error
         primary = None if code is None else code & 0xFF
         if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             what = f"another program has held it for {_BUSY_S:.0f} s"
-            return DocmemError(what, where=self.path, mend="end its transaction (an SQLite shell?) and try again")
+            return kind(what, where=self.path, mend="end its transaction (an SQLite shell?) and try again")
         if primary == sqlite3.SQLITE_FULL:
-            return DocmemError("the disk is full; nothing was changed", where=self.path, mend="make room, try again")
+            return kind("the disk is full; nothing was changed", where=self.path, mend="make room, try again")
         if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return DocmemError(f"is damaged ({error})", where=self.path, mend="hivemind doctor says how to save it")
-        return DocmemError(f"failed ({error})", where=self.path)
-
-
-def _sql_hash(parent: str | None, kind: str, name: str, value: str, text: str, order: float) -> str:
-    return node_hash(parent, (kind, name, value), text, order)
+            return kind(f"is damaged ({error})", where=self.path, mend="hivemind doctor says how to save it")
+        return kind(f"failed ({error})", where=self.path)

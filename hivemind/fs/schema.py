@@ -1,0 +1,79 @@
+"""What stands in a store's SQLite file, and what happens when the file was made by someone else."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs.crash import reached
+
+__all__ = ["Schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of one kind of database, at one version (`PRAGMA user_version`).
+
+    `name` is what people call it; `room` begins its crash points; `error` is raised for all that goes wrong with it;
+    `statements` make it; `functions` are (name, number of arguments, function) that the statements call.
+    """
+
+    name: str
+    room: str
+    version: int
+    error: type[UserError]
+    statements: tuple[str, ...]
+    functions: tuple[tuple[str, int, Callable[..., Any]], ...] = ()
+
+    def check_file(self, path: str) -> None:
+        """Refuse a file that this program does not know, without opening it as a database: it is kept as it is.
+
+        Raises UnknownVersion for a database of another version and `error` for what is no database at all.
+        """
+        try:
+            with open(path, "rb") as file:
+                header = file.read(100)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self.error(f"cannot be read ({error.strerror})", where=path) from None
+        if header and not header.startswith(b"SQLite format 3\0"):
+            raise self.error("is no database", where=path, mend="move it away; a new one is made at the next use")
+        if len(header) == 100:
+            self._check_version(int.from_bytes(header[60:64], "big"), path)
+
+    def _check_version(self, found: int, path: str) -> None:
+        if found not in (0, self.version):  # 0: being made, or its first page still stands in the write-ahead log
+            raise UnknownVersion(
+                f"is a {self.name} of version {found}, this program knows version {self.version}",
+                where=path,
+                mend="use the hivemind that wrote it, or move the file away",
+            )
+
+    def is_prepared(self, connection: sqlite3.Connection, path: str) -> bool:
+        """Whether the tables are there. Raises UnknownVersion."""
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        self._check_version(version, path)
+        return bool(version == self.version)
+
+    def prepare(self, connection: sqlite3.Connection, path: str) -> None:
+        """Make the tables if the database is new. Called with the writers' lock held. Raises as check_file does."""
+        if self.is_prepared(connection, path):
+            return
+        if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise self.error("is a database of another program", where=path, mend="choose another path")
+        if path != ":memory:":
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in self.statements:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {self.version}")
+            reached(f"{self.room}.schema.written")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
