@@ -23,7 +23,8 @@ def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
     from hivemind.reasoning.log import LOG_NAME
 
     task = hive.tasks.get(task_id)
-    if not (task.path / LOG_NAME).is_file():
+    log = task.path / LOG_NAME
+    if not log.is_file() or not log.stat().st_size:  # it is made when it is first locked, before anything is written
         raise UserError(
             "the task has no graph yet",
             where=task.id,

@@ -68,6 +68,14 @@ class Lock:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps(note).encode(), 0)
 
+    def is_current(self) -> bool:
+        """Whether what is held is still the file of that name: not if it was moved away or replaced meanwhile."""
+        assert self._file is not None
+        try:
+            return os.path.samestat(os.fstat(self._file), os.stat(self.path))
+        except FileNotFoundError:
+            return False
+
     def release(self) -> None:
         if self._file is not None:
             os.close(self._file)

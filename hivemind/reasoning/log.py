@@ -16,11 +16,10 @@ from typing import Any
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import Lock, fsync_folder, reached
 
-__all__ = ["LOCK_NAME", "LOG_NAME", "TORN_NAME", "VERSION", "GraphLog"]
+__all__ = ["LOG_NAME", "TORN_NAME", "VERSION", "GraphLog"]
 
 LOG_NAME = "graph.jsonl"
 TORN_NAME = "graph.jsonl.torn"
-LOCK_NAME = "graph.lock"
 VERSION = 1
 _HEADER = {"kind": "graph-log", "version": VERSION}
 _log = logging.getLogger(__name__)
@@ -41,18 +40,24 @@ class GraphLog:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the task's lock, with a sound tail. Raises UserError if the task's folder is gone."""
-        lock = Lock(self.folder / LOCK_NAME)
+        """Hold the task's lock, which is a lock on the log itself. Raises UserError if the task's folder is gone."""
+        lock = Lock(self.path)
         try:
-            lock.acquire()
-        except FileNotFoundError:
-            raise self._gone() from None
-        except OSError as error:
-            raise UserError(f"cannot be locked ({error.strerror})", where=lock.path) from None
-        try:
+            self._take(lock)
             yield
         finally:
             lock.release()
+
+    def _take(self, lock: Lock) -> None:
+        try:
+            lock.acquire()
+            while not lock.is_current():  # replaced by hand, or moved with the task, while we waited
+                lock.release()
+                lock.acquire()
+        except FileNotFoundError:
+            raise self._gone() from None
+        except OSError as error:
+            raise UserError(f"cannot be locked ({error.strerror})", where=self.path) from None
 
     def read(self) -> list[dict[str, Any]]:
         """The records that are new since the last call, oldest first; all of them where the file was replaced.

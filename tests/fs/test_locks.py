@@ -53,6 +53,16 @@ def test_a_released_lock_can_be_taken_again_and_its_file_stays(tmp_path: Path) -
         assert again.holder() == {}
 
 
+def test_a_lock_knows_whether_its_name_still_leads_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with Lock(path) as lock:
+        assert lock.is_current()
+        path.rename(tmp_path / "moved")
+        assert not lock.is_current()
+        path.touch()
+        assert not lock.is_current()
+
+
 def test_a_holder_without_a_record_is_an_empty_record(tmp_path: Path) -> None:
     with Lock(tmp_path / "lock"):
         assert Lock(tmp_path / "lock").holder() == {}

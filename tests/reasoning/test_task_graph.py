@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs import Lock
 from hivemind.reasoning import GraphError, ReasoningGraph, TaskGraph
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -205,6 +206,42 @@ def test_a_log_that_was_replaced_or_cut_by_hand_is_read_anew(task: TaskGraph) ->
     assert len(task.graph) == 1
     task.add_note("goes on")
     assert task.seq == 2
+
+
+def waits_for_the_lock(process: subprocess.Popen[bytes]) -> bool:
+    rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any("->" in row and str(process.pid) in row for row in rows)
+
+
+def test_who_waited_for_a_log_that_was_replaced_meanwhile_writes_to_the_new_one(task: TaskGraph) -> None:
+    path = task.folder / "graph.jsonl"
+    with Lock(path):
+        waiting = child("repair", task.folder)
+        while not waits_for_the_lock(waiting):
+            assert waiting.poll() is None
+        copy = path.with_name("copy")
+        copy.write_bytes(path.read_bytes())
+        copy.replace(path)
+        with Lock(path):
+            pass  # the new file is another lock: nobody has it
+    assert waiting.wait(60) == 0
+    assert [note.text for note in opened(task.folder).notes()] == ["after the storm"]
+
+
+def test_who_waited_for_a_task_that_was_moved_meanwhile_writes_nothing(task: TaskGraph, tmp_path: Path) -> None:
+    moved = tmp_path.parent / f"{tmp_path.name}-moved"
+    with Lock(task.folder / "graph.jsonl"):
+        waiting = child("repair", task.folder)
+        while not waits_for_the_lock(waiting):
+            assert waiting.poll() is None
+        task.folder.rename(moved)
+    assert waiting.wait(60) == 1
+    assert not opened(moved).notes()
+    assert not task.folder.exists()
+
+
+def test_nothing_is_left_in_the_folder_beside_the_log(task: TaskGraph) -> None:
+    assert [path.name for path in task.folder.iterdir()] == ["graph.jsonl"]
 
 
 def test_a_task_that_was_moved_away_says_so(task: TaskGraph, tmp_path: Path) -> None:
