@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["HivemindError", "UnknownVersion", "UserError"]
+import errno
+
+__all__ = ["HivemindError", "UnknownVersion", "UserError", "system_error"]
+
+_MENDS = {
+    errno.EROFS: "mount it for writing, or work in a copy",
+    errno.ENOSPC: "make room, then try again",
+    errno.EDQUOT: "make room, then try again",
+    errno.EACCES: "give this user the right to it; hivemind doctor checks the hive's folders",
+    errno.EMFILE: "too many files are open: see ulimit -n",
+}
 
 
 class HivemindError(Exception):
@@ -30,6 +40,13 @@ class UserError(HivemindError):
 
 class UnknownVersion(UserError):
     """A record written by another version: refused and kept, never guessed at, never deleted."""
+
+
+def system_error(error: OSError) -> str:
+    """The line that tells a person of what the operating system refused: `where: what; mend`."""
+    line = f"{error.filename or 'the operating system'}: {error.strerror or error}"
+    mend = _MENDS.get(error.errno or 0)
+    return line if mend is None else f"{line}; {mend}"
 
 
 def _rebuild(kind: type[UserError], state: dict[str, object], args: tuple[object, ...]) -> UserError:

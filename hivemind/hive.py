@@ -19,11 +19,16 @@ __all__ = ["Hive"]
 
 
 class Hive:
-    """One hive. Each part is opened when it is first named, and knows nothing of the others."""
+    """One hive. Each part is opened when it is first named, and knows nothing of the others.
 
-    def __init__(self, layout: Layout, config: HiveConfig) -> None:
+    `looking` says that it was opened to be looked at: nothing is made, locked or written by opening it, and its journal
+    refuses to be written.
+    """
+
+    def __init__(self, layout: Layout, config: HiveConfig, *, looking: bool = False) -> None:
         self.layout = layout
         self.config = config
+        self.looking = looking
         self._agents: dict[str, AgentConfig] = {}
         self._agents_changed = -1
 
@@ -31,7 +36,8 @@ class Hive:
     def open(cls, path: str | os.PathLike[str]) -> Hive:
         """The hive in the folder `path`, its folders made where they are missing.
 
-        Raises UserError if there is no hive.yaml, or if it says something that is not understood.
+        Raises UserError if there is no hive.yaml, or if it says something that is not understood; CoordinationError
+        (WorkspaceLocked, ProjectGuardMismatch) if its state belongs to another workspace or project.
         """
         layout = Layout.at(path)
         hive = cls(layout, load_hive(layout))
@@ -41,6 +47,15 @@ class Hive:
             layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard, durable=hive.config.durable
         )
         return hive
+
+    @classmethod
+    def look(cls, path: str | os.PathLike[str]) -> Hive:
+        """The hive in the folder `path`, as it is, to be read: a backup, a read-only disk, somebody else's project.
+
+        Raises UserError if there is no hive.yaml, or if it says something that is not understood.
+        """
+        layout = Layout.at(path)
+        return cls(layout, load_hive(layout), looking=True)
 
     @classmethod
     def init(cls, path: str | os.PathLike[str] = ".") -> Hive:
@@ -60,7 +75,12 @@ class Hive:
 
         Raises UserError naming file, line and key of what is wrong in agents/, the first time; later the old ones stand.
         """
-        changed = self.layout.agents.stat().st_mtime_ns
+        try:
+            changed = self.layout.agents.stat().st_mtime_ns
+        except (
+            FileNotFoundError
+        ):  # a copy may lack the folder, someone may have moved it away: those that were known stand
+            return self._agents
         if changed != self._agents_changed:
             try:
                 self._agents = {**self._agents, **load_agents(self.layout, self.config)}
@@ -76,7 +96,7 @@ class Hive:
 
     @cached_property
     def journal(self) -> Journal:
-        return Journal(self.layout.journal, durable=self.config.durable)
+        return Journal(self.layout.journal, durable=self.config.durable, looking=self.looking)
 
     @cached_property
     def steps(self) -> Steps:
@@ -106,6 +126,7 @@ class Hive:
             max_bytes=self.config.max_task_bytes,
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
+            looking=self.looking,
         )
 
     @cached_property
@@ -114,4 +135,8 @@ class Hive:
 
     @cached_property
     def knowledge(self) -> Knowledge:
-        return Knowledge(self.documents, self.layout, roots=self.config.read_roots(self.layout))
+        lasting = not self.looking or os.access(
+            self.layout.state, os.W_OK
+        )  # else what is asked is read in for this once
+        documents = self.documents if lasting else Docmem(":memory:", token_counter=self.count_tokens)
+        return Knowledge(documents, self.layout, roots=self.config.read_roots(self.layout))

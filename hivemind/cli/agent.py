@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from hivemind.cli.hive_of import hive_of, known_agent
+from hivemind.cli.hive_of import hive_of, known_agent, look_at
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
 from hivemind.cli.text import natural
@@ -51,7 +51,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 def _list(arguments: argparse.Namespace) -> int:
     from hivemind.runtime.overview import agents_now
 
-    found = [asdict(agent) for agent in agents_now(hive_of(arguments))]
+    found = [asdict(agent) for agent in agents_now(look_at(arguments))]
     if arguments.json:
         print_json(found)
     else:

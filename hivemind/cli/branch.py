@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.graph_of import graph_at, graph_of
-from hivemind.cli.hive_of import hive_of
+from hivemind.cli.hive_of import hive_of, look_at
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
 from hivemind.cli.text import one_line
@@ -95,7 +95,7 @@ def _add_agent(parser: Parser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = [asdict(one) for one in graph_of(hive_of(arguments), arguments.task).branches()]
+    found = [asdict(one) for one in graph_of(look_at(arguments), arguments.task).branches()]
     if arguments.json:
         print_json(found)
     else:
@@ -133,7 +133,7 @@ def _delete(arguments: argparse.Namespace) -> int:
 
 
 def _diff(arguments: argparse.Namespace) -> int:
-    store = graph_of(hive_of(arguments), arguments.task)
+    store = graph_of(look_at(arguments), arguments.task)
     found = store.diff(arguments.one, arguments.other)
     if arguments.json:
         print_json(found)

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from hivemind.cli.hive_of import hive_of, known_agent
+from hivemind.cli.hive_of import known_agent, look_at
 from hivemind.cli.output import print_json, say, table
 from hivemind.cli.parser import Commands, Parser, add_command, add_json
 from hivemind.cli.text import harmless, one_line
@@ -37,7 +37,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from hivemind.runtime.preview import preview_context
 
-    hive = hive_of(arguments)
+    hive = look_at(arguments)
     preview = preview_context(hive, known_agent(hive, arguments.agent))
     if arguments.why:
         return _why(preview, arguments.json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hivemind.cli import branch
 from hivemind.cli.graph_of import graph_at, graph_of
-from hivemind.cli.hive_of import hive_of
+from hivemind.cli.hive_of import hive_of, look_at
 from hivemind.cli.output import print_json, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
 from hivemind.cli.text import fit, is_terminal, one_line, terminal_size
@@ -84,7 +84,7 @@ def _add_which(parser: Parser) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    hive = hive_of(arguments)
+    hive = look_at(arguments)
     store = graph_of(hive, arguments.task)
     graph = graph_at(store, arguments.branch, arguments.at)
     columns = terminal_size()[0] if is_terminal() else None
@@ -110,7 +110,7 @@ def _gone(node: ReasoningNode) -> str:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    graph = graph_at(graph_of(hive_of(arguments), arguments.task), arguments.branch, arguments.at)
+    graph = graph_at(graph_of(look_at(arguments), arguments.task), arguments.branch, arguments.at)
     made = _made(graph, arguments)
     if arguments.output is not None:
         _write(arguments.output, made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from hivemind.cli.output import warn
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN, Layout, find_hive
 from hivemind.names import check_name
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from hivemind.hive import Hive
 
-__all__ = ["hive_of", "known_agent", "known_name", "known_names", "layout_of", "listed"]
+__all__ = ["hive_of", "known_agent", "known_name", "known_names", "layout_of", "listed", "look_at"]
 
 
 def layout_of(arguments: argparse.Namespace) -> Layout:
@@ -32,19 +33,38 @@ def hive_of(arguments: argparse.Namespace) -> Hive:
     return Hive.open(layout_of(arguments).root)
 
 
+def look_at(arguments: argparse.Namespace) -> Hive:
+    """The hive, opened to be looked at: nothing is written. Raises UserError.
+
+    State that belongs to another workspace or project (a backup, a copy) is shown all the same, and said to be so.
+    """
+    from hivemind.coordination import CoordinationError, check_workspace
+    from hivemind.hive import Hive
+
+    hive = Hive.look(layout_of(arguments).root)
+    layout, config = hive.layout, hive.config
+    if layout.workspace_record.exists():
+        try:
+            check_workspace(layout.workspace_record, config.workspace, layout.root, config.guard)
+        except UserError as error:
+            code = f"{error.code}: " if isinstance(error, CoordinationError) else ""
+            warn(f"shown all the same, for looking only: {code}{error}")
+    return hive
+
+
 def known_names(hive: Hive, texts: Iterable[str]) -> list[str]:
     """The mailboxes that names or addresses mean, each once. Raises UserError naming those that there are."""
     try:
         return list(dict.fromkeys(hive.mail.recipients(listed(texts))))
     except UserError as error:
-        raise UserError(error.what, where=error.where, mend=f"there are {_named(hive.agents)} and {HUMAN}") from None
+        raise UserError(error.what, where=error.where, mend=_boxes(hive)) from None
 
 
 def known_name(hive: Hive, text: str) -> str:
     """The one mailbox that a name or address means. Raises UserError naming those that there are."""
     found = known_names(hive, [text])
     if len(found) != 1:
-        raise UserError(f"{text!r} is not one name", mend=f"there are {_named(hive.agents)} and {HUMAN}")
+        raise UserError(f"{text!r} is not one name", mend=_boxes(hive))
     return found[0]
 
 
@@ -65,3 +85,8 @@ def _named(names: Iterable[str]) -> str:
     """Names in a sentence; a swarm's hundreds are cut short."""
     found = list(names)
     return ", ".join(found[:12]) + (f", … ({len(found)} in all)" if len(found) > 12 else "") or "none"
+
+
+def _boxes(hive: Hive) -> str:
+    """The names that mail can be for, in a sentence."""
+    return f"there are {_named(hive.agents)} and {HUMAN}" if hive.agents else f"there is {HUMAN} alone"

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from hivemind.cli.hive_of import hive_of
+from hivemind.cli.hive_of import hive_of, look_at
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
 from hivemind.cli.text import natural, one_line
@@ -90,7 +90,7 @@ def _add_ttl(parser: Parser) -> None:
 def _list(arguments: argparse.Namespace) -> int:
     from hivemind.runtime.overview import leases_now
 
-    found = sorted(leases_now(hive_of(arguments), arguments.agent), key=lambda lease: natural(lease.step_id))
+    found = sorted(leases_now(look_at(arguments), arguments.agent), key=lambda lease: natural(lease.step_id))
     if arguments.json:
         print_json([asdict(lease) for lease in found])
         return 0

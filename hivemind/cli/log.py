@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hivemind.cli.hive_of import hive_of
+from hivemind.cli.hive_of import look_at
 from hivemind.cli.output import say
 from hivemind.cli.parser import Commands, Parser, add_command, add_json, number
 from hivemind.cli.story import event_line, story_lines
@@ -46,7 +46,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    hive = hive_of(arguments)
+    hive = look_at(arguments)
     if arguments.task is not None:
         if arguments.follow or arguments.since is not None:
             raise UserError("--task does not go with --follow or --since", mend="leave them out")

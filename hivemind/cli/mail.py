@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
 from typing import TYPE_CHECKING
 
 from hivemind.cli.given import standard_input
-from hivemind.cli.hive_of import hive_of, known_name, known_names
+from hivemind.cli.hive_of import hive_of, known_name, known_names, look_at
 from hivemind.cli.output import print_json, print_table, say, warn
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
 from hivemind.cli.text import clock_time, harmless, one_line
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
+_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 FOLDERS = ("inbox", "sent", "archive", "dead")
 _RECEIVED = ("id", "from", "date", "flags", "subject", "preview")
 _SENT = ("id", "to", "date", "subject", "preview")
@@ -130,7 +132,7 @@ def _body(text: str) -> str:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    hive = hive_of(arguments)
+    hive = look_at(arguments)
     box = known_name(hive, arguments.box)
     found = hive.mail.list(box, arguments.folder, limit=None if arguments.unread else arguments.limit)
     if arguments.unread:
@@ -150,8 +152,15 @@ def _flags(message: MessageSummary) -> str:
 
 
 def _read(arguments: argparse.Namespace) -> int:
-    hive = hive_of(arguments)
-    message = hive.mail.read(known_name(hive, arguments.box), arguments.id, mark=not arguments.keep_unread)
+    hive = look_at(arguments)
+    box = known_name(hive, arguments.box)
+    try:
+        message = hive.mail.read(box, arguments.id, mark=not arguments.keep_unread)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        message = hive.mail.read(box, arguments.id, mark=False)
+        warn(f"{one_line(message.path)}: it stays unread ({error.strerror})")
     if arguments.save:
         _save(message, arguments.save)
     if arguments.json:
@@ -263,7 +272,7 @@ def _answer(report: SendReport, as_json: bool) -> int:
 
 
 def _thread(arguments: argparse.Namespace) -> int:
-    hive = hive_of(arguments)
+    hive = look_at(arguments)
     found = hive.mail.thread(known_name(hive, arguments.box), arguments.id)
     if arguments.json:
         print_json([_record(message) for message in found])
@@ -276,7 +285,7 @@ def _thread(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    hive = hive_of(arguments)
+    hive = look_at(arguments)
     found = hive.mail.status(known_name(hive, arguments.box), arguments.id)
     if arguments.json:
         print_json(dict(found))

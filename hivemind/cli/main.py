@@ -14,7 +14,7 @@ from hivemind import __version__
 from hivemind.cli.output import warn
 from hivemind.cli.parser import Parser, global_options
 from hivemind.cli.refusal import tell_refusal
-from hivemind.errors import HivemindError, UserError
+from hivemind.errors import HivemindError, UserError, system_error
 
 __all__ = ["COMMANDS", "build_parser", "main"]
 
@@ -98,5 +98,5 @@ def _told(error: Exception, arguments: argparse.Namespace) -> tuple[str, int]:
     if isinstance(error, HivemindError):
         return str(error), FAILED
     if isinstance(error, OSError):
-        return f"{error.filename or 'the operating system'}: {error.strerror or error}", FAILED
+        return system_error(error), FAILED
     return f"a fault of hivemind itself: {type(error).__name__}: {error}; --debug shows where", FAILED

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from hivemind.cli.hive_of import hive_of
+from hivemind.cli.hive_of import look_at
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_json
 from hivemind.cli.picture import tokens_of
@@ -37,7 +37,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from hivemind.runtime.overview import overview
 
-    now = overview(hive_of(arguments))
+    now = overview(look_at(arguments))
     if arguments.json:
         print_json(_record(now))
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.given import standard_input
-from hivemind.cli.hive_of import hive_of, known_agent, listed
+from hivemind.cli.hive_of import hive_of, known_agent, listed, look_at
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
 from hivemind.cli.text import age, harmless, one_line
@@ -159,7 +159,7 @@ def _known_task(hive: Hive, text: str) -> str:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = hive_of(arguments).tasks.list(arguments.state)
+    found = look_at(arguments).tasks.list(arguments.state)
     if arguments.json:
         print_json([_record(task) for task in found])
         return 0
@@ -178,7 +178,7 @@ def _note(task: TaskSummary) -> str | None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    hive = hive_of(arguments)
+    hive = look_at(arguments)
     shown = [_told(hive, task_id) for task_id in arguments.id]
     if arguments.json:
         print_json(shown if len(shown) > 1 else shown[0])

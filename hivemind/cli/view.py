@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.answer import answer_lines, signal_lines
 from hivemind.cli.call import as_command
-from hivemind.cli.hive_of import hive_of
+from hivemind.cli.hive_of import look_at
 from hivemind.cli.output import print_json, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
 from hivemind.cli.text import is_terminal, terminal_size
@@ -85,21 +85,21 @@ def _add_bounds(parser: Parser) -> None:
 def _resume(arguments: argparse.Namespace) -> int:
     from hivemind.views import resume
 
-    hive = hive_of(arguments)
+    hive = look_at(arguments)
     return _tell(resume(hive, **_place(hive, arguments), **_bounds(arguments)), arguments)
 
 
 def _snapshot(arguments: argparse.Namespace) -> int:
     from hivemind.views import snapshot
 
-    hive = hive_of(arguments)
+    hive = look_at(arguments)
     return _tell(snapshot(hive, **_place(hive, arguments), **_bounds(arguments)), arguments)
 
 
 def _watch(arguments: argparse.Namespace) -> int:
     from hivemind.views import watch
 
-    hive = hive_of(arguments)
+    hive = look_at(arguments)
     place, bounds = _place(hive, arguments), _bounds(arguments)
     return _tell(watch(hive, arguments.since, **place, **bounds, since_card_seq=arguments.since_card), arguments)
 
@@ -107,7 +107,7 @@ def _watch(arguments: argparse.Namespace) -> int:
 def _signals(arguments: argparse.Namespace) -> int:
     from hivemind.views import signals
 
-    hive = hive_of(arguments)
+    hive = look_at(arguments)
     found = signals(hive, **_place(hive, arguments))
     if arguments.json:
         print_json(found)

@@ -21,19 +21,33 @@ class Commit:
     The file `synced` says, for every process, how far the log is known to be on disk: the segment (everything in older
     ones is) and the offset in it. It is written after the fdatasync and may be lost or old: then one more is done. Who
     waits for the lock on it mostly finds, when it gets it, that the one before has done its work as well.
+
+    With `looking` no file is written, made or locked: what is not known to be on disk is synced and not noted.
     """
 
-    __slots__ = ("_file", "_first", "_folder", "_log", "_mutex")
+    __slots__ = ("_file", "_first", "_folder", "_log", "_looking", "_mutex")
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._file = os.open(os.path.join(folder, "synced"), _FLAGS, 0o644)
+    def __init__(self, folder: str, *, looking: bool = False) -> None:
+        self._folder, self._looking = folder, looking
+        self._file = self._noted()
         self._log: int | None = None
         self._first = 0
         self._mutex = threading.Lock()  # flock does not part the threads of one process
 
+    def _noted(self) -> int | None:
+        """The file `synced`; for an onlooker None where there is none."""
+        path = os.path.join(self._folder, "synced")
+        if not self._looking:
+            return os.open(path, _FLAGS, 0o644)
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+
     def known(self) -> tuple[int, int]:
         """(segment, offset) up to which the log is durable."""
+        if self._file is None:
+            return 0, 0
         try:
             first, offset = os.pread(self._file, 2 * _WIDTH + 2, 0).split()
             return int(first), int(offset)
@@ -46,6 +60,10 @@ class Commit:
         if self.known() >= place:
             return
         with self._mutex:
+            if self._looking:
+                os.fdatasync(self._segment(first))
+                return
+            assert self._file is not None
             lock(self._file)
             try:
                 if self.known() >= place:
@@ -60,6 +78,7 @@ class Commit:
 
     def forget(self, file: int, offset: int) -> None:
         """Cut a segment back to `offset`: what is written there next is not durable before it is synced anew."""
+        assert self._file is not None
         with self._mutex:
             lock(self._file)
             try:
@@ -69,6 +88,7 @@ class Commit:
                 unlock(self._file)
 
     def _note(self, first: int, offset: int) -> None:
+        assert self._file is not None
         os.pwrite(self._file, f"{first:0{_WIDTH}d} {offset:0{_WIDTH}d}\n".encode(), 0)
 
     def _segment(self, first: int) -> int:
@@ -81,6 +101,7 @@ class Commit:
         return self._log
 
     def close(self) -> None:
-        os.close(self._file)
+        if self._file is not None:
+            os.close(self._file)
         if self._log is not None:
             os.close(self._log)

@@ -36,17 +36,26 @@ class Journal:
     `durable`: an event is on disk before its append returns, and before anything that rests on it is shown. Otherwise
     an event survives the death of its process at once, and power loss once the system has written it back.
     `segment_bytes` is for a new journal; an existing one keeps its own.
+
+    With `looking` nothing is made, locked or written, so that a log on a read-only disk can be read; what would append
+    raises UserError.
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], *, durable: bool = True, segment_bytes: int = SEGMENT_BYTES
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        durable: bool = True,
+        segment_bytes: int = SEGMENT_BYTES,
+        looking: bool = False,
     ) -> None:
         self.durable = durable
+        self.looking = looking
         self._segment_bytes = segment_bytes
         self._mutex = threading.RLock()
         self._pid = 0
         self._held = False
-        self._turn: Turn
+        self._turn: Turn | None = None
         self._commit: Commit
         self._tail: Tail
         self._state: State | None = None
@@ -142,7 +151,11 @@ class Journal:
         return self.view(State.as_bytes)
 
     def snapshot(self) -> bool:
-        """Write a snapshot now. Returns False if it could not be written (the log has everything)."""
+        """Write a snapshot now. Returns False if it could not be written (the log has everything).
+
+        Raises UserError for a journal that was opened to be looked at.
+        """
+        self._refuse_onlooker()
         with self._mutex:
             self._fresh()
             return self._save_snapshot()
@@ -150,9 +163,7 @@ class Journal:
     def close(self) -> None:
         """Let go of the files. The next use opens them again."""
         with self._mutex:
-            if self._pid:
-                self._turn.close()
-                self._commit.close()
+            self._close_locks()
             self._drop()
             self._pid = 0
 
@@ -162,9 +173,7 @@ class Journal:
         The next use opens the files again, in whichever process, and reads what is new.
         """
         with self._mutex:
-            if self._pid:
-                self._turn.close()
-                self._commit.close()
+            self._close_locks()
             if self._state is not None:
                 self._tail.close()
             self._pid = 0
@@ -178,7 +187,9 @@ class Journal:
         """The newest state, with nobody else writing until `_end`."""
         if self._held:  # a second flock on the same descriptor would end the first one
             raise HivemindError("nothing can be appended to the journal while it is held")
+        self._refuse_onlooker()
         self._open()
+        assert self._turn is not None
         self._turn.acquire(self._fresh)  # fold while another writes
         try:
             self._fresh(locked=True)
@@ -193,32 +204,44 @@ class Journal:
         """Let the others write; gives how far what was seen or written reaches."""
         self._held = False
         place = self._tail.place if self._state is not None else _NOWHERE
+        assert self._turn is not None
         self._turn.release()
         return place
+
+    def _refuse_onlooker(self) -> None:
+        if self.looking:
+            raise UserError("was opened to be looked at", where=self.folder, mend="open it without looking=True")
 
     def _open(self) -> None:
         if self._pid == os.getpid():
             return
         if self._pid:  # a fork: its parent's descriptors share the parent's locks
-            self._turn.close()
-            self._commit.close()
+            self._close_locks()
         else:
-            os.makedirs(self.folder, exist_ok=True)
+            if not self.looking:
+                os.makedirs(self.folder, exist_ok=True)
             self._segment_bytes = self._format()
-        self._turn, self._commit = Turn(self.folder), Commit(self.folder)
+        self._turn = None if self.looking else Turn(self.folder)
+        self._commit = Commit(self.folder, looking=self.looking)
         self._pid = os.getpid()
+
+    def _close_locks(self) -> None:
+        if self._pid:
+            if self._turn is not None:
+                self._turn.close()
+            self._commit.close()
 
     def _format(self) -> int:
         path = os.path.join(self.folder, "format.json")
         found = load_record(path, "journal", _FORMAT)
-        if found is None:
+        if found is None and not self.looking:
             record = f'{{"kind":"journal","version":{_FORMAT},"segment_bytes":{self._segment_bytes}}}\n'
             try:
                 create(path, record)
             except FileExistsError:
                 pass  # another process was first
-            found = load_record(path, "journal", _FORMAT) or {}
-        return int(found.get("segment_bytes", SEGMENT_BYTES))
+            found = load_record(path, "journal", _FORMAT)
+        return int((found or {}).get("segment_bytes", SEGMENT_BYTES))
 
     def _fresh(self, *, locked: bool = False) -> None:
         """Fold what is new. Who holds the lock also repairs a torn end."""
@@ -247,7 +270,7 @@ class Journal:
                 )
             found = State(), (0, 1, 0, 0), 0
         self._state, place, size = found
-        self._tail = Tail(self.folder, self._segment_bytes, place)
+        self._tail = Tail(self.folder, self._segment_bytes, place, looking=self.looking)
         self._snapshot_due = max(self._segment_bytes, size)
         apply(self._state, self._tail.pull_all())
         self._snapshot_due -= self._tail.read

@@ -30,8 +30,12 @@ def first_of(name: str) -> int | None:
 
 
 def segments(folder: str) -> list[int]:
-    """The first seq of each segment there is, oldest first."""
-    return sorted(first for name in os.listdir(folder) if (first := first_of(name)) is not None)
+    """The first seq of each segment there is, oldest first; none where there is no folder (yet)."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(first for name in names if (first := first_of(name)) is not None)
 
 
 def damaged(folder: str, first: int, offset: int, what: str) -> JournalDamaged:

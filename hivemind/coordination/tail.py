@@ -26,13 +26,15 @@ class TailMoved(Exception):
 class Tail:
     """A place in the log up to which it has been read. `first` names the segment, `offset` counts bytes in it.
 
-    A segment of `limit` bytes or more is closed: the log goes on in the file that is named by the next seq.
+    A segment of `limit` bytes or more is closed: the log goes on in the file that is named by the next seq. With
+    `looking` the files are opened for reading, and `repair` and `push` are not for it.
     """
 
-    __slots__ = ("_file", "_folder", "_inode", "first", "limit", "offset", "read", "seq", "start", "torn")
+    __slots__ = ("_file", "_flags", "_folder", "_inode", "first", "limit", "offset", "read", "seq", "start", "torn")
 
-    def __init__(self, folder: str, limit: int, place: Place) -> None:
+    def __init__(self, folder: str, limit: int, place: Place, *, looking: bool = False) -> None:
         self._folder, self.limit = folder, limit
+        self._flags = (os.O_RDONLY if looking else os.O_RDWR) | os.O_CLOEXEC
         self.seq, self.first, self.start, self.offset = place
         self.torn = False
         self.read = 0
@@ -73,7 +75,7 @@ class Tail:
     def _opened(self) -> bool:
         if self._file is None:
             try:
-                self._file = os.open(path_of(self._folder, self.first), os.O_RDWR | os.O_CLOEXEC)
+                self._file = os.open(path_of(self._folder, self.first), self._flags)
             except FileNotFoundError:
                 return False
             if self._inode not in (None, os.fstat(self._file).st_ino):
@@ -83,7 +85,7 @@ class Tail:
     def _follow(self) -> bool:
         """Go on to the next segment, if it is there."""
         try:
-            file = os.open(path_of(self._folder, self.seq + 1), os.O_RDWR | os.O_CLOEXEC)
+            file = os.open(path_of(self._folder, self.seq + 1), self._flags)
         except FileNotFoundError:
             return False
         self._use(file)

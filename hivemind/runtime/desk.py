@@ -108,7 +108,8 @@ class Desk:
         except UnknownVersion:
             raise
         except UserError:  # half a write of ours: it only held what can be sensed again; kept for whoever wants to look
-            path.rename(path.with_name(f"memory.damaged-{time.time_ns()}"))
+            if not self._looking:
+                path.rename(path.with_name(f"memory.damaged-{time.time_ns()}"))
             return WorkingMemoryManager(self._config.max_tokens)
 
     # laying out

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from hivemind.errors import UserError
+from hivemind.errors import UserError, system_error
 from hivemind.runtime.process import log_to
 
 __all__ = ["Detached", "detach"]
@@ -33,8 +33,10 @@ class Detached:
 def detach(work: Work, log: Path) -> Detached:
     """Run `work` in a new session without a terminal, its output in `log`; returns once it is up or has ended.
 
-    Call it while this process has one thread and nothing open that two processes must not share.
+    Call it while this process has one thread and nothing open that two processes must not share. Raises OSError if the
+    log cannot be written.
     """
+    os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644))
     answer, answer_end = os.pipe2(os.O_CLOEXEC)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -78,6 +80,9 @@ def _be(work: Work, log: Path, answer: int) -> NoReturn:
         status = WRONG_USE
         sys.stderr.write(f"hivemind: {error}\n")
         tell(error=str(error), status=status)
+    except OSError as error:
+        traceback.print_exc()
+        tell(error=system_error(error), status=status)
     except Exception as error:  # the boundary of a process: into the log, and in one line to who waits
         traceback.print_exc()
         tell(error=f"{type(error).__name__}: {error}; {log} says more", status=status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
@@ -49,10 +50,14 @@ class Listing:
 
     def waiting(self, task_id: str) -> tuple[Entry, Verdict]:
         """A task in the inbox. Raises UserError if it is not there."""
-        for entry, verdict in self._queue.verdicts()[0]:
+        for entry, verdict in self._verdicts()[0]:
             if entry.id == task_id:
                 return entry, verdict
         raise UserError("there is no such task", where=task_id, mend="see: hivemind task list")
+
+    def _verdicts(self) -> tuple[list[tuple[Entry, Verdict]], tuple[str, ...]]:
+        """Those of the queue; none where there is no inbox: a copy of a hive may lack empty folders."""
+        return self._queue.verdicts() if self._layout.inbox.is_dir() else ([], ())
 
     def why(self, entry: Entry, verdict: Verdict) -> str | None:
         """Why a task in the inbox is not claimed, in words; None if it can be."""
@@ -72,12 +77,12 @@ class Listing:
         if state is TaskState.INBOX:
             return self._list_waiting()
         folder = self._layout.tasks / state
-        names = (name for name in os.listdir(folder) if not name.startswith("."))
+        names = (name for name in _listed(folder) if not name.startswith("."))
         found = (self._summary(folder / name, state, lambda path: self._read(path, state)) for name in names)
         return iter(sorted(filter(None, found), key=lambda one: (one.since, one.id)))
 
     def _list_waiting(self) -> Iterator[TaskSummary]:
-        verdicts, unsettled = self._queue.verdicts()
+        verdicts, unsettled = self._verdicts()
         for entry, verdict in verdicts:
             summary = self._summary(
                 self._layout.inbox / entry.name,
@@ -97,9 +102,9 @@ class Listing:
 
     def counts(self) -> dict[TaskState, int]:
         """How many tasks there are in each state; reads no file."""
-        found = {TaskState.INBOX: sum(map(is_task_name, os.listdir(self._layout.inbox)))}
+        found = {TaskState.INBOX: sum(map(is_task_name, _listed(self._layout.inbox)))}
         for state in (TaskState.ACTIVE, TaskState.DONE, TaskState.FAILED):
-            found[state] = sum(not name.startswith(".") for name in os.listdir(self._layout.tasks / state))
+            found[state] = sum(not name.startswith(".") for name in _listed(self._layout.tasks / state))
         return found
 
     def _read(self, folder: Path, state: TaskState) -> Task:
@@ -142,3 +147,11 @@ class Listing:
             waiting=waiting,
             parked=task.parked,
         )
+
+
+def _listed(folder: Path) -> builtins.list[str]:
+    """The names in a folder; none where there is no such folder."""
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []

@@ -35,7 +35,8 @@ class Tasks:
 
     `agents` gives the hive's agents with their roles. `max_bytes` bounds a task's text. `settle_ms` is how long a drop
     must rest where it cannot be known that nobody writes it any more; `grace_s` how long a task may name a dependency
-    that is not there yet. `roots` are folders outside the hive that links among attachments may lead to.
+    that is not there yet. `roots` are folders outside the hive that links among attachments may lead to. With `looking`
+    no folder is made, for a hive that is only read.
     """
 
     def __init__(
@@ -51,11 +52,12 @@ class Tasks:
         roots: Collection[Path] = (),
         settled: Settled = is_settled,
         rename: Rename = rename,
+        looking: bool = False,
     ) -> None:
         self.layout = layout
         self._agents = agents
         self._durable = durable
-        for folder in (layout.inbox, layout.active, layout.done, layout.failed, layout.locks):
+        for folder in () if looking else (layout.inbox, layout.active, layout.done, layout.failed, layout.locks):
             folder.mkdir(parents=True, exist_ok=True)
         inbox = Inbox(layout, max_bytes=max_bytes, settle_ms=settle_ms, grace_s=grace_s, clock=clock, settled=settled)
         self._queue = Queue(layout, inbox, max_bytes=max_bytes, grace_s=grace_s, clock=clock)

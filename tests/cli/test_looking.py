@@ -218,7 +218,7 @@ def test_looking_at_a_context_changes_nothing_of_the_agents(run: Command, hive: 
 
 
 def test_the_doctor_says_what_it_found_mends_it_and_answers_in_json(run: Command, hive: Path) -> None:
-    run("status")
+    Hive.open(hive)
     (hive / "knowledge").rmdir()
     told = run("doctor")
     assert told.status == 1

@@ -132,7 +132,7 @@ def test_a_title_cannot_steer_the_terminal(run: Command, hive: Path) -> None:
 
 
 def test_a_task_dropped_by_hand_is_listed_with_what_is_wrong_with_it(run: Command, hive: Path) -> None:
-    run("status")
+    Hive.open(hive)
     (hive / "tasks" / "inbox" / "bad.md").write_text("---\npriorty: high\n---\nx\n")
     (listed,) = run("task", "list", "--json").json
     assert "priorty" in listed["waiting"] or "priorty" in listed["problem"]

@@ -78,6 +78,8 @@ def _treat(patient: Patient, finding: Finding) -> Treated:
         return Treated(finding)
     if finding.fix is None:
         return Treated(finding, left="only you can mend it")
+    if patient.read_only:
+        return Treated(finding, left="the file system is mounted read-only")
     running = patient.running() if finding.quiet else None
     if running is not None:
         return Treated(finding, left=f"{running}: hivemind down first")

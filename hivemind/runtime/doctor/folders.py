@@ -23,7 +23,7 @@ _SUBFOLDERS = ("", ".Sent", ".Archive", ".Dead")
 def check_folders(patient: Patient) -> Iterator[Finding]:
     """Every folder of the layout."""
     for folder in patient.layout.folders():
-        yield from _look(patient, folder, "it is made anew by every command")
+        yield from _look(patient, folder, "the next command that writes makes it anew")
 
 
 def check_mailbox_folders(patient: Patient) -> Iterator[Finding]:
@@ -83,7 +83,7 @@ def _look(patient: Patient, folder: Path, use: str) -> Iterator[Finding]:
             lambda: f"{patient.aside.take(folder)}; {_make(folder)}",
         )
         return
-    yield from _permissions(folder, where, use)
+    yield from _permissions(patient, folder, where, use)
 
 
 def _make(folder: Path) -> str:
@@ -91,11 +91,12 @@ def _make(folder: Path) -> str:
     return f"made {folder}"
 
 
-def _permissions(folder: Path, where: str, use: str) -> Iterator[Finding]:
+def _permissions(patient: Patient, folder: Path, where: str, use: str) -> Iterator[Finding]:
     found = folder.stat()
     ours = found.st_uid == os.geteuid()
     wanted = stat.S_IRWXU if ours else 0
-    if (found.st_mode & wanted) != wanted or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+    needed = os.R_OK | os.X_OK | (0 if patient.read_only else os.W_OK)  # told once, by the check of the file system
+    if (found.st_mode & wanted) != wanted or not os.access(folder, needed):
         yield Finding(
             _NAME,
             where,

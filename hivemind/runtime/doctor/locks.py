@@ -45,7 +45,7 @@ def check_farewells(patient: Patient) -> Iterator[Finding]:
     """Agents that the journal takes to be at work and that no process is: their leases keep steps from others."""
     if not patient.has_journal:
         return
-    journal = Journal(patient.layout.journal, durable=False)
+    journal = Journal(patient.layout.journal, looking=True)
     try:
         started = journal.view(_started)
     except (JournalDamaged, UserError, OSError):

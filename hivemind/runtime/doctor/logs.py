@@ -24,7 +24,7 @@ def check_journal(patient: Patient) -> Iterator[Finding]:
     folder = patient.layout.journal
     if not patient.has_journal:
         return
-    journal = Journal(folder, durable=False)
+    journal = Journal(folder, looking=True)
     try:
         for _ in journal.events():
             pass

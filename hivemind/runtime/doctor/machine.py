@@ -34,9 +34,12 @@ def check_file_system(patient: Patient) -> Iterator[Finding]:
             note=True,
         )
     found = os.statvfs(root)
-    if found.f_flag & os.ST_RDONLY:
+    if patient.read_only:
         yield Finding(
-            "file system", str(root), "is mounted read-only: nothing can be delivered or done", "mount it for writing"
+            "file system",
+            str(root),
+            "is mounted read-only: it can be looked at (status, log, view, task show), nothing can be delivered or done",
+            "mount it for writing, or work in a copy: cp -a",
         )
     elif found.f_bavail * found.f_frsize < _ROOM_BYTES:
         left = found.f_bavail * found.f_frsize // 1024

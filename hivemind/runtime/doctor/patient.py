@@ -66,7 +66,13 @@ class Patient:
             self.layout,
             agents=lambda: {name: one.role for name, one in (self.agents or {}).items()},
             durable=self.durable,
+            looking=True,
         )
+
+    @cached_property
+    def read_only(self) -> bool:
+        """Whether the hive's file system is mounted so that nothing can be written."""
+        return bool(os.statvfs(self.layout.root).f_flag & os.ST_RDONLY)
 
     @property
     def durable(self) -> bool:

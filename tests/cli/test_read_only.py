@@ -1,0 +1,162 @@
+"""Looking writes nothing: a read-only disk, a backup of another project, a copy that lacks folders."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive
+from hivemind.errors import UserError
+from tests.cli.conftest import Command, Ended, make_hive
+
+TASK = "when-is-it-closed"
+LOOKS = (
+    "status",
+    "log",
+    f"log --task {TASK}",
+    "lease list",
+    f"view resume {TASK}",
+    f"view snapshot {TASK}",
+    f"view signals {TASK}",
+    "context researcher",
+    "context researcher --why",
+    "task list",
+    f"task show {TASK}",
+    "mail list",
+    "mail list researcher --json",
+    f"graph show {TASK}",
+    f"graph export {TASK} --format mermaid",
+    f"graph branch list {TASK}",
+    "agent list",
+)
+WRITES = (
+    "task add more",
+    f"task retry {TASK}",
+    "task cancel waiting",
+    "lease claim a.s1 --agent human",
+    "agent add writer",
+    "up",
+    "up --detach",
+)
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hive that has answered a question, where another task waits; nothing of it runs."""
+    root = make_hive(tmp_path_factory.mktemp("used") / "hive", durability="full")
+    (root / "knowledge").mkdir()
+    (root / "knowledge" / "shop.md").write_text("The shop is closed on Sundays.\n")
+    for words in (["task", "add", "When is it closed?"], ["up", "--until-idle"]):
+        subprocess.run([sys.executable, "-m", "hivemind", "--hive", str(root), *words], check=True, capture_output=True)
+    hive = Hive.open(root)
+    hive.tasks.add("Wait", id="waiting")
+    hive.mail.send("human", "researcher", "Hello", "There")
+    return root
+
+
+def _sandbox(root: Path) -> list[str]:
+    """The words before a command that run it with `root` on a read-only disk."""
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        pytest.skip("bwrap makes the read-only disk")
+    words = [bwrap, "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--ro-bind", str(root), str(root)]
+    if subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("bwrap may not make namespaces here")
+    return words
+
+
+def _on_read_only_disk(root: Path, command: str) -> Ended:
+    words = [*_sandbox(root), sys.executable, "-m", "hivemind", "--hive", str(root), *command.split()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def _files(root: Path) -> dict[str, tuple[int, int]]:
+    return {str(one): (one.lstat().st_size, one.lstat().st_mtime_ns) for one in root.rglob("*")}
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_everything_can_be_looked_at_on_a_read_only_disk(used: Path, command: str) -> None:
+    ended = _on_read_only_disk(used, command)
+    assert (ended.status, ended.err) == (0, "")
+
+
+def test_mail_is_shown_there_and_stays_unread(used: Path) -> None:
+    listed = _on_read_only_disk(used, "mail list researcher --unread --json").json
+    ended = _on_read_only_disk(used, f"mail read researcher {listed[-1]['id']}")
+    assert ended.status == 0
+    assert "There" in ended.out
+    assert "it stays unread (Read-only file system)" in ended.err
+
+
+@pytest.mark.parametrize("command", WRITES)
+def test_what_must_write_says_in_one_line_why_it_cannot(used: Path, command: str) -> None:
+    ended = _on_read_only_disk(used, command)
+    assert ended.status in (1, 2)
+    assert len(ended.err.splitlines()) == 1
+    assert "Read-only file system" in ended.err
+    assert "mount it for writing" in ended.err
+
+
+def test_the_doctor_says_once_that_the_disk_is_read_only(used: Path) -> None:
+    for command in ("doctor --json", "doctor --fix --json"):
+        ended = _on_read_only_disk(used, command)
+        assert ended.status == 1
+        wrong = [one for one in ended.json["findings"] if not one["note"]]
+        assert [(one["check"], one["what"][:20]) for one in wrong] == [("file system", "is mounted read-only")]
+
+
+def test_the_events_come_as_they_are_written_elsewhere(used: Path) -> None:
+    words = [
+        *_sandbox(used),
+        sys.executable,
+        "-m",
+        "hivemind",
+        "--hive",
+        str(used),
+        "log",
+        "--follow",
+        "--kind",
+        "told",
+    ]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        Hive.open(used).journal.append("told", what="something")
+        assert "something" in following.stdout.readline()
+        following.kill()
+
+
+@pytest.mark.parametrize("command", [one for one in LOOKS if not one.startswith("context")])
+def test_looking_changes_no_file_of_a_hive_that_lacks_folders(
+    used: Path, tmp_path: Path, run: Command, command: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(used, copy, symlinks=True, ignore=shutil.ignore_patterns(".hive", "inbox", "mailboxes"))
+    before = _files(copy)
+    assert run("--hive", str(copy), *command.split()).status == 0
+    assert _files(copy) == before
+
+
+def test_a_backup_of_another_project_is_shown_with_a_warning_and_not_written(
+    used: Path, tmp_path: Path, run: Command
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(used, copy, symlinks=True)
+    shown = run("--hive", str(copy), "task", "show", TASK)
+    assert (shown.status, "closed on Sundays" in shown.out) == (0, True)
+    assert shown.err.startswith("hivemind: shown all the same, for looking only: PROJECT_GUARD_MISMATCH: ")
+    added = run("--hive", str(copy), "task", "add", "x")
+    assert (added.status, added.err.startswith("hivemind: PROJECT_GUARD_MISMATCH: ")) == (2, True)
+
+
+def test_a_hive_opened_for_looking_refuses_to_be_written(used: Path) -> None:
+    hive = Hive.look(used)
+    assert hive.journal.seq > 0
+    with pytest.raises(UserError, match="was opened to be looked at"):
+        hive.journal.append("x")
+    with pytest.raises(UserError, match="was opened to be looked at"):
+        hive.leases.claim("a", "b")
