@@ -7,11 +7,12 @@ from hivemind.fs.crash import reached
 from hivemind.fs.doorbell import Doorbell, Ringer, ring
 from hivemind.fs.locks import HeldLock, Lock
 from hivemind.fs.paths import inside, open_inside
-from hivemind.fs.records import load_record, save_record
+from hivemind.fs.records import DamagedRecord, load_record, save_record, set_aside
 from hivemind.fs.settled import is_settled
 from hivemind.fs.watch import Watcher, open_watcher
 
 __all__ = [
+    "DamagedRecord",
     "Doorbell",
     "HeldLock",
     "Lock",
@@ -28,5 +29,6 @@ __all__ = [
     "reached",
     "ring",
     "save_record",
+    "set_aside",
     "write",
 ]

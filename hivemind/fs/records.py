@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UnknownVersion, UserError
-from hivemind.fs.atomic import write
+from hivemind.fs.atomic import move, write
 
-__all__ = ["as_line", "load_record", "save_record"]
+__all__ = ["DamagedRecord", "as_line", "load_record", "save_record", "set_aside"]
+
+_MEND = "hivemind doctor --fix sets it aside"
 
 _readable = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 _ascii = json.JSONEncoder(separators=(",", ":"), default=str)
@@ -32,22 +36,31 @@ def as_line(record: Mapping[str, Any]) -> bytes:
         return _ascii.encode(record).encode() + b"\n"
 
 
+class DamagedRecord(UserError):
+    """A file that has the name of a record and is none: cut short, changed by hand, or something else."""
+
+
 def load_record(path: str | os.PathLike[str], kind: str, version: int) -> dict[str, Any] | None:
     """The fields of a record, or None if there is no such file.
 
-    Raises UnknownVersion for another version and UserError for a file that is no such record; both leave it as it is.
+    Raises UnknownVersion for another version, DamagedRecord for a file that is no such record, and UserError for one that
+    can't be read now; all leave it as it is.
     """
     try:
         with open(path, "rb") as file:
             raw = file.read()
     except FileNotFoundError:
         return None
+    except IsADirectoryError:
+        raise DamagedRecord("is a folder", where=path, mend=_MEND) from None
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", where=path, mend="make it readable") from None
     try:
         record = json.loads(raw)
-    except ValueError as error:
-        raise UserError(f"is damaged ({error})", where=path, mend="hivemind doctor --fix sets it aside") from None
+    except (ValueError, RecursionError) as error:
+        raise DamagedRecord(f"is damaged ({error})", where=path, mend=_MEND) from None
     if not isinstance(record, dict) or record.pop("kind", None) != kind:
-        raise UserError(f"is no {kind} record", where=path, mend="hivemind doctor --fix sets it aside")
+        raise DamagedRecord(f"is no {kind} record", where=path, mend=_MEND)
     found = record.pop("version", None)
     if found != version:
         raise UnknownVersion(
@@ -56,3 +69,11 @@ def load_record(path: str | os.PathLike[str], kind: str, version: int) -> dict[s
             mend="use the hivemind that wrote it, or move the file away",
         )
     return record
+
+
+def set_aside(path: str | os.PathLike[str]) -> Path:
+    """Give a file or folder that is damaged another name beside it, `NAME.damaged-<time>`; gives that. Raises OSError."""
+    old = Path(path)
+    aside = old.with_name(f"{old.name}.damaged-{time.time_ns()}")
+    move(old, aside, durable=False)
+    return aside

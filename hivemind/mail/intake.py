@@ -16,10 +16,10 @@ from hivemind.mail.maildir import Entry
 from hivemind.mail.message import Message
 from hivemind.mail.parse import Unreadable
 from hivemind.mail.reading import entry_key, time_key
-from hivemind.mail.record import TakenRecord
+from hivemind.mail.record import TakenRecord, read_taken
 from hivemind.names import check_name
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "count_waiting"]
 
 _FAILURES = 3  # times that a handler may fail
 _CRASHES = 5  # processes that may die over the oldest message
@@ -83,9 +83,13 @@ class Intake:
         times = self._record.failures[message.key]
         if times < _FAILURES:
             return False
-        entry = self._waiting.get(message.key) or Entry(message.base, message.flags, message.path, True)
-        self._bury(message.key, entry, f"its handler failed {times} times, the last time: {reason}")
+        self.give_up(message, f"its handler failed {times} times, the last time: {reason}")
         return True
+
+    def give_up(self, message: Message, reason: str) -> None:
+        """Move the message to `.Dead` now, with the reason beside it."""
+        entry = self._waiting.get(message.key) or Entry(message.base, message.flags, message.path, True)
+        self._bury(message.key, entry, reason)
 
     def close(self) -> None:
         """Give the record back. Whoever ends in order has not failed over the message that was its oldest."""
@@ -185,3 +189,21 @@ class Intake:
         self._mail.bury(self._agent, entry, reason)
         self._record.add("-", key)
         self._waiting.pop(key, None)
+
+
+def count_waiting(mail: Mail, agent: str, state_folder: Path) -> int:
+    """How many unread messages an agent has not taken in: what a person marks unread again is not new to it.
+
+    For who looks from another process.
+    """
+    entries = [entry for entry in mail.boxes.get(check_name(agent, "agent name")).entries() if "S" not in entry.flags]
+    if not entries:
+        return 0
+    taken = read_taken(os.path.join(state_folder, "mail-taken"))
+    waiting = 0
+    for entry in entries:
+        try:
+            waiting += entry_key(entry) not in taken
+        except FileNotFoundError:  # gone, or renamed meanwhile: the next look counts it
+            waiting += 1
+    return waiting

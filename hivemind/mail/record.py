@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote_to_bytes
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import fsync_folder, reached, write
 
-__all__ = ["TakenRecord"]
+__all__ = ["TakenRecord", "read_taken"]
 
 _FIRST = "hivemind-taken 1"
 _KEPT = 4096  # names that are in no folder any more are remembered this long, should someone bring one back
@@ -126,3 +126,15 @@ class TakenRecord:
 
 def _line(mark: str, key: str) -> str:
     return f"{mark} {quote(os.fsencode(key), safe=_SAFE)}\n"
+
+
+def read_taken(path: str) -> set[str]:
+    """The keys that a record says were taken in; for who only looks. None for a file that is not there or is no record."""
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().decode("utf-8", "replace").split("\n")[:-1]
+    except OSError:
+        return set()
+    if lines[:1] != [_FIRST]:
+        return set()
+    return {os.fsdecode(unquote_to_bytes(line[2:])) for line in lines[1:] if line[:2] == "+ "}

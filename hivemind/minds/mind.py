@@ -13,6 +13,8 @@ __all__ = ["Action", "Context", "Mind", "MindError", "MindUnavailable", "Thought
 Context = Sequence[Mapping[str, Any]]
 """What a mind gets: the entries that `ContextBuilder.build_context` makes, the capsule among them (spec 2)."""
 
+_MOST = 2**53  # beyond it numbers are no longer exact in JSON
+
 
 class ToolSchema(TypedDict):
     """A tool as a mind sees it; `parameters` is a JSON Schema of its arguments."""
@@ -32,11 +34,22 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a thought cost: tokens in and out, and money in the currency of the price list."""
+    """What a thought cost: tokens in and out, and money in the currency of the price list.
+
+    Raises MindError for tokens that are no whole numbers from 0, and money that is no finite number from 0.
+    """
 
     tokens_in: int = 0
     tokens_out: int = 0
     money: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("tokens_in", "tokens_out"):
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value <= _MOST:
+                raise MindError(f"its usage is no usage: {name} is {value!r:.50}, and must be a whole number from 0")
+        if type(self.money) not in (int, float) or not 0 <= self.money <= _MOST:
+            raise MindError(f"its usage is no usage: money is {self.money!r:.50}, and must be a finite number from 0")
 
 
 @dataclass(frozen=True, slots=True)

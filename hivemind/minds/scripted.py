@@ -77,5 +77,5 @@ def thought_from(answer: Mapping[str, Any]) -> Thought:
     usage = answer.get("usage") or {}
     if not isinstance(usage, Mapping):
         raise MindError("'usage' is no object")
-    counted = Usage(int(usage.get("tokens_in", 0)), int(usage.get("tokens_out", 0)), float(usage.get("money", 0)))
+    counted = Usage(usage.get("tokens_in", 0), usage.get("tokens_out", 0), usage.get("money", 0.0))
     return Thought(str(answer.get("text", "")), tuple(actions), counted)

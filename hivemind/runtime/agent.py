@@ -7,7 +7,7 @@ import os
 import select
 import time
 import weakref
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -30,7 +30,7 @@ from hivemind.runtime.watching import SUPERVISOR
 __all__ = ["Agent"]
 
 THINKING_S = 900
-_PROVIDER_DOWN = timedelta(seconds=30)
+_PROVIDER_DOWN_S = 30.0
 _log = logging.getLogger(__name__)
 
 
@@ -85,26 +85,27 @@ class Agent:
             acted = self.act(focus, thought)
         except Parking as parking:
             thought, acted = Thought(), Acted((), parking=parking)
+        except MindUnavailable as error:
+            down = Parking(f"its mind is not available: {error}", again_s=_PROVIDER_DOWN_S)
+            thought, acted = Thought(), Acted((), parking=down)
+        except MindError as error:
+            thought, acted = self.desk.useless(str(error)), Acted((), problem=f"its mind: {error}")
         self.desk.tidy(focus, acted, thought)
-        self.budget.use(self.desk.asked, 0.0)
+        self.budget.use(self.desk.asked, 0.0, datetime.now(UTC))
         self.attention.after(focus, acted, bool(thought.actions))
         self._told(acted)
         return True
 
     def think(self, focus: Focus, context: Context) -> Thought:
-        """Ask the mind, within the budget. Raises Parking if that is used up, or if what the mind needs is down."""
-        work = focus.work
-        if work is not None:
-            spent = work.spent() if self.budget.bounds_tasks else self.desk.nothing_spent
-            self.budget.check(self.desk.tokens, spent, datetime.now(UTC))
-        try:
-            with self.pulse.busy(THINKING_S):
-                thought = self.mind.think(context, self.schemas)
-        except MindUnavailable as error:
-            raise Parking(f"its mind is not available: {error}", datetime.now(UTC) + _PROVIDER_DOWN) from None
-        except MindError as error:
-            return self.desk.useless(str(error))
-        self.budget.use(self.desk.tokens + thought.usage.tokens_out, thought.usage.money)
+        """Ask the mind, within the budget: of the day, and of the task if one is in focus.
+
+        Raises Parking if that is used up, MindUnavailable if what the mind needs is down, MindError if its answer is none.
+        """
+        spent = None if focus.work is None or not self.budget.bounds_tasks else focus.work.spent()
+        self.budget.check(self.desk.tokens, spent, datetime.now(UTC))
+        with self.pulse.busy(THINKING_S):
+            thought = self.mind.think(context, self.schemas)
+        self.budget.use(self.desk.tokens + thought.usage.tokens_out, thought.usage.money, datetime.now(UTC))
         return thought
 
     def act(self, focus: Focus, thought: Thought) -> Acted:
@@ -185,7 +186,10 @@ class Agent:
         self._told_idle, self._looks = False, 0
         step = focus.step.step.path if focus.step is not None else None
         self.status.update(
-            state="working", task=focus.work.task.id if focus.work else None, step=step, unread=self.attention.unread
+            state="working",
+            task=focus.work.task.id if focus.work else None,
+            step=step,
+            unread=len(self.attention.letters),
         )
 
     def _told(self, acted: Acted) -> None:
@@ -202,7 +206,12 @@ class Agent:
 
     def _rest(self) -> None:
         """Say that there is nothing to do, and wait for a ring, a signal, the parent's end, or a time."""
-        self.status.update(state="idle", task=None, step=None, unread=self.attention.unread)
+        rest = self.attention.letters.rest
+        self.status.update(
+            state="idle", task=None, step=None, unread=len(self.attention.letters),
+            mail_rests=rest.reason if rest else None,
+            mail_rests_until=rest.until.isoformat() if rest and rest.until else None,
+        )  # fmt: skip
         if not self._told_idle:
             ring(self.hive.layout.doorbells, SUPERVISOR)
             self._told_idle = True

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
 
 from hivemind.coordination import State, StepLease, StepLeaseHeld
-from hivemind.mail import Intake, Message
+from hivemind.mail import Message
 from hivemind.runtime.act import Acted
 from hivemind.runtime.focus import Focus
-from hivemind.runtime.parking import Parking
+from hivemind.runtime.letters import Letters
+from hivemind.runtime.parking import Parking, Rest
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.review import read_verdict
 from hivemind.runtime.scope import focus_on
@@ -20,9 +19,8 @@ from hivemind.tasks import TaskMoved
 __all__ = ["Attention"]
 
 MAX_TROUBLE = 3
-_AT_ONCE = 20
 _TASK_LOOK_S = 1.0  # how often a step that waits for another task looks whether that is done
-_LEASE_PAUSE = timedelta(seconds=5)
+_LEASE_PAUSE_S = 5.0
 
 
 class Attention:
@@ -31,24 +29,15 @@ class Attention:
     def __init__(self, hive: Parts, name: str, incarnation: int) -> None:
         self._hive, self._name, self._incarnation = hive, name, incarnation
         self._role = hive.agents[name].role
-        self._intake = Intake(hive.mail, name, hive.layout.agent_state(name))
-        self._messages: deque[Message] = deque()
-        self._known: set[str] = set()
-        self._awaited: set[str] = set()
+        self.letters = Letters(hive, name)
         self._works: dict[str, Work] = {}
-        self._parked: dict[str, Parking] = {}
+        self._parked: dict[str, Rest] = {}
         self._trouble: dict[str, int] = {}
         self.focus: Focus | None = None
-        self.arrived: list[Message] = []
         self.steps_finished = 0
-        self._mail_rests: datetime | None = None
 
     def works(self) -> Collection[Work]:
         return self._works.values()
-
-    @property
-    def unread(self) -> int:
-        return len(self._messages)
 
     def resume(self) -> None:
         """Take up again what this agent had in hand when its last process ended."""
@@ -78,16 +67,13 @@ class Attention:
     # sense
 
     def sense(self) -> None:
-        """Take in new mail; `arrived` has what is new since the last turn."""
+        """Take in new mail."""
         self.focus = None  # what breaks here is on nobody's account
-        self.arrived = [message for message in self._intake.new(_AT_ONCE) if message.key not in self._known]
-        for message in self.arrived:
-            self._known.add(message.key)
-            self._messages.append(message)
-            self._heard(message)
+        self.letters.sense(self._heard)
 
-    def _heard(self, message: Message) -> None:
-        """A message may be what a task waits for: a verdict on its answer, or an answer to a step's question."""
+    def _heard(self, message: Message) -> bool:
+        """A message may be what a task waits for: a verdict on its answer, or an answer to a step's question (True)."""
+        awaited = False
         for work in list(self._works.values()):
             if not work.task.path.exists():  # moved away by a person; `_ready` drops it
                 continue
@@ -104,29 +90,24 @@ class Attention:
             verdict_mail = message.in_reply_to is not None and message.in_reply_to == review.message_id
             about = message.task == work.task.id and not verdict_mail
             if work.waits.heard(message.sender, message.id, message.in_reply_to, about=about):
-                self._awaited.add(message.key)
+                awaited = True
                 work.unblock(message.sender)
                 self._unpark(work)
+        return awaited
 
     # scope
 
     def scope(self) -> Focus | None:
         """What this turn is about: the oldest message, else a task in hand that can go on, else a new task, else None."""
         self.focus = None
-        if self._messages and not self._mail_waits():
-            first = self._messages[0]
-            self.focus = Focus("reply_mail", message=first, heard=first.key in self._awaited)
+        message = self.letters.first()
+        if message is not None:
+            self.focus = Focus("reply_mail", message=message, heard=self.letters.is_awaited(message))
         else:
             work = self._next_work() or self._claim()
             if work is not None:
                 self.focus = focus_on(work)
         return self.focus
-
-    def _mail_waits(self) -> bool:
-        """Whether the mail rests because what the mind needs is down."""
-        if self._mail_rests is not None and datetime.now(UTC) >= self._mail_rests:
-            self._mail_rests = None
-        return self._mail_rests is not None
 
     def _next_work(self) -> Work | None:
         ready = [work for work in list(self._works.values()) if self._ready(work)]
@@ -139,9 +120,7 @@ class Attention:
         parked = self._parked.get(work.task.id)
         if parked is None:
             return True
-        now = datetime.now(UTC)
-        due = parked.until is not None and now >= parked.until
-        if due or work.waits.task_is_done(self._hive.tasks.is_done):
+        if parked.is_over or work.waits.task_is_done(self._hive.tasks.is_done):
             self._unpark(work)
             return True
         return False
@@ -168,8 +147,8 @@ class Attention:
         try:
             return self._hive.leases.claim(focus.step.id, self._name)
         except StepLeaseHeld as held:
-            until = datetime.now(UTC) + _LEASE_PAUSE
-            raise Parking(f"step {focus.step.step.path} is leased by {held.lease.holder_agent_id}", until) from None
+            holder = held.lease.holder_agent_id
+            raise Parking(f"step {focus.step.step.path} is leased by {holder}", again_s=_LEASE_PAUSE_S) from None
 
     def keep_lease(self, step_id: str, generation: int) -> None:
         """Renew a lease at half its time. Raises CoordinationError if it is lost."""
@@ -182,29 +161,9 @@ class Attention:
     def after(self, focus: Focus, acted: Acted, did_anything: bool) -> None:
         """Draw the consequences: a message is read, a task parked, ended, or in trouble."""
         if focus.message is not None:
-            self._after_message(focus.message, acted, did_anything)
+            self.letters.after(focus.message, acted, did_anything)
         elif focus.work is not None:
             self._after_work(focus.work, acted, did_anything)
-
-    def _after_message(self, message: Message, acted: Acted, did_anything: bool) -> None:
-        if acted.parking is not None:
-            self._mail_rests = acted.parking.until or datetime.now(UTC) + _LEASE_PAUSE
-        elif acted.problem is not None:
-            self._message_failed(message, acted.problem)
-        elif not did_anything or acted.last == "reply_mail":
-            self._messages.popleft()
-            self._intake.taken(message)
-            self._known.discard(message.key)
-            self._awaited.discard(message.key)
-
-    def _message_failed(self, message: Message, reason: str) -> None:
-        dead = self._intake.failed(message, reason)  # the third time: it lies in .Dead now, with the reason beside it
-        if message in self._messages:
-            self._messages.remove(message)
-        if dead:
-            self._known.discard(message.key)
-        else:
-            self._messages.append(message)
 
     def _after_work(self, work: Work, acted: Acted, did_anything: bool) -> None:
         finished = [record for record in acted.records if record["tool"] == "finish_step" and "error" not in record]
@@ -233,7 +192,7 @@ class Attention:
             return False
         reason = f"{type(error).__name__}: {error}"
         if focus.message is not None:
-            self._message_failed(focus.message, reason)
+            self.letters.failed(focus.message, reason)
         elif focus.work is not None:
             if isinstance(error, TaskMoved):
                 self._drop(focus.work)
@@ -244,11 +203,11 @@ class Attention:
     # parking
 
     def _park(self, work: Work, parking: Parking) -> None:
-        self._parked[work.task.id] = parking
-        self._hive.tasks.park(work.task, parking.reason, parking.until)
+        rest = self._parked[work.task.id] = Rest.of(parking)
+        self._hive.tasks.park(work.task, rest.reason, rest.until)
         self._hive.journal.append(
-            "task.parked", task_id=work.task.id, agent_id=self._name, reason=parking.reason,
-            until=None if parking.until is None else parking.until.isoformat(),
+            "task.parked", task_id=work.task.id, agent_id=self._name, reason=rest.reason,
+            until=None if rest.until is None else rest.until.isoformat(),
         )  # fmt: skip
         self._release(work)
 
@@ -274,18 +233,15 @@ class Attention:
 
         `looks` is how often we have looked in vain since something moved: what stays half-written is looked at ever less.
         """
-        now = datetime.now(UTC)
-        waits = [
-            (parking.until - now).total_seconds() for parking in self._parked.values() if parking.until is not None
-        ]
-        if self._mail_rests is not None:
-            waits.append((self._mail_rests - now).total_seconds())
+        waits = [rest.left_s for rest in self._parked.values()]
+        if self.letters.rest is not None and self.letters:
+            waits.append(self.letters.rest.left_s)
         if any(work.waits.for_task() for work in self._works.values()):
             waits.append(_TASK_LOOK_S)
-        if self._hive.tasks.restless or self._intake.unsettled:
+        if self._hive.tasks.restless or self.letters.unsettled:
             waits.append(max(0.02, self._hive.config.settle_ms / 1000) * 2 ** min(looks, 20))
         return max(0.0, min([limit_s, *waits]))
 
     def close(self) -> None:
-        self._intake.close()
+        self.letters.close()
         self._hive.leases.release_all(self._name)

@@ -37,7 +37,6 @@ from hivemind.runtime.essentials import Essentials, forget_others, place_essenti
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.recall import questions_of, recall
-from hivemind.runtime.report import Spent
 from hivemind.runtime.sense import message_block, rom_blocks, status_blocks, task_blocks
 from hivemind.runtime.work import Work
 from hivemind.views import resume, snapshot
@@ -58,8 +57,6 @@ class Desk:
 
     `mind` keeps the conversations of tasks, where it can. With `looking` nothing is written: for a preview.
     """
-
-    nothing_spent = Spent()
 
     def __init__(
         self,

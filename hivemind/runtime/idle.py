@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from hivemind.layout import Layout
+from hivemind.mail import count_waiting
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import read_status
 from hivemind.tasks import TaskState, TaskSummary
@@ -31,8 +32,12 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
     busy = [f"agent {name}" for name in names if not _idle(hive.layout, name)]
     if busy:
         return Survey(tuple(busy))
-    busy = [f"mail for {name}" for name in names if hive.mail.unread(name)]
+    soon = datetime.now(UTC) + max(SHORT_WAIT, timedelta(seconds=hive.config.review_timeout_s))
     parked: list[tuple[str, str]] = []
+    for name in names:
+        if count_waiting(hive.mail, name, hive.layout.agent_state(name)):
+            why = _mail_rests(hive.layout, name, soon)
+            parked.append((f"mail for {name}", why)) if why else busy.append(f"mail for {name}")
     active = hive.tasks.list(TaskState.ACTIVE)
     held = Counter(task.owner for task in active)
     for task in hive.tasks.list(TaskState.INBOX):
@@ -44,7 +49,6 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
         if why is None and not any(_could_take(hive, name, task, held) for name in names):
             why = "the agents that may claim it have max_active tasks in hand already"
         parked.append((task.id, why)) if why else busy.append(f"task {task.id} waits to be claimed")
-    soon = datetime.now(UTC) + max(SHORT_WAIT, timedelta(seconds=hive.config.review_timeout_s))
     for task in active:
         rest = task.parked
         if task.owner not in names:
@@ -65,6 +69,15 @@ def _could_take(hive: Parts, name: str, task: TaskSummary, held: Mapping[str | N
 def _idle(layout: Layout, name: str) -> bool:
     status = read_status(layout.agent_state(name), name)
     return status is not None and status.state == "idle"
+
+
+def _mail_rests(layout: Layout, name: str, soon: datetime) -> str | None:
+    """Why an agent does not read its mail, if that will last."""
+    status = read_status(layout.agent_state(name), name)
+    if status is None or status.mail_rests is None:
+        return None
+    until = status.mail_rests_until
+    return status.mail_rests if until is None or datetime.fromisoformat(until) > soon else None
 
 
 class Failures:

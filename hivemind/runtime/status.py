@@ -35,7 +35,10 @@ State = Literal["starting", "idle", "working", "stopping", "exited"]
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """One agent as it was when it last wrote its status. `tokens` are those used since its process started."""
+    """One agent as it was when it last wrote its status. `tokens` are those used since its process started.
+
+    `mail_rests` says why its mail is not read now, and `mail_rests_until` (ISO 8601) when it is looked at again.
+    """
 
     name: str
     pid: int = 0
@@ -49,6 +52,8 @@ class AgentStatus:
     last_action: str | None = None
     mind: str = "extractive"
     steps_finished: int = 0
+    mail_rests: str | None = None
+    mail_rests_until: str | None = None
     since: str = ""
 
 

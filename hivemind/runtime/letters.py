@@ -1,0 +1,104 @@
+"""Letters: an agent's mail from when it is taken in until it is answered, read, or put aside."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from hivemind.mail import Intake, Message
+from hivemind.runtime.act import Acted
+from hivemind.runtime.parking import Rest
+from hivemind.runtime.parts import Parts
+
+__all__ = ["MAX_TURNS", "Letters"]
+
+MAX_TURNS = 20
+"""Turns that one message may take: a mind that has not answered it by then never will."""
+_AT_ONCE = 20
+
+
+class Letters:
+    """One agent's messages in the order in which it turns to them.
+
+    A message is over when a reply to it was sent, when its mind wants nothing more, or when it lies in `.Dead`: after three
+    problems or twenty turns, with the reason beside it.
+    """
+
+    def __init__(self, hive: Parts, name: str) -> None:
+        self._intake = Intake(hive.mail, name, hive.layout.agent_state(name))
+        self._messages: deque[Message] = deque()
+        self._known: set[str] = set()
+        self._awaited: set[str] = set()
+        self._turns: dict[str, int] = {}
+        self.rest: Rest | None = None
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def unsettled(self) -> int:
+        """How many files are still being written."""
+        return self._intake.unsettled
+
+    def sense(self, heard: Callable[[Message], bool]) -> None:
+        """Take in what is new; `heard` says of each whether a task waited for it."""
+        for message in self._intake.new(_AT_ONCE):
+            if message.key not in self._known:
+                self._known.add(message.key)
+                self._messages.append(message)
+                if heard(message):
+                    self._awaited.add(message.key)
+
+    def first(self) -> Message | None:
+        """The message that is next, or None: there is none, or the mail rests because what the mind needs is not there."""
+        if not self._messages or (self.rest is not None and not self.rest.is_over):
+            return None
+        return self._messages[0]
+
+    def is_awaited(self, message: Message) -> bool:
+        return message.key in self._awaited
+
+    def after(self, message: Message, acted: Acted, did_anything: bool) -> None:
+        """Draw the consequences of a turn about a message."""
+        if acted.parking is not None:
+            self.rest = Rest.of(acted.parking, self.rest)
+            return
+        self.rest = None
+        if not did_anything and acted.problem is None:
+            self._taken(message)
+        elif any(record["tool"] == "reply_mail" and "error" not in record for record in acted.records):
+            self._taken(message)  # whoever wrote has the answer; what went wrong after it stands in the log
+        elif acted.problem is not None:
+            self.failed(message, acted.problem)
+        else:
+            self._count(message)
+
+    def failed(self, message: Message, reason: str) -> None:
+        """A turn about it went wrong: it goes to the end of the queue, the third time into `.Dead`."""
+        dead = self._intake.failed(message, reason)
+        if message in self._messages:
+            self._messages.remove(message)
+        if dead:
+            self._forget(message)
+        else:
+            self._messages.append(message)
+
+    def close(self) -> None:
+        self._intake.close()
+
+    def _taken(self, message: Message) -> None:
+        self._messages.remove(message)
+        self._intake.taken(message)
+        self._forget(message)
+
+    def _count(self, message: Message) -> None:
+        self._turns[message.key] = self._turns.get(message.key, 0) + 1
+        if self._turns[message.key] >= MAX_TURNS:
+            self._messages.remove(message)
+            self._intake.give_up(message, f"its mind had {MAX_TURNS} turns for it and did not answer")
+            self._forget(message)
+
+    def _forget(self, message: Message) -> None:
+        self._known.discard(message.key)
+        self._awaited.discard(message.key)
+        self._turns.pop(message.key, None)

@@ -1,0 +1,161 @@
+"""Turns about mail come to an end, whatever the mind does, and within the budget."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hivemind.config import BudgetConfig
+from hivemind.minds import Action, MindError, MindUnavailable, Thought, Usage
+from hivemind.minds.scripted import thought_from
+from hivemind.runtime.budget import Budget
+from hivemind.runtime.idle import survey
+from hivemind.runtime.letters import MAX_TURNS
+from hivemind.runtime.parking import LONGEST_PAUSE_S, Parking, Rest
+from tests.runtime.conftest import Crew, doing, until_idle
+
+MAIL = ("send_mail", {"to": ["human"], "subject": "x", "body": "y"})
+
+
+def reasons(crew: Crew) -> list[str]:
+    return [path.read_text() for path in (crew.root / "mailboxes/ada/.Dead").rglob("*.why")]
+
+
+def replying(crew_agent, *more):
+    """A mind that answers what is in focus, before or after other things."""
+
+    def think(context):
+        message = crew_agent[0].attention.focus.message
+        reply = Action("reply_mail", {"id": message.id, "body": "Yes."})
+        return Thought("", tuple(reply if one == "reply" else Action(*one) for one in more))
+
+    return think
+
+
+def test_a_mind_that_never_answers_is_given_up_with_the_reason(crew: Crew):
+    crew.write()
+    agent = crew.start(doing(MAIL))
+    assert until_idle(agent) == MAX_TURNS
+    [why] = reasons(crew)
+    assert f"{MAX_TURNS} turns" in why
+
+
+@pytest.mark.parametrize("wants", [["reply"], ["reply", MAIL], [MAIL, "reply"], ["reply", ("no_such_tool", {})]])
+def test_a_message_is_over_once_a_reply_was_sent_whatever_else_was_wanted(crew: Crew, wants):
+    crew.write()
+    held: list = []
+    held.append(crew.start(replying(held, *wants)))
+    assert until_idle(held[0]) == 1
+    assert not reasons(crew)
+    assert len(list((crew.root / "mailboxes/human/new").iterdir())) == wants.count("reply") + wants.count(MAIL)
+
+
+def test_a_mind_that_cannot_be_understood_puts_the_message_into_dead_and_says_why(crew: Crew):
+    def think(context):
+        raise MindError("it printed no JSON")
+
+    crew.write()
+    assert until_idle(crew.start(think)) == 3
+    [why] = reasons(crew)
+    assert "it printed no JSON" in why
+
+
+def test_a_task_whose_mind_cannot_be_understood_fails_with_that_reason(crew: Crew):
+    def think(context):
+        raise MindError("it printed no JSON")
+
+    crew.drop("Do it.")
+    until_idle(crew.start(think))
+    assert "it printed no JSON" in (crew.root / "tasks/failed/t/error.md").read_text()
+
+
+def test_the_days_budget_bounds_mail_too_and_the_mail_stays(crew: Crew):
+    crew.agent_file("budget: {day: {tokens: 10}}\n")
+    crew.write()
+    agent = crew.start(doing(MAIL))
+    until_idle(agent)
+    assert agent.mind.asked == 0
+    assert agent.attention.letters.rest is not None
+    assert "day's budget" in agent.attention.letters.rest.reason
+    agent.stop()
+    agent._rest()
+    found = survey(agent.hive, ["ada"])
+    assert found.busy == ()
+    assert found.parked[0][0] == "mail for ada"
+    assert "day's budget" in found.parked[0][1]
+    crew.end(agent)
+    crew.agent_file("role: analyst\n")
+    again = crew.start(doing())
+    assert until_idle(again) == 1, "given out again once there is money"
+
+
+def test_a_new_day_has_a_new_budget_for_mail(tmp_path):
+    limits = BudgetConfig.model_validate({"day": {"tokens": 100}})
+    budget = Budget(limits, tmp_path)
+    today = datetime(2026, 11, 22, 23, 59, tzinfo=UTC)
+    budget.use(90, 0.0, today)
+    with pytest.raises(Parking):
+        budget.check(20, None, today)
+    budget.check(20, None, today + timedelta(minutes=2))
+    budget.use(20, 0.0, today + timedelta(minutes=2))
+    assert json.loads((tmp_path / "budget.json").read_text())["tokens"] == 20
+
+
+def test_a_message_that_a_person_marks_unread_again_is_not_waited_for(crew: Crew):
+    crew.write()
+    agent = crew.start(doing())
+    until_idle(agent)
+    [path] = (crew.root / "mailboxes/ada/cur").iterdir()
+    path.rename(path.with_name(path.name.replace(":2,S", ":2,")))
+    until_idle(agent)
+    agent.status.update(state="idle")
+    assert survey(agent.hive, ["ada"]).busy == ()
+
+
+def test_a_provider_that_stays_down_is_asked_ever_less(crew: Crew):
+    def think(context):
+        raise MindUnavailable("no network")
+
+    crew.write()
+    agent = crew.start(think)
+    pauses = []
+    for _ in range(7):
+        agent.cycle()
+        rest = agent.attention.letters.rest
+        assert rest is not None
+        pauses.append(round(rest.left_s))
+        agent.attention.letters.rest = Rest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
+    assert pauses == [30, 60, 120, 240, 480, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"tokens_in": -1},
+        {"tokens_out": "many"},
+        {"tokens_in": True},
+        {"tokens_in": 1.5},
+        {"tokens_in": None},
+        {"tokens_out": 10**400},
+        {"money": float("nan")},
+        {"money": float("inf")},
+        {"money": -0.1},
+        {"money": "1"},
+        {"money": 10**400},
+    ],
+)
+def test_usage_that_is_no_usage_is_refused(usage):
+    with pytest.raises(MindError, match="usage"):
+        thought_from({"actions": [], "usage": usage})
+    with pytest.raises(MindError, match="usage"):
+        Usage(**usage)
+
+
+def test_a_program_that_claims_less_than_nothing_fails_its_task_with_the_reason(crew: Crew):
+    answer = json.dumps({"actions": [], "usage": {"tokens_in": -5}})
+    crew.agent_file(json.dumps({"mind": {"command": ["echo", answer]}}))
+    crew.drop("Do it.")
+    until_idle(crew.start())
+    assert "tokens_in is -5" in (crew.root / "tasks/failed/t/error.md").read_text()
