@@ -1,0 +1,262 @@
+"""`VectorIndex`: the one index that documents, graph and long-term memory search with. Nothing is ever built.
+
+In files it is a cache beside a database: any process brings it up to date, all map the same pages. What the files say is
+believed only within the boot of the machine that wrote them (no fsync is spent on a cache) and for the same source.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+
+from hivemind.embedding.index.columns import KEY, SUFFIXES, Columns, FileColumns, MemoryColumns
+from hivemind.embedding.index.engines import Near, bits_of, living, nearest, places_of
+from hivemind.embedding.packed import pack
+from hivemind.errors import UserError
+from hivemind.fs import Lock, load_record, reached, save_record
+
+__all__ = ["Change", "VectorIndex"]
+
+KIND, VERSION = "vector-index", 1
+EXACT_TO = 8_000  # rows that are all compared: a few milliseconds
+_TRIES = 5  # a header may name files that its successor has removed by now
+
+Change = tuple[int, int, bytes | None]
+"""(key >= 0, group, packed vector), or None in place of the vector: there is no such row any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What the header says: which files, how many rows of them (and how many of those are dead), up to which change."""
+
+    files: str
+    count: int
+    dead: int
+    seen: int
+
+
+class VectorIndex:
+    """The vectors of one source, each with a key and a group; `search` looks at all groups or at some.
+
+    `source` says what the vectors are of (a database and a model): an index of another source is begun anew. `seen` is
+    the number of the last change of the source that is in here; whoever finds it too low gives the rest to `apply`.
+    Without a `folder` it lives in memory. Safe for threads, processes and forks.
+    """
+
+    def __init__(
+        self,
+        dimension: int,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        source: str = "",
+        exact_to: int = EXACT_TO,
+    ) -> None:
+        self.dimension = dimension
+        self._exact_to = exact_to
+        self._source = f"{source} {dimension} {_boot()}"
+        self._folder = None if folder is None else os.fspath(folder)
+        self._guard = threading.RLock()
+        self._state = _State("", 0, 0, 0)
+        self._stamp: tuple[int, int] | None = None
+        self._columns: Columns = MemoryColumns(dimension)
+
+    def __len__(self) -> int:
+        with self._guard:
+            self._refresh()
+            return living(self._columns.view(self._state.count))
+
+    @property
+    def seen(self) -> int:
+        """The number of the last change that is in the index; 0 for a new one."""
+        with self._guard:
+            self._refresh()
+            return self._state.seen
+
+    def put(self, key: int, vector: Sequence[float], group: int = 0) -> None:
+        """Add a vector, or replace the one of that key. Raises ValueError for one that `pack` refuses."""
+        self.apply([(key, group, pack(vector, self.dimension))])
+
+    def remove(self, key: int) -> None:
+        """Take a vector out; one that is not there is no error."""
+        self.apply([(key, 0, None)])
+
+    def apply(self, changes: Iterable[Change], seen: int | None = None, *, since: int | None = None) -> bool:
+        """Take changes in, in their order: all are searchable when this returns, and `seen` has the number given.
+
+        With `since` nothing is done, and False returned, if the index is at another number by now: someone else was
+        first. Raises ValueError for a key below 0 or a vector of another size; OSError, and then nothing has changed.
+        """
+        last = {key: (key, group, row) for key, group, row in changes}
+        self._check(last.values())
+        with self._writing():
+            if since is not None and since != self._state.seen:
+                return False
+            self._take(last, self._state.seen if seen is None else seen)
+        return True
+
+    def clear(self) -> None:
+        """Forget everything; `seen` is 0 again."""
+        with self._writing():
+            self._begin()
+
+    def search(self, vector: Sequence[float], limit: int, *, groups: Collection[int] | None = None) -> list[Near]:
+        """(key, cosine) of the nearest, best first, equal ones by key. Raises ValueError as `pack` does."""
+        return self.search_packed(pack(vector, self.dimension), limit, groups=groups)
+
+    def search_packed(self, query: bytes, limit: int, *, groups: Collection[int] | None = None) -> list[Near]:
+        """The same for a vector that was packed."""
+        with self._guard:
+            self._refresh()
+            view = self._columns.view(self._state.count)
+        return nearest(view, query, limit, groups, self._exact_to)
+
+    def close(self) -> None:
+        """Give the files back; the next use opens them again."""
+        with self._guard:
+            if self._folder is not None:
+                self._columns.close()
+                self._stamp = None
+
+    def _check(self, changes: Iterable[Change]) -> None:
+        for key, _, row in changes:
+            if key < 0:
+                raise ValueError(f"a key below 0: {key}")
+            if row is not None and len(row) != 4 * self.dimension:
+                raise ValueError(f"a vector of {len(row)} bytes, not of {4 * self.dimension}")
+
+    def _take(self, changes: dict[int, Change], seen: int) -> None:
+        state = self._state
+        old = places_of(self._columns.view(state.count), changes.keys()) if state.count else []
+        if state.dead + len(old) > max(1_000, state.count // 2):
+            self._compact(set(old))
+            state, old = self._state, []
+        added = [(key, group, row) for key, group, row in changes.values() if row is not None]
+        rows = [row for _, _, row in added]
+        keys = b"".join(KEY.pack(key, group) for key, group, _ in added)
+        self._columns.write(state.count, (keys, bits_of(rows), b"".join(rows)))
+        reached("embedding.index.written")
+        self._columns.kill(old)
+        reached("embedding.index.killed")  # a change whose number is not yet written is taken in again, to the same end
+        self._save(_State(state.files, state.count + len(added), state.dead + len(old), seen))
+
+    def _compact(self, old: set[int]) -> None:
+        """Begin new columns with the rows that still count."""
+        view = self._columns.view(self._state.count)
+        kept = [
+            (key, group, bytes(view.rows[place * 4 * self.dimension : (place + 1) * 4 * self.dimension]))
+            for place, (key, group) in enumerate(KEY.iter_unpack(view.keys[: view.count * KEY.size]))
+            if key >= 0 and place not in old
+        ]
+        self._begin(kept, self._state.seen)
+
+    def _begin(self, rows: Sequence[tuple[int, int, bytes]] = (), seen: int = 0) -> None:
+        files = secrets.token_hex(4)
+        columns: Columns = MemoryColumns(self.dimension)
+        if self._folder is not None:
+            columns = FileColumns(self._path(files), self.dimension, create=True)
+        keys = b"".join(KEY.pack(key, group) for key, group, _ in rows)
+        vectors = [row for _, _, row in rows]
+        columns.write(0, (keys, bits_of(vectors), b"".join(vectors)))
+        reached("embedding.index.begun")
+        self._columns.close()
+        self._columns = columns
+        self._save(_State(files, len(rows), 0, seen))
+        self._sweep(keep=files)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Nobody else changes the index meanwhile, and what we know of it is as it is."""
+        with self._guard:
+            if self._folder is None:
+                yield
+                return
+            os.makedirs(self._folder, exist_ok=True)
+            with Lock(os.path.join(self._folder, "lock")):
+                if not self._load():
+                    self._begin()
+                yield
+
+    def _refresh(self) -> None:
+        """Know what the index is now; begin it where there is none of our source."""
+        if self._folder is not None and not self._load():
+            with self._writing():
+                pass
+
+    def _load(self) -> bool:
+        """Read the header where it has changed, and open its files. False if there is no index of our source."""
+        for _ in range(_TRIES):
+            try:
+                found = os.stat(self._header)
+            except FileNotFoundError:
+                return False
+            stamp = (found.st_ino, found.st_mtime_ns)
+            if stamp == self._stamp:
+                return True
+            state = self._read_header()
+            if state is None:
+                return False
+            if self._open(state):
+                self._state, self._stamp = state, stamp
+                return True
+        return False
+
+    def _read_header(self) -> _State | None:
+        try:
+            record = load_record(self._header, KIND, VERSION)
+            if record is None or record["source"] != self._source:
+                return None
+            return _State(str(record["files"]), int(record["count"]), int(record["dead"]), int(record["seen"]))
+        except (UserError, KeyError, TypeError, ValueError):
+            return None  # it is a cache: what cannot be read is made anew
+
+    def _open(self, state: _State) -> bool:
+        """Use the files that a header names; False if they are gone, or shorter than it says."""
+        try:
+            if self._stamp is None or state.files != self._state.files:
+                columns = FileColumns(self._path(state.files), self.dimension)
+                self._columns.close()
+                self._columns = columns
+                self._stamp = None
+            self._columns.view(state.count)
+        except (FileNotFoundError, ValueError):
+            return False
+        return True
+
+    def _save(self, state: _State) -> None:
+        if self._folder is not None:
+            fields = {"source": self._source, **asdict(state)}
+            save_record(self._header, KIND, VERSION, fields, durable=False)
+            found = os.stat(self._header)
+            self._stamp = (found.st_ino, found.st_mtime_ns)
+        self._state = state
+
+    def _sweep(self, keep: str) -> None:
+        """Remove the files of indexes that nobody opens any more; who has them mapped keeps them."""
+        if self._folder is None:
+            return
+        for name in os.listdir(self._folder):
+            stem, _, suffix = name.partition(".")
+            if suffix in SUFFIXES and stem != f"v{VERSION}-{keep}" and stem.startswith(f"v{VERSION}-"):
+                os.unlink(os.path.join(self._folder, name))
+
+    @property
+    def _header(self) -> str:
+        return os.path.join(self._folder or "", f"index-{VERSION}.json")
+
+    def _path(self, files: str) -> str:
+        return os.path.join(self._folder or "", f"v{VERSION}-{files}")
+
+
+@lru_cache(maxsize=1)
+def _boot() -> str:
+    """Which start of the machine this is: pages that were not written before it went down are not believed."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:  # no Linux: what a power cut left is believed
+        return "-"
