@@ -32,6 +32,7 @@ COMMANDS = (
     "lease",
     "view",
     "graph",
+    "doc",
     "doctor",
 )
 """Each is a module hivemind.cli.<command> with `add_to(commands, common)`; they import rooms inside functions only."""

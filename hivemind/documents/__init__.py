@@ -11,10 +11,11 @@ from hivemind.documents.errors import (
     ReadonlyError,
 )
 from hivemind.documents.history import Version
-from hivemind.documents.knowledge import Knowledge, SyncReport
+from hivemind.documents.knowledge import Knowledge, SyncReport, files_below
 from hivemind.documents.node import Node
 from hivemind.documents.passage import Citation, Passage, Verdict, verify
-from hivemind.documents.query import Hit
+from hivemind.documents.query import Hit, title_of
+from hivemind.documents.shown import Shown
 from hivemind.documents.sources import Source
 from hivemind.documents.threads import Letter
 from hivemind.documents.vectors import Embedder
@@ -33,9 +34,12 @@ __all__ = [
     "OptimisticLockError",
     "Passage",
     "ReadonlyError",
+    "Shown",
     "Source",
     "SyncReport",
     "Verdict",
     "Version",
+    "files_below",
+    "title_of",
     "verify",
 ]

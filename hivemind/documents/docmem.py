@@ -17,6 +17,7 @@ from hivemind.documents.integrity import problems
 from hivemind.documents.node import Node
 from hivemind.documents.query import Asked, Hit, find_hits, scored
 from hivemind.documents.question import Words
+from hivemind.documents.shown import Shown, show
 from hivemind.documents.sources import Source, source_of
 from hivemind.documents.threads import Letter, keep_thread
 from hivemind.documents.treefile import write_entries
@@ -74,6 +75,26 @@ class Docmem(Trees):
             priority = self._priority(sql, by, asked)
             return expand(sql, node_id, max_tokens, interior=interior, resolution=resolution, priority=priority)
 
+    def shown(
+        self, node_id: str, max_tokens: int | None = None, *, by: By = "order", query: str | None = None
+    ) -> Shown:
+        """The node and what is below it as text, within `max_tokens` (None: all of it), summaries where they must do.
+
+        The text counts no more than `max_tokens` unless the node alone does; `form` says how much of it is there.
+        """
+        asked = None if query is None else self.asked(query, node_id)
+        with self.database.read() as sql:
+            if max_tokens is None:
+                return show(sql, tree.subtree(sql, node_id))
+            priority, room = self._priority(sql, by, asked), max_tokens
+            while True:
+                nodes = expand(sql, node_id, room, resolution="mixed", priority=priority)
+                found = show(sql, nodes)
+                excess = self.count(found.text) - max_tokens
+                if excess <= 0 or len(nodes) == 1:
+                    return found
+                room = min(room - excess, sum(node.token_count for node in nodes) - 1)
+
     def _priority(self, sql: sqlite3.Connection, by: By, asked: Asked | None) -> Callable[[str, float], float] | None:
         if by == "order":
             return None
@@ -107,6 +128,11 @@ class Docmem(Trees):
             rows = sql.execute("SELECT node_id FROM tags WHERE tag = ?", (tag.removeprefix("@").casefold(),))
             found = tree.get_many(sql, [row[0] for row in rows])
         return sorted(found, key=lambda node: (node.created_at, node.id))
+
+    def tags_of(self, node_id: str) -> list[str]:
+        """The tags that the node is found by, without `@`, in order."""
+        with self.database.read() as sql:
+            return [row[0] for row in sql.execute("SELECT tag FROM tags WHERE node_id = ? ORDER BY tag", (node_id,))]
 
     def embed_pending(self, limit: int = 1_000) -> int:
         """Give vectors to at most `limit` nodes that have none yet; gives how many. For the janitor."""

@@ -8,18 +8,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hivemind.documents import tree
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.edit import Edit
-from hivemind.documents.errors import MissingLibraryError
+from hivemind.documents.errors import MissingLibraryError, NodeNotFoundError
 from hivemind.documents.files import Stamp, files_like, find_file, forget, known_files, note_skipped, rename, take_in
 from hivemind.documents.formats import read_outline
+from hivemind.documents.lookup import node_at, split_reference
+from hivemind.documents.node import Node
 from hivemind.documents.passage import Citation, Passage, Verdict, read_file, verify
 from hivemind.documents.retrieval import search
+from hivemind.documents.sources import root_source
 from hivemind.errors import UserError
 from hivemind.fs import inside
 from hivemind.layout import Layout
 
-__all__ = ["Knowledge", "SyncReport"]
+__all__ = ["Knowledge", "SyncReport", "files_below"]
 
 _YOUNG_NS = (
     2_000_000_000  # a file changed this shortly before it was read may change again within one tick of its clock
@@ -60,7 +64,7 @@ class Knowledge:
     def _sync_one(self, top: Path, report: SyncReport) -> None:
         with self.docmem.database.read() as sql:
             known = known_files(sql, self.layout.relative(top))
-        for path, found in _files(top):
+        for path, found in files_below(top):
             key = self.layout.relative(path)
             old = known.pop(key, None)
             if old is not None and old.is_unchanged(found):
@@ -130,12 +134,39 @@ class Knowledge:
         with self.docmem.database.read() as sql:
             return search(sql, asked, limit, keys, self.docmem.words)
 
+    def locate(self, reference: str) -> Node:
+        """The node that is meant by an id, or by `path` or `path:line` as citations have it. Raises NodeNotFoundError.
+
+        A path may be relative to the hive or to the current folder; without a line it means the document's root.
+        """
+        path, line = split_reference(reference)
+        below = os.path.realpath(os.path.join(self.layout.root, path))
+        here = os.path.realpath(path)
+        names = (path, self.layout.relative(below), self.layout.relative(here), here)
+        with self.docmem.database.read() as sql:
+            found = tree.find(sql, reference)
+            for name in dict.fromkeys(names):
+                if found is None and (node_id := node_at(sql, name, line)) is not None:
+                    found = tree.find(sql, node_id)
+        if found is None:
+            raise NodeNotFoundError(reference)
+        return found
+
+    def is_among(self, node_id: str, scope: Sequence[str | os.PathLike[str]]) -> bool:
+        """Whether the node is of a file at or below those of `scope`, or its document came from none in the hive."""
+        with self.docmem.database.read() as sql:
+            source = root_source(sql, node_id)
+        if source is None or os.path.isabs(source):
+            return True
+        tops = (self.layout.relative(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope)
+        return any(source == top or source.startswith(top + "/") for top in tops)
+
     def verify(self, passage: Citation) -> Verdict:
         """Whether the quote stands where it is said to stand, in the file as it is now."""
         return verify(passage, self.layout, self.roots)
 
 
-def _files(top: Path) -> Iterator[tuple[str, os.stat_result]]:
+def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_result]]:
     """Every regular file at or below `top` that may be knowledge, in order; links and dot files are left alone."""
     try:
         found = os.stat(top, follow_symlinks=False)

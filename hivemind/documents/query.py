@@ -16,7 +16,7 @@ from hivemind.documents.summaries import is_summary
 from hivemind.documents.tags import tags_in
 from hivemind.documents.vectors import nearest
 
-__all__ = ["Asked", "Hit", "Trail", "find_hits", "fused", "scored"]
+__all__ = ["Asked", "Hit", "Trail", "find_hits", "fused", "scored", "title_of"]
 
 _K = TypeVar("_K")
 _CANDIDATES = 200

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-__all__ = ["Source", "source_of"]
+from hivemind.documents.tree import ancestors
+
+__all__ = ["Source", "root_source", "source_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +39,10 @@ def source_of(sql: sqlite3.Connection, node_id: str) -> Source | None:
         (node_id,),
     ).fetchone()
     return None if row is None else Source(*row)
+
+
+def root_source(sql: sqlite3.Connection, node_id: str) -> str | None:
+    """The path of the file that the node's document came from; None for a document from none."""
+    root_id = next((found for found, parent in ancestors(sql, node_id) if parent is None), None)
+    row = sql.execute("SELECT path FROM files WHERE root_id = ?", (root_id,)).fetchone()
+    return None if row is None else str(row[0])

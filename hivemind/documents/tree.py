@@ -12,7 +12,7 @@ from hivemind.documents.node import COLUMNS, Node
 
 __all__ = [
     "ancestors", "children", "descendant_ids", "find", "get", "get_many", "has_children", "roots", "siblings_around",
-    "subtree",
+    "size", "subtree",
 ]  # fmt: skip
 
 _ALL = ", ".join(COLUMNS)
@@ -85,6 +85,15 @@ def descendant_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
         (node_id,),
     )
     return _reading_order(node_id, rows)
+
+
+def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
+    """How many nodes there are at and below the node, and their tokens together."""
+    row = sql.execute(
+        f"{_BELOW} SELECT count(*), coalesce(sum(n.token_count), 0) FROM below CROSS JOIN nodes n ON n.id = below.id",
+        (node_id,),
+    ).fetchone()
+    return int(row[0]), int(row[1])
 
 
 def _reading_order(root_id: str, rows: Iterable[tuple[str, str | None, float]]) -> list[str]:

@@ -86,6 +86,18 @@ class Trees:
         with self.database.read() as sql:
             return tree.roots(sql)
 
+    def root_of(self, node_id: str) -> Node:
+        """The root of the document that the node is in."""
+        with self.database.read() as sql:
+            *_, (root_id, _) = [*tree.ancestors(sql, tree.get(sql, node_id).id)]
+            return tree.get(sql, root_id)
+
+    def size(self, node_id: str) -> tuple[int, int]:
+        """(how many nodes are below the node, the tokens of all of them and its own)."""
+        with self.database.read() as sql:
+            count, tokens = tree.size(sql, tree.get(sql, node_id).id)
+            return count - 1, tokens
+
     def serialize(self, node_id: str, *, interior: Interior = "keep") -> list[Node]:
         """The node and all below it in reading order (depth first, by order value).
 

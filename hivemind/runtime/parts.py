@@ -6,7 +6,7 @@ from typing import Protocol
 
 from hivemind.config import AgentConfig, HiveConfig
 from hivemind.coordination import Journal, StepLeases, Steps
-from hivemind.documents import Knowledge
+from hivemind.documents import Docmem, Knowledge
 from hivemind.layout import Layout
 from hivemind.mail import Mail
 from hivemind.tasks import Tasks
@@ -36,5 +36,7 @@ class Parts(Protocol):
     def tasks(self) -> Tasks: ...
     @property
     def count_tokens(self) -> TokenCounter: ...
+    @property
+    def documents(self) -> Docmem: ...
     @property
     def knowledge(self) -> Knowledge: ...

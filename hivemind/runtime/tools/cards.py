@@ -39,11 +39,6 @@ class Publish(Arguments):
     card: int
 
 
-class FindPassages(Arguments):
-    query: str = Field(min_length=1)
-    limit: int = Field(5, ge=1, le=20)
-
-
 @tool
 def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
     """Put what was found or concluded into the task's graph, under a step. Evidence is a quote with its citation."""
@@ -74,19 +69,4 @@ def publish(session: Session, arguments: Publish) -> dict[str, Any]:
     return {"card": arguments.card, "published": session.work.publish(arguments.card)}
 
 
-@tool
-def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
-    """Find passages in knowledge/ and the task's attachments, best first, with their citations."""
-    passages = session.hive.knowledge.search(arguments.query, limit=arguments.limit)
-    return {
-        "passages": [
-            {
-                "path": one.path, "start_line": one.start_line, "end_line": one.end_line, "digest": one.digest, "text": one.text,
-                "score": one.score, "titles": list(one.titles), "why": one.why,
-            }
-            for one in passages
-        ]
-    }  # fmt: skip
-
-
-CARD_TOOLS = (add_card, link_cards, publish, doc_find)
+CARD_TOOLS = (add_card, link_cards, publish)

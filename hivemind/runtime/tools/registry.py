@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from hivemind.runtime.tools.cards import CARD_TOOLS
 from hivemind.runtime.tools.command import COMMAND_TOOLS
+from hivemind.runtime.tools.documents import DOCUMENT_TOOLS
 from hivemind.runtime.tools.files import FILE_TOOLS
 from hivemind.runtime.tools.mail import MAIL_TOOLS
 from hivemind.runtime.tools.steps import STEP_TOOLS
@@ -15,7 +16,8 @@ from hivemind.runtime.tools.tool import Tool, ToolProblem
 __all__ = ["TOOLS", "allowed_tools"]
 
 TOOLS: dict[str, Tool] = {
-    tool.name: tool for tool in (*FILE_TOOLS, *COMMAND_TOOLS, *MAIL_TOOLS, *STEP_TOOLS, *CARD_TOOLS, *TASK_TOOLS)
+    tool.name: tool
+    for tool in (*FILE_TOOLS, *COMMAND_TOOLS, *MAIL_TOOLS, *STEP_TOOLS, *CARD_TOOLS, *DOCUMENT_TOOLS, *TASK_TOOLS)
 }
 
 
