@@ -99,8 +99,8 @@ def _add_node(parser: Parser) -> None:
 
 def _tree(arguments: argparse.Namespace) -> int:
     hive = hive_of(arguments)
-    hive.knowledge.sync()
     if arguments.node is None:
+        hive.knowledge.sync()
         rows = [_root(hive.documents, root) for root in hive.documents.roots()]
         if arguments.json:
             print_json(rows)
@@ -147,7 +147,6 @@ def _marks(node: Node) -> str:
 
 def _show(arguments: argparse.Namespace) -> int:
     hive = hive_of(arguments)
-    hive.knowledge.sync()
     node = node_of(hive, arguments.node)
     record = record_of(hive.documents, node)
     if arguments.json:
@@ -189,7 +188,6 @@ def _history(arguments: argparse.Namespace) -> int:
 
 def _expand(arguments: argparse.Namespace) -> int:
     hive = hive_of(arguments)
-    hive.knowledge.sync()
     node = node_of(hive, arguments.node)
     shown = hive.documents.shown(
         node.id, arguments.max_tokens, by="relevance" if arguments.query else "order", query=arguments.query or None

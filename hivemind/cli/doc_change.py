@@ -164,7 +164,6 @@ def _imported(hive: Hive, path: str) -> dict[str, Any]:
 
 def _export(arguments: argparse.Namespace) -> int:
     hive = hive_of(arguments)
-    hive.knowledge.sync()
     node = node_of(hive, arguments.node)
     made = _made(hive, node, arguments.format)
     if arguments.output is None:

@@ -17,10 +17,11 @@ NODE = "a node's id, or PATH or PATH:LINE of a file"
 
 
 def node_of(hive: Hive, reference: str) -> Node:
-    """The node that a reference means. Raises UserError."""
+    """The node that a reference means, in documents as knowledge/ is now. Raises UserError."""
     from hivemind.documents import NodeNotFoundError
     from hivemind.errors import UserError
 
+    hive.knowledge.sync()
     try:
         return hive.knowledge.locate(reference)
     except NodeNotFoundError:
