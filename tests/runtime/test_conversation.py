@@ -152,12 +152,13 @@ def test_the_plan_is_a_turn_below_the_task_and_not_below_its_last_step(hive: Hiv
     assert "plan_steps" in episode.text
 
 
-@pytest.mark.parametrize("budget", [8_000, 5_900])
+@pytest.mark.parametrize("room", [4_100, 2_000])  # beside the tools' descriptions
 def test_every_context_is_within_its_budget_and_has_the_task_the_steps_and_the_last_four_turns(
-    hive: Hive, budget: int
+    hive: Hive, room: int
 ) -> None:
-    drop(hive, asking(25, budget))
     agent = agent_of(hive)
+    budget = room + agent.desk._schema_tokens
+    drop(hive, asking(25, budget))
     contexts = work(agent)
     records = log(hive)
     assert len(contexts) == len(records) == 26
