@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hivemind.runtime.review import Citation, Review
 
-__all__ = ["Finding", "Spent", "compose"]
+__all__ = ["Account", "Finding", "Spent", "compose"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,33 @@ class Spent:
     tokens: int = 0
     money: float = 0.0
     seconds: float = 0.0
+
+
+class Account:
+    """What a task has used so far, booked record by record of its log: so no turn reads the whole log again."""
+
+    def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._cycles, self._tokens, self._money = 0, 0, 0.0
+        self._first: float | None = None
+        self._last: float | None = None
+        for record in records:
+            self.book(record)
+
+    def book(self, record: Mapping[str, Any]) -> None:
+        """Take a record of the log in; only those of cycles count."""
+        if record.get("kind") != "cycle":
+            return
+        self._cycles += 1
+        self._tokens += int(record.get("tokens", 0))
+        self._money += float(record.get("money", 0))
+        self._last = record.get("time")
+        self._first = self._last if self._first is None else self._first
+
+    def spent(self) -> Spent:
+        """Cycles, tokens and money, and the seconds from the first record to the last."""
+        known = self._first is not None and self._last is not None
+        seconds = max(0.0, float(self._last or 0) - float(self._first or 0)) if known else 0.0
+        return Spent(self._cycles, self._tokens, self._money, seconds)
 
 
 def compose(title: str, answer: str, findings: Sequence[Finding], review: Review, agent: str, spent: Spent) -> str:

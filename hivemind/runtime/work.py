@@ -17,7 +17,7 @@ from hivemind.layout import HUMAN
 from hivemind.minds import Mind
 from hivemind.runtime.conversation import TaskConversation
 from hivemind.runtime.parts import Parts
-from hivemind.runtime.report import Finding, Spent, compose
+from hivemind.runtime.report import Account, Finding, Spent, compose
 from hivemind.runtime.review import Citation, Review
 from hivemind.runtime.trail import Trail
 from hivemind.runtime.waits import Waits
@@ -75,6 +75,7 @@ class Work:
         self.review = Review.load(task.path)
         self._folder = task.path
         self._conversation: TaskConversation | None = None
+        self._account: Account | None = None
         self.attempt = _attempt_of(task)
 
     def _check_lease(self, step_id: str) -> None:
@@ -112,6 +113,8 @@ class Work:
             append_log(self._folder, record, durable=False)
         else:
             self._hive.tasks.log(self.task, record)
+        if self._account is not None:
+            self._account.book(record)
 
     def trace(self, records: Iterable[Mapping[str, Any]], step: PlannedStep | None) -> None:
         """One line for the task's trace for each action; what ended the task is in its log only."""
@@ -303,17 +306,9 @@ class Work:
 
     def spent(self) -> Spent:
         """Cycles, tokens and money by the task's own log, and the seconds from its first line to its last."""
-        cycles, tokens, money, first, last = 0, 0, 0.0, None, None
-        for record in self._hive.tasks.read_log(self.task.id):
-            if record.get("kind") != "cycle":
-                continue
-            cycles += 1
-            tokens += int(record.get("tokens", 0))
-            money += float(record.get("money", 0))
-            first = record.get("time") if first is None else first
-            last = record.get("time")
-        seconds = 0.0 if first is None or last is None else max(0.0, float(last) - float(first))
-        return Spent(cycles, tokens, money, seconds)
+        if self._account is None:
+            self._account = Account(self._hive.tasks.read_log(self.task.id))
+        return self._account.spent()
 
     # review and end
 
