@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.cli.hive_of import layout_of
 from hivemind.cli.output import print_json, progress, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_json
+from hivemind.cli.reader import reader_may_go
 from hivemind.cli.text import one_line
 
 if TYPE_CHECKING:
@@ -44,10 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         treated = [Treated(finding, left=None if finding.note else "not mended yet") for finding in findings]
     left = [one for one in treated if one.left is not None]
-    if arguments.json:
-        print_json({"healthy": not left, "findings": [_record(one) for one in treated]})
-    else:
-        _show(treated, left, arguments.fix)
+    with reader_may_go():
+        if arguments.json:
+            print_json({"healthy": not left, "findings": [_record(one) for one in treated]})
+        else:
+            _show(treated, left, arguments.fix)
     return 1 if left else 0
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.hive_of import look_at
 from hivemind.cli.output import say
 from hivemind.cli.parser import Commands, Parser, add_command, add_json, number
+from hivemind.cli.reader import Bell
 from hivemind.cli.story import event_line, story_lines
 from hivemind.cli.text import fit, is_terminal, terminal_size
 from hivemind.errors import UserError
@@ -86,17 +86,16 @@ def _follow(hive: Hive, since: int, arguments: argparse.Namespace) -> int:
 
 
 def _events_as_they_come(hive: Hive, since: int) -> Iterator[Event]:
-    """Events without end: read again when the journal's folder changed, and every few seconds in case that went unsaid."""
+    """Events until the reader has gone (BrokenPipeError): read again when the journal's folder changed, and every few
+    seconds in case that went unsaid."""
     from hivemind.fs.watch import open_watcher
 
-    changed = threading.Event()
-    with open_watcher(hive.config.watch, [], [hive.layout.journal], lambda _: changed.set()):
+    with Bell() as bell, open_watcher(hive.config.watch, [], [hive.layout.journal], bell.ring):
         while True:
             for event in hive.journal.read(since):
                 since = event.seq
                 yield event
-            changed.wait(_NET_S)
-            changed.clear()
+            bell.wait(_NET_S)
 
 
 def _task_log(hive: Hive, arguments: argparse.Namespace) -> int:

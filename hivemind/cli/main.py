@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 from hivemind import __version__
 from hivemind.cli.output import warn
 from hivemind.cli.parser import Parser, global_options
+from hivemind.cli.reader import hush, reader_may_go, take_streams
 from hivemind.cli.refusal import tell_refusal
 from hivemind.errors import HivemindError, UserError, system_error
 
@@ -62,6 +62,7 @@ def build_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit status: 0 done, 1 the work failed, 2 wrong use."""
+    take_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that the terminal has no code for must not end a listing
             stream.reconfigure(errors="backslashreplace")
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except BrokenPipeError:  # the reader of our output has gone: nobody to tell
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        hush()
         return DONE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -78,8 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         status: int = arguments.run(arguments)
-        sys.stdout.flush()
-        return status
+        with reader_may_go():
+            return status
     except BrokenPipeError:
         raise
     except Exception as error:  # the boundary of the process: one line for a person, the rest on request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,11 @@ def say(text: str = "") -> None:
 
 def warn(text: str) -> None:
     """A line on standard error: what went wrong, or what a person should know and a program should not read."""
-    sys.stderr.write(f"hivemind: {text}\n")
+    try:
+        sys.stderr.write(f"hivemind: {text}\n")
+        sys.stderr.flush()
+    except BrokenPipeError:  # nobody reads it; the exit status says that something went wrong
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 @contextmanager

@@ -8,12 +8,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.hive_of import layout_of, listed
 from hivemind.cli.output import print_json, say, warn
 from hivemind.cli.parser import Commands, Parser, add_command, add_json
 from hivemind.cli.picture import picture_lines
+from hivemind.cli.reader import reader_may_go
 from hivemind.cli.screen import Screen
 from hivemind.cli.text import is_terminal, one_line
 from hivemind.layout import Layout
@@ -139,20 +140,23 @@ def _detached(arguments: argparse.Namespace, layout: Layout) -> int:
 
 def _tell(result: SwarmResult, arguments: argparse.Namespace) -> int:
     """Say what became of the tasks; gives the exit status."""
-    if arguments.json:
-        print_json(
-            {
-                "done": list(result.done),
-                "failed": [{"task": task, "why": why} for task, why in result.failed],
-                "parked": [{"task": task, "why": why} for task, why in result.parked],
-                "interrupted": result.interrupted,
-            }
-        )
-    else:
-        _tell_people(result)
+    with reader_may_go():
+        if arguments.json:
+            print_json(_record(result))
+        else:
+            _tell_people(result)
     if result.interrupted:
         return INTERRUPTED
     return result.exit_status if arguments.until_idle else 0
+
+
+def _record(result: SwarmResult) -> dict[str, Any]:
+    return {
+        "done": list(result.done),
+        "failed": [{"task": task, "why": why} for task, why in result.failed],
+        "parked": [{"task": task, "why": why} for task, why in result.parked],
+        "interrupted": result.interrupted,
+    }
 
 
 def _tell_people(result: SwarmResult) -> None:
