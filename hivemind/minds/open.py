@@ -7,20 +7,39 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
+from hivemind.minds.meter import Meter
 from hivemind.minds.mind import Mind
+from hivemind.minds.patience import Patience
+from hivemind.minds.prices import Prices
 
-__all__ = ["open_mind"]
+__all__ = ["is_language_model", "open_mind"]
 
-KINDS = ("extractive", "scripted: FILE", "command: [program, args…]")
+_PROVIDERS = ("anthropic", "openai", "google", "ollama", "openai-compatible")
+KINDS = (
+    "extractive", "scripted: FILE", "command: [program, args…]",
+    *(f"{provider}:MODEL" for provider in _PROVIDERS[:-1]), "openai-compatible: {url, model, key_env}",
+)  # fmt: skip
 
 
-def open_mind(name: str | Mapping[str, Any] = "extractive", *, root: Path | None = None) -> Mind:
+def open_mind(
+    name: str | Mapping[str, Any] = "extractive",
+    *,
+    root: Path | None = None,
+    prices: Prices | None = None,
+    meter: Meter | None = None,
+    patience: Patience | None = None,
+) -> Mind:
     """The mind that `name` names; nothing of another kind is imported.
 
-    `name` is the value of `mind:` in agents/<agent>.yaml; relative files are taken from `root`, the hive's folder.
-    Raises UserError for a name that is not known.
+    `name` is the value of `mind:` in agents/<agent>.yaml; relative files are taken from `root`, the hive's folder. The
+    rest concerns language models: what their tokens cost, who counts them, how often they are asked again.
+    Raises UserError for a name that is not known, and for a model whose key or client library is missing.
     """
     kind, argument = _split(name)
+    if kind in _PROVIDERS:
+        from hivemind.minds.language import LanguageMind, model_config
+
+        return LanguageMind(model_config(kind, argument), prices=prices, meter=meter, patience=patience)
     if kind == "extractive" and argument is None:
         from hivemind.minds.extractive import ExtractiveMind
 
@@ -35,6 +54,11 @@ def open_mind(name: str | Mapping[str, Any] = "extractive", *, root: Path | None
         program = [argument] if isinstance(argument, str) else [str(part) for part in argument]
         return CommandMind(program, folder=root)
     raise UserError(f"unknown mind {name!r}", mend=f"known minds: {', '.join(KINDS)}")
+
+
+def is_language_model(name: str | Mapping[str, Any]) -> bool:
+    """Whether `name` names a language model, whose requests cost something."""
+    return _split(name)[0] in _PROVIDERS
 
 
 def _split(name: str | Mapping[str, Any]) -> tuple[str, Any]:

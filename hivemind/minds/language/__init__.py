@@ -1,0 +1,8 @@
+"""Language models as minds, through pydantic-ai (the extra `models`)."""
+
+from __future__ import annotations
+
+from hivemind.minds.language.config import ModelConfig, model_config
+from hivemind.minds.language.mind import LanguageMind
+
+__all__ = ["LanguageMind", "ModelConfig", "model_config"]

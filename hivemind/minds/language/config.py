@@ -1,0 +1,97 @@
+"""Which language model a mind is: the value of `mind:` in agents/<agent>.yaml, checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hivemind.errors import UserError
+
+__all__ = ["KEYS", "ModelConfig", "model_config"]
+
+KEYS = {
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "openai": ("OPENAI_API_KEY",),
+    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+}
+"""The environment variables that hold a provider's key; the first that is set counts."""
+
+_CLIENTS = {"anthropic": "anthropic", "google": "google.genai"}
+
+
+class ModelConfig(BaseModel):
+    """A model and how it is asked. `key_env` names the variable that its key stands in; the key itself is never kept here.
+
+    `max_output` is the most tokens of one answer, `timeout_s` how long it may take. `tools` is `native` where the model
+    can call tools, else `prompted`: then it is told about them in words and answers in JSON.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    provider: Literal["anthropic", "openai", "google", "ollama", "openai-compatible"]
+    model: str = Field(min_length=1)
+    url: str | None = Field(None, pattern=r"^https?://[^/]")
+    key_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    max_output: int = Field(4096, ge=16)
+    timeout_s: float = Field(300, gt=0, le=600)
+    tools: Literal["native", "prompted"] = "native"
+
+    @model_validator(mode="after")
+    def _has_a_place(self) -> ModelConfig:
+        if self.provider == "openai-compatible" and self.url is None:
+            raise ValueError("openai-compatible needs a url")
+        return self
+
+    @property
+    def name(self) -> str:
+        """`provider:model`, as the log and the price list have it."""
+        return f"{self.provider}:{self.model}"
+
+    def key(self) -> str | None:
+        """The key, from the environment only; None for a model that needs none. Raises UserError if it is not set."""
+        names = (self.key_env,) if self.key_env is not None else KEYS.get(self.provider, ())
+        for name in names:
+            if found := os.environ.get(name, "").strip():
+                return found
+        if self.provider == "ollama" and self.key_env is None:
+            return os.environ.get("OLLAMA_API_KEY") or None
+        if not names:
+            return None
+        raise UserError(
+            f"{self.name} needs a key, and {' or '.join(names)} is not set",
+            mend="set it in the environment of hivemind up; keys are read from nowhere else",
+        )
+
+    def check(self) -> None:
+        """Raise UserError if what it needs is not there: the key, the client library. Imports nothing."""
+        client = _CLIENTS.get(self.provider, "openai")
+        if not (_there("pydantic_ai") and _there("jsonschema") and _there(client)):
+            raise UserError(f"{self.name} needs the extra 'models'", mend="pip install 'hivemind[models]'")
+        self.key()
+
+
+def _there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def model_config(provider: str, argument: Any) -> ModelConfig:
+    """The config from `provider:MODEL`, or from `{provider: {model: …, …}}`. Raises UserError naming the key."""
+    told: Any = {"model": argument} if isinstance(argument, str) else argument
+    if not isinstance(told, Mapping):
+        raise UserError(f"mind: {provider} needs a model", mend=f"write mind: {provider}:MODEL")
+    try:
+        return ModelConfig.model_validate({**told, "provider": provider})
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        what = f"mind: {provider}{'.' if place else ''}{place}: {first['msg']}"
+        raise UserError(
+            what, mend=f"keys: {', '.join(name for name in ModelConfig.model_fields if name != 'provider')}"
+        ) from None

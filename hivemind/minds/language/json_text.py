@@ -1,0 +1,67 @@
+"""JSON in what a model wrote: fenced, with words around it, or cut off."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["NoJson", "fault_in", "find_json"]
+
+_FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_START = re.compile(r"[\[{]")
+_LOOKS = 50  # brackets in prose that may be the beginning of the JSON
+
+
+class NoJson(ValueError):
+    """There is no JSON, or not the whole of it; the message says which, for the model to read."""
+
+
+def find_json(text: str) -> Any:
+    """The one JSON value of a text: all of it, or what a fence has in it, or the first object or list among words.
+
+    What is cut off is never completed by guessing: half an order may be another order. Raises NoJson.
+    """
+    whole = text.strip()
+    if not whole:
+        raise NoJson("the answer was empty")
+    problem: ValueError | None = None
+    for part in [whole, *(found.strip() for found in _FENCE.findall(whole))]:
+        try:
+            return json.loads(part)
+        except ValueError as error:
+            problem = problem or error
+    found = _among_words(whole)
+    if found is None:
+        raise NoJson(f"the answer had no JSON in it ({problem})")
+    return found[0]
+
+
+def _among_words(text: str) -> tuple[Any] | None:
+    """The first object or list in a text, or None. Raises NoJson for one that is cut off: what stands within is part of it."""
+    decoder = json.JSONDecoder()
+    at = 0
+    for _ in range(_LOOKS):
+        start = _START.search(text, at)
+        if start is None:
+            return None
+        try:
+            return (decoder.raw_decode(text, start.start())[0],)
+        except json.JSONDecodeError as error:
+            if error.pos >= len(text) or error.msg.startswith("Unterminated"):
+                raise NoJson(f"the JSON in the answer is cut off ({error.msg})") from None
+            at = max(error.pos, start.end())
+    return None
+
+
+def fault_in(value: Any, schema: Mapping[str, Any]) -> str | None:
+    """What is wrong with a value by its JSON Schema, with the place, or None if nothing is."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    found = best_match(Draft202012Validator(schema).iter_errors(value))
+    if found is None:
+        return None
+    place = ".".join(str(part) for part in found.absolute_path)
+    return f"{place}: {found.message}" if place else found.message

@@ -1,0 +1,192 @@
+"""A language model as a mind (spec 7): asked through pydantic-ai, corrected where it errs, counted by its meter."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hivemind.minds.language.answer import Answer, thought_in
+from hivemind.minds.language.caller import Caller
+from hivemind.minds.language.config import ModelConfig
+from hivemind.minds.language.json_text import NoJson, fault_in, find_json
+from hivemind.minds.language.prompt import Prompt, answer_schema, completion_prompt, prompt_of
+from hivemind.minds.meter import Asked, Exchange, Meter, Unmetered
+from hivemind.minds.mind import Context, MindError, MindUnavailable, Thought, ToolSchema, Usage
+from hivemind.minds.patience import Patience
+from hivemind.minds.prices import Prices, priced
+
+if TYPE_CHECKING:
+    from hivemind.minds.language.client import Client
+
+__all__ = ["CORRECTIONS", "LanguageMind"]
+
+CORRECTIONS = 3
+_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One exchange of a conversation that goes on: what was answered, and what is wrong with it."""
+
+    answer: Answer
+    fault: str
+
+
+class LanguageMind:
+    """Thinks and completes with one model. Nothing is imported, opened or asked before the first question.
+
+    What a provider turns away for the moment is asked again (`patience`); an answer that can't be used goes back with the
+    reason, at most three times. Every request goes past `meter`, before and after.
+    """
+
+    by_rule = False
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        prices: Prices | None = None,
+        meter: Meter | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        """Raises UserError if the key or the client library is missing."""
+        config.check()
+        self.config = config
+        self._own_prices = prices
+        self.meter: Meter = meter or Unmetered()
+        self.patience = patience or Patience()
+        self._caller = Caller()
+        self._by_schema = True
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @cached_property
+    def prices(self) -> Prices | None:
+        """What its tokens cost, or None if nobody knows."""
+        if self._own_prices is not None:
+            return self._own_prices
+        from hivemind.minds.language.provider import published_prices
+
+        return published_prices(self.config)
+
+    @cached_property
+    def _client(self) -> Client:
+        from hivemind.minds.language.client import Client
+
+        client = Client(self.config)
+        self._caller.on_close(client.close)
+        return client
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._caller.close()
+        self.__dict__.pop("_client", None)
+
+    # the Mind protocol
+
+    def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:
+        """What to do next. Raises MindUnavailable, ContextTooLong, Refused, MindError, and what the meter raises."""
+        prompted = self.config.tools == "prompted"
+        prompt = prompt_of(context, tools, prompted=prompted)
+        schema = answer_schema(tools) if prompted else None
+        used = Usage()
+        past: list[_Turn] = []
+        while True:
+            answer = self._ask("think", prompt, past, [] if prompted else tools, schema)
+            used += answer.usage
+            thought, fault = thought_in(answer, tools, self.config.max_output)
+            if fault is None:
+                return Thought(thought.text, thought.actions, used)
+            if len(past) >= CORRECTIONS:
+                # The tools themselves refuse what is wrong in an action, and the log shows it.
+                if thought.actions:
+                    return Thought(thought.text, thought.actions, used)
+                raise MindError(f"no answer of {self.name} could be used: {fault}")
+            past.append(_Turn(answer, fault))
+
+    def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
+        """An answer to a plain prompt, JSON by the schema if one is given. Raises as `think` does."""
+        prompt = completion_prompt(text, schema)
+        past: list[_Turn] = []
+        while True:
+            answer = self._ask("complete", prompt, past, [], schema)
+            found, fault = _completion(answer, schema, self.config.max_output)
+            if fault is None:
+                return found
+            if len(past) >= CORRECTIONS:
+                raise MindError(f"no answer of {self.name} could be used: {fault}")
+            past.append(_Turn(answer, fault))
+
+    # asking
+
+    def _ask(
+        self,
+        purpose: str,
+        prompt: Prompt,
+        past: Sequence[_Turn],
+        tools: Sequence[ToolSchema],
+        schema: Mapping[str, Any] | None,
+    ) -> Answer:
+        said = [turn.answer.as_dict() | {"refused": turn.fault} for turn in past]
+        whole = json.dumps([prompt.system, prompt.user, said, list(tools), schema], ensure_ascii=False)
+        known = self.prices
+        asked = Asked(
+            purpose, self.name, whole, hashlib.sha256(whole.encode()).hexdigest(), self.config.max_output,
+            None if known is None else (known.tokens_in, known.tokens_out),
+        )  # fmt: skip
+        history = [(turn.answer, turn.fault) for turn in past]
+
+        def once() -> Answer:
+            by_schema = schema if self._by_schema else None
+            return self._metered(asked, lambda: self._client.ask(prompt, history, tools, by_schema))
+
+        try:
+            return self.patience.call(once)
+        except MindError as error:
+            if schema is None or not self._by_schema or not _not_understood(error):
+                raise
+            self._by_schema = False  # a server that knows no JSON by schema is told the form in words, as it was anyway
+            return self.patience.call(once)
+
+    def _metered(self, asked: Asked, ask: Callable[[], Any]) -> Answer:
+        self.meter.before(asked)
+        try:
+            answer: Answer = self._caller.run(ask)
+        except MindError as error:
+            lost = isinstance(error, MindUnavailable) and error.lost
+            self.meter.after(Exchange(asked, error=str(error), lost=lost))
+            raise
+        usage = self._priced(answer)
+        answer = answer.with_usage(usage)
+        self.meter.after(Exchange(asked, answer=answer.as_dict(), usage=usage))
+        return answer
+
+    def _priced(self, answer: Answer) -> Usage:
+        """The usage with its price: by the hive's list, else what the provider's library says of this answer."""
+        counted = answer.usage
+        if self._own_prices is None and answer.cost is not None and self.prices is not None:
+            return Usage(counted.tokens_in, counted.tokens_out, round(answer.cost, 2 * _DIGITS))
+        return priced(counted.tokens_in, counted.tokens_out, self.prices)
+
+
+def _not_understood(error: MindError) -> bool:
+    return type(error) is MindError
+
+
+def _completion(answer: Answer, schema: Mapping[str, Any] | None, max_output: int) -> tuple[str, str | None]:
+    """The text of a completion, and what is wrong with it."""
+    if answer.cut:
+        return "", f"it was cut off after {max_output} tokens; be shorter"
+    if schema is None:
+        return (answer.text, None) if answer.text.strip() else ("", "the answer was empty")
+    try:
+        value = find_json(answer.text)
+    except NoJson as error:
+        return "", str(error)
+    return json.dumps(value, ensure_ascii=False), fault_in(value, schema)
