@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from hivemind.documents.sentences import sentence_ends
-from hivemind.documents.words import STOP_WORDS
+from hivemind.words import STOP_WORDS
 
 __all__ = ["extract"]
 

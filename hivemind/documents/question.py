@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from hivemind.documents.words import GENERIC_WORDS, STOP_WORDS
+from hivemind.words import GENERIC_WORDS, STOP_WORDS
 
 __all__ = ["FIELDS", "Fields", "Match", "Question", "Term", "Words", "ask"]
 

@@ -1,0 +1,33 @@
+"""Long-term memory: what agents and users said is worth knowing later, found by its words and its meaning."""
+
+from __future__ import annotations
+
+from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, UpsertMemoryInput, UpsertMemoryResult, User
+from hivemind.longterm.errors import (
+    EntryInvalid,
+    LongtermError,
+    NamespaceForbidden,
+    NamespaceInvalid,
+    VersionConflict,
+)
+from hivemind.longterm.namespace import Namespace
+from hivemind.longterm.open import open_store
+from hivemind.longterm.status import StoreStatus
+from hivemind.longterm.store import MemoryStore
+
+__all__ = [
+    "EntryInvalid",
+    "LongtermError",
+    "MemoryEntry",
+    "MemorySearchResult",
+    "MemoryStore",
+    "Namespace",
+    "NamespaceForbidden",
+    "NamespaceInvalid",
+    "StoreStatus",
+    "UpsertMemoryInput",
+    "UpsertMemoryResult",
+    "User",
+    "VersionConflict",
+    "open_store",
+]

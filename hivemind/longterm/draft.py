@@ -1,0 +1,175 @@
+"""A value that is to be stored, checked: what is in a Draft may stand in the database (seed 001, *Validation Rules*)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from hivemind.longterm.entry import MemoryEntry
+from hivemind.longterm.errors import EntryInvalid
+from hivemind.longterm.moment import as_micros
+
+__all__ = ["MAX_METADATA_BYTES", "MAX_TOKENS", "Draft", "check_key", "check_vector", "digest_of", "draft_of"]
+
+MAX_TOKENS = 2_048
+MAX_METADATA_BYTES = 65_536
+_MAX_KEY = 256
+_TAKEN = ("content", "metadata", "embedding", "category", "importance", "expires_at", "parent_id", "links")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A checked value. `metadata` and `links` are JSON, `expires_at` microseconds, `vector` float32 bytes or None."""
+
+    content: str
+    digest: bytes
+    metadata: str
+    category: str | None
+    importance: float | None
+    expires_at: int | None
+    parent_id: str | None
+    links: str
+    vector: bytes | None
+
+
+def digest_of(content: str) -> bytes:
+    """What tells contents apart: 16 bytes."""
+    return hashlib.blake2b(content.encode(), digest_size=16).digest()
+
+
+def draft_of(value: MemoryEntry | Mapping[str, Any] | str, count: Callable[[str], int], dimension: int) -> Draft:
+    """The checked form of a value: an entry, a mapping with an entry's fields, or just its content.
+
+    Raises EntryInvalid that says which rule is broken.
+    """
+    told = _fields(value)
+    content = _content(told.get("content"), count)
+    embedding = told.get("embedding")
+    return Draft(
+        content=content,
+        digest=digest_of(content),
+        metadata=_metadata(told.get("metadata")),
+        category=_category(told.get("category")),
+        importance=_importance(told.get("importance")),
+        expires_at=_expiry(told.get("expires_at")),
+        parent_id=_parent(told.get("parent_id")),
+        links=_links(told.get("links")),
+        vector=None if embedding is None else check_vector(embedding, dimension),
+    )
+
+
+def _fields(value: MemoryEntry | Mapping[str, Any] | str) -> Mapping[str, Any]:
+    if isinstance(value, MemoryEntry):
+        return {name: getattr(value, name) for name in _TAKEN}
+    if isinstance(value, str):
+        return {"content": value}
+    if not isinstance(value, Mapping):
+        raise EntryInvalid(
+            f"a {type(value).__name__} cannot be stored", mend="a memory is a text, a mapping or a MemoryEntry"
+        )
+    unknown = [name for name in value if name not in _TAKEN]
+    if unknown:
+        raise EntryInvalid(f"{unknown[0]!r} is no field of a memory", mend=f"fields: {', '.join(_TAKEN)}")
+    return value
+
+
+def check_key(key: str) -> str:
+    """The key as it is. Raises EntryInvalid unless it is 1 to 256 characters of text."""
+    if not isinstance(key, str) or not 1 <= len(key) <= _MAX_KEY:
+        raise EntryInvalid(f"{str(key)[:60]!r} is no key", mend=f"a key is a text of 1 to {_MAX_KEY} characters")
+    return _unicode(key, "the key")
+
+
+def _unicode(text: str, what: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise EntryInvalid(f"{what} has half a character in it (at {error.start})") from None
+    return text
+
+
+def _content(content: object, count: Callable[[str], int]) -> str:
+    if not isinstance(content, str) or not content.strip():
+        raise EntryInvalid("the content is blank", mend="say what is to be remembered")
+    _unicode(content, "the content")
+    # A token has at least one byte: most contents need no counting.
+    if len(content.encode()) > MAX_TOKENS and (tokens := count(content)) > MAX_TOKENS:
+        raise EntryInvalid(
+            f"the content has {tokens} tokens, {MAX_TOKENS} is the most",
+            mend="store it in parts, or what matters of it",
+        )
+    return content
+
+
+def _metadata(metadata: object) -> str:
+    if metadata is None:
+        return "{}"
+    if not isinstance(metadata, Mapping) or not all(isinstance(name, str) for name in metadata):
+        raise EntryInvalid("metadata is a JSON object", mend="names are strings, values whatever JSON can say")
+    try:
+        text = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise EntryInvalid(f"metadata cannot be said in JSON ({error})") from None
+    if size > MAX_METADATA_BYTES:
+        raise EntryInvalid(f"metadata has {size} bytes as JSON, {MAX_METADATA_BYTES} is the most")
+    return text
+
+
+def _category(category: object) -> str | None:
+    if category is None:
+        return None
+    if not isinstance(category, str) or not category.strip():
+        raise EntryInvalid(f"{category!r} is no category", mend="a word, such as preference, fact, goal, context")
+    return _unicode(category, "the category")
+
+
+def _importance(importance: object) -> float | None:
+    if importance is None:
+        return None
+    if isinstance(importance, bool) or not isinstance(importance, int | float) or not 0 <= importance <= 1:
+        raise EntryInvalid(f"{importance!r} is no importance", mend="a number from 0 to 1")
+    return float(importance)
+
+
+def _expiry(moment: object) -> int | None:
+    if moment is None:
+        return None
+    if not isinstance(moment, datetime):
+        raise EntryInvalid(f"{moment!r} is no time to expire at", mend="a datetime; without a zone it is UTC")
+    return as_micros(moment)
+
+
+def _parent(parent_id: object) -> str | None:
+    if parent_id is not None and (not isinstance(parent_id, str) or not parent_id):
+        raise EntryInvalid(f"{parent_id!r} is no id of a parent")
+    return None if parent_id is None else _unicode(parent_id, "the parent's id")
+
+
+def _links(links: object) -> str:
+    if not links:
+        return "{}"
+    if not isinstance(links, Mapping) or not all(isinstance(name, str) and name for name in links):
+        raise EntryInvalid("links are relations with keys", mend='as {"previous": "turn-41"}')
+    return _metadata({name: check_key(key) for name, key in links.items()})
+
+
+def check_vector(vector: Sequence[float], dimension: int) -> bytes:
+    """A vector as float32 bytes. Raises EntryInvalid unless it has `dimension` finite numbers that are not all 0."""
+    try:
+        packed = array("f", vector)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise EntryInvalid(f"an embedding is a row of numbers ({error})") from None
+    if len(packed) != dimension:
+        raise EntryInvalid(f"an embedding of {len(packed)} numbers was given, {dimension} are expected")
+    if not all(map(math.isfinite, packed)):
+        raise EntryInvalid("an embedding's numbers are finite")
+    if not any(packed):
+        raise EntryInvalid("an embedding that is all zero says nothing")
+    return packed.tobytes()

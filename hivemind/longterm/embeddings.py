@@ -1,0 +1,126 @@
+"""Asking the embedder, so that its failing is never a reason to lose a memory (spec 6, *The embedding is computed*).
+
+Whatever a foreign embedder raises ends here: the entry is stored without a vector, marked with the reason, found by its
+words and embedded later. What was embedded once is remembered: contents in the database, both in this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+from hivemind.embedding import Embedder, EmbedderUnavailable, embed_packed
+from hivemind.longterm.draft import Draft
+from hivemind.longterm.writing import Meaning
+
+__all__ = ["UNNAMED", "Embeddings"]
+
+UNNAMED = ""
+
+_AT_ONCE = 64
+_REMEMBERED = 512  # vectors of contents and of queries, each
+_log = logging.getLogger(__name__)
+
+
+class Said(Protocol):
+    """What has a content, and the content's digest."""
+
+    @property
+    def content(self) -> str: ...
+    @property
+    def digest(self) -> bytes: ...
+
+
+class _Recent(OrderedDict[object, bytes]):
+    """The vectors that were used last, for several threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._guard = threading.Lock()
+
+    def recall(self, key: object) -> bytes | None:
+        with self._guard:
+            found = self.get(key)
+            if found is not None:
+                self.move_to_end(key)
+            return found
+
+    def keep(self, key: object, vector: bytes) -> None:
+        with self._guard:
+            self[key] = vector
+            while len(self) > _REMEMBERED:
+                self.popitem(last=False)
+
+
+class Embeddings:
+    """The embedder of a store, or that there is none; `dimension` is what embeddings must have."""
+
+    def __init__(self, embedder: Embedder | None, dimension: int) -> None:
+        self.embedder = embedder
+        self.dimension = dimension if embedder is None else embedder.dimension
+        self._contents, self._queries = _Recent(), _Recent()
+
+    @property
+    def model(self) -> str:
+        """The name of the model that vectors are of; UNNAMED for those that callers give while there is no embedder."""
+        return UNNAMED if self.embedder is None else self.embedder.name
+
+    def query(self, text: str) -> bytes:
+        """The packed vector of a query. Raises EmbedderUnavailable, also where there is no embedder."""
+        known = self._queries.recall(text)
+        if known is None:
+            known = self._ask([text])[0]
+            self._queries.keep(text, known)
+        return known
+
+    def meanings(self, sql: sqlite3.Connection, drafts: Sequence[Draft]) -> tuple[list[Meaning], list[Draft]]:
+        """What is known already of each draft's meaning (for the others an empty one), and the drafts to ask about."""
+        found: list[Meaning] = []
+        missing: dict[bytes, Draft] = {}
+        for draft in drafts:
+            vector = None if draft.vector is not None else self._known(sql, draft.digest)
+            found.append(Meaning(self.model, vector))
+            if vector is None and draft.vector is None:
+                missing[draft.digest] = draft
+        return found, list(missing.values())
+
+    def _known(self, sql: sqlite3.Connection, digest: bytes) -> bytes | None:
+        vector = self._contents.recall(digest)
+        if vector is None and self.embedder is not None:
+            row = sql.execute(
+                "SELECT v.vector FROM entries e JOIN vectors v ON v.key = e.seq LEFT JOIN given g ON g.seq = e.seq"
+                " WHERE e.digest = ? AND v.model = ? AND length(v.vector) = ? AND g.seq IS NULL LIMIT 1",
+                (digest, self.model, 4 * self.dimension),
+            ).fetchone()
+            vector = None if row is None else row[0]
+        return vector
+
+    def embed(self, drafts: Sequence[Said]) -> dict[bytes, Meaning]:
+        """The meaning of each content by its digest; where the embedder fails, why. Never within a transaction."""
+        found: dict[bytes, Meaning] = {}
+        for at in range(0, len(drafts), _AT_ONCE):
+            some = drafts[at : at + _AT_ONCE]
+            try:
+                vectors = self._ask([draft.content for draft in some])
+            except EmbedderUnavailable as error:
+                if self.embedder is not None:
+                    _log.warning("longterm: stored without embeddings: %s", error)
+                return found | {draft.digest: Meaning(self.model, problem=str(error)) for draft in drafts[at:]}
+            for draft, vector in zip(some, vectors, strict=True):
+                self._contents.keep(draft.digest, vector)
+                found[draft.digest] = Meaning(self.model, vector)
+        return found
+
+    def _ask(self, texts: list[str]) -> list[bytes]:
+        if self.embedder is None:
+            raise EmbedderUnavailable("there is no embedder", mend="pip install 'hivemind[embed]'")
+        try:
+            return embed_packed(self.embedder, texts)
+        except EmbedderUnavailable:
+            raise
+        except Exception as error:  # an embedder is somebody's program: see above
+            raise EmbedderUnavailable(f"{self.embedder.name} failed ({type(error).__name__}: {error})") from error

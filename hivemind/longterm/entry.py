@@ -1,0 +1,97 @@
+"""Entries: one memory each, with the seed's fields in snake case (seed 001, *Memory Entry* and *Future Extensions*)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from hivemind.longterm.namespace import Namespace
+
+__all__ = ["Action", "MemoryEntry", "MemorySearchResult", "UpsertMemoryInput", "UpsertMemoryResult", "User"]
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+Action = Literal["created", "updated", "duplicate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEntry:
+    """One memory. Only `content` and what says something about it matter where an entry is given to be stored: id, times
+    and version are the store's.
+
+    `importance` is 0 to 1 (None: not said, counts as 0.5). `links` name other entries of the namespace by relation, as
+    `{"previous": key}`. `embedding` is there after get and get_many; `pending`: it waits for its embedding and is found
+    by its words only. Times are UTC.
+    """
+
+    content: str
+    id: str = ""
+    namespace: Namespace = ()
+    key: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    embedding: tuple[float, ...] | None = None
+    created_at: datetime = _NEVER
+    updated_at: datetime = _NEVER
+    category: str | None = None
+    importance: float | None = None
+    expires_at: datetime | None = None
+    version: int = 0
+    parent_id: str | None = None
+    links: Mapping[str, str] = field(default_factory=dict)
+    pending: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON can say of it: times in ISO 8601, the namespace as a list, no embedding."""
+        shown = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "embedding"}
+        for name in ("created_at", "updated_at", "expires_at"):
+            shown[name] = None if shown[name] is None else shown[name].isoformat()
+        shown["namespace"] = list(self.namespace)
+        shown["metadata"], shown["links"] = dict(self.metadata), dict(self.links)
+        return shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySearchResult(MemoryEntry):
+    """An entry that was found. `similarity` is the cosine to the query (0 to 1; 0 where there are no vectors), `score`
+    what it was ordered by, `why` says in words what was found."""
+
+    similarity: float = 0.0
+    score: float = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertMemoryInput:
+    """What a mind wants remembered (seed 001, *upsertMemory Tool Schema*). Without a key one is made."""
+
+    content: str
+    metadata: Mapping[str, Any] | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertMemoryResult:
+    """What came of it. `success` is True only if the entry is stored; `memory_id` is its id, or that of the entry that
+    says the same already (`action` "duplicate")."""
+
+    success: bool
+    memory_id: str
+    action: Action
+    message: str
+    key: str = ""
+    similar_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Somebody whose memories lie under `("memories", id)` (seed 001, *User*). Names need not differ, ids do."""
+
+    id: str
+    name: str
+    created_at: datetime
+
+    @property
+    def namespace(self) -> Namespace:
+        return ("memories", self.id)

@@ -1,0 +1,112 @@
+"""What a search is narrowed down to: metadata, category, importance, time. Conditions are parameters, never SQL text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from hivemind.longterm.errors import EntryInvalid
+from hivemind.longterm.moment import as_micros
+
+__all__ = ["Filter", "metadata_fits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which entries may be found; None does not narrow.
+
+    `metadata`: name → value that it must equal, or name → {operator: value} with `$eq $ne $gt $gte $lt $lte $in $nin
+    $exists`; names are those of the outermost object, taken as they are. `since` and `until` bound `created_at` (the
+    first included, the second not). Raises EntryInvalid for what is no such thing.
+    """
+
+    metadata: Mapping[str, Any] | None = None
+    category: str | None = None
+    min_importance: float | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def condition(self) -> tuple[str, list[Any]]:
+        """The same as a condition on the table `entries e`, with its parameters; the empty text where all are meant."""
+        parts: list[str] = []
+        given: list[Any] = []
+        for column, value in (
+            ("e.category = ?", self.category),
+            ("coalesce(e.importance, 0.5) >= ?", self.min_importance),
+            ("e.created_at >= ?", None if self.since is None else as_micros(self.since)),
+            ("e.created_at < ?", None if self.until is None else as_micros(self.until)),
+        ):
+            if value is not None:
+                parts.append(column)
+                given.append(value)
+        if self.metadata:
+            parts.append("metadata_fits(e.metadata, ?)")
+            given.append(self._wanted())
+        return " AND ".join(parts), given
+
+    def _wanted(self) -> str:
+        try:
+            text = json.dumps(dict(self.metadata or {}), ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise EntryInvalid(f"the filter cannot be said in JSON ({error})") from None
+        _tests(text)
+        return text
+
+
+Test = tuple[str, Callable[[Any, bool], bool]]
+
+
+def metadata_fits(metadata: str, wanted: str) -> bool:
+    """Whether metadata (JSON) has all that a filter (JSON) asks for. The database calls it."""
+    found = json.loads(metadata)
+    return all(test(found.get(name), name in found) for name, test in _tests(wanted))
+
+
+@lru_cache(maxsize=64)
+def _tests(wanted: str) -> tuple[Test, ...]:
+    tests: list[Test] = []
+    for name, value in json.loads(wanted).items():
+        if isinstance(value, dict) and any(key.startswith("$") for key in value):
+            tests += [(name, _test(operator, operand)) for operator, operand in value.items()]
+        else:
+            tests.append((name, _test("$eq", value)))
+    return tuple(tests)
+
+
+def _test(operator: str, operand: Any) -> Callable[[Any, bool], bool]:
+    if operator in _ORDERED:
+        compare = _ORDERED[operator]
+        return lambda value, there: there and _comparable(value, operand) and compare(value, operand)
+    if operator in ("$in", "$nin"):
+        if not isinstance(operand, list):
+            raise EntryInvalid(f"{operator} needs a list")
+        among = operator == "$in"
+        return lambda value, there: (there and any(_same(value, one) for one in operand)) is among
+    if operator == "$eq":
+        return lambda value, there: there and _same(value, operand)
+    if operator == "$ne":
+        return lambda value, there: not (there and _same(value, operand))
+    if operator == "$exists":
+        return lambda _, there: there is bool(operand)
+    raise EntryInvalid(f"{operator!r} is no operator of a filter", mend="$eq $ne $gt $gte $lt $lte $in $nin $exists")
+
+
+_ORDERED: dict[str, Callable[[Any, Any], bool]] = {
+    "$gt": lambda one, two: one > two,
+    "$gte": lambda one, two: one >= two,
+    "$lt": lambda one, two: one < two,
+    "$lte": lambda one, two: one <= two,
+}
+
+
+def _same(one: Any, two: Any) -> bool:
+    return isinstance(one, bool) is isinstance(two, bool) and bool(one == two)
+
+
+def _comparable(one: Any, two: Any) -> bool:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, two))
+    return numbers or (isinstance(one, str) and isinstance(two, str))

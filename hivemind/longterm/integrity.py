@@ -1,0 +1,34 @@
+"""Whether a database is what it should be: for `hivemind doctor`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+from hivemind.longterm.draft import digest_of
+
+__all__ = ["problems"]
+
+
+def problems(sql: sqlite3.Connection) -> Iterator[str]:
+    """One sentence for each thing that is wrong; nothing for a sound database. Reads all of it."""
+    for (line,) in sql.execute("PRAGMA integrity_check"):
+        if line != "ok":
+            yield f"SQLite: {line}"
+    for table, row, parent, _ in sql.execute("PRAGMA foreign_key_check"):
+        yield f"{table}, row {row}: it refers to {parent} that is not there"
+    try:
+        sql.execute("INSERT INTO words(words, rank) VALUES ('integrity-check', 1)")
+    except sqlite3.DatabaseError as error:
+        yield f"the full-text index does not fit the contents ({error})"
+    for path, said, found in sql.execute(
+        "SELECT n.path, n.entries, (SELECT count(*) FROM entries e WHERE e.space = n.id) AS found FROM namespaces n"
+        " WHERE n.entries <> found"
+    ):
+        yield f"namespace {path} has {found} entries and says {said}"
+    for key, content, digest in sql.execute("SELECT key, content, digest FROM entries"):
+        if digest != digest_of(content):
+            yield f"entry {key!r}: its digest does not fit its content"
+    (lost,) = sql.execute("SELECT count(*) FROM vectors WHERE key NOT IN (SELECT seq FROM entries)").fetchone()
+    if lost:
+        yield f"{lost} vectors belong to no entry"

@@ -1,0 +1,61 @@
+"""Namespaces: whose memory it is. A tuple of at least two strings, compared exactly (seed 001, *Memory Namespace*)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from hivemind.longterm.errors import NamespaceInvalid
+
+__all__ = ["Namespace", "check_namespace", "check_prefix", "decoded", "encoded", "is_below", "shown"]
+
+Namespace = tuple[str, ...]
+
+
+def check_namespace(namespace: Sequence[str]) -> Namespace:
+    """The namespace as a tuple. Raises NamespaceInvalid unless it is two or more strings, none of them blank."""
+    parts = check_prefix(namespace)
+    if len(parts) < 2:
+        raise NamespaceInvalid(
+            f"{parts!r} is no namespace", mend='at least two parts: a kind and whose, as ("memories", "researcher-1")'
+        )
+    return parts
+
+
+def check_prefix(namespace: Sequence[str]) -> Namespace:
+    """The beginning of a namespace as a tuple: any number of parts, each a string that is not blank."""
+    if isinstance(namespace, str | bytes) or not isinstance(namespace, Sequence):
+        raise NamespaceInvalid(f"{namespace!r} is no namespace", mend="a namespace is a tuple of strings")
+    for part in namespace:
+        if not isinstance(part, str) or not part.strip():
+            raise NamespaceInvalid(f"{part!r} is no part of a namespace", mend="parts are strings that are not blank")
+        if not _is_unicode(part):
+            raise NamespaceInvalid(f"{part!r} is no part of a namespace", mend="it has half a character in it")
+    return tuple(namespace)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def encoded(namespace: Namespace) -> str:
+    """How a namespace is kept: a JSON array, so that two namespaces never share a text, whatever stands in them."""
+    return json.dumps(namespace, ensure_ascii=False, separators=(",", ":"))
+
+
+def decoded(text: str) -> Namespace:
+    return tuple(json.loads(text))
+
+
+def is_below(namespace: Namespace, prefix: Namespace) -> bool:
+    """Whether the namespace is the prefix itself or lies below it, part by part."""
+    return namespace[: len(prefix)] == prefix
+
+
+def shown(namespace: Namespace) -> str:
+    """A namespace in words, for messages and locations: `memories/researcher-1`; a slash in a part is escaped."""
+    return "/".join(part.replace("\\", "\\\\").replace("/", "\\/") for part in namespace)

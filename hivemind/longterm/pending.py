@@ -1,0 +1,98 @@
+"""Entries that wait for their embedding: which there are, and giving it to them. Progress is in the database itself, so
+whoever goes on after a crash goes on where it stopped."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hivemind.embedding import VectorTable
+from hivemind.fs import reached
+from hivemind.fs.database import Database
+from hivemind.longterm.embeddings import Embeddings
+from hivemind.longterm.schema import PLACES
+from hivemind.longterm.writing import Meaning
+
+__all__ = ["count_waiting", "embed_waiting", "some_failed"]
+
+_AT_ONCE = 64
+_FAILURES = 3  # in a row, one text at a time: then it is the embedder, not the texts
+_WAITS = (
+    " FROM entries e LEFT JOIN vectors v ON v.key = e.seq"
+    " WHERE e.wants AND (v.key IS NULL OR v.model <> ? OR length(v.vector) <> ?)"
+)
+
+
+class _Waiting(NamedTuple):
+    """An entry as it was when its content was read."""
+
+    seq: int
+    content: str
+    digest: bytes
+
+
+_VECTORS = VectorTable("vectors")
+
+
+def count_waiting(sql: sqlite3.Connection, embeddings: Embeddings) -> int:
+    """How many entries have no vector of the model that is in use."""
+    (found,) = sql.execute("SELECT count(*)" + _WAITS, (embeddings.model, 4 * embeddings.dimension)).fetchone()
+    return int(found)
+
+
+def some_failed(sql: sqlite3.Connection) -> bool:
+    """Whether there are entries whose embedding was tried and failed."""
+    return sql.execute("SELECT 1 FROM entries WHERE problem IS NOT NULL LIMIT 1").fetchone() is not None
+
+
+def embed_waiting(
+    database: Database, embeddings: Embeddings, limit: int | None, progress: Callable[[int], None] | None = None
+) -> int:
+    """Embed entries that wait, oldest first, at most `limit`; gives how many. `progress` is told after each batch.
+
+    Stops where the embedder fails for several texts one by one; a single text that it cannot take is passed over.
+    """
+    done = failures = 0
+    after, size = -1, _AT_ONCE
+    while limit is None or done < limit:
+        with database.read() as sql:
+            waiting = _next(sql, embeddings, after, size if limit is None else min(size, limit - done))
+        if not waiting:
+            break
+        found = embeddings.embed(waiting)
+        failed = any(found[one.digest].problem for one in waiting)
+        if failed and len(waiting) > 1:
+            size = 1  # which of them is it?
+            continue
+        with database.write() as sql:
+            _keep(sql, waiting, found)
+        reached("longterm.embed.batch")
+        after = waiting[-1].seq
+        failures = failures + 1 if failed else 0
+        if failures == _FAILURES:
+            break
+        done += 0 if failed else len(waiting)
+        if progress is not None:
+            progress(done)
+    return done
+
+
+def _next(sql: sqlite3.Connection, embeddings: Embeddings, after: int, limit: int) -> list[_Waiting]:
+    rows = sql.execute(
+        f"SELECT e.seq, e.content, e.digest{_WAITS} AND e.seq > ? ORDER BY e.seq LIMIT ?",
+        (embeddings.model, 4 * embeddings.dimension, after, limit),
+    )
+    return [_Waiting(*row) for row in rows]
+
+
+def _keep(sql: sqlite3.Connection, waiting: list[_Waiting], found: dict[bytes, Meaning]) -> None:
+    """Keep what was found for those that still say what they said."""
+    for one in waiting:
+        meaning = found[one.digest]
+        changed = sql.execute(
+            "UPDATE entries SET problem = ? WHERE seq = ? AND digest = ?", (meaning.problem, one.seq, one.digest)
+        )
+        if changed.rowcount and meaning.vector is not None:
+            sql.execute("DELETE FROM given WHERE seq = ?", (one.seq,))
+            _VECTORS.put(sql, meaning.model, [(one.seq, one.seq // PLACES, meaning.vector)])

@@ -1,0 +1,101 @@
+"""Entries as rows of the database: reading them, one at a time or many."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from hivemind.longterm.entry import MemoryEntry
+from hivemind.longterm.moment import as_time
+from hivemind.longterm.namespace import Namespace, decoded, encoded, is_below
+from hivemind.longterm.schema import PLACES
+
+__all__ = [
+    "ALIVE",
+    "entry_of",
+    "fetch",
+    "fetch_key",
+    "space_of",
+    "spaces_below",
+    "span",
+    "with_vector",
+]
+
+_COLUMNS = (
+    "e.seq, e.id, n.path, e.key, e.content, e.metadata, e.created_at, e.updated_at, e.category, e.importance,"
+    " e.expires_at, e.version, e.parent_id, e.links, e.wants AND v.key IS NULL"
+)
+_FROM = " FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v ON v.key = e.seq"
+ALIVE = "(e.expires_at IS NULL OR e.expires_at > ?)"
+"""The condition under which an entry has not expired; its parameter is the time now."""
+_AT_ONCE = 500  # parameters of one statement
+
+
+def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
+    """The entry that a row of `_COLUMNS` says."""
+    _, entry_id, path, key, content, metadata, created, updated, category, importance, expires, *rest = row
+    version, parent_id, links, pending = rest
+    return MemoryEntry(
+        content=content,
+        id=entry_id,
+        namespace=decoded(path),
+        key=key,
+        metadata=json.loads(metadata),
+        created_at=as_time(created),
+        updated_at=as_time(updated),
+        category=category,
+        importance=importance,
+        expires_at=None if expires is None else as_time(expires),
+        version=version,
+        parent_id=parent_id,
+        links=json.loads(links),
+        pending=bool(pending),
+    )
+
+
+def space_of(sql: sqlite3.Connection, namespace: Namespace) -> int | None:
+    """The number of a namespace, None if nothing was ever stored in it."""
+    row = sql.execute("SELECT id FROM namespaces WHERE path = ?", (encoded(namespace),)).fetchone()
+    return None if row is None else row[0]
+
+
+def spaces_below(sql: sqlite3.Connection, prefix: Namespace) -> list[tuple[int, Namespace]]:
+    """(number, namespace) of all that have entries and are the prefix or lie below it, in the order of their parts."""
+    rows = sql.execute("SELECT id, path FROM namespaces WHERE entries > 0")
+    found = ((space, decoded(path)) for space, path in rows)
+    return sorted(((space, one) for space, one in found if is_below(one, prefix)), key=lambda pair: pair[1])
+
+
+def span(space: int) -> tuple[int, int]:
+    """The first and the last `seq` that an entry of a namespace may have."""
+    return space * PLACES, (space + 1) * PLACES - 1
+
+
+def fetch_key(sql: sqlite3.Connection, space: int, key: str, now: int) -> tuple[int, MemoryEntry] | None:
+    """(seq, entry) under a key, unless it has expired."""
+    row = sql.execute(
+        f"SELECT {_COLUMNS}{_FROM} WHERE e.space = ? AND e.key = ? AND {ALIVE}", (space, key, now)
+    ).fetchone()
+    return None if row is None else (row[0], entry_of(row))
+
+
+def fetch(sql: sqlite3.Connection, seqs: Iterable[int], now: int) -> Iterator[tuple[int, MemoryEntry]]:
+    """(seq, entry) of those that are there and have not expired, in no order."""
+    wanted = list(seqs)
+    for at in range(0, len(wanted), _AT_ONCE):
+        some = wanted[at : at + _AT_ONCE]
+        marks = ",".join("?" * len(some))
+        for row in sql.execute(f"SELECT {_COLUMNS}{_FROM} WHERE e.seq IN ({marks}) AND {ALIVE}", (*some, now)):
+            yield row[0], entry_of(row)
+
+
+def with_vector(sql: sqlite3.Connection, seq: int) -> tuple[float, ...] | None:
+    """The embedding of an entry: as it was given, else as it was computed (of length 1)."""
+    row = sql.execute(
+        "SELECT vector FROM given WHERE seq = ?1 UNION ALL SELECT vector FROM vectors WHERE key = ?1", (seq,)
+    )
+    found = row.fetchone()
+    return None if found is None else tuple(array("f", found[0]))

@@ -1,0 +1,225 @@
+"""Searching one namespace, or those below a prefix: candidates by words and by meaning, ranked together (spec 6)."""
+
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from hivemind.longterm.entry import MemoryEntry, MemorySearchResult
+from hivemind.longterm.filters import Filter
+from hivemind.longterm.ranking import Candidate, rank
+from hivemind.longterm.rows import ALIVE, fetch, span
+from hivemind.longterm.terms import Stems, bm25, matching, rarity, words_of
+from hivemind.longterm.vectors import Vectors
+
+__all__ = ["Asked", "Mode", "Searcher"]
+
+Mode = Literal["hybrid", "vector", "text"]
+
+_CANDIDATES = 200  # looked at closely, by words and by meaning each
+_COMMON, _FEW = 0.2, 1_000  # a word that more entries have finds nothing by itself, where rarer ones do
+_NEIGHBOURS = ("previous", "next")
+_FIELDS = tuple(item.name for item in fields(MemoryEntry))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A search: where (numbers of namespaces), what for, and what may be found. `now` in microseconds.
+
+    `vector` is the query's, packed, and `model` whose it is; without one, words alone decide, and `lack` says why.
+    """
+
+    spaces: Sequence[int]
+    query: str
+    limit: int
+    threshold: float
+    now: int
+    mode: Mode = "hybrid"
+    strict: bool = False
+    vector: bytes | None = None
+    model: str = ""
+    lack: str | None = None
+    filter: Filter = field(default_factory=Filter)
+
+
+class Searcher:
+    """Finds entries in a database that a transaction sees. Keeps what words are stemmed to, and the index of vectors."""
+
+    def __init__(self, path: str) -> None:
+        self.vectors = Vectors(path)
+        self._stems = Stems()
+
+    def find(self, sql: sqlite3.Connection, asked: Asked) -> list[MemorySearchResult]:
+        """The entries that answer best, best first, each with its similarity, score and why."""
+        if asked.limit <= 0 or not asked.spaces:
+            return []
+        if not asked.query.strip():
+            return _newest(sql, asked)
+        if asked.mode == "vector":
+            return self._by_meaning(sql, asked)
+        weights = self._weights(sql, asked)
+        most = max(_CANDIDATES, 4 * asked.limit)
+        seqs = set(self._by_words(sql, asked, weights, most))
+        if asked.vector is not None:
+            seqs |= {seq for seq, cosine in self._near(sql, asked, most) if cosine >= asked.threshold}
+        return self._ranked(sql, asked, {stem: weight for stem, _, weight in weights}, seqs)
+
+    # words
+
+    def _weights(self, sql: sqlite3.Connection, asked: Asked) -> list[tuple[str, str, float]]:
+        """(stem, word, rarity) of the query's words that some entry has. How rare they are is counted in these
+        namespaces only: what others store changes nothing here."""
+        marks = ",".join("?" * len(asked.spaces))
+        (total,) = sql.execute(f"SELECT sum(entries) FROM namespaces WHERE id IN ({marks})", asked.spaces).fetchone()
+        words = matching(asked.query)
+        found: dict[str, tuple[str, str, float]] = {}
+        common: dict[str, tuple[str, str, float]] = {}
+        bound = max(_FEW, int((total or 0) * _COMMON))
+        for word, stem in zip(words, self._stems(words), strict=True):
+            often = sum(_often(sql, word, space, bound) for space in asked.spaces)
+            if often:
+                (found if often <= bound else common).setdefault(stem, (stem, word, rarity(often, total or 0)))
+        return list((found or common).values())
+
+    def _by_words(
+        self, sql: sqlite3.Connection, asked: Asked, weights: Sequence[tuple[str, str, float]], most: int
+    ) -> list[int]:
+        if not weights:
+            return []
+        expression = " OR ".join(f'"{word}"' for _, word, _ in weights)  # words have letters and digits only
+        condition, given = asked.filter.condition()
+        found: list[tuple[float, int]] = []
+        for space in asked.spaces:
+            found += sql.execute(
+                "SELECT words.rank, words.rowid FROM words JOIN entries e ON e.seq = words.rowid"
+                f" WHERE words MATCH ? AND words.rowid BETWEEN ? AND ? AND {ALIVE}"
+                f"{' AND ' + condition if condition else ''} ORDER BY words.rank LIMIT ?",
+                (expression, *span(space), asked.now, *given, most),
+            )
+        return [seq for _, seq in sorted(found)[:most]]
+
+    # meaning
+
+    def _near(self, sql: sqlite3.Connection, asked: Asked, most: int) -> list[tuple[int, float]]:
+        """(seq, cosine) of at most `most` entries that may be found, best first; fewer only if there are no more."""
+        assert asked.vector is not None
+        condition, given = asked.filter.condition()
+        reach = most
+        while True:
+            near = self.vectors.nearest(sql, asked.model, asked.vector, reach, asked.spaces)
+            allowed = _allowed(sql, [seq for seq, _ in near], asked.now, condition, given)
+            found = [pair for pair in near if pair[0] in allowed]
+            if len(found) >= most or len(near) < reach:
+                return found[:most]
+            reach *= 8
+
+    def _by_meaning(self, sql: sqlite3.Connection, asked: Asked) -> list[MemorySearchResult]:
+        near = dict(self._near(sql, asked, 2 * asked.limit))
+        found = [
+            _result(entry, near[seq], near[seq], f"meaning {near[seq]:.2f}", asked)
+            for seq, entry in fetch(sql, near, asked.now)
+            if near[seq] >= asked.threshold
+        ]
+        return _best(found, asked.limit)
+
+    # both
+
+    def _ranked(
+        self, sql: sqlite3.Connection, asked: Asked, weights: dict[str, float], seqs: set[int]
+    ) -> list[MemorySearchResult]:
+        entries = dict(sorted(fetch(sql, seqs, asked.now)))
+        entries |= self._neighbours(sql, asked, entries)
+        cosines: dict[int, float] = {}
+        if asked.vector is not None:
+            cosines = self.vectors.cosines(sql, asked.model, asked.vector, entries)
+        texts = bm25(weights, [self._stems(words_of(entry.content)) for entry in entries.values()])
+        places = {(entry.namespace, entry.key): place for place, entry in enumerate(entries.values())}
+        candidates = []
+        for (seq, entry), text in zip(entries.items(), texts, strict=True):
+            before, after = (places.get((entry.namespace, entry.links.get(name, ""))) for name in _NEIGHBOURS)
+            candidates.append(Candidate(entry, text, cosines.get(seq), before, after))
+        found = []
+        for one in rank(asked.query, candidates):
+            cosine = candidates[one.place].cosine
+            if asked.strict and cosine is not None and cosine < asked.threshold:
+                continue
+            found.append(_result(candidates[one.place].entry, cosine or 0.0, one.score, one.why, asked))
+        return _best(found, asked.limit)
+
+    def _neighbours(
+        self, sql: sqlite3.Connection, asked: Asked, entries: dict[int, MemoryEntry]
+    ) -> dict[int, MemoryEntry]:
+        """The entries that those found name as previous or next, where they may be found themselves."""
+        keys = {
+            (seq // (1 << 32), entry.links[name])
+            for seq, entry in entries.items()
+            for name in _NEIGHBOURS
+            if name in entry.links
+        }
+        condition, given = asked.filter.condition()
+        seqs = []
+        for space, key in sorted(keys):
+            row = sql.execute("SELECT seq FROM entries WHERE space = ? AND key = ?", (space, key)).fetchone()
+            if row is not None and row[0] not in entries:
+                seqs.append(row[0])
+        return dict(sorted(fetch(sql, _allowed(sql, seqs, asked.now, condition, given), asked.now)))
+
+
+def _often(sql: sqlite3.Connection, word: str, space: int, bound: int) -> int:
+    """How many entries of a namespace have a word, counted to just beyond a bound."""
+    (often,) = sql.execute(
+        "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)",
+        (f'"{word}"', *span(space), bound + 1),
+    ).fetchone()
+    return int(often)
+
+
+def _allowed(sql: sqlite3.Connection, seqs: Sequence[int], now: int, condition: str, given: Sequence[Any]) -> set[int]:
+    """Those of the entries that are there, have not expired and fit the filter."""
+    found: set[int] = set()
+    for at in range(0, len(seqs), 500):
+        some = seqs[at : at + 500]
+        found.update(
+            seq
+            for (seq,) in sql.execute(
+                f"SELECT e.seq FROM entries e WHERE e.seq IN ({','.join('?' * len(some))}) AND {ALIVE}"
+                f"{' AND ' + condition if condition else ''}",
+                (*some, now, *given),
+            )
+        )
+    return found
+
+
+def _newest(sql: sqlite3.Connection, asked: Asked) -> list[MemorySearchResult]:
+    """Without a query: all that may be found, what changed last first."""
+    condition, given = asked.filter.condition()
+    rows: list[tuple[int, int]] = []
+    for space in asked.spaces:
+        rows += sql.execute(
+            f"SELECT -e.updated_at, e.seq FROM entries e WHERE e.seq BETWEEN ? AND ? AND {ALIVE}"
+            f"{' AND ' + condition if condition else ''} ORDER BY e.updated_at DESC, e.seq LIMIT ?",
+            (*span(space), asked.now, *given, asked.limit),
+        )
+    seqs = [seq for _, seq in sorted(rows)[: asked.limit]]
+    entries = dict(fetch(sql, seqs, asked.now))
+    return [_result(entries[seq], 0.0, 0.0, "nothing was asked: the newest first", asked) for seq in seqs]
+
+
+def _result(entry: MemoryEntry, similarity: float, score: float, why: str, asked: Asked) -> MemorySearchResult:
+    """Importance weighs 0.75 (none) to 1.25 (all); 1 where it is 0.5 or was not said."""
+    if entry.importance is not None and entry.importance != 0.5:
+        score *= 0.75 + entry.importance / 2
+        why += f", importance {entry.importance:g}"
+    if asked.lack is not None:
+        why += f"; by words only: {asked.lack}"
+    elif entry.pending:
+        why += "; not embedded yet"
+    told = {name: getattr(entry, name) for name in _FIELDS}
+    return MemorySearchResult(**told, similarity=min(1.0, max(0.0, similarity)), score=score, why=why)
+
+
+def _best(found: list[MemorySearchResult], limit: int) -> list[MemorySearchResult]:
+    return sorted(found, key=lambda one: (-one.score, one.created_at, one.id))[:limit]

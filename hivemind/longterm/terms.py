@@ -1,0 +1,81 @@
+"""Words as the full-text index sees them, and how well texts match a question by them (BM25)."""
+
+from __future__ import annotations
+
+import math
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from hivemind.longterm.schema import TOKENIZER
+from hivemind.words import STOP_WORDS
+
+__all__ = ["Stems", "bm25", "matching", "rarity", "words_of"]
+
+_WORD = re.compile(r"[^\W_]+")
+_MOST_TERMS = 32
+_MOST_STEMS = 100_000
+_K1, _B = 1.2, 0.75  # saturation and length, as is usual
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in their order, in small letters."""
+    return [word.casefold() for word in _WORD.findall(text.replace("’", "'"))]
+
+
+def matching(query: str) -> list[str]:
+    """The words of a query that say what it is about, each once: without stop words, unless there is nothing else."""
+    asked = list(dict.fromkeys(words_of(query)))
+    return ([word for word in asked if word not in STOP_WORDS] or asked)[:_MOST_TERMS]
+
+
+class Stems:
+    """Stems words as the index does, because it is the same code: an index in memory, asked once for each word."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    @cached_property
+    def _sql(self) -> sqlite3.Connection:
+        sql = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        sql.execute(f"CREATE VIRTUAL TABLE t USING fts5(word, tokenize='{TOKENIZER}')")
+        sql.execute("CREATE VIRTUAL TABLE v USING fts5vocab('t', 'instance')")
+        return sql
+
+    def __call__(self, words: Sequence[str]) -> list[str]:
+        """The stem of each word; a word that the index knows nothing of is its own."""
+        known = self._known
+        unknown = {word for word in words if word not in known}
+        if unknown:
+            if len(known) + len(unknown) > _MOST_STEMS:
+                known.clear()
+                unknown = set(words)
+            self._learn(sorted(unknown))
+        return [known[word] for word in words]
+
+    def _learn(self, words: Sequence[str]) -> None:
+        self._sql.execute("BEGIN")
+        try:
+            self._sql.executemany("INSERT INTO t(rowid, word) VALUES (?, ?)", list(enumerate(words)))
+            found = dict(self._sql.execute("SELECT doc, term FROM v ORDER BY doc, offset DESC"))
+        finally:
+            self._sql.execute("ROLLBACK")
+        self._known.update((word, found.get(at, word)) for at, word in enumerate(words))
+
+
+def rarity(found_in: int, total: int) -> float:
+    """Inverse document frequency: what a word weighs that so many of all entries have."""
+    return math.log(1 + (max(total - found_in, 0) + 0.5) / (found_in + 0.5))
+
+
+def bm25(weights: Mapping[str, float], texts: Sequence[Sequence[str]]) -> list[float]:
+    """How well each text (its stems) matches the terms (stem → rarity), 0 or more; lengths count beside their average."""
+    average = sum(map(len, texts)) / len(texts) if texts else 0.0
+    scores = []
+    for text in texts:
+        found = Counter(stem for stem in text if stem in weights)
+        usual = _K1 * (1 - _B + _B * len(text) / average) if found else 0.0
+        scores.append(sum(weights[stem] * often * (_K1 + 1) / (often + usual) for stem, often in found.items()))
+    return scores

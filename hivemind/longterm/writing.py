@@ -1,0 +1,126 @@
+"""Putting a checked value into the database: the one way in which an entry is made or changed. All within one write."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hivemind.embedding import VectorTable, pack
+from hivemind.longterm.draft import Draft
+from hivemind.longterm.entry import Action
+from hivemind.longterm.errors import EntryInvalid, VersionConflict
+from hivemind.longterm.namespace import Namespace, encoded
+from hivemind.longterm.schema import PLACES
+
+__all__ = ["Meaning", "delete_entry", "space_for", "write_entry"]
+
+_VECTORS = VectorTable("vectors")
+_INSERT = (
+    "INSERT INTO entries(seq, id, space, key, content, digest, metadata, category, importance, created_at, updated_at,"
+    " expires_at, version, parent_id, links, wants, problem) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?)"
+)
+_UPDATE = (
+    "UPDATE entries SET content = ?, digest = ?, metadata = ?, category = ?, importance = ?, updated_at = ?,"
+    " expires_at = ?, version = version + 1, parent_id = ?, links = ?, wants = ?, problem = ? WHERE seq = ?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What is known of a content's meaning: a packed vector of the model, or why there is none. `wanted`: never, if False."""
+
+    model: str
+    vector: bytes | None = None
+    problem: str | None = None
+    wanted: bool = True
+
+
+def space_for(sql: sqlite3.Connection, namespace: Namespace) -> int:
+    """The number of a namespace, made if it is new."""
+    path = encoded(namespace)
+    sql.execute("INSERT OR IGNORE INTO namespaces(path) VALUES (?)", (path,))
+    (space,) = sql.execute("SELECT id FROM namespaces WHERE path = ?", (path,)).fetchone()
+    return int(space)
+
+
+def write_entry(
+    sql: sqlite3.Connection,
+    space: int,
+    key: str,
+    draft: Draft,
+    meaning: Meaning,
+    *,
+    now: int,
+    new_id: Callable[[], str],
+    expected: int | None = None,
+) -> tuple[int, str, Action]:
+    """Store a value under a key: (seq, id, created or updated). The last write wins, unless `expected` names a version.
+
+    An entry that has expired is gone: what is stored under its key is a new one. Raises VersionConflict, and
+    EntryInvalid for a parent that is no entry of this namespace.
+    """
+    row = sql.execute(
+        "SELECT seq, id, version, updated_at, expires_at FROM entries WHERE space = ? AND key = ?", (space, key)
+    ).fetchone()
+    if row is not None and row[4] is not None and row[4] <= now:
+        sql.execute("DELETE FROM entries WHERE seq = ?", (row[0],))
+        row = None
+    if expected is not None and expected != (0 if row is None else row[2]):
+        raise VersionConflict(key, expected, 0 if row is None else row[2])
+    _check_parent(sql, space, draft.parent_id, None if row is None else row[1])
+    if row is None:
+        return *_insert(sql, space, key, draft, meaning, now, new_id), "created"
+    seq, entry_id, _, updated, _ = row
+    sql.execute(
+        _UPDATE,
+        (
+            draft.content, draft.digest, draft.metadata, draft.category, draft.importance, max(now, updated + 1),
+            draft.expires_at, draft.parent_id, draft.links, meaning.wanted, meaning.problem, seq,
+        ),
+    )  # fmt: skip
+    _keep_meaning(sql, seq, draft, meaning)
+    return seq, entry_id, "updated"
+
+
+def _insert(
+    sql: sqlite3.Connection, space: int, key: str, draft: Draft, meaning: Meaning, now: int, new_id: Callable[[], str]
+) -> tuple[int, str]:
+    (number,) = sql.execute("UPDATE namespaces SET made = made + 1 WHERE id = ? RETURNING made", (space,)).fetchone()
+    seq, entry_id = space * PLACES + number, new_id()
+    sql.execute(
+        _INSERT,
+        (
+            seq, entry_id, space, key, draft.content, draft.digest, draft.metadata, draft.category, draft.importance,
+            now, now, draft.expires_at, draft.parent_id, draft.links, meaning.wanted, meaning.problem,
+        ),
+    )  # fmt: skip
+    _keep_meaning(sql, seq, draft, meaning)
+    return seq, entry_id
+
+
+def _check_parent(sql: sqlite3.Connection, space: int, parent_id: str | None, own_id: str | None) -> None:
+    if parent_id is None:
+        return
+    if parent_id == own_id:
+        raise EntryInvalid("an entry cannot be its own parent")
+    if not sql.execute("SELECT 1 FROM entries WHERE id = ? AND space = ?", (parent_id, space)).fetchone():
+        raise EntryInvalid(f"no entry of this namespace has the id {parent_id!r}", mend="store the parent first")
+
+
+def _keep_meaning(sql: sqlite3.Connection, seq: int, draft: Draft, meaning: Meaning) -> None:
+    vector = meaning.vector
+    if draft.vector is not None:
+        vector = pack(memoryview(draft.vector).cast("f"), len(draft.vector) // 4)
+        sql.execute("INSERT OR REPLACE INTO given VALUES (?, ?)", (seq, draft.vector))
+    else:
+        sql.execute("DELETE FROM given WHERE seq = ?", (seq,))
+    if vector is not None:
+        _VECTORS.put(sql, meaning.model, [(seq, seq // PLACES, vector)])
+    elif not meaning.wanted:
+        sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
+
+
+def delete_entry(sql: sqlite3.Connection, space: int, key: str) -> bool:
+    """Delete an entry with its history; False if there is none."""
+    return sql.execute("DELETE FROM entries WHERE space = ? AND key = ?", (space, key)).rowcount > 0

@@ -1,0 +1,372 @@
+"""What the store promises: seed 001's operations and validation rules, and spec 6's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hivemind.embedding import HashingEmbedder
+from hivemind.longterm import (
+    EntryInvalid,
+    LongtermError,
+    MemoryEntry,
+    MemorySearchResult,
+    MemoryStore,
+    NamespaceInvalid,
+    VersionConflict,
+    open_store,
+)
+from hivemind.tokens import count_tokens
+
+ME = ("memories", "u1")
+OTHER = ("memories", "u2")
+
+
+class Clock:
+    def __init__(self):
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self):
+        return self.now
+
+    def forward(self, **units):
+        self.now += timedelta(**units)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    with open_store(tmp_path / "memory.db", HashingEmbedder(), clock=clock) as found:
+        yield found
+
+
+# seed 001, Unit Test Coverage
+
+
+def test_a_valid_entry_is_stored_with_all_fields(store):
+    entry = MemoryEntry(content="tea", metadata={"mood": ["calm"]}, category="fact", importance=0.9)
+    stored = store.put(ME, "drink", entry)
+    found = store.get(ME, "drink")
+    assert found.content == "tea"
+    assert found.metadata == {"mood": ["calm"]}
+    assert found.namespace == ME
+    assert (found.key, found.category, found.importance, found.version) == ("drink", "fact", 0.9, 1)
+    assert found.id == stored.id
+    assert found.created_at == found.updated_at == datetime(2026, 1, 1, tzinfo=UTC)
+    assert len(found.embedding) == 384
+    assert not found.pending
+
+
+def test_content_over_2048_tokens_fails(store):
+    fits = "tea " * 2047 + "tea"
+    assert count_tokens(fits) <= 2048
+    store.put(ME, "fits", fits)
+    with pytest.raises(EntryInvalid, match="2048"):
+        store.put(ME, "long", fits + " tea tea tea")
+    assert store.list(ME) == ["fits"]
+
+
+@pytest.mark.parametrize("content", ["", "  \n\t", None, 7, "\ud800"])
+def test_content_that_is_blank_or_no_text_fails(store, content):
+    with pytest.raises(EntryInvalid):
+        store.put(ME, "k", {"content": content})
+    with pytest.raises(EntryInvalid):
+        store.upsert_memory(ME, content)
+
+
+def test_missing_content_and_unknown_fields_fail(store):
+    with pytest.raises(EntryInvalid, match="blank"):
+        store.put(ME, "k", {"metadata": {}})
+    with pytest.raises(EntryInvalid, match="colour"):
+        store.put(ME, "k", {"content": "x", "colour": "red"})
+
+
+@pytest.mark.parametrize(
+    "namespace", [(), ("one",), ("a", ""), ("a", "  "), "ab", ("a", 1), ("a", None), ("a", "\udfff")]
+)
+def test_a_namespace_needs_two_parts_that_are_not_blank(store, namespace):
+    for call in (
+        lambda: store.put(namespace, "k", "x"),
+        lambda: store.get(namespace, "k"),
+        lambda: store.search(namespace, "x"),
+        lambda: store.delete(namespace, "k"),
+        lambda: store.list(namespace),
+        lambda: store.upsert_memory(namespace, "x"),
+    ):
+        with pytest.raises(NamespaceInvalid):
+            call()
+
+
+@pytest.mark.parametrize("key", ["", "k" * 257, None, 3, "\ud800"])
+def test_a_key_has_1_to_256_characters(store, key):
+    with pytest.raises(EntryInvalid):
+        store.put(ME, key, "x")
+    store.put(ME, "k" * 256, "x")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"metadata": "no object"},
+        {"metadata": {"big": "x" * 65_536}},
+        {"metadata": {"nan": float("nan")}},
+        {"metadata": {"set": {1}}},
+        {"importance": 1.1},
+        {"importance": True},
+        {"category": " "},
+        {"expires_at": "tomorrow"},
+        {"parent_id": "nobody"},
+        {"embedding": [1.0] * 383},
+        {"embedding": [0.0] * 384},
+        {"embedding": [float("nan")] * 384},
+        {"links": {"next": ""}},
+    ],
+)
+def test_a_field_that_breaks_its_rule_is_refused_and_nothing_is_stored(store, value):
+    with pytest.raises(EntryInvalid):
+        store.put(ME, "k", {"content": "x", **value})
+    assert store.list(ME) == []
+
+
+def test_put_creates_then_updates_id_and_creation_stay(store, clock):
+    first = store.put(ME, "k", "green tea")
+    clock.forward(hours=1)
+    second = store.put(ME, "k", {"content": "black tea", "metadata": {"a": 1}})
+    assert (second.id, second.created_at) == (first.id, first.created_at)
+    assert second.updated_at == first.updated_at + timedelta(hours=1)
+    assert second.version == 2
+    assert [hit.content for hit in store.search(ME, "tea")] == ["black tea"]
+
+
+def test_updated_at_moves_even_if_the_clock_is_set_back(store, clock):
+    first = store.put(ME, "k", "x")
+    clock.forward(days=-3)
+    assert store.put(ME, "k", "y").updated_at > first.updated_at
+
+
+def test_get_gives_none_for_what_is_not_there(store):
+    assert store.get(ME, "k") is None
+    assert store.get_many(ME, ["a", "b"]) == [None, None]
+
+
+def test_search_gives_what_reaches_the_threshold(store):
+    store.put(ME, "food", "the user is vegetarian and likes Italian food")
+    store.put(ME, "zone", "the time zone is EST")
+    hits = store.search(ME, "vegetarian food", 0.3, mode="vector")
+    assert [hit.key for hit in hits] == ["food"]
+    assert all(isinstance(hit, MemorySearchResult) for hit in hits)
+    assert 0.3 <= hits[0].similarity <= 1
+    assert hits[0].why
+    assert store.search(ME, "vegetarian food", 0.99, mode="vector") == []
+
+
+def test_delete_removes_the_entry_its_history_and_what_finds_it(store):
+    store.put(ME, "k", "secret word")
+    store.put(ME, "k", "secret words")
+    assert store.delete(ME, "k") is True
+    assert store.delete(ME, "k") is False
+    assert store.get(ME, "k") is None
+    assert store.search(ME, "secret word") == []
+    assert store.history(ME, "k") == []
+    assert store.put(ME, "k", "new").version == 1
+    assert store.check() == []
+
+
+def test_list_gives_the_keys_of_one_namespace(store):
+    store.put_many(ME, {"b": "x", "a": "y"})
+    store.put((*ME, "deeper"), "c", "z")
+    assert store.list(ME) == ["a", "b"]
+    assert store.list(OTHER) == []
+
+
+def test_user_a_cannot_get_what_user_b_has(store):
+    store.put(ME, "pref", "vegetarian")
+    assert store.get(OTHER, "pref") is None
+    assert not store.delete(OTHER, "pref")
+    assert store.history(OTHER, "pref") == []
+
+
+def test_search_stays_in_its_namespace_unless_it_is_asked_below_a_prefix(store):
+    store.put(ME, "a", "likes tea")
+    store.put(OTHER, "b", "likes tea")
+    store.put((*ME, "more"), "c", "likes tea")
+    assert [hit.key for hit in store.search(ME, "tea")] == ["a"]
+    assert sorted(hit.key for hit in store.search(ME, "tea", prefix=True)) == ["a", "c"]
+    assert sorted(hit.key for hit in store.search(("memories",), "tea", prefix=True)) == ["a", "b", "c"]
+
+
+# seed 001, Integration Test Scenarios
+
+
+def test_a_memory_of_one_thread_is_there_in_another(tmp_path):
+    open_store(tmp_path / "m.db").put(ME, "k", "said in thread A")
+    assert open_store(tmp_path / "m.db").get(ME, "k").content == "said in thread A"
+
+
+def test_two_writers_of_one_key_the_last_one_wins(tmp_path):
+    one, two = open_store(tmp_path / "m.db"), open_store(tmp_path / "m.db")
+    one.put(ME, "k", "first")
+    two.put(ME, "k", "second")
+    assert one.get(ME, "k").content == "second"
+    assert one.get(ME, "k").version == 2
+
+
+# spec 6
+
+
+def test_compare_and_set_refuses_what_has_changed(store):
+    store.put(ME, "k", "a", expected_version=0)
+    store.put(ME, "k", "b", expected_version=1)
+    for wrong in (0, 1, 3):
+        with pytest.raises(VersionConflict) as caught:
+            store.put(ME, "k", "c", expected_version=wrong)
+        assert caught.value.actual == 2
+    assert store.get(ME, "k").content == "b"
+
+
+def test_history_tells_all_versions_oldest_first(store):
+    for number in range(1, 4):
+        store.put(ME, "k", {"content": f"text {number}", "metadata": {"n": number}})
+    assert [(one.version, one.content, one.metadata) for one in store.history(ME, "k")] == [
+        (number, f"text {number}", {"n": number}) for number in range(1, 4)
+    ]
+
+
+def test_put_many_stores_all_or_none(store):
+    with pytest.raises(EntryInvalid):
+        store.put_many(ME, [("a", "fine"), ("b", " ")])
+    assert store.list(ME) == []
+    stored = store.put_many(ME, [("a", "one"), ("b", "two"), ("a", "three")])
+    assert [entry.content for entry in store.get_many(ME, ["b", "a", "c"]) if entry] == ["two", "three"]
+    assert len(stored) == 3
+
+
+def test_an_expired_entry_is_gone_for_every_call(store, clock):
+    first = store.put(ME, "k", {"content": "the parking spot is 12", "expires_at": clock.now + timedelta(hours=1)})
+    assert store.get(ME, "k") is not None
+    clock.forward(hours=1)
+    assert store.get(ME, "k") is None
+    assert store.list(ME) == []
+    assert store.history(ME, "k") == []
+    assert all(store.search(ME, "parking spot", mode=mode) == [] for mode in ("hybrid", "vector", "text"))
+    again = store.put(ME, "k", "the parking spot is 14")
+    assert again.id != first.id
+    assert again.version == 1
+    store.put(ME, "gone", {"content": "x", "expires_at": clock.now})
+    assert store.purge() == 1
+    assert store.check() == []
+
+
+def test_importance_weighs_in_the_score(store):
+    store.put(ME, "low", {"content": "the door code is 1234", "importance": 0.0})
+    store.put(ME, "high", {"content": "the door code is 1234", "importance": 1.0})
+    for mode in ("hybrid", "vector", "text"):
+        assert [hit.key for hit in store.search(ME, "door code", mode=mode)] == ["high", "low"], mode
+
+
+def test_filters_narrow_by_metadata_category_importance_and_time(store, clock):
+    store.put(ME, "a", {"content": "tea one", "metadata": {"n": 1, "tag": "x"}, "category": "fact", "importance": 0.2})
+    clock.forward(days=1)
+    store.put(ME, "b", {"content": "tea two", "metadata": {"n": 2, "on": True}, "category": "goal", "importance": 0.8})
+
+    def keys(**filters):
+        found = {
+            tuple(sorted(hit.key for hit in store.search(ME, "tea", mode=mode, **filters)))
+            for mode in ("hybrid", "text", "vector")
+        }
+        found.add(tuple(sorted(hit.key for hit in store.search(ME, "", **filters))))
+        assert len(found) == 1, found
+        return "".join(found.pop())
+
+    assert keys(metadata={"n": 1}) == "a"
+    assert keys(metadata={"n": {"$gte": 1, "$lt": 2}}) == "a"
+    assert keys(metadata={"n": {"$gt": 0}}) == "ab"
+    assert keys(metadata={"n": True}) == ""
+    assert keys(metadata={"on": 1}) == ""
+    assert keys(metadata={"tag": {"$exists": False}}) == "b"
+    assert keys(metadata={"tag": {"$ne": "x"}}) == "b"
+    assert keys(metadata={"n": {"$in": [2, 3]}}) == "b"
+    assert keys(metadata={"n": {"$nin": [2]}}) == "a"
+    assert keys(category="goal") == "b"
+    assert keys(min_importance=0.5) == "b"
+    assert keys(since=clock.now) == "b"
+    assert keys(until=clock.now) == "a"
+    with pytest.raises(EntryInvalid, match="where"):
+        keys(metadata={"n": {"$where": "1"}})
+
+
+def test_links_and_children_are_followed_within_the_namespace(store):
+    parent = store.put(ME, "trip", {"content": "the trip to Rome"})
+    store.put(ME, "day-1", {"content": "the Forum", "parent_id": parent.id, "links": {"next": "day-2"}})
+    store.put(ME, "day-2", {"content": "the Vatican", "parent_id": parent.id})
+    store.link(ME, "day-2", "previous", "day-1")
+    assert [child.key for child in store.children(ME, "trip")] == ["day-1", "day-2"]
+    assert store.linked(ME, "day-2")["previous"].content == "the Forum"
+    assert store.get(ME, "day-2").version == 1
+    store.link(ME, "day-2", "previous", None)
+    assert store.linked(ME, "day-2") == {}
+    with pytest.raises(EntryInvalid):
+        store.put(OTHER, "x", {"content": "y", "parent_id": parent.id})
+    store.delete(ME, "trip")
+    assert store.get(ME, "day-1").parent_id is None
+
+
+def test_a_given_embedding_is_kept_as_it_was_given(store):
+    vector = [float(number) for number in range(384)]
+    store.put(ME, "k", MemoryEntry(content="x", embedding=tuple(vector)))
+    assert list(store.get(ME, "k").embedding) == vector
+    assert store.put(ME, "k", "another text").version == 2
+    assert list(store.get(ME, "k").embedding) != vector
+    assert store.check() == []
+
+
+def test_users_have_ids_and_may_share_a_name(store):
+    one, two = store.create_user("demo"), store.create_user("demo")
+    assert one.id != two.id
+    assert [user.name for user in store.users()] == ["demo", "demo"]
+    store.put(one.namespace, "k", "x")
+    assert store.namespaces(("memories",)) == [("memories", one.id)]
+    assert store.list(two.namespace) == []
+
+
+def test_namespaces_are_listed_below_a_prefix_part_by_part(store):
+    for namespace in (("a", "b"), ("a", "bc"), ("a", "b", "c"), ("ab", "c")):
+        store.put(namespace, "k", "x")
+    assert store.namespaces(("a",)) == [("a", "b"), ("a", "b", "c"), ("a", "bc")]
+    assert store.namespaces(("a", "b")) == [("a", "b"), ("a", "b", "c")]
+    assert len(store.namespaces()) == 4
+
+
+def test_a_blank_query_gives_the_newest(store, clock):
+    for key in "abc":
+        store.put(ME, key, f"text {key}")
+        clock.forward(minutes=1)
+    assert [hit.key for hit in store.search(ME, "", limit=2)] == ["c", "b"]
+
+
+def test_a_mode_that_is_none_is_refused(store):
+    with pytest.raises(EntryInvalid, match="fuzzy"):
+        store.search(ME, "x", mode="fuzzy")
+
+
+# opening
+
+
+def test_a_store_opens_anywhere_and_by_url(tmp_path):
+    open_store(f"sqlite:///{tmp_path}/m.db").put(ME, "k", "x")
+    assert isinstance(open_store(str(tmp_path / "m.db")), MemoryStore)
+    assert open_store(tmp_path / "m.db").list(ME) == ["k"]
+    memory = open_store(":memory:", HashingEmbedder())
+    memory.put(ME, "k", "tea")
+    assert memory.search(ME, "tea")[0].key == "k"
+
+
+@pytest.mark.parametrize("where", ["postgresql://host/db", "{tmp}", "{tmp}/no/such/folder.db"])
+def test_what_cannot_be_opened_is_said_in_words(tmp_path, where):
+    with pytest.raises(LongtermError):
+        open_store(where.format(tmp=tmp_path))
