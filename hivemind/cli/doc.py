@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hivemind.cli import doc_change
-from hivemind.cli.doc_of import NODE, node_of, record_of, source_line, title_line
+from hivemind.cli.doc_of import NODE, brought_in, node_of, record_of, source_line, title_line
 from hivemind.cli.hive_of import hive_of
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
@@ -100,7 +100,7 @@ def _add_node(parser: Parser) -> None:
 def _tree(arguments: argparse.Namespace) -> int:
     hive = hive_of(arguments)
     if arguments.node is None:
-        hive.knowledge.sync()
+        brought_in(hive)
         rows = [_root(hive.documents, root) for root in hive.documents.roots()]
         if arguments.json:
             print_json(rows)
@@ -207,7 +207,7 @@ def _find(arguments: argparse.Namespace) -> int:
     if not arguments.query.strip():
         raise UserError("there is nothing to look for", mend="give words, a question, or @tags")
     hive = hive_of(arguments)
-    hive.knowledge.sync()
+    brought_in(hive)
     below = None if arguments.below is None else node_of(hive, arguments.below).id
     hits = hive.documents.query(arguments.query, arguments.limit, node_id=below)
     if arguments.json:

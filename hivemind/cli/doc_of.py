@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from hivemind.cli.output import progress
 from hivemind.cli.text import one_line
 
 if TYPE_CHECKING:
     from hivemind.documents import Docmem, Node
     from hivemind.hive import Hive
 
-__all__ = ["NODE", "node_of", "record_of", "source_line", "title_line"]
+__all__ = ["NODE", "brought_in", "node_of", "record_of", "source_line", "title_line"]
 
 NODE = "a node's id, or PATH or PATH:LINE of a file"
 
@@ -21,11 +22,17 @@ def node_of(hive: Hive, reference: str) -> Node:
     from hivemind.documents import NodeNotFoundError
     from hivemind.errors import UserError
 
-    hive.knowledge.sync()
+    brought_in(hive)
     try:
         return hive.knowledge.locate(reference)
     except NodeNotFoundError:
         raise UserError(f"there is no node {reference!r}", mend="`hivemind doc tree` lists the documents") from None
+
+
+def brought_in(hive: Hive) -> None:
+    """Bring the documents in line with knowledge/, showing how far it is where that takes long."""
+    with progress() as tell:
+        hive.knowledge.sync(tell=tell)
 
 
 def record_of(documents: Docmem, node: Node, *, brief: bool = False) -> dict[str, Any]:

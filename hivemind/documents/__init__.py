@@ -11,12 +11,13 @@ from hivemind.documents.errors import (
     ReadonlyError,
 )
 from hivemind.documents.history import Version
-from hivemind.documents.knowledge import Knowledge, SyncReport, files_below
+from hivemind.documents.knowledge import Knowledge
 from hivemind.documents.node import Node
 from hivemind.documents.passage import Citation, Passage, Verdict, verify
 from hivemind.documents.query import Hit, title_of
 from hivemind.documents.shown import Shown
 from hivemind.documents.sources import Source
+from hivemind.documents.syncing import SyncReport, files_below
 from hivemind.documents.threads import Letter
 from hivemind.documents.vectors import Embedder
 

@@ -3,9 +3,12 @@
 # ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from hivemind.documents import orders, tree
 from hivemind.documents.errors import (
@@ -81,20 +84,59 @@ class Edit:
     # -- writing ----------------------------------------------------------------------------------------------------
     def add(self, parent_id: str | None, order: float, draft: Draft) -> Node:
         """Write one new node. Raises DocmemError for an id that is taken."""
+        node = self.made(self.free_id(draft.id), parent_id, order, draft)
+        self.sql.execute(_INSERT, _row(node))
+        self._tag(node.id, tags_in(node.text))
+        return node
+
+    def made(self, node_id: str, parent_id: str | None, order: float, draft: Draft) -> Node:
+        """The node that a draft becomes at a place; it is not written."""
         text = check_text(draft.text)
         tokens = self.count(text) if draft.tokens is None else draft.tokens
         digest = node_hash(parent_id, draft.context, text, order)
-        node = Node(
-            self.free_id(draft.id), parent_id, text, order, tokens, self.now, self.now, draft.context.type,
-            draft.context.name, draft.context.value, draft.readonly, digest, draft.importance, draft.sticky,
+        return Node(
+            node_id, parent_id, text, order, tokens, self.now, self.now, draft.context.type, draft.context.name,
+            draft.context.value, draft.readonly, digest, draft.importance, draft.sticky,
         )  # fmt: skip
-        self.insert(node)
-        return node
 
-    def insert(self, node: Node) -> None:
-        """Write a node as it is."""
-        self.sql.execute(_INSERT, tuple(getattr(node, column) for column in COLUMNS))
-        self._tag(node.id, tags_in(node.text))
+    def insert_all(self, nodes: Iterable[Node]) -> None:
+        """Write many nodes as they are, parents before their children."""
+        tags: list[tuple[str, str]] = []
+
+        def rows() -> Iterator[tuple[object, ...]]:
+            for node in nodes:
+                tags.extend((tag, node.id) for tag in sorted(tags_in(node.text)))
+                yield _row(node)
+
+        (last,) = self.sql.execute("SELECT coalesce(max(seq), 0) FROM nodes").fetchone()
+        with self._unindexed():
+            self.sql.executemany(_INSERT, rows())
+        self.sql.execute(
+            "INSERT INTO words(rowid, text, context_value) SELECT seq, text, context_value FROM nodes WHERE seq > ?",
+            (last,),
+        )
+        self.sql.executemany("INSERT INTO tags VALUES (?, ?)", tags)
+
+    @contextmanager
+    def _unindexed(self) -> Iterator[None]:
+        """Whoever writes here keeps the full-text index himself."""
+        self.sql.execute("INSERT INTO unindexed VALUES (1)")
+        yield
+        self.sql.execute("DELETE FROM unindexed")
+
+    def free_ids(self, count: int) -> list[str]:
+        """So many new short ids; nothing has them yet."""
+        found: dict[str, None] = {}
+        while len(found) < count:
+            more = [made for _ in range(count - len(found)) if (made := self.new_id()) not in found]
+            taken = self.sql.execute(
+                "SELECT n.id FROM json_each(?) j JOIN nodes n ON n.id = j.value", (json.dumps(more),)
+            )
+            free = dict.fromkeys(more)
+            for (node_id,) in taken.fetchall():
+                del free[node_id]
+            found |= free
+        return list(found)
 
     def free_id(self, wanted: str | None = None) -> str:
         """`wanted`, or a new short id; nothing has it yet. Raises DocmemError for one that is taken."""
@@ -148,7 +190,13 @@ class Edit:
 
     def remove(self, node_ids: Sequence[str]) -> None:
         """Delete nodes, given in reading order: children go before their parents (seed 003, *Delete*)."""
-        self.sql.executemany("DELETE FROM nodes WHERE id = ?", [(node_id,) for node_id in reversed(node_ids)])
+        self.sql.execute(
+            "INSERT INTO words(words, rowid, text, context_value) SELECT 'delete', n.seq, n.text, n.context_value"
+            " FROM json_each(?) j JOIN nodes n ON n.id = j.value",
+            (json.dumps(list(node_ids)),),
+        )
+        with self._unindexed():
+            self.sql.executemany("DELETE FROM nodes WHERE id = ?", ((node_id,) for node_id in reversed(node_ids)))
 
     # -- places -----------------------------------------------------------------------------------------------------
     def last_in(self, parent_id: str, mover: str | None = None) -> float:
@@ -159,6 +207,9 @@ class Edit:
 
     def after(self, target_id: str, mover: str | None = None) -> float:
         return orders.after(self.sql, target_id, self.now, mover)
+
+
+_row: Callable[[Node], tuple[object, ...]] = attrgetter(*COLUMNS)
 
 
 def _but_place(node: Node) -> tuple[object, ...]:

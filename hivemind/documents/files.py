@@ -12,7 +12,7 @@ from typing import Literal
 from hivemind.documents import tree
 from hivemind.documents.classes import classify
 from hivemind.documents.edit import Edit
-from hivemind.documents.formats import Outline
+from hivemind.documents.formats import VERSION, Outline
 from hivemind.documents.importing import import_outline, value, write_places
 from hivemind.documents.node import Context
 from hivemind.documents.refresh import refresh
@@ -34,7 +34,7 @@ Taken = Literal["imported", "changed", "unchanged"]
 
 _YOUNG_NS = 2_000_000_000  # what was changed this shortly before it was read may change again within one tick
 _GONE = "gone"  # the digest of a file that is no longer there, but whose document holds others' nodes
-_COLUMNS = "path, kept, size, mtime_ns, ctime_ns, inode, seen_ns, digest, root_id, note, id"
+_COLUMNS = "path, kept, size, mtime_ns, ctime_ns, inode, seen_ns, digest, root_id, note, id, parser"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +69,20 @@ class KnownFile:
     root_id: str | None
     note: str | None
     number: int
+    parser: int
 
     @property
     def is_gone(self) -> bool:
         return self.digest == _GONE
 
     def is_unchanged(self, found: os.stat_result) -> bool:
-        return self.stamp.still(found) and not self.is_gone and (self.root_id is not None or self.note is not None)
+        known = self.root_id is not None or self.note is not None
+        return known and self.parser == VERSION and self.stamp.still(found) and not self.is_gone
 
 
 def _known(row: tuple[object, ...]) -> KnownFile:
-    path, kept, size, mtime, ctime, inode, seen, digest, root_id, note, number = row
-    return KnownFile(path, bool(kept), Stamp(size, mtime, ctime, inode, seen), digest, root_id, note, number)  # type: ignore[arg-type]
+    path, kept, size, mtime, ctime, inode, seen, digest, root_id, note, number, parser = row
+    return KnownFile(path, bool(kept), Stamp(size, mtime, ctime, inode, seen), digest, root_id, note, number, parser)  # type: ignore[arg-type]
 
 
 def find_file(sql: sqlite3.Connection, path: str) -> KnownFile | None:
@@ -121,7 +123,7 @@ def take_in(edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, 
         return root_id, "imported"
     _save(edit.sql, path, kept, stamp, digest, old.root_id, row)
     root = tree.get(edit.sql, old.root_id)
-    if old.digest == digest and root.context == context:
+    if old.digest == digest and old.parser == VERSION and root.context == context:
         return old.root_id, "unchanged"
     refresh(edit, old.root_id, old.number, outline)
     if root.text != outline.title or root.context != context:
@@ -155,7 +157,7 @@ class _Row:
 
 _FIELDS = (
     "kept", "size", "mtime_ns", "ctime_ns", "inode", "seen_ns", "digest", "root_id", "title", "labels", "class", "why",
-    "note",
+    "note", "parser",
 )  # fmt: skip
 _SAVE = (
     f"INSERT INTO files (path, {', '.join(_FIELDS)}) VALUES (?{', ?' * len(_FIELDS)}) ON CONFLICT (path) DO UPDATE SET"
@@ -167,7 +169,7 @@ def _save(
     sql: sqlite3.Connection, path: str, kept: bool, stamp: Stamp, digest: str, root_id: str | None, row: _Row
 ) -> int:
     look = (stamp.size, stamp.mtime_ns, stamp.ctime_ns, stamp.inode, stamp.seen_ns)
-    said = (row.title, row.labels, row.document_class, row.why, row.note)
+    said = (row.title, row.labels, row.document_class, row.why, row.note, VERSION)
     (number,) = sql.execute(_SAVE, (path, int(kept), *look, digest, root_id, *said)).fetchone()
     return int(number)
 

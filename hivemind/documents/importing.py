@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hivemind.documents.edit import Draft, Edit
 from hivemind.documents.formats import Outline
-from hivemind.documents.node import Context
+from hivemind.documents.node import Context, Node
 from hivemind.documents.passage import group
 from hivemind.fs import reached
 
@@ -38,20 +38,24 @@ def section_contexts(outline: Outline) -> list[Context]:
 def import_outline(edit: Edit, outline: Outline, root_context: Context) -> tuple[str, list[str]]:
     """Write a new document with the outline's nodes; gives the root's id and those of the pieces."""
     root = edit.add(None, 0.0, Draft(root_context, outline.title, 1))
-    above: list[tuple[int, str]] = [(0, root.id)]
+    ids = edit.free_ids(len(outline.pieces))
+    edit.insert_all(_nodes(edit, root.id, ids, outline))
+    return root.id, ids
+
+
+def _nodes(edit: Edit, root_id: str, ids: Sequence[str], outline: Outline) -> Iterator[Node]:
+    above: list[tuple[int, str]] = [(0, root_id)]
     counts: dict[str, int] = {}
-    made = []
-    for piece, tokens, context in zip(outline.pieces, outline.tokens, section_contexts(outline), strict=True):
+    each = zip(ids, outline.pieces, outline.tokens, section_contexts(outline), strict=True)
+    for node_id, piece, tokens, context in each:
         while above[-1][0] >= piece.depth:
             above.pop()
         parent_id = above[-1][1]
         counts[parent_id] = order = counts.get(parent_id, 0) + 1
         text = outline.text[piece.start : piece.end]
-        node = edit.add(parent_id, float(order), Draft(context, text, 1, tokens=tokens))
-        above.append((piece.depth, node.id))
-        made.append(node.id)
+        yield edit.made(node_id, parent_id, float(order), Draft(context, text, 1, tokens=tokens))
+        above.append((piece.depth, node_id))
         reached("documents.import.one")
-    return root.id, made
 
 
 def write_places(

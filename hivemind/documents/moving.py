@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
@@ -72,19 +73,25 @@ def copy(edit: Edit, node_id: str, target_id: str, where: Where) -> Node:
     tree.get(edit.sql, target_id)
     parent_id = target_id if where == "child" else edit.parent_of(target_id)
     order = _order(edit, parent_id, target_id, where, None)
-    new_ids = {node.id: edit.free_id() for node in before}
-    counts: dict[str, int] = {}
-    for node in before:
-        if node.id != node_id:
-            assert node.parent_id is not None
-            counts[node.parent_id] = place = counts.get(node.parent_id, 0) + 1
-            parent_id, order = new_ids[node.parent_id], float(place)
-        new_hash = node_hash(parent_id, node.context, node.text, order)
-        new = replace(node, id=new_ids[node.id], parent_id=parent_id, order_value=order, hash=new_hash)
-        edit.insert(replace(new, created_at=edit.now, updated_at=edit.now))
-        reached("documents.copy.one")
+    new_ids = dict(zip((node.id for node in before), edit.free_ids(len(before)), strict=True))
+    edit.insert_all(_copies(edit, before, new_ids, parent_id, order))
     edit.sql.executemany(
         "INSERT INTO summaries SELECT ?, stale FROM summaries WHERE node_id = ?",
         [(new_ids[node.id], node.id) for node in before],
     )
     return tree.get(edit.sql, new_ids[node_id])
+
+
+def _copies(
+    edit: Edit, before: Sequence[Node], new_ids: Mapping[str, str], parent_id: str, order: float
+) -> Iterator[Node]:
+    counts: dict[str, int] = {}
+    for at, node in enumerate(before):
+        if at:
+            assert node.parent_id is not None
+            counts[node.parent_id] = place = counts.get(node.parent_id, 0) + 1
+            parent_id, order = new_ids[node.parent_id], float(place)
+        new_hash = node_hash(parent_id, node.context, node.text, order)
+        new = replace(node, id=new_ids[node.id], parent_id=parent_id, order_value=order, hash=new_hash)
+        yield replace(new, created_at=edit.now, updated_at=edit.now)
+        reached("documents.copy.one")

@@ -8,7 +8,7 @@ from hivemind.fs.schema import Schema
 
 __all__ = ["SCHEMA", "VERSION"]
 
-VERSION = 1
+VERSION = 2
 
 _NODES = """
 CREATE TABLE nodes (
@@ -71,6 +71,7 @@ _TABLES = (
         labels TEXT NOT NULL,      -- words that the file is also found by: topic, subtopic, tags
         class TEXT NOT NULL,
         why TEXT NOT NULL,         -- why it has that class
+        parser INTEGER NOT NULL DEFAULT 0, -- the version of the importers that read it (formats.VERSION)
         note TEXT                  -- why it was not imported, or what is wrong with it
     )""",
     "CREATE INDEX files_root ON files(root_id)",
@@ -97,15 +98,24 @@ _TABLES = (
     "CREATE VIRTUAL TABLE vocabulary USING fts5vocab('words', 'row')",
 )
 
+# While a row stands here, whoever writes keeps `words` himself, for many nodes at once; only within a transaction. Row by
+# row the full-text index is five times as slow.
+_UNINDEXED = (
+    "CREATE TABLE unindexed (mark INTEGER PRIMARY KEY)",
+    """CREATE TRIGGER words_added AFTER INSERT ON nodes WHEN NOT EXISTS (SELECT 1 FROM unindexed) BEGIN
+        INSERT INTO words(rowid, text, context_value) VALUES (new.seq, new.text, new.context_value);
+    END""",
+    """CREATE TRIGGER words_removed AFTER DELETE ON nodes WHEN NOT EXISTS (SELECT 1 FROM unindexed) BEGIN
+        INSERT INTO words(words, rowid, text, context_value) VALUES ('delete', old.seq, old.text, old.context_value);
+    END""",
+)
+
 # What follows from a change follows here, so that no writer can forget it.
 _TRIGGERS = (
     """CREATE TRIGGER nodes_added AFTER INSERT ON nodes BEGIN
-        INSERT INTO words(rowid, text, context_value) VALUES (new.seq, new.text, new.context_value);
         UPDATE summaries SET stale = 1 WHERE node_id = new.parent_id;
     END""",
     """CREATE TRIGGER nodes_removed AFTER DELETE ON nodes BEGIN
-        INSERT INTO words(words, rowid, text, context_value)
-            VALUES ('delete', old.seq, old.text, old.context_value);
         UPDATE summaries SET stale = 1 WHERE node_id = old.parent_id;
     END""",
     """CREATE TRIGGER nodes_reworded AFTER UPDATE OF text, context_value ON nodes
@@ -131,6 +141,15 @@ SCHEMA = Schema(
     room="documents",
     version=VERSION,
     error=DocmemError,
-    statements=_TABLES + _TRIGGERS,
+    statements=_TABLES + _TRIGGERS + _UNINDEXED,
     functions=(("node_hash", 6, _sql_hash),),
+    upgrades={
+        1: (
+            "ALTER TABLE files ADD COLUMN parser INTEGER NOT NULL DEFAULT 0",
+            "DROP TRIGGER nodes_added",
+            "DROP TRIGGER nodes_removed",
+            *_TRIGGERS[:2],
+            *_UNINDEXED,
+        )
+    },
 )

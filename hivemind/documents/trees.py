@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -27,7 +26,8 @@ _NAMES = "abcdefghijkmnpqrstuvwxyz23456789"  # ids that a person can read aloud:
 
 def short_id() -> str:
     """Eight characters at random (40 bits): collisions are checked for where it is used."""
-    return "".join(secrets.choice(_NAMES) for _ in range(8))
+    number = int.from_bytes(os.urandom(5), "big")
+    return "".join(_NAMES[number >> shift & 31] for shift in range(0, 40, 5))
 
 
 class Trees:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from hivemind.errors import UnknownVersion, UserError
@@ -18,7 +18,8 @@ class Schema:
     """The tables of one kind of database, at one version (`PRAGMA user_version`).
 
     `name` is what people call it; `room` begins its crash points; `error` is raised for all that goes wrong with it;
-    `statements` make it; `functions` are (name, number of arguments, function) that the statements call.
+    `statements` make it; `functions` are (name, number of arguments, function) that the statements call; `upgrades` has for
+    an older version the statements that make the next one of it.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Schema:
     error: type[UserError]
     statements: tuple[str, ...]
     functions: tuple[tuple[str, int, Callable[..., Any]], ...] = ()
+    upgrades: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def check_file(self, path: str) -> None:
         """Refuse a file that this program does not know, without opening it as a database: it is kept as it is.
@@ -46,7 +48,11 @@ class Schema:
             self._check_version(int.from_bytes(header[60:64], "big"), path)
 
     def _check_version(self, found: int, path: str) -> None:
-        if found not in (0, self.version):  # 0: being made, or its first page still stands in the write-ahead log
+        if found not in (
+            0,
+            self.version,
+            *self.upgrades,
+        ):  # 0: being made, or its first page still stands in the write-ahead log
             raise UnknownVersion(
                 f"is a {self.name} of version {found}, this program knows version {self.version}",
                 where=path,
@@ -60,16 +66,20 @@ class Schema:
         return bool(version == self.version)
 
     def prepare(self, connection: sqlite3.Connection, path: str) -> None:
-        """Make the tables if the database is new. Called with the writers' lock held. Raises as check_file does."""
+        """Make the tables if the database is new, bring an older one up to date.
+
+        Called with the writers' lock held. Raises as check_file does.
+        """
         if self.is_prepared(connection, path):
             return
-        if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if not found and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise self.error("is a database of another program", where=path, mend="choose another path")
         if path != ":memory:":
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for statement in self.statements:
+            for statement in self._steps_from(found):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {self.version}")
             reached(f"{self.room}.schema.written")
@@ -77,3 +87,9 @@ class Schema:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+
+    def _steps_from(self, found: int) -> tuple[str, ...]:
+        """The statements that lead from one version to this one."""
+        if not found:
+            return self.statements
+        return tuple(statement for version in range(found, self.version) for statement in self.upgrades[version])

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hivemind.documents import CycleError, Docmem, DocmemError, Knowledge
+from hivemind.documents import CycleError, Docmem, DocmemError, Knowledge, files
 from hivemind.layout import Layout
 
 
@@ -78,7 +78,8 @@ def sync(docmem: Docmem, root: str) -> None:
 
 
 def count_reads(docmem: Docmem, root: str) -> None:
-    """Sync, and print how often a file below knowledge/ was opened."""
+    """Sync, and print which files below knowledge/ were opened; no file counts as young."""
+    files._YOUNG_NS = -1
     opened: list[str] = []
     folder = os.path.join(root, "knowledge") + os.sep
     knowledge = Knowledge(docmem, Layout.at(root))

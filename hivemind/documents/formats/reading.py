@@ -106,8 +106,15 @@ def _outline(
     text: str, form: str, title: str, labels: tuple[str, ...], pieces: Sequence[Piece], note: str | None,
     count: Callable[[str], int], places: Sequence[tuple[int, int]] | None = None,
 ) -> Outline:  # fmt: skip
-    found = tuple(split_long(text, pieces, count))
-    tokens = tuple(count(text[piece.start : piece.end]) for piece in found)
+    known: dict[str, int] = {}  # what had to be counted to see whether it is too long
+
+    def counted(part: str) -> int:
+        known[part] = found = count(part)
+        return found
+
+    found = tuple(split_long(text, pieces, counted))
+    bodies = (text[piece.start : piece.end] for piece in found)
+    tokens = tuple(known[body] if body in known else count(body) for body in bodies)
     if places is None:
         return Outline(text, form, title, labels, found, tokens, note)
     starts = [piece.start for piece in pieces]

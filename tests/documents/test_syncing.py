@@ -1,0 +1,126 @@
+"""Bringing documents in line with files: by one process at a time, said aloud, again after an upgrade of the importers."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from hivemind.documents import Docmem, Knowledge, files, syncing
+from hivemind.documents.formats import VERSION
+from hivemind.fs import Lock
+from hivemind.layout import Layout
+
+WORKER = Path(__file__).parent / "worker.py"
+LONG = " ".join(f"Sentence number {number} of a long paragraph." for number in range(30))
+
+
+def write(layout: Layout, count: int) -> None:
+    for number in range(count):
+        (layout.knowledge / f"{number:03}.md").write_text(f"# File {number}\n\n{LONG}\n")
+
+
+def test_what_one_process_reads_in_no_other_reads_at_all(layout: Layout) -> None:
+    write(layout, 60)
+    command = [sys.executable, str(WORKER), str(layout.documents_db), "count_reads", str(layout.root)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    opened = [len(json.loads(process.communicate(timeout=60)[0])) for process in processes]
+    assert sum(opened) == 60
+    assert sorted(opened)[:2] == [0, 0]
+
+
+def test_who_has_to_wait_says_so_and_then_finds_it_done(layout: Layout, knowledge: Knowledge) -> None:
+    write(layout, 2)
+    knowledge.docmem.roots()  # the database is there
+    lock = Lock(f"{layout.documents_db}.sync")
+    lock.acquire()
+    waits = threading.Event()
+    told: list[str] = []
+    found: list[syncing.SyncReport] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        waits.set()
+
+    thread = threading.Thread(target=lambda: found.append(knowledge.sync(tell=tell)))
+    thread.start()
+    assert waits.wait(30)
+    assert "waiting" in told[0]
+    lock.release()
+    thread.join(30)
+    assert found[0].imported == ["knowledge/000.md", "knowledge/001.md"]
+
+
+def test_nobody_waits_where_nothing_has_changed(
+    layout: Layout, knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(layout, 2)
+    monkeypatch.setattr(files, "_YOUNG_NS", -1)
+    knowledge.sync()
+    with Lock(f"{layout.documents_db}.sync"):
+        assert knowledge.sync().unchanged == 2
+
+
+def test_a_long_import_says_how_far_it_is(
+    layout: Layout, knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(layout, 5)
+    monkeypatch.setattr(syncing, "_WORTH_TELLING", 1)
+    monkeypatch.setattr(syncing, "_NODES_AT_ONCE", 3)
+    told: list[str] = []
+    knowledge.sync(tell=told.append)
+    assert told[0].startswith("reading in files: 1 of 5")
+    assert len(told) > 2
+
+
+def test_a_new_importer_reads_everything_anew_and_ids_stay(
+    layout: Layout, knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(layout, 2)
+    knowledge.sync()
+    before = knowledge.locate("knowledge/001.md")
+    heading = knowledge.locate("knowledge/001.md:1")
+    note = knowledge.docmem.add_note(heading.id, "mine", "me")
+    monkeypatch.setattr(files, "VERSION", VERSION + 1)
+    monkeypatch.setattr("hivemind.documents.formats.outline.LONGEST", 40)
+    assert knowledge.sync().changed == ["knowledge/000.md", "knowledge/001.md"]
+    after = knowledge.docmem.serialize(before.id)
+    assert {before.id, heading.id, note.id} <= {node.id for node in after}
+    assert max(node.token_count for node in after) <= 40
+    assert knowledge.sync().changed == []
+
+
+def test_a_database_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "documents.db"
+    with Docmem(path) as docmem:
+        root = docmem.create_root("r", "A tree from before")
+        docmem.append_child(root.id, "m", "n", "v", "its leaf")
+    with closing(sqlite3.connect(path)) as sql:  # what version 1 had
+        for what in ("TRIGGER words_added", "TRIGGER words_removed", "TABLE unindexed"):
+            sql.execute(f"DROP {what}")
+        for name, moment, side, words in (
+            ("added", "INSERT", "new", "words(rowid, text, context_value) VALUES (new.seq, new.text, new.context_value)"),
+            ("removed", "DELETE", "old", "words(words, rowid, text, context_value)"
+             " VALUES ('delete', old.seq, old.text, old.context_value)"),
+        ):  # fmt: skip
+            sql.execute(f"DROP TRIGGER nodes_{name}")
+            sql.execute(
+                f"CREATE TRIGGER nodes_{name} AFTER {moment} ON nodes BEGIN INSERT INTO {words};"
+                f" UPDATE summaries SET stale = 1 WHERE node_id = {side}.parent_id; END"
+            )
+        sql.execute("ALTER TABLE files DROP COLUMN parser")
+        sql.execute("PRAGMA user_version = 1")
+        sql.commit()
+    with Docmem(path) as docmem:
+        [hit] = docmem.query("leaf")
+        assert hit.node.text == "its leaf"
+        docmem.append_child("r", "m", "n", "v", "another leaf")
+        docmem.delete(hit.node.id)
+        assert docmem.check() == []
+        assert [found.node.text for found in docmem.query("leaf")] == ["another leaf"]
