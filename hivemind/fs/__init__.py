@@ -9,6 +9,7 @@ from hivemind.fs.locks import HeldLock, Lock
 from hivemind.fs.paths import inside, open_inside
 from hivemind.fs.records import DamagedRecord, load_record, save_record, set_aside
 from hivemind.fs.settled import is_settled
+from hivemind.fs.sockets import make_socket_folder, socket_places
 from hivemind.fs.watch import Watcher, open_watcher
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "inside",
     "is_settled",
     "load_record",
+    "make_socket_folder",
     "move",
     "open_inside",
     "open_watcher",
@@ -30,5 +32,6 @@ __all__ = [
     "ring",
     "save_record",
     "set_aside",
+    "socket_places",
     "write",
 ]

