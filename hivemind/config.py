@@ -18,6 +18,7 @@ from hivemind.tokens import DEFAULT_ENCODING
 __all__ = [
     "AgentConfig",
     "BudgetConfig",
+    "EmbedderConfig",
     "HiveConfig",
     "LimitsConfig",
     "RootConfig",
@@ -51,6 +52,15 @@ class BudgetConfig(_Strict):
 
     task: TokenBudget = TokenBudget()
     day: TokenBudget = TokenBudget()
+
+
+class EmbedderConfig(_Strict):
+    """An endpoint that takes OpenAI's embeddings requests; the key is in the environment under the name `key_env`."""
+
+    url: str = Field(pattern=r"^https?://[^/\s]")
+    model: str = Field(min_length=1)
+    dimension: int = Field(ge=1, le=65_536)
+    key_env: str | None = None
 
 
 class LimitsConfig(_Strict):
@@ -114,6 +124,7 @@ class HiveConfig(_Strict):
     max_active: int = Field(8, ge=1)
     review_timeout_s: float = Field(60.0, gt=0)
     encoding: str = DEFAULT_ENCODING
+    embedder: Literal["auto", "none", "minilm", "hashing"] | EmbedderConfig = "auto"
     roots: list[Annotated[RootConfig, BeforeValidator(_as_root)]] = []
     agents: dict[str, Any] = {}
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from hivemind.config import AgentConfig, HiveConfig, load_agents, load_hive
 from hivemind.coordination import Journal, StepLeases, Steps, check_workspace
 from hivemind.documents import Docmem, Knowledge
+from hivemind.embedding import Embedder, open_embedder
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Mail
@@ -128,6 +129,16 @@ class Hive:
             roots=self.config.read_roots(self.layout),
             looking=self.looking,
         )
+
+    @cached_property
+    def embedder(self) -> Embedder | None:
+        """What hive.yaml says (`$HIVEMIND_EMBEDDER` says it louder); None where there is full-text search only.
+
+        Nothing is started or loaded before the first text. Raises UserError for what is not known or not installed.
+        """
+        said = self.config.embedder
+        spec = said if isinstance(said, str) else said.model_dump()
+        return open_embedder(os.environ.get("HIVEMIND_EMBEDDER") or spec, socket_folder=self.layout.embedder)
 
     @cached_property
     def documents(self) -> Docmem:

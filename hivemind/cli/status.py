@@ -51,6 +51,7 @@ def _record(now: Overview) -> dict[str, Any]:
         "workspace": now.workspace,
         "supervisor": now.supervisor,
         "watching": now.watching,
+        "search": now.embedder,
         "agents": [asdict(agent) for agent in now.agents],
         "leases": [asdict(lease) for lease in now.leases],
         "human_unread": now.human_unread,
@@ -70,6 +71,7 @@ def _show(now: Overview) -> None:
     )
     if now.watching:
         say(f"Watching   {one_line(now.watching)}")
+    say(f"Search     {now.embedder}")
     counts = now.tasks
     active = f"{counts['active']} active" + (f" ({counts['parked']} parked)" if counts["parked"] else "")
     say(f"Tasks      {counts['inbox']} waiting, {active}, {counts['done']} done, {counts['failed']} failed")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from hivemind.embedding.embedder import Embedder, EmbedderUnavailable
 from hivemind.embedding.hashing import HashingEmbedder
 from hivemind.embedding.index import VectorIndex, VectorTable
-from hivemind.embedding.minilm import MiniLM
+from hivemind.embedding.minilm import INSTALL, MiniLM
 from hivemind.embedding.opening import open_embedder
 from hivemind.embedding.packed import embed_packed, pack, unpack
 from hivemind.embedding.service import SharedEmbedder, end_service
 
 __all__ = [
+    "INSTALL",
     "Embedder",
     "EmbedderUnavailable",
     "HashingEmbedder",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hivemind.coordination import State, StepLease, check_agent
+from hivemind.embedding import INSTALL, EmbedderUnavailable
 from hivemind.layout import HUMAN, Layout
 from hivemind.runtime.identity import holder_of
 from hivemind.runtime.parts import Parts
@@ -65,12 +66,13 @@ class LeaseNow:
 @dataclass(frozen=True, slots=True)
 class Overview:
     """`supervisor` is the record of who is up (pid, since) or None; `tasks` counts them by state, parked ones among the
-    active; `waiting` and `parked` are (task, why)."""
+    active; `waiting` and `parked` are (task, why); `embedder` says how texts are found."""
 
     root: Path
     workspace: str
     supervisor: dict[str, object] | None
     watching: str | None
+    embedder: str
     agents: tuple[AgentNow, ...]
     leases: tuple[LeaseNow, ...]
     human_unread: int
@@ -91,6 +93,7 @@ def overview(hive: Parts) -> Overview:
         workspace=hive.config.workspace,
         supervisor=supervisor,
         watching=str(watcher["watching"]) if "watching" in watcher else None,
+        embedder=search_now(hive),
         agents=agents,
         leases=leases_now(hive),
         human_unread=hive.mail.unread(HUMAN),
@@ -103,6 +106,18 @@ def overview(hive: Parts) -> Overview:
         waiting=tuple((task.id, task.waiting) for task in inbox if task.waiting),
         parked=tuple((task.id, task.parked.reason) for task in active if task.parked),
     )
+
+
+def search_now(hive: Parts) -> str:
+    """How this hive finds texts: by words and the meaning that a model sees in them, or by words only, and why."""
+    try:
+        embedder = hive.embedder
+    except EmbedderUnavailable as error:
+        return f"full text only: {error}"
+    if embedder is not None:
+        return f"words and meaning ({embedder.name})"
+    asked = os.environ.get("HIVEMIND_EMBEDDER") or hive.config.embedder
+    return "full text only" if asked == "none" else f"full-text search only: {INSTALL}"
 
 
 def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[AgentNow, ...]:

@@ -7,6 +7,7 @@ from typing import Protocol
 from hivemind.config import AgentConfig, HiveConfig
 from hivemind.coordination import Journal, StepLeases, Steps
 from hivemind.documents import Docmem, Knowledge
+from hivemind.embedding import Embedder
 from hivemind.layout import Layout
 from hivemind.mail import Mail
 from hivemind.tasks import Tasks
@@ -38,5 +39,7 @@ class Parts(Protocol):
     def count_tokens(self) -> TokenCounter: ...
     @property
     def documents(self) -> Docmem: ...
+    @property
+    def embedder(self) -> Embedder | None: ...
     @property
     def knowledge(self) -> Knowledge: ...

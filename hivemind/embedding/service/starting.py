@@ -17,9 +17,9 @@ _START_S = 30.0
 
 def start(folder: str, kind: str) -> None:
     """Have a process listen, this one or another's; it loads its model after that. Raises EmbedderUnavailable."""
-    os.makedirs(folder, exist_ok=True)
     command = [sys.executable, "-m", "hivemind.embedding.service.process", folder, kind]
     try:
+        os.makedirs(folder, exist_ok=True)
         status = subprocess.run(
             command,
             check=False,
