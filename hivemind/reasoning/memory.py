@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from hivemind.errors import UnknownVersion, UserError
-from hivemind.fs import write
+from hivemind.errors import UserError
 from hivemind.reasoning.ask import CompletingMind, NoAnswer, ask
-from hivemind.reasoning.bulk import uncollected
 from hivemind.reasoning.context import LAST_TURNS, Context, render
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
+from hivemind.reasoning.memory_file import load, save
 from hivemind.reasoning.messages import Conversation, Message
 from hivemind.reasoning.node import SHARED, NodeKind, ReasoningNode, as_lane
 from hivemind.reasoning.ops import MemoryPatch
 from hivemind.reasoning.prompts import patch_prompt
 from hivemind.reasoning.recall import Recall
-from hivemind.reasoning.rules import as_notes, parent_for, rule_patch
+from hivemind.reasoning.rules import FRUITLESS, as_notes, parent_for, rule_patch
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.tokens import count_tokens
 
-__all__ = ["ReasoningMemory"]
+__all__ = ["Place", "ReasoningMemory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is known of an episode beforehand: the node that it belongs below, and whether it led to nothing.
+
+    A mind is told the first; the rule obeys both: what was fruitless is the first to go once its step is closed.
+    """
+
+    below: int | None = None
+    fruitless: bool = False
+
+
+_ANYWHERE = Place()
 
 
 class ReasoningMemory:
@@ -68,7 +81,7 @@ class ReasoningMemory:
         self.last_turns = last_turns
         self.last_share = last_share
         self._seen = None if only else self.lane
-        self._below: dict[int, int] = {}  # of an episode that waits, by its first turn: the node that it belongs below
+        self._places: dict[int, Place] = {}  # of episodes that wait, by their first turns
         self._holder: ReasoningGraph | TaskGraph = ReasoningGraph() if graph is None else graph
         self._talk = Conversation()
         self._costs: dict[int, int] = {}
@@ -125,19 +138,18 @@ class ReasoningMemory:
         messages: Sequence[Mapping[str, Any]],
         *,
         turn_ids: Sequence[int] | None = None,
-        below: int | None = None,
+        place: Place = _ANYWHERE,
     ) -> list[ReasoningNode]:
         """Take new messages in and put every finished episode into the graph; gives the new nodes.
 
-        `turn_ids` are the ids that the messages have already; `below` is the node that the episode belongs below, which
-        a mind is told and the rule obeys. In the background it returns at once, with none. An assistant turn without an
-        answer waits for it. Raises GraphError for what is no message (nothing is taken in then), UserError if the graph
-        can't be written (the episode stays, and is put into the graph at the next call).
+        `turn_ids` are the ids that the messages have already; `place` is what is known of the episode. In the background
+        it returns at once, with none. An assistant turn without an answer waits for it. Raises GraphError for what is no
+        message (nothing is taken in then), UserError if the graph can't be written (the episode stays, and is put into the
+        graph at the next call).
         """
         with self._news:
             new = self._take_in(messages, turn_ids)
-            if below is not None:
-                self._below.update((turns[0], below) for turns in self._talk.todo if turns[0] in new)
+            self._places.update((turns[0], place) for turns in self._talk.todo if turns[0] in new)
         return self._go_on()
 
     def attach(
@@ -160,12 +172,12 @@ class ReasoningMemory:
         self._go_on()
 
     def resume(
-        self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int], below: Mapping[int, int] | None = None
+        self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int], places: Mapping[int, Place] | None = None
     ) -> None:
         """Take in what was said before, under the ids that it had, into a memory that has heard nothing yet.
 
-        Episodes that no node has are put into the graph; `below`, by an episode's first turn, are the nodes that they
-        belong below. Raises as `memorize` does.
+        Episodes that no node has are put into the graph; `places`, by an episode's first turn, are what is known of them.
+        Raises as `memorize` does.
         """
         with self._news:
             if self._talk.messages:
@@ -173,7 +185,7 @@ class ReasoningMemory:
             self._take_in(messages, turn_ids)
             known = {turn for node in self.graph.nodes.values() for turn in node.related_turn_ids}
             self._talk.todo = deque(turns for turns in self._talk.todo if known.isdisjoint(turns))
-            self._below.update(below or {})
+            self._places.update(places or {})
         self._go_on()
 
     def _take_in(
@@ -227,7 +239,7 @@ class ReasoningMemory:
         made = self._put(turns)
         with self._news:
             self._talk.todo.popleft()
-            self._below.pop(turns[0], None)
+            self._places.pop(turns[0], None)
             self._news.notify_all()
         return made
 
@@ -235,12 +247,20 @@ class ReasoningMemory:
         """Put one episode into the graph, one way or another."""
         episode = self._talk.episode(turns)
         if self.mind is None:
-            return self._apply(rule_patch(episode, self._parent(turns)), turns)
-        prompt = patch_prompt(self.graph, self.lane, episode, self._parent(turns) if turns[0] in self._below else None)
+            return self._put_by_rule(episode, turns)
+        below = None if self._place(turns).below is None else self._parent(turns)
+        prompt = patch_prompt(self.graph, self.lane, episode, below)
         try:
             return ask(self.mind, prompt, MemoryPatch, lambda patch: self._apply(patch, turns), timeout=self.timeout)
         except NoAnswer as problem:
             return self._keep_whole(episode, turns, problem.reasons[-1])
+
+    def _put_by_rule(self, episode: list[Message], turns: list[int]) -> list[ReasoningNode]:
+        with self._change() as graph:
+            made = graph.apply_patch(rule_patch(episode, self._parent(turns)), turns, lane=self.lane, step=self.step)
+            for node in made if self._place(turns).fruitless else ():
+                graph.update_node(node.node_id, status=FRUITLESS)
+        return made
 
     def _apply(self, patch: MemoryPatch, turns: list[int]) -> list[ReasoningNode]:
         if not patch.add_nodes:
@@ -254,6 +274,7 @@ class ReasoningMemory:
                 NodeKind.EVIDENCE,
                 as_notes(episode),
                 turns,
+                status=FRUITLESS if self._place(turns).fruitless else "open",
                 lane=self.lane,
                 step=self.step,
                 tags=("unstructured",),
@@ -265,8 +286,11 @@ class ReasoningMemory:
     def _parent(self, turns: Sequence[int]) -> int:
         """The node that an episode belongs below: the one that was said, else the newest open subtask, else the task."""
         graph = self.graph
-        below = graph.nodes.get(self._below.get(turns[0], 0))
+        below = graph.nodes.get(self._place(turns).below or 0)
         return below.node_id if below is not None and below.active is True else parent_for(graph, self.lane)
+
+    def _place(self, turns: Sequence[int]) -> Place:
+        return self._places.get(turns[0], _ANYWHERE)
 
     # -- beside the agent --------------------------------------------------------------------------------------
 
@@ -356,13 +380,8 @@ class ReasoningMemory:
     def save_memory(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         """Write the snapshot and the messages, whole or not at all. Raises UserError if the file can't be written."""
         self.flush()
-        with self._lock, uncollected():
-            record = {**self.graph.to_dict(), **self._talk.to_dict()}
-            text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
-        try:
-            write(path, text + "\n", durable=durable)
-        except OSError as error:
-            raise UserError(f"cannot be written ({error.strerror})", where=path) from None
+        with self._lock:
+            save(path, self.graph, self._talk, durable=durable)
 
     def load_memory(self, path: str | os.PathLike[str]) -> None:
         """Take the place of what is here: from `save_memory`, from a bare seed snapshot, or one in `{"memory": …}`.
@@ -370,31 +389,9 @@ class ReasoningMemory:
         A memory on a task's graph takes the messages only: its graph is the task's log. Raises UserError for a file that
         can't be read, UnknownVersion for another version; then nothing has changed and the file stays.
         """
-        record = _read(path)
-        try:
-            graph, talk = ReasoningGraph.from_dict(record), Conversation.from_dict(record)
-        except UserError as error:
-            kind = UnknownVersion if isinstance(error, UnknownVersion) else GraphError
-            raise kind(error.what, where=path, mend=error.mend or "the file was left as it is") from None
+        graph, talk = load(path)
         with self._lock:
             self._talk = talk
             self._costs.clear()
             if not isinstance(self._holder, TaskGraph):
                 self._holder = graph
-
-
-def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            text = file.read()
-        with uncollected():
-            record = json.loads(text)
-    except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", where=path) from None
-    except ValueError as error:
-        raise UserError(f"is damaged ({error})", where=path, mend="the file was left as it is") from None
-    if isinstance(record, dict) and isinstance(record.get("memory"), dict):
-        record = record["memory"]
-    if not isinstance(record, dict):
-        raise UserError("is no memory", where=path, mend="the file was left as it is")
-    return record

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from hivemind.reasoning.messages import Message, text_of
-from hivemind.reasoning.node import FLUSHED, NodeKind, ReasoningNode
+from hivemind.reasoning.node import NodeKind, ReasoningNode
 from hivemind.reasoning.notes import Notes
 from hivemind.reasoning.ops import AddEdgeOp, AddNodeOp, MemoryPatch
 
@@ -15,18 +17,21 @@ if TYPE_CHECKING:
     from hivemind.reasoning.graph import ReasoningGraph
 
 __all__ = [
+    "FRUITLESS",
     "as_notes",
-    "goes_along",
-    "groups",
     "is_settled",
     "may_go",
     "parent_for",
     "rule_notes",
     "rule_patch",
-    "unsupported",
 ]
 
-_SIBLINGS = 8
+FRUITLESS = "fruitless"
+"""The status of an episode that led to nothing: an attempt that failed, or waiting."""
+_LINE = 100  # characters of a summary's line
+_MORE = re.compile(r"… (\d+) more")
+_Line = tuple[str, int]
+"""What a line of a summary says, and how many it stands for, itself among them."""
 _LOOK_BACK = 200
 _SETTLED = frozenset({NodeKind.EVIDENCE, NodeKind.SUMMARY, NodeKind.NOTE, NodeKind.UPDATE})
 
@@ -74,103 +79,53 @@ def may_go(node: ReasoningNode) -> bool:
     return bool(node.related_turn_ids)
 
 
-def goes_along(graph: ReasoningGraph, candidates: Collection[int]) -> set[int]:
-    """The cards without turns that are folded with the finished step that they belong to, if that is a candidate.
-
-    A question, hypothesis, test or decision that is still open stays, and keeps its step unfolded.
-    """
-    steps = (node for node in map(graph.nodes.__getitem__, candidates) if node.kind is NodeKind.SUBTASK and node.step)
-    below = (node for step in steps for node in graph.subtree(step.node_id) if node.active is True and not node.pinned)
-    return {node.node_id for node in below if not node.related_turn_ids and is_settled(node)}
-
-
 def is_settled(node: ReasoningNode) -> bool:
     """Whether nothing is left to do about a node: it says what was found, or has been closed one way or another."""
     return node.status != "open" or node.kind in _SETTLED
 
 
-def rule_notes(nodes: Sequence[ReasoningNode], length: int) -> list[Notes]:
-    """A summary of at most about `length` characters: the beginning of each node's title and thought, in their order."""
-    each = max(24, length // max(1, len(nodes)))
-    lines: list[str] = []
-    left = length
-    for at, node in enumerate(nodes):
-        text = _told(node)
-        line = text if len(text) <= each else f"{text[: each - 1]}…"
-        if lines and left < len(line):
-            lines.append(f"… and {len(nodes) - at} more")
-            break
-        lines.append(line)
-        left -= len(line)
-    return [Notes("assistant", "\n".join(lines))]
+def rule_notes(units: Sequence[Sequence[ReasoningNode]], length: int) -> list[Notes]:
+    """A summary of at most about `length` characters: a line for each unit of nodes, in their order.
+
+    Of a summary its lines are taken over. Where there are too many, they are picked evenly over all that they stand for,
+    and each is followed by how many were left out: so what is long ago fades, and does not vanish.
+    """
+    lines = [line for unit in units for line in _lines(unit)]
+    kept = _picked(lines, max(1, length // _LINE))
+    room = max(_LINE // 2, length // len(kept))
+    told = [f"{cut(text, room)}\n… {stands - 1} more" if stands > 1 else cut(text, room) for text, stands in kept]
+    return [Notes("assistant", "\n".join(told))]
+
+
+def _lines(unit: Sequence[ReasoningNode]) -> list[_Line]:
+    first = unit[0]
+    if len(unit) > 1 or first.kind is not NodeKind.SUMMARY:
+        return [(" ".join(map(_told, unit)), 1)]
+    lines: list[_Line] = []
+    for text in first.text.splitlines() or [""]:
+        more = _MORE.fullmatch(text)
+        if more and lines:
+            lines[-1] = (lines[-1][0], lines[-1][1] + int(more[1]))
+        else:
+            lines.append((text, 1))
+    return lines
+
+
+def _picked(lines: Sequence[_Line], room: int) -> list[_Line]:
+    """At most `room` of the lines, evenly by what they stand for; each stands for those that follow and are left out."""
+    ends = list(accumulate(stands for _, stands in lines))
+    wanted = ((2 * at + 1) * ends[-1] // (2 * room) for at in range(room))
+    places = sorted({bisect_right(ends, at) for at in wanted}) if len(lines) > room else list(range(len(lines)))
+    starts = [0, *(ends[at - 1] for at in places[1:]), ends[-1]]
+    return [(lines[at][0], then - now) for at, (now, then) in zip(places, pairwise(starts), strict=True)]
+
+
+def cut(text: str, length: int) -> str:
+    """The beginning of a text, in at most `length` characters on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
 def _told(node: ReasoningNode) -> str:
     said = " ".join(node.text.split())
     return node.heading if not node.title or said == node.heading else f"{node.heading}: {said}"
-
-
-def groups(graph: ReasoningGraph, candidates: Collection[int]) -> Iterator[list[int]]:
-    """What can be folded, oldest first: finished sub-trajectories whole, and else runs of siblings without children.
-
-    A sub-trajectory is a node with all that is active below it; it is finished if all of that are candidates.
-    """
-    finished = _finished(graph, candidates)
-    used: set[int] = set()
-    siblings: dict[int, Iterator[int]] = {}  # of each parent the children that are still to be looked at
-    for number in sorted(candidates):
-        if number in used:
-            continue
-        if number in finished and _active_below(graph, number):
-            group = [node.node_id for node in graph.subtree(number) if node.active is True]
-            if used.isdisjoint(group):
-                used.update(group)
-                yield group
-        elif not _active_below(graph, number):
-            group = [number, *islice(_siblings(graph, number, candidates, used, siblings), _SIBLINGS - 1)]
-            used.update(group)
-            yield group
-
-
-def _active_below(graph: ReasoningGraph, number: int) -> bool:
-    return any(graph.index.is_active(child) for child in graph.structure.children(number))
-
-
-def _finished(graph: ReasoningGraph, candidates: Collection[int]) -> set[int]:
-    rank = graph.structure.order.rank
-    below = set(candidates) | {number for number in graph.index.flushed() if graph.structure.children(number)}
-    finished: set[int] = set()
-    for number in sorted(below, key=rank.__getitem__, reverse=True):
-        if all(child in finished or _gone(graph, child) for child in graph.structure.children(number)):
-            finished.add(number)
-    return finished & set(candidates)
-
-
-def _gone(graph: ReasoningGraph, number: int) -> bool:
-    return graph.nodes[number].active == FLUSHED and not graph.structure.children(number)
-
-
-def _siblings(
-    graph: ReasoningGraph,
-    number: int,
-    candidates: Collection[int],
-    used: Collection[int],
-    rest: dict[int, Iterator[int]],
-) -> Iterator[int]:
-    """Younger siblings that can be folded with a node: candidates without children, below the same oldest parent."""
-    parents = graph.structure.parents(number)
-    if not parents:
-        return
-    parent = min(parents)
-    for sibling in rest.setdefault(parent, iter(sorted(graph.structure.children(parent)))):
-        free = sibling > number and sibling in candidates and sibling not in used
-        if free and not _active_below(graph, sibling) and min(graph.structure.parents(sibling)) == parent:
-            yield sibling
-
-
-def unsupported(graph: ReasoningGraph, number: int) -> bool:
-    """Whether nothing supports a node: no active evidence right below it, no link that says so."""
-    below = graph.structure.children(number)
-    if any(graph.index.is_active(child) and graph.nodes[child].kind is NodeKind.EVIDENCE for child in below):
-        return False
-    return not graph.links_to(number, "supports")

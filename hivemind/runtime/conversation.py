@@ -22,6 +22,7 @@ from hivemind.memory.weighing import Weigher
 from hivemind.minds import Mind
 from hivemind.reasoning import BudgetTooSmall, ReasoningGraph, ReasoningMemory, ReasoningNode
 from hivemind.reasoning.context import Context, excerpt
+from hivemind.reasoning.memory import Place
 from hivemind.reasoning.rules import is_settled
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.said import Record, actions_of, indented, said
@@ -112,7 +113,7 @@ class TaskConversation:
         known = {turn for node in graph.nodes.values() for turn in node.related_turn_ids}
         messages: list[dict[str, Any]] = [{"role": "user", "content": excerpt(indented(title), _TITLE_CHARS)}]
         ids = [0]
-        below: dict[int, int] = {}
+        places: dict[int, Place] = {}
         for record in records:
             episode = said(record)
             turns = _turns(record, len(episode), ids[-1])
@@ -123,9 +124,9 @@ class TaskConversation:
             if known.isdisjoint(turns):  # the process ended between the log and the graph
                 with _later():
                     self._memory.give(self._outcome(record), turns)
-                below[turns[0]] = self._below(record)
+                places[turns[0]] = self._place(record)
         with _later():
-            self._memory.resume(messages, ids, below)
+            self._memory.resume(messages, ids, places)
         return max((*known, *ids)) + 1
 
     def number(self, record: dict[str, Any]) -> None:
@@ -150,7 +151,7 @@ class TaskConversation:
             if nodes:
                 self._memory.attach(episode, nodes, turn_ids=turns)
             else:
-                self._memory.memorize(episode, turn_ids=turns, below=self._below(record))
+                self._memory.memorize(episode, turn_ids=turns, place=self._place(record))
 
     def _outcome(self, record: Record) -> list[int]:
         """The nodes that say what a turn brought: the cards that it made, or else the steps that it closed."""
@@ -167,13 +168,13 @@ class TaskConversation:
                 steps += _standing_for(self._trail.subtask(str(action["result"].get("step"))))
         return cards or steps
 
-    def _below(self, record: Record) -> int:
-        """The node that a turn without an outcome belongs below: that of its step, else the task."""
+    def _place(self, record: Record) -> Place:
+        """What is known of a turn without an outcome: it belongs below the node of its step, else the task."""
         focus = record.get("focus")
         step = focus.get("step") if isinstance(focus, Mapping) else None
         found = self._trail.subtask(str(step)) or self._memory.graph.root
         assert found is not None  # the task's own node was made first
-        return found.node_id
+        return Place(found.node_id, fruitless=_is_fruitless(record))
 
     # giving back
 
@@ -224,6 +225,12 @@ def _turns(record: Record, number: int, last: int) -> list[int]:
     if not isinstance(turns, list) or len(turns) != number or any(type(one) is not int for one in turns):
         return []
     return turns if all(one < other for one, other in pairwise([last, *turns])) else []
+
+
+def _is_fruitless(record: Record) -> bool:
+    """Whether a turn led to nothing: all that it tried failed, or it only waited."""
+    actions = actions_of(record)
+    return bool(actions) and all("error" in action or "parked" in action for action in actions)
 
 
 def _standing_for(node: ReasoningNode | None) -> list[int]:

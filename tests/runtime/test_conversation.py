@@ -268,31 +268,33 @@ def test_a_preview_shows_the_next_context_and_changes_nothing(hive: Hive) -> Non
     assert entry(preview.context, "context:conversation:t")["content"] == told["content"]
 
 
-def test_a_step_that_is_taken_up_again_is_unfolded_and_no_other(hive: Hive) -> None:
-    drop(hive, asking(20, 7_000))
+def test_a_step_that_is_taken_up_again_is_unfolded_and_summaries_beside_it_are_not(hive: Hive) -> None:
+    drop(hive, asking(30, 7_000))
     agent = agent_of(hive)
-    work(agent, turns=16)
+    work(agent, turns=26)
     [taken] = agent.attention.works()
-    steps = [step for step in taken.steps() if step.step.status == "done"]
-    folded = [step for step in steps if taken.trail.subtask(step.id).active is False]  # type: ignore[union-attr]
-    assert len(folded) > 5
-    assert taken.trail.withdraw(folded[2].id)
-    hive.steps.reopen(folded[2].id, reason="its sources were rejected", agent_id="analyst")
-    states = {step.id: taken.trail.subtask(step.id) for step in steps}
-    again = states.pop(folded[2].id)
-    assert again is not None
-    assert (again.active, again.status) == (True, "open")
-    assert sum(node.active is False for node in states.values() if node is not None) == len(folded) - 1
+    folded = [step for step in taken.steps() if (node := taken.trail.subtask(step.id)) and node.active is False]
+    assert len(folded) > 10
+    found, again = graph(hive), folded[-1]
+    nodes = {step.id: taken.trail.subtask(step.id).node_id for step in folded}  # type: ignore[union-attr]
+    above: list[int] = []
+    while (last := above[-1] if above else nodes[again.id]) in found.structure.folded_into:
+        above.append(found.structure.folded_into[last])
+    beside = [step.id for step in folded if found.structure.folded_into[nodes[step.id]] not in above]
+    assert taken.trail.withdraw(again.id)
+    hive.steps.reopen(again.id, reason="its sources were rejected", agent_id="analyst")
+    reopened = taken.trail.subtask(again.id)
+    assert reopened is not None
+    assert (reopened.active, reopened.status) == (True, "open")
+    assert beside
+    assert all(graph(hive).nodes[nodes[one]].active is False for one in beside)
     work(agent)
-    assert [action["tool"] for action in log(hive)[16]["actions"]][-1] == "finish_step"
-    assert log(hive)[16]["focus"]["step"] == folded[2].id
-    section = (
-        (folder(hive) / "result.md")
-        .read_text()
-        .partition("## What does engine number 2 weigh?")[2]
-        .partition("\n## ")[0]
-    )
-    assert section.count("> The engine number 2 weighs 14 kilograms.") == 1
+    assert [action["tool"] for action in log(hive)[26]["actions"]][-1] == "finish_step"
+    assert log(hive)[26]["focus"]["step"] == again.id
+    title = again.todo.title
+    section = (folder(hive) / "result.md").read_text().partition(f"## {title}")[2].partition("\n## ")[0]
+    number = int("".join(filter(str.isdigit, title)))
+    assert section.count(f"> The engine number {number} weighs {number * 7} kilograms.") == 1
 
 
 def test_nothing_that_a_tool_answers_can_pass_for_another_turn(hive: Hive) -> None:

@@ -19,6 +19,7 @@ from hivemind.runtime.conversation import LAST_TURNS, TaskConversation
 from hivemind.runtime.identity import announce
 from hivemind.runtime.said import said
 from hivemind.runtime.trail import Trail
+from hivemind.tasks import TaskState
 from hivemind.tokens import count_tokens
 
 STEPS = 300
@@ -27,18 +28,22 @@ QUESTION = "What do the engines weigh?"
 ENGINES = "# Engines\n\n" + "\n\n".join(
     f"## Engine {number}\nThe engine number {number} weighs {number * 7} kilograms." for number in range(STEPS)
 )
+EARLY, LATE = range(STEPS // 4, STEPS // 4 + 40), range(STEPS - 40, STEPS)
 Record = dict[str, Any]
 
 
 def long_task(steps: int) -> str:
-    """Questions, and every third step a command, in one task."""
-    rows = [
-        f"  - run: echo engine {number} was cleaned\n"
-        if number % 3 == 2
-        else f"  - ask: What does engine number {number} weigh?\n"
-        for number in range(steps)
-    ]
+    """Questions, and every third step a command, in one task. Every tenth waits, and a turn that waited led to nothing."""
+    rows = [f"  - {_step(number)}\n" for number in range(steps)]
     return f"---\ntitle: Weigh the engines\nmax_tokens: {BUDGET}\nsteps:\n{''.join(rows)}---\n{QUESTION}\n"
+
+
+def _step(number: int) -> str:
+    if number % 10 == 9:
+        return "wait: 0.02s"
+    if number % 3 == 2:
+        return f"run: echo engine {number} was cleaned"
+    return f"ask: What does engine number {number} weigh?"
 
 
 def log_of(folder: Path) -> list[Record]:
@@ -99,20 +104,27 @@ def check_each_turn(graph: ReasoningGraph, records: Sequence[Record]) -> None:
 
 
 def check_unfolding(folder: Path, records: Sequence[Record], tmp_path: Path) -> None:
-    """Unfolded on a copy of its folder, the finished graph gives back the whole conversation, word for word."""
+    """Unfolded on a copy of its folder, the finished graph gives back the whole conversation, word for word.
+
+    Only what was flushed is out of sight: turns that led to nothing.
+    """
     (tmp_path / "graph.jsonl").write_bytes((folder / "graph.jsonl").read_bytes())
     store = TaskGraph(tmp_path, durable=False)
     with store.change("person") as graph:
         while standing := [node for node in graph.by_kind("summary") if node.active is True]:
             graph.unfold(standing[0].node_id)
-        assert {node.active for node in graph.nodes.values() if node.kind != "summary"} == {True}
+        gone = [node for node in graph.nodes.values() if node.active is not True and node.kind != "summary"]
+    assert {(node.active, node.status) for node in gone} == {("Flushed", "fruitless")}
+    out_of_sight = {turn for node in gone for turn in node.related_turn_ids}
     task = Hive.open(folder.parents[2]).tasks.get(folder.name)
     trail = Trail(
         task, "person", f"agent/{records[0]['agent']}", durable=False, committed=lambda _: True, guard=lambda _: None
     )
     trail.store = store
     talk = TaskConversation(trail, task.title, records, count_tokens, looking=True)
-    assert talk._memory.context()[1:] == [message for record in records for message in said(record)]
+    seen = [record for record in records if out_of_sight.isdisjoint(record["turns"])]
+    assert talk._memory.context()[1:] == [message for record in seen for message in said(record)]
+    assert gone
 
 
 def check_task(folder: Path, tmp_path: Path) -> None:
@@ -129,7 +141,7 @@ def check_task(folder: Path, tmp_path: Path) -> None:
     assert any(graph.nodes[member].kind == "summary" for node in summaries for member in node.meta["folded"])
     check_unfolding(folder, told, tmp_path)
     result = (folder / "result.md").read_text()
-    asked = [number for number in range(STEPS) if number % 3 != 2]
+    asked = [number for number in range(STEPS) if _step(number).startswith("ask")]
     assert all(f"> The engine number {number} weighs {number * 7} kilograms." in result for number in asked)
 
 
@@ -212,25 +224,24 @@ def bytes_read() -> int:
 
 
 def test_a_turn_costs_the_same_at_the_end_and_its_context_says_what_it_must(agent: Agent) -> None:
-    early, late = range(STEPS // 4, STEPS // 4 + 40), range(STEPS - 40, STEPS)
-    costs = {early: [0, 0], late: [0, 0]}
-    for at in range(STEPS + 1):
-        weighed = next((one for one in costs if at in one), None)
-        if weighed is None:
-            agent.cycle()
-            continue
-        before = bytes_read()
-        costs[weighed][0] += calls_of(agent.cycle)
-        costs[weighed][1] += bytes_read() - before
-    for first, last in zip(costs[early], costs[late], strict=True):
-        assert last <= 1.2 * first
-    folder = agent.hive.layout.done / "long"
-    records = log_of(folder)
+    early, late = (0, 0), (0, 0)
+    contexts: list[dict[str, str]] = agent.mind.contexts  # type: ignore[attr-defined]
+    while agent.hive.tasks.counts()[TaskState.DONE] == 0:
+        turn, before = len(contexts), bytes_read()
+        calls = calls_of(agent.cycle) if turn in EARLY or turn in LATE else (agent.cycle() and 0)
+        cost = (
+            (calls, bytes_read() - before) if len(contexts) > turn else (0, 0)
+        )  # it may have nothing to do: a step waits
+        early = (early[0] + cost[0], early[1] + cost[1]) if turn in EARLY else early
+        late = (late[0] + cost[0], late[1] + cost[1]) if turn in LATE else late
+    assert late[0] <= 1.2 * early[0]
+    assert late[1] <= 1.2 * early[1]
+    records = log_of(agent.hive.layout.done / "long")
     check_each_context(records)
-    for at, context in enumerate(agent.mind.contexts):  # type: ignore[attr-defined]
+    for at, (context, record) in enumerate(zip(contexts, records, strict=True)):
         assert json.loads(context["task:long"]).strip() == QUESTION
-        assert all(str(position) in context["context:steps:long"] for position in (at + 1, STEPS) if at < STEPS)
+        assert f"Still to do: {record['essentials']['steps'] or 'none'}." in context["context:steps:long"]
         told = json.loads(context["context:conversation:long"])
-        for before_it in records[max(0, at - LAST_TURNS) : at]:
-            assert before_it["thought"] in told
-            assert f"finish_step(step={before_it['focus']['step']})" in told
+        for earlier in records[max(0, at - LAST_TURNS) : at]:
+            assert earlier["thought"] in told
+            assert all(f"step=long.s{step})" in told for step in finished(earlier))

@@ -1,0 +1,57 @@
+"""The file that `save_memory` writes: a snapshot of the graph, and the messages beside it (README.md, *graph.json*)."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs import write
+from hivemind.reasoning.bulk import uncollected
+from hivemind.reasoning.errors import GraphError
+from hivemind.reasoning.graph import ReasoningGraph
+from hivemind.reasoning.messages import Conversation
+
+__all__ = ["load", "save"]
+
+
+def save(path: str | os.PathLike[str], graph: ReasoningGraph, talk: Conversation, *, durable: bool) -> None:
+    """Write both, whole or not at all. Raises UserError if the file can't be written."""
+    with uncollected():
+        record = {**graph.to_dict(), **talk.to_dict()}
+        text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    try:
+        write(path, text + "\n", durable=durable)
+    except OSError as error:
+        raise UserError(f"cannot be written ({error.strerror})", where=path) from None
+
+
+def load(path: str | os.PathLike[str]) -> tuple[ReasoningGraph, Conversation]:
+    """Both; also of a bare seed snapshot, or one in `{"memory": …}`, which have no messages.
+
+    Raises UserError for a file that can't be read, UnknownVersion for another version; the file stays as it is.
+    """
+    record = _read(path)
+    try:
+        return ReasoningGraph.from_dict(record), Conversation.from_dict(record)
+    except UserError as error:
+        kind = UnknownVersion if isinstance(error, UnknownVersion) else GraphError
+        raise kind(error.what, where=path, mend=error.mend or "the file was left as it is") from None
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+        with uncollected():
+            record = json.loads(text)
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", where=path) from None
+    except ValueError as error:
+        raise UserError(f"is damaged ({error})", where=path, mend="the file was left as it is") from None
+    if isinstance(record, dict) and isinstance(record.get("memory"), dict):
+        record = record["memory"]
+    if not isinstance(record, dict):
+        raise UserError("is no memory", where=path, mend="the file was left as it is")
+    return record
