@@ -23,7 +23,9 @@ def add_to(commands: Commands, common: Parser) -> None:
         "list agents, run one by itself, add one",
         examples="  hivemind agent list\n  hivemind agent add writer --role writer\n  hivemind agent run writer",
     )
-    listing = add_command(agent, common, "list", _list, "list the agents of the hive")
+    listing = add_command(
+        agent, common, "list", _list, "list the agents of the hive", examples="  hivemind agent list --json"
+    )
     add_json(listing)
     running = add_command(
         agent,
@@ -46,6 +48,7 @@ def add_to(commands: Commands, common: Parser) -> None:
     adding.add_argument("name", metavar="NAME", help="its name")
     adding.add_argument("--role", metavar="ROLE", help="the role that tasks may ask for")
     adding.add_argument("--mind", metavar="MIND", help="what it thinks with (default: extractive)")
+    add_json(adding)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -73,6 +76,9 @@ def _add(arguments: argparse.Namespace) -> int:
 
     hive = hive_of(arguments)
     name = add_agent(hive, arguments.name, role=arguments.role, mind=arguments.mind)
+    if arguments.json:
+        print_json({"name": name, "config": hive.layout.agent_config(name), "mailbox": hive.layout.mailbox(name)})
+        return 0
     say(
         f"{hive.layout.relative(hive.layout.agent_config(name))} says what {name} is; its mailbox is mailboxes/{name}/."
     )

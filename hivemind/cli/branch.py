@@ -34,7 +34,14 @@ def add_to(graph: Commands, common: Parser) -> None:
         "  hivemind graph branch diff what-is-a-lease main second-thoughts\n"
         "  hivemind graph branch merge what-is-a-lease second-thoughts --dry-run",
     )
-    listing = add_command(branch, common, "list", _list, "list the branches of a task's graph")
+    listing = add_command(
+        branch,
+        common,
+        "list",
+        _list,
+        "list the branches of a task's graph",
+        examples="  hivemind graph branch list what-is-a-lease",
+    )
     _add_task(listing)
     add_json(listing)
     creating = add_command(
@@ -54,6 +61,7 @@ def add_to(graph: Commands, common: Parser) -> None:
     _add_task(deleting)
     deleting.add_argument("name", metavar="NAME", help="the branch; one with branches of its own stays")
     _add_agent(deleting)
+    add_json(deleting)
     comparing = add_command(
         branch, common, "diff", _diff, "what the second branch has that the first has not, and the reverse",
         examples="  hivemind graph branch diff what-is-a-lease main second-thoughts",
@@ -128,7 +136,10 @@ def _delete(arguments: argparse.Namespace) -> int:
     store, agent, tell = _opened(arguments)
     store.delete_branch(arguments.name, agent_id=agent)
     tell("deleted", arguments.name, agent_id=agent)
-    say(f"Branch {arguments.name} is gone; what was written in it stays in the log.")
+    if arguments.json:
+        print_json({"name": arguments.name, "deleted": True})
+    else:
+        say(f"Branch {arguments.name} is gone; what was written in it stays in the log.")
     return _DONE
 
 

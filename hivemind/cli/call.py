@@ -6,20 +6,41 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from hivemind.cli.text import one_line
+
 __all__ = ["as_command"]
 
-_LOOK_AT_LEASE = "hive.leases.get("
+_LOOK_AT_LEASE, _READ_MAIL = "hive.leases.get(", "hive.mail.read("
+_AGENTS_OWN = {
+    "plan_steps": "plans its steps",
+    "verify_step": "confirms {checkpoints} of step {step}",
+    "finish_step": "finishes step {step}",
+    "block_step": "says what is in the way of step {step}",
+    "finish_task": "finishes the task",
+    "fail_task": "gives the task up",
+}
+"""What only the agent that works on the task can do, as one says it."""
 
 
 def as_command(call: Mapping[str, Any], *, agent: str | None, task: str | None = None, hive: str | None = None) -> str:
-    """The command that does the same for `agent` in the hive at `hive`; without one, the call as Python on an open hive.
+    """The command that does the same for `agent` in the hive at `hive`, its words quoted for a shell.
 
-    The words are quoted for a shell. A tool that only an agent has (`add_card(…)`) stays as it is.
+    What has no command, because only an agent can do it, is said in words: `its agent finishes step t.s1`.
     """
     words = _words(call, agent, task)
     if words is None:
-        return str(call.get("call", call.get("tool", "")))
+        return _in_words(call, agent)
     return shlex.join(["hivemind", *([] if hive is None else ["--hive", hive]), *words])
+
+
+def _in_words(call: Mapping[str, Any], agent: str | None) -> str:
+    tool, asked = str(call.get("tool", "")), dict(call.get("arguments") or {})
+    who = agent or "its agent"
+    if tool in _AGENTS_OWN:
+        asked["checkpoints"] = " and ".join(asked.get("checkpoints", ()))
+        return f"{who} {_AGENTS_OWN[tool].format_map(asked)}"
+    told = ", ".join(f"{name} {value}" for name, value in asked.items())
+    return one_line(f"{who} calls {tool}: {told}" if told else f"{who} calls {tool}")
 
 
 def _words(call: Mapping[str, Any], agent: str | None, task: str | None) -> list[str] | None:
@@ -34,6 +55,10 @@ def _words(call: Mapping[str, Any], agent: str | None, task: str | None) -> list
     if tool == "claim_step":
         force = ["--force"] if asked.get("force") else []
         return ["lease", "claim", str(asked["step"]), *_by(agent or "human"), *force]
+    if tool == "reply_mail":
+        return ["mail", "reply", "human", str(asked["id"]), str(asked["body"])]
+    if tool == "check_mailbox" and str(call.get("call", "")).startswith(_READ_MAIL):
+        return ["mail", "read", *shlex.split(str(call["call"])[len(_READ_MAIL) : -1].replace(",", " "))]
     if tool == "check_mailbox":
         return ["mail", "list", *([] if agent is None else [agent])]
     if tool == "list_files" and asked == {"path": "tasks/inbox"}:

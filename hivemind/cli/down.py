@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from hivemind.cli.hive_of import layout_of
-from hivemind.cli.output import say, warn
-from hivemind.cli.parser import Commands, Parser, add_command
+from hivemind.cli.output import print_json, say, warn
+from hivemind.cli.parser import Commands, Parser, add_command, add_json
 
 __all__ = ["add_to"]
 
@@ -23,6 +23,7 @@ def add_to(commands: Commands, common: Parser) -> None:
         examples="  hivemind down\n  hivemind down --timeout 30",
     )
     parser.add_argument("--timeout", type=_seconds, default=15.0, metavar="S", help="how long to wait (default: 15)")
+    add_json(parser)
 
 
 def _seconds(text: str) -> float:
@@ -40,6 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     layout = layout_of(arguments)
     ended = end_swarm(layout, timeout_s=arguments.timeout)
+    if arguments.json:
+        pid, over = (None, True) if ended is None else (ended.pid, ended.over)
+        print_json({"pid": pid, "ended": over})
+        return 0 if over else 1
     if ended is None:
         say(f"Nothing is up in {layout.root}.")
         return 0

@@ -44,6 +44,7 @@ def add_to(commands: Commands, common: Parser) -> None:
     )  # fmt: skip
     showing.add_argument("task", metavar="TASK", help="the task's id")
     _add_which(showing)
+    add_json(showing)
     _add_export(graph, common)
     _add_publish(graph, common)
     branch.add_to(graph, common)
@@ -87,6 +88,12 @@ def _show(arguments: argparse.Namespace) -> int:
     hive = look_at(arguments)
     store = graph_of(hive, arguments.task)
     graph = graph_at(store, arguments.branch, arguments.at)
+    if arguments.json:
+        task, branch = hive.tasks.get(arguments.task), arguments.branch or "main"
+        print_json(
+            {"task": task.id, "state": task.state.value, "branch": branch, "of_seq": store.seq, **graph.to_dict()}
+        )
+        return 0
     columns = terminal_size()[0] if is_terminal() else None
     for line in _shown(hive, store, graph, arguments):
         say(line if columns is None else fit(line, columns))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from hivemind.cli.output import say
-from hivemind.cli.parser import Commands, Parser, add_command
+from hivemind.cli.output import print_json, say
+from hivemind.cli.parser import Commands, Parser, add_command, add_json
 
 __all__ = ["add_to"]
 
@@ -22,6 +22,7 @@ def add_to(commands: Commands, common: Parser) -> None:
         examples="  hivemind init my-hive",
     )
     parser.add_argument("path", nargs="?", metavar="PATH", help="the folder (default: --hive, or this one)")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,6 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     path = arguments.path or getattr(arguments, "hive", None) or "."
     hive = Hive.init(path)
+    if arguments.json:
+        print_json({"hive": hive.layout.root, "agents": list(hive.agents)})
+        return 0
     say(f"A hive in {hive.layout.root}, with the agents {', '.join(hive.agents)}.")
     say('Next, in that folder: hivemind task add "What is a lease?" and hivemind up --until-idle')
     return 0

@@ -50,20 +50,25 @@ def add_to(commands: Commands, common: Parser) -> None:
 def _add_claim(lease: Commands, common: Parser) -> None:
     parser = add_command(
         lease, common, "claim", _claim, "take a step, so that nobody else changes it",
-        about="What the agent holds already stays as it is, unless --renew is given.",
+        about="What the agent holds already stays as it is, unless --renew is given. A step that is done, and one of a task\n"
+        "that is over, cannot be claimed.",
         examples="  hivemind lease claim what-is-a-lease.s1 --agent human --ttl 500\n"
         "  hivemind lease claim what-is-a-lease.s1 --agent human --force",
     )  # fmt: skip
     _add_step_and_agent(parser)
     _add_ttl(parser)
     parser.add_argument("--force", action="store_true", help="take it over from whoever holds it")
-    parser.add_argument("--renew", action="store_true", help="if the agent holds it already: from now on, for N events")
+    parser.add_argument(
+        "--renew",
+        action="store_true",
+        help="if the agent holds it already: for N events from now, never fewer than are left",
+    )
     add_json(parser)
 
 
 def _add_renew(lease: Commands, common: Parser) -> None:
     parser = add_command(
-        lease, common, "renew", _renew, "let a lease last from now on",
+        lease, common, "renew", _renew, "let a lease last from now on (without --ttl never shorter than it is)",
         examples="  hivemind lease renew what-is-a-lease.s1 --agent human --generation 3",
     )  # fmt: skip
     _add_step_and_agent(parser)
@@ -101,21 +106,35 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _claim(arguments: argparse.Namespace) -> int:
     hive = hive_of(arguments)
+    ttl = _lasting(hive, arguments) if arguments.renew else _asked(arguments)
     lease = hive.leases.claim(
-        arguments.step, arguments.agent, force=arguments.force, renew=arguments.renew, **_lasting(arguments)
+        arguments.step, arguments.agent, ttl, force=arguments.force, renew=arguments.renew, to_do=True
     )
     return _tell(hive, lease, arguments)
 
 
 def _renew(arguments: argparse.Namespace) -> int:
     hive = hive_of(arguments)
-    lease = hive.leases.renew(arguments.step, arguments.agent, arguments.generation, **_lasting(arguments))
+    ttl = _lasting(hive, arguments) if arguments.ttl is None else _asked(arguments)
+    lease = hive.leases.renew(arguments.step, arguments.agent, arguments.generation, ttl)
     return _tell(hive, lease, arguments)
 
 
-def _lasting(arguments: argparse.Namespace) -> dict[str, int]:
-    """For how many events, if that was said."""
-    return {} if arguments.ttl is None else {"ttl_seq": arguments.ttl}
+def _asked(arguments: argparse.Namespace) -> int:
+    """For how many events a lease is asked."""
+    from hivemind.coordination.lease import DEFAULT_TTL_SEQ
+
+    return DEFAULT_TTL_SEQ if arguments.ttl is None else int(arguments.ttl)
+
+
+def _lasting(hive: Hive, arguments: argparse.Namespace) -> int:
+    """The same, or as many as are left: what nobody asked for does not make a lease shorter."""
+    from hivemind.coordination.lease import MAX_TTL_SEQ
+    from hivemind.runtime.overview import lease_now
+
+    held = hive.leases.get(arguments.step)
+    left = 0 if held is None else lease_now(hive, held).left
+    return max(_asked(arguments), min(left, MAX_TTL_SEQ))
 
 
 def _release(arguments: argparse.Namespace) -> int:

@@ -253,7 +253,13 @@ def _send(arguments: argparse.Namespace) -> int:
 
 def _reply(arguments: argparse.Namespace) -> int:
     hive = hive_of(arguments)
-    report = hive.mail.reply(known_name(hive, arguments.box), arguments.id, _body(arguments.body))
+    box = known_name(hive, arguments.box)
+    before = hive.mail.read(box, arguments.id, mark=False)
+    report = hive.mail.reply(box, arguments.id, _body(arguments.body))
+    if "R" in before.flags and before.task is not None:
+        warn(
+            "that was answered before: a step that asked goes on with the first answer, this one is mail like any other"
+        )
     return _answer(report, arguments.json)
 
 

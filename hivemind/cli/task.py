@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ def add_to(commands: Commands, common: Parser) -> None:
     ):
         parser = add_command(task, common, name, run, line, examples=f"  hivemind task {name} what-is-a-lease")
         parser.add_argument("id", nargs="+", metavar="ID", help="the task's id")
+        add_json(parser)
 
 
 def _add_add(task: Commands, common: Parser) -> None:
@@ -159,7 +161,10 @@ def _known_task(hive: Hive, text: str) -> str:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = look_at(arguments).tasks.list(arguments.state)
+    from hivemind.runtime.overview import said_why
+
+    hive = look_at(arguments)
+    found = said_why(hive, hive.tasks.list(arguments.state))
     if arguments.json:
         print_json([_record(task) for task in found])
         return 0
@@ -174,7 +179,7 @@ def _record(task: TaskSummary) -> dict[str, Any]:
 
 def _note(task: TaskSummary) -> str | None:
     """Why it does not go on, if it does not."""
-    return task.problem or task.waiting or (f"parked: {task.parked.reason}" if task.parked else None)
+    return task.error or task.problem or task.waiting or (f"parked: {task.parked.reason}" if task.parked else None)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -253,13 +258,24 @@ def _print_task(task: dict[str, Any]) -> None:
 
 def _retry(arguments: argparse.Namespace) -> int:
     hive = hive_of(arguments)
-    for task_id in arguments.id:
-        say(f"{task_id} is back in the inbox: {hive.layout.relative(hive.tasks.retry(task_id))}")
-    return 0
+    return _moved(hive, arguments, hive.tasks.retry, "is back in the inbox")
 
 
 def _cancel(arguments: argparse.Namespace) -> int:
     hive = hive_of(arguments)
-    for task_id in arguments.id:
-        say(f"{task_id} is cancelled: {hive.layout.relative(hive.tasks.cancel(task_id))}")
+    return _moved(hive, arguments, hive.tasks.cancel, "is cancelled")
+
+
+def _moved(hive: Hive, arguments: argparse.Namespace, move: Callable[[str], Path], said: str) -> int:
+    """Move each task and say where it lies now, also of those that were moved before one could not be."""
+    moved: list[dict[str, str]] = []
+    try:
+        for task_id in arguments.id:
+            path = move(task_id)
+            moved.append({"id": task_id, "path": str(path)})
+            if not arguments.json:
+                say(f"{task_id} {said}: {hive.layout.relative(path)}")
+    finally:
+        if arguments.json:
+            print_json(moved)
     return 0

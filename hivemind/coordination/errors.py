@@ -94,9 +94,10 @@ class StaleGeneration(CoordinationError):
         self.shown = shown
         self.current = None if lease is None else lease.generation
         now = "has ended" if lease is None else f"is at generation {lease.generation} now"
+        another = lease is not None and lease.holder_agent_id != agent_id
         super().__init__(
             f"generation {shown} of the lease of step {step_id} has passed: the lease {now}",
-            suggestions=(look_call(step_id), claim_call(step_id, agent_id)),
+            suggestions=(look_call(step_id), claim_call(step_id, agent_id, force=another)),
         )
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from hivemind.coordination.agents import check_agent
-from hivemind.coordination.errors import CoordinationError, StaleGeneration, StepLeaseHeld, StepLeaseNotHeld
+from hivemind.coordination.errors import (
+    CoordinationError,
+    StaleGeneration,
+    StepLeaseHeld,
+    StepLeaseNotHeld,
+    UnknownStep,
+    WrongStatus,
+)
 from hivemind.coordination.event import Draft
 from hivemind.coordination.journal import Journal
 from hivemind.coordination.lease import DEFAULT_TTL_SEQ, MAX_TTL_SEQ, StepLease
@@ -33,11 +40,16 @@ class StepLeases:
         ttl_seq: int = DEFAULT_TTL_SEQ,
         force: bool = False,
         renew: bool = False,
+        *,
+        sparing: Collection[str] = (),
+        to_do: bool = False,
     ) -> StepLease:
         """The lease of a step, for `ttl_seq` events (1 to 10,000) from the claim on.
 
         A free or expired step is taken, with a new generation. What the agent holds already stays as it is, without an
-        event, unless `renew`. What another holds raises StepLeaseHeld, or with `force` is taken over.
+        event, unless `renew`. What another holds raises StepLeaseHeld, or with `force` is taken over, but not from those in
+        `sparing` (a mind must not take a step from a person). With `to_do` the step must be one that there is still
+        something to do about: raises UnknownStep, WrongStatus (done), CoordinationError (`TASK_OVER`).
         """
         agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
         _check_ttl(ttl_seq)
@@ -45,12 +57,14 @@ class StepLeases:
 
         def decide(state: State) -> Sequence[Draft]:
             nonlocal found
+            if to_do:
+                _check_to_do(state, step_id)
             held = state.lease(step_id)
             claim: dict[str, object] = {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq}
             if held is not None and held.holder_agent_id == agent_id:
                 found = held if not renew else _until(held, state.seq + 1 + ttl_seq)
                 return [("lease.renewed", claim)] if renew else []
-            if held is not None and not force:
+            if held is not None and (not force or held.holder_agent_id in sparing):
                 raise StepLeaseHeld(held, agent_id)
             generation = claim["generation"] = state.generations.get(step_id, 0) + 1
             found = StepLease(step_id, agent_id, state.seq + 1, state.seq + 1 + ttl_seq, generation)
@@ -137,6 +151,21 @@ def _own(state: State, step_id: str, agent_id: str, generation: int | None) -> S
     if generation is not None and generation != lease.generation:
         raise StaleGeneration(step_id, agent_id, generation, lease)
     return lease
+
+
+def _check_to_do(state: State, step_id: str) -> None:
+    step = state.steps.get(step_id)
+    if step is None:
+        raise UnknownStep(step_id)
+    if step.status == "done":
+        raise WrongStatus(step_id, step.status, "open or blocked")
+    task = state.tasks.get(step.task)
+    if task is not None and task.over:
+        raise CoordinationError(
+            f"step {step_id} is of a task that is over ({task.state})",
+            code="TASK_OVER",
+            mend=f"hivemind task retry {step.task}",
+        )
 
 
 def _until(lease: StepLease, expires_seq: int) -> StepLease:

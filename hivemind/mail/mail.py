@@ -182,7 +182,7 @@ class Mail:
             except Unreadable as error:
                 raise UserError(f"cannot be read: {error}", where=entry.path) from None
         if message is None:
-            raise UserError(f"no message {id_!r}", where=f"mailbox {box}", mend="hivemind mail list names them")
+            raise UserError(f"no message {id_!r}", where=f"mailbox {box}", mend=f"hivemind mail list {box} names them")
         return message
 
     def thread(self, box: str, id_: str) -> builtins.list[Message]:
@@ -201,7 +201,7 @@ class Mail:
         found = self.reader.locate(sender, id_, ("sent",))
         if found is None:
             raise UserError(
-                f"no message {id_!r}", where=f"{sender}'s .Sent", mend="hivemind mail list BOX --folder sent"
+                f"no message {id_!r}", where=f"{sender}'s .Sent", mend=f"hivemind mail list {sender} --folder sent"
             )
         message = self.reader.message(sender, self.boxes.get(sender, "sent"), found[1])
         if message is None:

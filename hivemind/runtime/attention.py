@@ -13,6 +13,7 @@ from hivemind.runtime.parking import Parking, Rest
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.review import read_verdict
 from hivemind.runtime.scope import focus_on
+from hivemind.runtime.waits import blocked
 from hivemind.runtime.work import Work
 from hivemind.tasks import TaskMoved
 
@@ -141,7 +142,8 @@ class Attention:
     def lease(self, focus: Focus) -> StepLease | None:
         """The lease of the step in focus, taken or kept. Raises Parking if another agent or a person holds it."""
         if focus.blocked is not None:
-            raise Parking(f"step {focus.blocked.step.path} is blocked: {focus.blocked.step.blocked_reason}")
+            asked = None if focus.work is None else focus.work.waits.get(focus.blocked.id)
+            raise blocked(focus.blocked.step.path, focus.blocked.step.blocked_reason, asked)
         if focus.step is None:
             return None
         try:
@@ -208,6 +210,7 @@ class Attention:
         self._hive.journal.append(
             "task.parked", task_id=work.task.id, agent_id=self._name, reason=rest.reason,
             until=None if rest.until is None else rest.until.isoformat(),
+            **({} if parking.asks is None else {"asks": parking.asks}),
         )  # fmt: skip
         self._release(work)
 

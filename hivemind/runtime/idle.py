@@ -13,7 +13,7 @@ from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import read_status
 from hivemind.tasks import TaskState, TaskSummary
 
-__all__ = ["SHORT_WAIT", "Failures", "Survey", "survey"]
+__all__ = ["SHORT_WAIT", "Failures", "Survey", "nobody_for", "survey"]
 
 SHORT_WAIT = timedelta(seconds=60)
 """A task that waits for a time no further off than this (or than a review may take) is waited for; a later one is parked."""
@@ -41,11 +41,7 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
     active = hive.tasks.list(TaskState.ACTIVE)
     held = Counter(task.owner for task in active)
     for task in hive.tasks.list(TaskState.INBOX):
-        why = task.waiting
-        if why is None and task.assignee is not None and task.assignee not in names:
-            why = f"its assignee {task.assignee} is not running"
-        if why is None and task.role is not None and task.role not in {hive.agents[name].role for name in names}:
-            why = f"no running agent has the role {task.role}"
+        why = task.waiting or nobody_for(hive, task, names)
         if why is None and not any(_could_take(hive, name, task, held) for name in names):
             why = "the agents that may claim it have max_active tasks in hand already"
         parked.append((task.id, why)) if why else busy.append(f"task {task.id} waits to be claimed")
@@ -59,6 +55,15 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
         else:
             parked.append((task.id, rest.reason))
     return Survey(tuple(busy), tuple(parked))
+
+
+def nobody_for(hive: Parts, task: TaskSummary, names: Collection[str]) -> str | None:
+    """Why none of the running agents `names` may claim a waiting task, if so; whether they have room is another matter."""
+    if task.assignee is not None and task.assignee not in names:
+        return f"its assignee {task.assignee} is not running"
+    if task.role is not None and task.role not in {hive.agents[name].role for name in names}:
+        return f"no running agent has the role {task.role}"
+    return None
 
 
 def _could_take(hive: Parts, name: str, task: TaskSummary, held: Mapping[str | None, int]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hivemind.coordination import State, StepLease, check_agent
 from hivemind.embedding import INSTALL, EmbedderUnavailable
 from hivemind.layout import HUMAN, Layout
 from hivemind.runtime.identity import holder_of
+from hivemind.runtime.idle import nobody_for
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import AgentStatus, read_status
 from hivemind.runtime.supervisor import supervisor_lock
@@ -22,7 +24,17 @@ from hivemind.runtime.watching import watch_lock
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.tasks.drops import is_task_name
 
-__all__ = ["AgentNow", "LeaseNow", "Overview", "TaskCounts", "agents_now", "lease_now", "leases_now", "overview"]
+__all__ = [
+    "AgentNow",
+    "LeaseNow",
+    "Overview",
+    "TaskCounts",
+    "agents_now",
+    "lease_now",
+    "leases_now",
+    "overview",
+    "said_why",
+]
 
 DOWN = "down"
 _TICK_NS = 20_000_000
@@ -103,7 +115,7 @@ def overview(hive: Parts) -> Overview:
             "active": len(active),
             "parked": sum(task.parked is not None for task in active),
         },
-        waiting=tuple((task.id, task.waiting) for task in inbox if task.waiting),
+        waiting=tuple((task.id, task.waiting) for task in said_why(hive, inbox) if task.waiting),
         parked=tuple((task.id, task.parked.reason) for task in active if task.parked),
     )
 
@@ -149,6 +161,22 @@ def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
         budget=said.budget,
         last_action=said.last_action,
     )
+
+
+def said_why(hive: Parts, tasks: Iterable[TaskSummary]) -> list[TaskSummary]:
+    """The same tasks, those for whom no running agent is there told to wait for one (if any agent runs at all)."""
+    found = list(tasks)
+    if not any(task.assignee or task.role for task in found if task.state is TaskState.INBOX):
+        return found
+    running = [name for name in hive.agents if holder_of(hive.layout, name) is not None]
+    if not running:  # the swarm is down: that is no matter of this task or that
+        return found
+    return [
+        replace(task, waiting=task.waiting or nobody_for(hive, task, running))
+        if task.state is TaskState.INBOX
+        else task
+        for task in found
+    ]
 
 
 def leases_now(hive: Parts, agent: str | None = None) -> tuple[LeaseNow, ...]:

@@ -17,14 +17,18 @@ class Parking(HivemindError):  # no error: the way out of a tool when there is n
     """Raised by a tool: park the task for this reason, at most until that time (None: until something comes).
 
     With `again_s` instead of a time nothing says when it is over: look again after so many seconds, and after twice as many
-    each time that the reason is still the same, at most every 600.
+    each time that the reason is still the same, at most every 600. `asks` is the Message-ID of the question that a person
+    is asked, if it waits for the answer.
     """
 
-    def __init__(self, reason: str, until: datetime | None = None, *, again_s: float | None = None) -> None:
+    def __init__(
+        self, reason: str, until: datetime | None = None, *, again_s: float | None = None, asks: str | None = None
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.until = until
         self.again_s = again_s
+        self.asks = asks
 
 
 @dataclass(frozen=True, slots=True)

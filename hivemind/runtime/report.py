@@ -22,6 +22,11 @@ class Finding:
     printed: str | None = None
     files: tuple[str, ...] = ()
 
+    @property
+    def empty(self) -> bool:
+        """Whether the step has given nothing (yet)."""
+        return not (self.text.strip() or self.citations or self.files) and self.command is None
+
 
 @dataclass(frozen=True, slots=True)
 class Spent:

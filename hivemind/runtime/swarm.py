@@ -16,6 +16,7 @@ from hivemind.runtime.rehearsal import rehearse
 from hivemind.runtime.status import AgentStatus, Statuses
 from hivemind.runtime.supervisor import Supervisor
 from hivemind.runtime.tools import TOOLS
+from hivemind.tasks import why_failed
 
 __all__ = ["SwarmPicture", "SwarmResult", "run_swarm"]
 
@@ -169,7 +170,9 @@ class _Run:
         return self._idle
 
     def result(self) -> SwarmResult:
-        failed = tuple((name, _why(self._hive, name)) for name in self._failures.since())
+        failed = tuple(
+            (name, why_failed(self._hive.layout.failed / name) or "see error.md") for name in self._failures.since()
+        )
         done = tuple(sorted(set(_names_in(self._hive, "done")) - self._done_before))
         parked = self._parked if self._idle else ()
         return SwarmResult(done, failed, parked, interrupted=self._until_idle and not self._idle)
@@ -182,16 +185,3 @@ class _Run:
 def _names_in(hive: Parts, state: str) -> list[str]:
     folder = {"done": hive.layout.done, "failed": hive.layout.failed}[state]
     return [path.name for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir()]
-
-
-def _why(hive: Parts, task: str) -> str:
-    """The first words of a failed task's error.md."""
-    try:
-        lines = (hive.layout.failed / task / "error.md").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return "see error.md"
-    said = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    told = dict(line[2:].split(": ", 1) for line in said if line.startswith("* ") and ": " in line)
-    if "what" in told:
-        return f"{told.get('where', task).strip('`')}: {told['what']}"
-    return said[0] if said else "see error.md"

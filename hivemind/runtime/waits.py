@@ -11,7 +11,7 @@ from typing import Any
 from hivemind.fs import load_record, save_record
 from hivemind.runtime.parking import Parking
 
-__all__ = ["Wait", "Waits"]
+__all__ = ["Wait", "Waits", "blocked"]
 
 VERSION = 1
 
@@ -28,6 +28,18 @@ class Wait:
     what: str
     message_id: str | None = None
     answer: str | None = None
+
+
+def blocked(path: str, reason: str | None, asked: Wait | None) -> Parking:
+    """The rest of a task whose step is blocked, with how to answer if a person was asked about it."""
+    told = f"step {path} is blocked: {reason}"
+    if asked is None or asked.message_id is None or asked.answer is not None:
+        return Parking(told)
+    return Parking(f"{told} {_how_to_answer(asked.message_id)}", asks=asked.message_id)
+
+
+def _how_to_answer(message_id: str | None) -> str:
+    return f"(answer with: hivemind mail reply human {message_id} TEXT)"
 
 
 class Waits:
@@ -86,9 +98,7 @@ class Waits:
                 raise Parking(f"waits for the task {wait.what} to be done")
         elif wait.answer is None:
             if wait.kind == "human":
-                raise Parking(
-                    f"asks a person: {wait.what} (answer with: hivemind mail reply human {wait.message_id} TEXT)"
-                )
+                raise Parking(f"asks a person: {wait.what} {_how_to_answer(wait.message_id)}", asks=wait.message_id)
             raise Parking(f"waits for mail from {wait.what}")
         return wait
 

@@ -301,8 +301,9 @@ class Work:
         return [citation for finding in self.findings() for citation in finding.citations]
 
     def answers_so_far(self) -> str:
-        """The findings as text, for a `write:` step that gives none of its own."""
-        return compose(self.task.title, "", self.findings(), self.review, self.agent, self.spent())
+        """The findings as text, for a `write:` step that gives none of its own; steps that gave nothing (yet) are left out."""
+        found = [finding for finding in self.findings() if not finding.empty]
+        return compose(self.task.title, "", found, self.review, self.agent, self.spent())
 
     def spent(self) -> Spent:
         """Cycles, tokens and money by the task's own log, and the seconds from its first line to its last."""

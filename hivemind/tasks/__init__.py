@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hivemind.tasks.drops import RESERVED
 from hivemind.tasks.duration import parse_duration
+from hivemind.tasks.outcome import why_failed
 from hivemind.tasks.recovery import Orphan
 from hivemind.tasks.taking import Taken
 from hivemind.tasks.task import Parked, Task, TaskMoved, TaskProblem, TaskState, TaskStep, TaskSummary
@@ -22,4 +23,5 @@ __all__ = [
     "TaskSummary",
     "Tasks",
     "parse_duration",
+    "why_failed",
 ]

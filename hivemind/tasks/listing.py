@@ -15,6 +15,7 @@ from hivemind.tasks.drops import id_of, is_task_name, read_regular
 from hivemind.tasks.entry import Entry
 from hivemind.tasks.folder import read_task, task_of
 from hivemind.tasks.form import read_text
+from hivemind.tasks.outcome import why_failed
 from hivemind.tasks.queue import Queue
 from hivemind.tasks.task import Task, TaskState, TaskSummary
 
@@ -125,13 +126,15 @@ class Listing:
             since = datetime.fromtimestamp(os.lstat(path).st_ctime, UTC)
         except FileNotFoundError:
             return None
+        error = why_failed(path) if state is TaskState.FAILED else None
         try:
             task = read(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except UserError as problem:
             name = id_of(path.name, path.is_dir()) if state is TaskState.INBOX else path.name
-            return TaskSummary(name, path.name, state, path, HUMAN, since, waiting=waiting, problem=str(problem))
+            told = str(problem)
+            return TaskSummary(name, path.name, state, path, HUMAN, since, waiting=waiting, problem=told, error=error)
         return TaskSummary(
             id=task.id,
             title=task.title,
@@ -146,6 +149,7 @@ class Listing:
             owner=task.owner,
             waiting=waiting,
             parked=task.parked,
+            error=error,
         )
 
 

@@ -73,7 +73,7 @@ class Opening:
             _check(taken, written)
             task_id = self._id(taken.name, False, written)
         except TaskProblem as problem:
-            self._reject_file(taken, claim, problem, id_of(taken.name, False))
+            self._reject_file(taken, claim, explained(taken.name, problem), id_of(taken.name, False))
             return None
         build = self._build(taken, claim, "task.yaml" if is_yaml(taken.name) else "task.md")
         path = self._open(build, task_id, taken.name, written)
@@ -88,7 +88,8 @@ class Opening:
             task_id = self._id(taken.name, True, written)
             set_aside(folder, durable=self._durable)
         except UserError as problem:
-            self._reject_folder(taken, self._claim(taken, incarnation), problem, id_of(taken.name, True))
+            error = explained(taken.name, problem)
+            self._reject_folder(taken, self._claim(taken, incarnation), error, id_of(taken.name, True))
             return None
         found, notes = attachments(folder, text, self._layout.root, self._roots)
         names = tuple(os.path.relpath(one, folder) for one in found)
@@ -121,7 +122,7 @@ class Opening:
             try:
                 task_id = self._id(task_id, True, written)
             except TaskProblem as problem:
-                self._reject(build, task_id, name, problem)
+                self._reject(build, task_id, explained(name, problem))
                 return None
 
     def _id(self, name: str, folder: bool, written: Written) -> str:
@@ -165,29 +166,29 @@ class Opening:
             fsync_folder(self._layout.inbox)
         return target
 
-    def reject(self, taken: Taken, problem: UserError, task_id: str) -> Path:
-        """Give up a drop as if it were no task: what `cancel` does with one that nobody has claimed."""
+    def reject(self, taken: Taken, error: str, task_id: str) -> Path:
+        """Give up a drop with this error.md: what `cancel` does with one that nobody has claimed."""
         claim = self._claim(taken, 0)
         if taken.is_folder():
-            return self._reject_folder(taken, claim, problem, task_id)
-        return self._reject_file(taken, claim, problem, task_id)
+            return self._reject_folder(taken, claim, error, task_id)
+        return self._reject_file(taken, claim, error, task_id)
 
-    def _reject_file(self, taken: Taken, claim: Claim, problem: UserError, task_id: str) -> Path:
+    def _reject_file(self, taken: Taken, claim: Claim, error: bytes | str, task_id: str) -> Path:
         """Into failed/, byte for byte under its own name, with error.md beside it."""
         kept = f"original-{taken.name}" if taken.name in RESERVED else taken.name
-        return self._reject(self._build(taken, claim, kept), task_id, taken.name, problem)
+        return self._reject(self._build(taken, claim, kept), task_id, error)
 
-    def _reject_folder(self, taken: Taken, claim: Claim, problem: UserError, task_id: str) -> Path:
+    def _reject_folder(self, taken: Taken, claim: Claim, error: bytes | str, task_id: str) -> Path:
         folder = Path(taken.path)
         try:
             set_aside(folder, durable=False)
         except TaskProblem:
             pass  # its attempts/ is the problem, or one more: an old error.md is then written over
         claim.save(folder, durable=False)
-        return self._reject(folder, task_id, taken.name, problem)
+        return self._reject(folder, task_id, error)
 
-    def _reject(self, folder: Path, task_id: str, name: str, problem: UserError) -> Path:
-        write(folder / "error.md", explained(name, problem), durable=False)
+    def _reject(self, folder: Path, task_id: str, error: bytes | str) -> Path:
+        write(folder / "error.md", error, durable=False)
         reached("tasks.reject.explained")
         self._sync(folder, CLAIM, "error.md")
         while True:

@@ -103,7 +103,8 @@ class Task:
 @dataclass(frozen=True, slots=True)
 class TaskSummary:
     """What a listing shows. `waiting` says in words why a task in the inbox is not claimed (None: it can be);
-    `problem` what is wrong with its file, `owner` who works or worked on it, `since` when it came to where it lies."""
+    `problem` what is wrong with its file, `error` why it failed (by its error.md), `owner` who works or worked on it,
+    `since` when it came to where it lies."""
 
     id: str
     title: str
@@ -119,3 +120,4 @@ class TaskSummary:
     waiting: str | None = None
     parked: Parked | None = None
     problem: str | None = None
+    error: str | None = None

@@ -23,7 +23,7 @@ from hivemind.tasks.queue import Queue
 from hivemind.tasks.recovery import Orphan, Recovery
 from hivemind.tasks.step import as_written
 from hivemind.tasks.taking import Rename, Taken, Taking, rename
-from hivemind.tasks.task import Parked, Task, TaskProblem, TaskState, TaskStep, TaskSummary
+from hivemind.tasks.task import Parked, Task, TaskState, TaskStep, TaskSummary
 
 __all__ = ["MAX_BYTES", "Tasks"]
 
@@ -244,7 +244,7 @@ class Tasks:
         taken = self._taking.take_entry(HUMAN, entry)
         if taken is None:
             raise UserError("was claimed or withdrawn this very moment", where=task_id, mend="try again")
-        return self._opening.reject(taken, TaskProblem(why, where=entry.name), entry.id)
+        return self._opening.reject(taken, f"# {task_id} was cancelled\n\n{why}\n", entry.id)
 
     # looking
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hivemind.coordination import Call, Step, StepLease, call, claim_call, look_call
+from hivemind.layout import HUMAN
 from hivemind.views.parts import Scope
 from hivemind.views.signal import Signal, best_actions
 
@@ -63,13 +64,16 @@ def _where(scope: Scope, signals: list[Signal]) -> dict[str, Any]:
 
 
 def _next(scope: Scope) -> tuple[Call | None, Call | None]:
-    """What comes next by rule: start, nothing, plan, look at the lease, finish the step, finish the task."""
+    """What comes next by rule: start, nothing, answer what a person is asked, plan, look at the lease, finish the step,
+    finish the task."""
     task = scope.place.task
     if task is None:
         waiting = call("list_files", {"path": "tasks/inbox"}, "tasks.list")
         return waiting, call("check_mailbox", {}, "mail.list", scope.agent_id or "human")
     if scope.over:
         return None, None
+    if scope.question is not None and scope.agent_id in (None, HUMAN):
+        return _answer(scope.question)
     if not scope.steps:
         steps = [{"title": scope.title or task}]
         plan = call("plan_steps", {"steps": steps}, "steps.plan", task, steps, **_by(scope))
@@ -85,6 +89,12 @@ def _next(scope: Scope) -> tuple[Call | None, Call | None]:
     if lease is not None and lease.holder_agent_id != scope.agent_id:
         return look_call(step.id), claim_call(step.id, scope.agent_id, force=True)
     return _finish(scope, step), _block(scope, step)
+
+
+def _answer(question: str) -> tuple[Call, Call]:
+    """What a person does about a question of the task's, and where it stands."""
+    reply = call("reply_mail", {"id": question, "body": "your answer"}, "mail.reply", HUMAN, question, "your answer")
+    return reply, call("check_mailbox", {}, "mail.read", HUMAN, question)
 
 
 def _by(scope: Scope) -> dict[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hivemind.coordination import Coordinates, Event, Journal, Place, Step, StepLease, check_agent, lane_visible
+from hivemind.coordination.swarm import TaskEntry
 from hivemind.layout import Layout
 from hivemind.reasoning import Note, TaskGraph, Trace
 from hivemind.reasoning.log import LOG_NAME
@@ -51,6 +52,8 @@ class Scope:
     graph: TaskGraph | None
     notes: tuple[Note, ...]
     traces: tuple[Trace, ...]
+    question: str | None = None
+    """The Message-ID of what a person is asked, while the task rests until it is answered."""
 
     @property
     def step(self) -> Step | None:
@@ -113,7 +116,16 @@ def scope_of(
         graph,
         tuple(note for note in notes if lane_visible(note.lane, who, all_lanes)),
         tuple(trace for trace in traces if lane_visible(trace.lane, who, all_lanes)),
+        None if entry is None else _question(hive.journal, entry),
     )
+
+
+def _question(journal: Journal, entry: TaskEntry) -> str | None:
+    if entry.state != "parked":
+        return None
+    said = next(journal.events(entry.seq - 1), None)
+    asks = None if said is None else said.payload.get("asks")
+    return asks if isinstance(asks, str) else None
 
 
 def _concerns(event: Event, task: str | None) -> bool:

@@ -157,11 +157,45 @@ def test_what_can_never_be_is_status_2(run: Command, hive: Path, words: list[str
     assert Hive.open(hive).journal.seq == 0
 
 
-def test_a_step_that_no_task_has_can_be_leased_and_is_said_to_be_none(run: Command, hive: Path) -> None:
-    assert "which no task has (yet)" in run("lease", "claim", "t.s9", "--agent", "human").out
+def test_a_step_that_no_task_has_is_refused_and_shown_if_a_program_has_leased_it(run: Command, hive: Path) -> None:
+    refused = run("lease", "claim", "t.s9", "--agent", "human")
+    assert (refused.status, refused.err.split(":")[1].strip()) == (2, "UNKNOWN_STEP")
+    Hive.open(hive).leases.claim("t.s9", "human")
+    assert "which no task has (yet)" in run("lease", "renew", "t.s9", "--agent", "human").out
     assert run("lease", "list", "--json").json[0]["task"] is None
-    refused = run("lease", "claim", "t.s9", "--agent", "analyst")
-    assert [run(*words).status for words in proposed(refused)] == [0, 0]
+
+
+def test_a_step_that_is_done_and_one_of_a_task_that_is_over_cannot_be_claimed(run: Command, hive: Path) -> None:
+    opened = planned(hive, "Look", "Decide")
+    opened.steps.verify("t.s1")
+    opened.steps.done("t.s1")
+    done = run("lease", "claim", "t.s1", "--agent", "human")
+    assert (done.status, "WRONG_STATUS: step t.s1 is done" in done.err) == (1, True)
+    opened.journal.append("task.failed", task_id="t", title="T")
+    over = run("lease", "claim", "t.s2", "--agent", "human", "--force")
+    assert (over.status, "TASK_OVER" in over.err, "hivemind task retry t" in over.err) == (2, True, True)
+    assert run("lease", "list", "--json").json == []
+
+
+def test_a_renewal_that_names_no_length_never_shortens_a_lease(run: Command, hive: Path) -> None:
+    planned(hive)
+    run("lease", "claim", "t.s1", "--agent", "human", "--ttl", "5000")
+    for words in (("claim", "t.s1", "--renew"), ("claim", "t.s1", "--renew", "--ttl", "3"), ("renew", "t.s1")):
+        assert run("lease", *words, "--agent", "human", "--json").json["left"] >= 4999
+
+
+def test_what_a_stale_holder_is_told_to_type_works(run: Command, hive: Path) -> None:
+    opened = planned(hive)
+    opened.leases.claim("t.s1", "researcher")
+    opened.leases.claim("t.s1", "human", force=True)
+    refused = run("lease", "renew", "t.s1", "--agent", "human", "--generation", "1")
+    suggested = refused.err.strip().rpartition(", or ")[2].split()
+    assert (refused.status, suggested[0]) == (1, "hivemind")
+    assert run(*suggested[1:]).status == 0
+    opened.leases.claim("t.s1", "reviewer", force=True)
+    with pytest.raises(StaleGeneration) as stale:
+        opened.leases.renew("t.s1", "reviewer", 1)
+    assert stale.value.suggestions[1]["arguments"] == {"step": "t.s1"}
 
 
 def test_of_processes_that_claim_one_step_at_once_one_gets_it(hive: Path) -> None:

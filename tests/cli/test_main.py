@@ -193,3 +193,10 @@ def test_a_closed_disk_is_one_line(process: Command, hive: Path) -> None:
         )
     assert done.returncode == 1
     assert done.stderr.startswith("hivemind: the operating system: No space left")
+
+
+def test_every_command_answers_in_json_and_shows_an_example(run: Command) -> None:
+    helps = {" ".join(words): run(*words, "--help").out for words in leaves(build_parser())}
+    own_format = {"agent run", "graph export", "doc export", "mcp", "mcp serve"}  # or no answer at all
+    assert {name for name, text in helps.items() if "--json" not in text} <= own_format
+    assert [name for name, text in helps.items() if "example" not in text] == []

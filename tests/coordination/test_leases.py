@@ -399,3 +399,13 @@ class LeaseMachine(RuleBasedStateMachine):
 
 TestLeaseMachine = LeaseMachine.TestCase
 TestLeaseMachine.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+
+
+def test_force_spares_those_that_it_is_told_to_spare(tmp_path: Path) -> None:
+    leases = StepLeases(Journal(tmp_path, durable=False))
+    mine = leases.claim("t.s1", "human")
+    with pytest.raises(StepLeaseHeld):
+        leases.claim("t.s1", "researcher", force=True, sparing=("human",))
+    assert leases.get("t.s1") == mine
+    assert leases.claim("t.s1", "human", force=True, sparing=("human",)) == mine
+    assert leases.claim("t.s1", "researcher", force=True).holder_agent_id == "researcher"

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from hivemind.layout import HUMAN
 from hivemind.runtime.tools.asking import ask_person
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, tool
@@ -33,7 +34,7 @@ class OfStep(Arguments):
 
 class ClaimStep(Arguments):
     step_id: str
-    force: bool = Field(False, description="take it over from whoever holds it")
+    force: bool = Field(False, description="take it over from another agent (never from a person)")
 
 
 class NoteStep(OfStep):
@@ -87,7 +88,7 @@ def plan_steps(session: Session, arguments: PlanSteps) -> dict[str, Any]:
 def claim_step(session: Session, arguments: ClaimStep) -> dict[str, Any]:
     """Take the lease of a step, so that nobody else changes it meanwhile. The step in focus has been taken already."""
     step = session.step(arguments.step_id)
-    lease = session.hive.leases.claim(step.id, session.agent, force=arguments.force)
+    lease = session.hive.leases.claim(step.id, session.agent, force=arguments.force, sparing=(HUMAN,))
     return {"step": step.id, "holder": lease.holder_agent_id, "expires_seq": lease.expires_seq}
 
 
