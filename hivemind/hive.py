@@ -11,6 +11,7 @@ from hivemind.documents import Docmem, Knowledge
 from hivemind.embedding import Embedder, open_embedder
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN, Layout
+from hivemind.longterm import MemoryStore
 from hivemind.mail import Mail
 from hivemind.runtime.template import make_hive
 from hivemind.tasks import Tasks
@@ -151,3 +152,9 @@ class Hive:
         )  # else what is asked is read in for this once
         documents = self.documents if lasting else Docmem(":memory:", token_counter=self.count_tokens)
         return Knowledge(documents, self.layout, roots=self.config.read_roots(self.layout))
+
+    @cached_property
+    def memory(self) -> MemoryStore:
+        return MemoryStore(
+            self.layout.memory_db, self.embedder, token_counter=self.count_tokens, durable=self.config.durable
+        )

@@ -33,6 +33,7 @@ COMMANDS = (
     "view",
     "graph",
     "doc",
+    "memory",
     "doctor",
 )
 """Each is a module hivemind.cli.<command> with `add_to(commands, common)`; they import rooms inside functions only."""

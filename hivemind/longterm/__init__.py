@@ -10,7 +10,7 @@ from hivemind.longterm.errors import (
     NamespaceInvalid,
     VersionConflict,
 )
-from hivemind.longterm.namespace import Namespace
+from hivemind.longterm.namespace import Namespace, check_namespace, named, shown
 from hivemind.longterm.open import open_store
 from hivemind.longterm.status import StoreStatus
 from hivemind.longterm.store import MemoryStore
@@ -29,5 +29,8 @@ __all__ = [
     "UpsertMemoryResult",
     "User",
     "VersionConflict",
+    "check_namespace",
+    "named",
     "open_store",
+    "shown",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hivemind.longterm.errors import NamespaceInvalid
 
-__all__ = ["Namespace", "check_namespace", "check_prefix", "decoded", "encoded", "is_below", "shown"]
+__all__ = ["Namespace", "check_namespace", "check_prefix", "decoded", "encoded", "is_below", "named", "shown"]
 
 Namespace = tuple[str, ...]
 
@@ -59,3 +59,17 @@ def is_below(namespace: Namespace, prefix: Namespace) -> bool:
 def shown(namespace: Namespace) -> str:
     """A namespace in words, for messages and locations: `memories/researcher-1`; a slash in a part is escaped."""
     return "/".join(part.replace("\\", "\\\\").replace("/", "\\/") for part in namespace)
+
+
+def named(text: str) -> Namespace:
+    """The parts of a namespace as `shown` wrote it, or a person."""
+    parts, escaped = [""], False
+    for char in text:
+        if escaped or char not in "\\/":
+            parts[-1] += char
+            escaped = False
+        elif char == "\\":
+            escaped = True
+        else:
+            parts.append("")
+    return tuple(parts)

@@ -35,7 +35,7 @@ __all__ = ["DIMENSION", "SIMILARITY_THRESHOLD", "MemoryStore", "Value"]
 
 DIMENSION = 384
 SIMILARITY_THRESHOLD = 0.25
-_EMBEDDED_BY_A_SEARCH = 8
+_EMBEDDED_BY_A_WRITE = 8
 
 Value = MemoryEntry | Mapping[str, Any] | str
 """What can be stored: an entry, a mapping with some of its fields (`content` among them), or just the content."""
@@ -115,7 +115,14 @@ class MemoryStore:
                 for (key, draft), meaning in zip(checked, meanings, strict=True)
             ]
             entries = dict(fetch(sql, set(seqs), -1))  # -1: also what has expired already
+            waiting = some_failed(sql)
+        self._embed_others(waiting, meanings)
         return [entries[seq] for seq in seqs]
+
+    def _embed_others(self, waiting: bool, meanings: Sequence[Meaning]) -> None:
+        """The embedder has just worked: give it some of what it failed for before."""
+        if waiting and any(meaning.vector is not None for meaning in meanings):
+            self.embed_pending(_EMBEDDED_BY_A_WRITE)
 
     def _draft(self, value: Value) -> Draft:
         return draft_of(value, self._count, self.embeddings.dimension)
@@ -159,7 +166,10 @@ class MemoryStore:
         (meaning,) = self._meanings([draft])
         with self.database.write() as sql:
             asked = Upsert(space_for(sql, path), key, draft, meaning, said, allow_duplicate, self._now())
-            return upsert(sql, asked, self._searcher.vectors, self._new_id)
+            result = upsert(sql, asked, self._searcher.vectors, self._new_id)
+            waiting = some_failed(sql)
+        self._embed_others(waiting, [meaning])
+        return result
 
     def delete(self, namespace: Sequence[str], key: str) -> bool:
         """Forget an entry and all that it ever said; False if there is none."""
@@ -216,16 +226,37 @@ class MemoryStore:
         "hybrid": by words and meaning together; "vector": by meaning, similarity ≥ threshold (default: the store's), the
         seed's own; "text": by words. A threshold that is given leaves out what is less similar in hybrid, too. The filters
         are those of `Filter`; a blank query gives the newest. Where the embedder fails words alone decide, and `why` says
-        so; only mode "vector" raises EmbedderUnavailable then.
+        so; only mode "vector" raises EmbedderUnavailable then. Writes nothing.
         """
+        path = check_prefix(namespace) if prefix else check_namespace(namespace)
+        narrowed = Filter(metadata, category, min_importance, since, until)
+        return self._search([path], prefix, query, threshold, limit, mode, narrowed)
+
+    def search_in(
+        self, namespaces: Iterable[Sequence[str]], query: str, threshold: float | None = None, limit: int = 20
+    ) -> list[MemorySearchResult]:
+        """The same in several namespaces together, so that their entries are compared with each other."""
+        paths = [check_namespace(namespace) for namespace in namespaces]
+        return self._search(paths, False, query, threshold, limit, "hybrid", Filter())
+
+    def _search(
+        self,
+        paths: Sequence[Namespace],
+        prefix: bool,
+        query: str,
+        threshold: float | None,
+        limit: int,
+        mode: Mode,
+        narrowed: Filter,
+    ) -> list[MemorySearchResult]:
         if mode not in ("hybrid", "vector", "text"):
             raise EntryInvalid(f"{mode!r} is no mode of searching", mend="hybrid, vector or text")
-        narrowed = Filter(metadata, category, min_importance, since, until)
-        path = check_prefix(namespace) if prefix else check_namespace(namespace)
         vector, lack = self._meant(query, mode)
         with self.database.read() as sql:
-            space = None if prefix else space_of(sql, path)
-            spaces = [one for one, _ in spaces_below(sql, path)] if prefix else [space] if space is not None else []
+            if prefix:
+                spaces = [space for path in paths for space, _ in spaces_below(sql, path)]
+            else:
+                spaces = [space for path in paths if (space := space_of(sql, path)) is not None]
             asked = Asked(
                 spaces=spaces,
                 query=query,
@@ -239,11 +270,7 @@ class MemoryStore:
                 lack=lack,
                 filter=narrowed,
             )
-            found = self._searcher.find(sql, asked)
-            waiting = vector is not None and some_failed(sql)
-        if waiting:  # the embedder is back
-            self.embed_pending(_EMBEDDED_BY_A_SEARCH)
-        return found
+            return self._searcher.find(sql, asked)
 
     def _meant(self, query: str, mode: Mode) -> tuple[bytes | None, str | None]:
         """The query's vector, or why there is none."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hivemind.longterm.draft import Draft
+from hivemind.longterm.embeddings import UNNAMED
 from hivemind.longterm.entry import UpsertMemoryResult
 from hivemind.longterm.vectors import Vectors
 from hivemind.longterm.writing import Meaning, write_entry
@@ -42,7 +43,9 @@ def upsert(sql: sqlite3.Connection, asked: Upsert, vectors: Vectors, new_id: Cal
     draft = _with_the_rest(sql, asked.space, key, asked)
     _, entry_id, action = write_entry(sql, asked.space, key, draft, asked.meaning, now=asked.now, new_id=new_id)
     message = f"{action} {key!r}"
-    if asked.meaning.problem is not None:
+    if (
+        asked.meaning.problem is not None and asked.meaning.model != UNNAMED
+    ):  # without an embedder that is as it should be
         message += f"; found by its words only until it is embedded ({asked.meaning.problem})"
     if alike is not None:
         message += f"; {alike[1]!r} says nearly the same (similarity {alike[2]:.2f})"

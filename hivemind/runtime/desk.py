@@ -37,6 +37,7 @@ from hivemind.runtime.essentials import Essentials, forget_others, place_essenti
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.recall import questions_of, recall
+from hivemind.runtime.remembering import SOURCE, memory_source, retrieve
 from hivemind.runtime.sense import message_block, rom_blocks, status_blocks, task_blocks
 from hivemind.runtime.work import Work
 from hivemind.views import resume, snapshot
@@ -74,7 +75,8 @@ class Desk:
         self._schemas = schemas
         self.memory = self._remembered()
         self.scorer = RelevanceScorer()
-        loader = ContentLoader(hive.layout.root, roots=hive.config.read_roots(hive.layout))
+        sources = {SOURCE: memory_source(lambda: hive.memory, hive.count_tokens)}
+        loader = ContentLoader(hive.layout.root, roots=hive.config.read_roots(hive.layout), sources=sources)
         self._weigher = Weigher(hive.count_tokens, loader.path_of)
         self._turn = MemoryCycle(self.memory, loader, token_counter=hive.count_tokens, scorer=self.scorer)
         self._janitor = MemoryJanitor(
@@ -190,6 +192,7 @@ class Desk:
         passing: list[MemoryBlock] = [*rom_blocks(self._hive, self._name, self._config.rom)]
         passing += task_blocks(works, focus)
         passing += recall(self._hive, focus)
+        passing += retrieve(self._hive, self._name, focus)
         counts = {str(state): count for state, count in self._hive.tasks.counts().items()}
         unread = self._hive.mail.unread(self._name)
         mailbox = {"unread": unread, "digest": self._hive.mail.digest(self._name)} if unread > 1 else {"unread": unread}

@@ -9,6 +9,7 @@ from hivemind.coordination import Journal, StepLeases, Steps
 from hivemind.documents import Docmem, Knowledge
 from hivemind.embedding import Embedder
 from hivemind.layout import Layout
+from hivemind.longterm import MemoryStore
 from hivemind.mail import Mail
 from hivemind.tasks import Tasks
 from hivemind.tokens import TokenCounter
@@ -43,3 +44,5 @@ class Parts(Protocol):
     def embedder(self) -> Embedder | None: ...
     @property
     def knowledge(self) -> Knowledge: ...
+    @property
+    def memory(self) -> MemoryStore: ...

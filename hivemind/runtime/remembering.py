@@ -1,0 +1,111 @@
+"""Long-term memory in the cycle: whose it is, and what of it comes into a context before thinking (spec 6, seed 001).
+
+What is retrieved lives for one turn: its blocks point at entries and are taken out again before the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from hivemind.errors import UserError
+from hivemind.longterm import MemorySearchResult, MemoryStore, Namespace, NamespaceForbidden, named, shown
+from hivemind.memory import KnowledgeMemoryBlock
+from hivemind.runtime.focus import Focus
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.recall import questions_of
+
+__all__ = ["SOURCE", "allowed", "asked_of", "memory_source", "namespaces_of", "retrieve"]
+
+SOURCE = "memory"
+"""What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
+MAX_TOKENS = 1_000
+_MOST = 20  # hits (seed 001, *Query Optimization*)
+_LONGEST = 2_000  # characters of what is asked: a mail may be a book
+_log = logging.getLogger(__name__)
+
+
+def namespaces_of(hive: Parts, agent: str) -> tuple[Namespace, Namespace]:
+    """The two namespaces that an agent may use: its own, and the one that the workspace shares."""
+    return ("memories", agent), ("shared", hive.config.workspace)
+
+
+def allowed(hive: Parts, agent: str, namespace: Sequence[str]) -> Namespace:
+    """The namespace, if the agent may use it. Raises NamespaceForbidden (seed 001, *Security & Privacy*)."""
+    mine = namespaces_of(hive, agent)
+    if tuple(namespace) not in mine:
+        raise NamespaceForbidden(
+            f"{agent} may not use the namespace {list(namespace)!r}",
+            mend=f"it has {' and '.join(json.dumps(list(one)) for one in mine)}",
+        )
+    return tuple(namespace)
+
+
+def asked_of(focus: Focus) -> str:
+    """The last real message of what is in focus: the mail, the question of the step, else what the task says."""
+    if focus.message is not None:
+        return f"{focus.message.subject}\n{focus.message.body}"[:_LONGEST]
+    questions = questions_of(focus)
+    if questions or focus.work is None:
+        return "\n".join(questions)
+    task = focus.work.task
+    return f"{task.title}\n{task.text}"[:_LONGEST]
+
+
+def retrieve(hive: Parts, agent: str, focus: Focus, *, max_tokens: int = MAX_TOKENS) -> list[KnowledgeMemoryBlock]:
+    """What the agent and its workspace remember about what is in focus, best first, within `max_tokens` (content and what
+    is told about it). A hit that does not fit is passed over. Nothing is written, not even a database.
+    """
+    query = asked_of(focus)
+    if not query.strip() or not hive.layout.memory_db.exists():
+        return []
+    try:
+        hits = hive.memory.search_in(namespaces_of(hive, agent), query, limit=_MOST)
+    except UserError as error:  # damaged, of another version: work goes on without it, and the doctor says what to do
+        _log.warning("%s: nothing is remembered now: %s", agent, error)
+        return []
+    now, questions, left = datetime.now(UTC), questions_of(focus), max_tokens
+    blocks = []
+    for number, hit in enumerate(hits):
+        block = _block(hit, questions, now - timedelta(microseconds=number))
+        tokens = hive.count_tokens(hit.content) + hive.count_tokens(json.dumps(block.metadata))
+        if tokens <= left:
+            left -= tokens
+            block.metadata["tokens"] = tokens
+            blocks.append(block)
+    return blocks
+
+
+def _block(hit: MemorySearchResult, questions: list[str], timestamp: datetime) -> KnowledgeMemoryBlock:
+    where = shown((*hit.namespace, hit.key))
+    return KnowledgeMemoryBlock(
+        timestamp=timestamp,
+        id=f"{SOURCE}:{where}",
+        topic=hit.key,
+        location=f"{SOURCE}:{where}",
+        relevance_score=hit.similarity or min(1.0, hit.score),
+        metadata={
+            "origin": "agent",
+            "remembered": hit.updated_at.isoformat(timespec="seconds"),
+            "questions": questions,
+            "why": hit.why,
+        },
+    )
+
+
+def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]) -> Callable[[str, int | None], str]:
+    """What gives a context the content of `memory:` blocks, cut to a number of tokens where one is given."""
+
+    def content_of(reference: str, max_tokens: int | None) -> str:
+        *namespace, key = named(reference)
+        entry = memory().get(namespace, key)
+        if entry is None:
+            raise UserError("it was forgotten meanwhile")
+        text = entry.content
+        while max_tokens is not None and text and count(text) > max_tokens:
+            text = text[: len(text) * 3 // 4]
+        return text
+
+    return content_of

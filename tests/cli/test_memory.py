@@ -1,0 +1,97 @@
+"""hivemind memory: remembered, searched, listed, shown, forgotten."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+
+def test_what_is_remembered_is_found_listed_shown_and_forgotten(run: Command, hive: Path) -> None:
+    told = run("memory", "remember", "Invoices go out as PDF", "--key", "invoices", "--category", "fact", "--json").json
+    assert (told["success"], told["action"], told["key"], told["namespace"][0]) == (
+        True,
+        "created",
+        "invoices",
+        "shared",
+    )
+    run(
+        "memory",
+        "remember",
+        "Ann prefers tea",
+        "--agent",
+        "researcher",
+        "--metadata",
+        '{"a": 1}',
+        "--importance",
+        "0.9",
+    )
+    assert [hit["key"] for hit in run("memory", "search", "how do invoices go out?", "--json").json] == ["invoices"]
+    [mine] = run("memory", "list", "--agent", "researcher", "--json").json
+    assert (mine["content"], mine["metadata"], mine["importance"]) == ("Ann prefers tea", {"a": 1}, 0.9)
+    assert len(run("memory", "list", "--json").json) == 2
+    assert run("memory", "show", "invoices").out.endswith("\nInvoices go out as PDF\n")
+    assert run("memory", "search", "tea", "--metadata", '{"a": 2}').out == "Nothing is remembered about that.\n"
+    assert run("memory", "forget", "invoices").out == "'invoices' is forgotten\n"
+    assert run("memory", "forget", "invoices").status == 2
+
+
+def test_an_entry_keeps_what_it_said_before(run: Command, hive: Path) -> None:
+    for text in ("PDF", "PDF and XML"):
+        run("memory", "remember", text, "--key", "k", "--category", "fact")
+    history = run("memory", "history", "k", "--json").json
+    assert [(one["version"], one["content"], one["category"]) for one in history] == [
+        (1, "PDF", "fact"), (2, "PDF and XML", "fact"),
+    ]  # fmt: skip
+
+
+def test_what_is_there_already_is_not_stored_again_and_said_so(run: Command, hive: Path) -> None:
+    run("memory", "remember", "Invoices go out as PDF", "--key", "invoices")
+    ended = run("memory", "remember", "Invoices go out as PDF")
+    assert ended.status == 1
+    assert "'invoices' says the same already" in ended.out
+    assert run("memory", "remember", "Invoices go out as PDF", "--allow-duplicate").status == 0
+
+
+def test_expired_entries_are_forgotten_together(run: Command, hive: Path) -> None:
+    run("memory", "remember", "the gate code", "--expires-in", "0s")
+    run("memory", "remember", "the door code", "--expires-in", "1h")
+    assert len(run("memory", "list", "--json").json) == 1
+    assert run("memory", "forget", "--expired", "--json").json == {"forgotten": 1}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "nosuch"], ["history", "nosuch"], ["forget", "nosuch"], ["forget"], ["forget", "k", "--expired"],
+        ["search", "x", "--namespace", "one"], ["remember", " "], ["remember", "x", "--key", "k" * 257], ["reindex"],
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_said_in_one_line(run: Command, hive: Path, words: list[str]) -> None:
+    ended = run("memory", *words)
+    assert ended.status == 2
+    assert len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["--metadata", "[1]"], ["--metadata", "{"], ["--importance", "2"], ["--expires-in", "x"]]
+)
+def test_options_that_say_nothing_sensible_are_wrong_use(run: Command, hive: Path, words: list[str]) -> None:
+    assert run("memory", "remember", "x", *words).status == 2
+
+
+def test_looking_at_a_memory_that_is_not_there_makes_none(run: Command, hive: Path) -> None:
+    for words in (["list"], ["search", "x"], ["status"]):
+        assert run("memory", *words).status == 0
+    assert not (hive / ".hive" / "memory.db").exists()
+    assert json.loads(run("memory", "list", "--json").out) == []
+
+
+def test_status_tells_how_much_there_is_and_how_it_is_searched(run: Command, hive: Path) -> None:
+    run("memory", "remember", "x")
+    status = run("memory", "status", "--json").json
+    assert (status["entries"], status["namespaces"]) == (1, 1)
+    assert "Entries     1 in 1 namespaces" in run("memory", "status").out
