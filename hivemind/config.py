@@ -21,6 +21,7 @@ __all__ = [
     "EmbedderConfig",
     "HiveConfig",
     "LimitsConfig",
+    "PriceConfig",
     "RootConfig",
     "load_agents",
     "load_hive",
@@ -63,6 +64,13 @@ class EmbedderConfig(_Strict):
     key_env: str | None = None
 
 
+class PriceConfig(_Strict):
+    """What a million tokens cost: `in`, those that are sent; `out`, those that are answered."""
+
+    tokens_in: float = Field(alias="in", ge=0, allow_inf_nan=False)
+    tokens_out: float = Field(alias="out", ge=0, allow_inf_nan=False)
+
+
 class LimitsConfig(_Strict):
     """Limits of one command that an agent runs."""
 
@@ -82,6 +90,7 @@ class AgentConfig(_Strict):
     tools: list[str] | None = None
     max_tokens: int = Field(100_000, ge=256)
     budget: BudgetConfig = BudgetConfig()
+    prices: PriceConfig | None = None
     view: Literal["focus_only", "smart", "explore", "audit", "full"] = "smart"
     commands: list[str] = []
     limits: LimitsConfig = LimitsConfig()
@@ -126,6 +135,7 @@ class HiveConfig(_Strict):
     encoding: str = DEFAULT_ENCODING
     embedder: Literal["auto", "none", "minilm", "hashing"] | EmbedderConfig = "auto"
     roots: list[Annotated[RootConfig, BeforeValidator(_as_root)]] = []
+    prices: dict[str, PriceConfig] = {}
     agents: dict[str, Any] = {}
 
     @property

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 _COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens", "last_action")
+_COST = (*_COLUMNS[:-1], "cost", _COLUMNS[-1])
 _SHOWN = 20  # so many leases, and tasks that do not go on, are named
 
 
@@ -77,7 +78,12 @@ def _show(now: Overview) -> None:
     say(f"Tasks      {counts['inbox']} waiting, {active}, {counts['done']} done, {counts['failed']} failed")
     say(f"Your mail  {now.human_unread} unread")
     say()
-    print_table(_agent_rows(now.agents), _COLUMNS, empty="There are no agents: hivemind agent add NAME makes one.")
+    costs = any(agent.money or agent.unpriced for agent in now.agents)
+    print_table(
+        _agent_rows(now.agents),
+        _COST if costs else _COLUMNS,
+        empty="There are no agents: hivemind agent add NAME makes one.",
+    )
     leases = [
         (lease.step_id, f"{lease.holder_agent_id}, {lease.left:,} events left")
         for lease in sorted(now.leases, key=lambda lease: natural(lease.step_id))
@@ -98,9 +104,15 @@ def _list(title: str, named: Sequence[tuple[str, str]], rest: str) -> None:
         say(f"  … and {len(named) - _SHOWN} more: {rest}")
 
 
+def _cost(agent: AgentNow) -> str:
+    """`0.0123`; `?` where no price is known, `0.0123+?` where that is so of a part."""
+    known = f"{agent.money:.4f}" if agent.money or not agent.unpriced else ""
+    return known + (("+?" if known else "?") if agent.unpriced else "")
+
+
 def _agent_rows(agents: tuple[AgentNow, ...]) -> list[dict[str, Any]]:
     """Each agent as a row of a table."""
     return [
-        {**asdict(agent), "agent": agent.name, "tokens": tokens_of(agent.tokens, agent.budget)}
+        {**asdict(agent), "agent": agent.name, "tokens": tokens_of(agent.tokens, agent.budget), "cost": _cost(agent)}
         for agent in sorted(agents, key=lambda agent: natural(agent.name))
     ]

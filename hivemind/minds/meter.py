@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hivemind.minds.mind import Usage
+from hivemind.minds.prices import Prices
 
 __all__ = ["Asked", "Exchange", "Meter", "Unmetered"]
 
@@ -13,14 +15,16 @@ __all__ = ["Asked", "Exchange", "Meter", "Unmetered"]
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One request about to be sent. `purpose` is think or complete, `text` all of it as it counts, `sha256` its digest,
-    `max_output` the most tokens that the answer may have, `prices` (in, out) of a million tokens or None if unknown."""
+    `max_output` the most tokens that the answer may have, `prices` what they cost, or None if nobody knows; its `id` is
+    another one each time."""
 
     purpose: str
     model: str
     text: str = field(repr=False)
     sha256: str
     max_output: int
-    prices: tuple[float, float] | None = None
+    prices: Prices | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.minds.mind import Action, Context, MindError, Thought, ToolSchema, Usage
+from hivemind.minds.mind import Action, Context, MindError, MindUnavailable, Thought, ToolSchema, Usage
 
 __all__ = ["ScriptedMind", "thought_from"]
+
+
+_KEYS = (frozenset({"text", "actions", "usage"}), {"complete"}, {"error", "unavailable"}, {"then"})
 
 
 class ScriptedMind:
     """Gives the thoughts of a script one after the other, and completions likewise.
 
-    A script is JSON lines: `{"text": …, "actions": [{"tool": …, "arguments": {…}}]}` for a thought,
-    `{"complete": "…"}` for a completion. After its end it raises MindError, or with `then="idle"` thinks nothing.
+    A script is JSON lines: `{"text": …, "actions": [{"tool": …, "arguments": {…}}], "usage": {…}}` for a thought,
+    `{"complete": "…"}` for a completion, `{"error": "…"}` for a thought that fails (with `"unavailable": true`: because what
+    the mind needs is down). After its end it raises MindError, or with `then="idle"` thinks nothing.
     """
 
     def __init__(self, answers: Iterable[Mapping[str, Any]], *, then: str = "error") -> None:
@@ -28,16 +32,19 @@ class ScriptedMind:
 
     @classmethod
     def load(cls, path: Path) -> ScriptedMind:
-        """A script from a file; a first line `{"then": "idle"}` says what comes after its end."""
-        answers = []
+        """A script from a file; a first line `{"then": "idle"}` says what comes after its end. Raises UserError naming the
+        line of what is no part of a script."""
+        answers: list[Mapping[str, Any]] = []
+        then = "error"
         for number, line in enumerate(_lines(path), 1):
-            if line.strip():
-                try:
-                    answers.append(dict(json.loads(line)))
-                except (ValueError, TypeError) as error:
-                    raise UserError(f"is no JSON object ({error})", where=f"{path}:{number}") from None
-        then = answers.pop(0)["then"] if answers and set(answers[0]) == {"then"} else "error"
-        return cls(answers, then=str(then))
+            if not line.strip():
+                continue
+            answer = _answer(line, f"{path}:{number}")
+            if "then" in answer and not answers:
+                then = str(answer["then"])
+            else:
+                answers.append(answer)
+        return cls(answers, then=then)
 
     def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - the script knows
         answer = next(self._thoughts, None)
@@ -45,6 +52,8 @@ class ScriptedMind:
             if self._then == "idle":
                 return Thought()
             raise MindError("the script has come to its end")
+        if "error" in answer:
+            raise (MindUnavailable if answer.get("unavailable") else MindError)(str(answer["error"]))
         return thought_from(answer)
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:  # noqa: ARG002 - as above
@@ -52,6 +61,24 @@ class ScriptedMind:
         if answer is None:
             raise MindError("the script has no completion left")
         return answer
+
+
+def _answer(line: str, where: str) -> Mapping[str, Any]:
+    """One line of a script. Raises UserError."""
+    try:
+        answer = json.loads(line)
+    except ValueError as error:
+        raise UserError(f"is no JSON object ({error})", where=where) from None
+    if not isinstance(answer, dict):
+        raise UserError(f"is no JSON object, but {line[:50]!r}", where=where)
+    for keys in _KEYS:
+        if set(answer) <= keys:
+            return answer
+    raise UserError(
+        f"is no line of a script: it has {', '.join(sorted(answer))}",
+        where=where,
+        mend="a line has text, actions, usage; or complete; or error, unavailable",
+    )
 
 
 def _lines(path: Path) -> list[str]:

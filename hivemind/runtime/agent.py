@@ -7,13 +7,13 @@ import os
 import select
 import time
 import weakref
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 from hivemind.errors import HivemindError
 from hivemind.fs.doorbell import Doorbell, ring
-from hivemind.minds import Context, MindError, MindUnavailable, Thought, ToolSchema, open_mind
+from hivemind.minds import ContextTooLong, Mind, MindError, MindUnavailable, Patience, Thought, ToolSchema
 from hivemind.runtime.act import Acted, act
 from hivemind.runtime.attention import Attention
 from hivemind.runtime.budget import Budget
@@ -25,12 +25,13 @@ from hivemind.runtime.parts import Parts
 from hivemind.runtime.pulse import Pulse
 from hivemind.runtime.status import StatusFile
 from hivemind.runtime.tools import Session, allowed_tools
+from hivemind.runtime.usage import Usages, open_agents_mind
 from hivemind.runtime.watching import SUPERVISOR
 
 __all__ = ["Agent"]
 
 THINKING_S = 900
-_PROVIDER_DOWN_S = 30.0
+_PROVIDER_DOWN_S = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -44,10 +45,10 @@ class Agent:
         folder.mkdir(parents=True, exist_ok=True)
         self.status = StatusFile(folder, name)
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
-        self.mind = open_mind(self.config.mind, root=hive.layout.root)
         self.tools = allowed_tools(self.config.tools)
         self.attention = Attention(hive, name, incarnation)
-        self.budget = Budget(self.config.budget, folder)
+        mind = open_agents_mind(self.config, hive.config, hive.layout, Patience(sleep=self._sleep))
+        self.usages = Usages(mind, Budget(self.config.budget, folder), hive.count_tokens, folder / "log.jsonl")
         self.pulse = Pulse(self._beat, min(1.0, hive.config.hang_after / 4))
         self.lifeline = lifeline
         self._bell = Doorbell(hive.layout.doorbells, name)
@@ -60,6 +61,15 @@ class Agent:
         if (folder / "memory").exists():
             self.desk.save()  # opened now: what cannot be read is said at the start
 
+    @property
+    def mind(self) -> Mind:
+        """What thinks for it; to be replaced only before its first turn."""
+        return self.usages.base
+
+    @mind.setter
+    def mind(self, mind: Mind) -> None:
+        self.usages.base = mind
+
     @cached_property
     def schemas(self) -> list[ToolSchema]:
         return [tool.schema() for tool in self.tools.values()]
@@ -67,7 +77,7 @@ class Agent:
     @cached_property
     def desk(self) -> Desk:
         """Its working memory, opened when there is something to do: a swarm has many agents that never have."""
-        return Desk(self.hive, self.name, self.schemas, self.mind)
+        return Desk(self.hive, self.name, self.schemas, self.usages)
 
     # the cycle
 
@@ -79,34 +89,38 @@ class Agent:
             return False
         self._shows(focus)
         try:
-            with self.pulse.busy(THINKING_S):  # its memory may ask its mind, too
-                context = self.desk.lay_out(focus, self.attention.works())
-            thought = self.think(focus, context)
+            thought = self.think(focus)
             acted = self.act(focus, thought)
         except Parking as parking:
             thought, acted = Thought(), Acted((), parking=parking)
         except MindUnavailable as error:
-            down = Parking(f"its mind is not available: {error}", again_s=_PROVIDER_DOWN_S)
+            until = None if error.after_s is None else datetime.now(UTC) + timedelta(seconds=error.after_s)
+            down = Parking(f"its mind is not available: {error}", until, again_s=_PROVIDER_DOWN_S)
             thought, acted = Thought(), Acted((), parking=down)
         except MindError as error:
             thought, acted = self.desk.useless(str(error)), Acted((), problem=f"its mind: {error}")
         self.desk.tidy(focus, acted, thought)
-        self.budget.use(self.desk.asked, 0.0, datetime.now(UTC))
         self.attention.after(focus, acted, bool(thought.actions))
         self._told(acted)
         return True
 
-    def think(self, focus: Focus, context: Context) -> Thought:
-        """Ask the mind, within the budget: of the day, and of the task if one is in focus.
+    def think(self, focus: Focus) -> Thought:
+        """Ask the mind; once more with a shorter context, if that was too long for it.
 
-        Raises Parking if that is used up, MindUnavailable if what the mind needs is down, MindError if its answer is none.
+        Raises Parking if the budget is used up, MindUnavailable if what the mind needs is down, MindError if its answer is
+        none.
         """
-        spent = None if focus.work is None or not self.budget.bounds_tasks else focus.work.spent()
-        self.budget.check(self.desk.tokens, spent, datetime.now(UTC))
-        with self.pulse.busy(THINKING_S):
-            thought = self.mind.think(context, self.schemas)
-        self.budget.use(self.desk.tokens + thought.usage.tokens_out, thought.usage.money, datetime.now(UTC))
-        return thought
+        try:
+            return self._think(focus)
+        except ContextTooLong as error:
+            _log.warning("%s: %s; asked once more with a shorter one", self.name, error)
+            self.desk.shorten()
+            return self._think(focus)
+
+    def _think(self, focus: Focus) -> Thought:
+        with self.pulse.busy(THINKING_S):  # its memory may ask its mind, too
+            context = self.desk.lay_out(focus, self.attention.works())
+            return self.usages.think(focus.work, context, self.schemas, self.desk.tokens)
 
     def act(self, focus: Focus, thought: Thought) -> Acted:
         """Do what the mind wants, under the step's lease. Raises Parking if another holds the step."""
@@ -157,11 +171,18 @@ class Agent:
             self._stopping = bool(select.select([self.lifeline], [], [], 0)[0])
         return self._stopping
 
+    def _sleep(self, seconds: float) -> None:
+        """A pause before a provider is asked again. Raises MindUnavailable if the agent is told to end meanwhile."""
+        waited_for = [self._wake] + ([] if self.lifeline is None else [self.lifeline])
+        if self._stopping or select.select(waited_for, [], [], seconds)[0]:
+            raise MindUnavailable("the agent was told to end")
+
     def close(self) -> None:
         """Give back what others may wait for; what is in hand stays on disk and goes on from there."""
         self.status.update(state="stopping")
         self.pulse.close()
         self.attention.close()
+        self.usages.close()
         self._save()
         self._bell.close()
         self.status.update(state="exited", task=None, step=None)
@@ -195,7 +216,9 @@ class Agent:
     def _told(self, acted: Acted) -> None:
         now = self.status.current
         self.status.update(
-            tokens=now.tokens + self.desk.tokens,
+            tokens=self.usages.total.tokens,
+            money=self.usages.total.money,
+            unpriced=self.usages.total.unpriced,
             last_action=acted.last or now.last_action,
             steps_finished=self.attention.steps_finished,
         )

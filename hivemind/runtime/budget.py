@@ -31,6 +31,7 @@ class Budget:
         self._limits = limits
         self._path = folder / "budget.json"
         self._day, self._tokens, self._money = "", 0, 0.0
+        self._held: dict[str, tuple[int, float]] = {}
         self._unread = False
         self._open()
 
@@ -71,6 +72,35 @@ class Budget:
             raise Parking(f"the task's budget of {task.tokens} tokens is used up")
         if spent is not None and task.money is not None and spent.money >= task.money:
             raise Parking(f"the task's budget of {task.money:g} is used up")
+
+    def hold(self, key: str, tokens: int, money: float, spent: Spent | None, now: datetime) -> None:
+        """Reserve what a request may use up at most, before it is sent; `release` says what it was.
+
+        What is held counts as used, here and, if the process ends before its release, ever after. Raises Parking as
+        `check` does, if a bound would be passed.
+        """
+        self.check(tokens, spent, now)
+        day, task = self._limits.day, self._limits.task
+        if self._unread is False and day.money is not None and self._money + money > day.money:
+            raise Parking(f"the day's budget of {day.money:g} has no room for another question", _tomorrow(now))
+        if spent is not None and task.money is not None and spent.money + money > task.money:
+            raise Parking(f"the task's budget of {task.money:g} has no room for another question")
+        self._held[key] = (tokens, money)
+        self.use(tokens, money, now)
+
+    def release(self, key: str, tokens: int, money: float, now: datetime) -> None:
+        """Book what a request has used up, instead of what was held for it."""
+        held_tokens, held_money = self._held.pop(key)
+        day = self._day
+        self._turn_over(now)
+        if self._day == day:  # else it was the old day's, and went with it
+            self._tokens -= held_tokens
+            self._money = max(0.0, self._money - held_money)
+        self.use(tokens, money, now)
+
+    @property
+    def bounds_money(self) -> bool:
+        return self._limits.task.money is not None or self._limits.day.money is not None
 
     @property
     def bounds_tasks(self) -> bool:

@@ -30,7 +30,7 @@ from hivemind.memory import (
 )
 from hivemind.memory.entry import piece
 from hivemind.memory.weighing import Weigher
-from hivemind.minds import Mind, Thought, ToolSchema
+from hivemind.minds import Mind, Thought, ToolSchema, Usage
 from hivemind.runtime.act import Acted
 from hivemind.runtime.capsule import capsule_entry
 from hivemind.runtime.essentials import Essentials, forget_others, place_essentials
@@ -39,6 +39,7 @@ from hivemind.runtime.parts import Parts
 from hivemind.runtime.recall import questions_of, recall
 from hivemind.runtime.remembering import SOURCE, memory_source, retrieve
 from hivemind.runtime.sense import message_block, rom_blocks, status_blocks, task_blocks
+from hivemind.runtime.usage import Usages
 from hivemind.runtime.work import Work
 from hivemind.views import resume, snapshot
 
@@ -56,7 +57,7 @@ _BYTES_A_TOKEN = 3
 class Desk:
     """Blocks in, context out. Saved when the agent rests, so that a restart remembers what it had in mind.
 
-    `mind` keeps the conversations of tasks, where it can. With `looking` nothing is written: for a preview.
+    The mind of `usages` keeps the conversations of tasks, where it can. With `looking` nothing is written: for a preview.
     """
 
     def __init__(
@@ -64,12 +65,12 @@ class Desk:
         hive: Parts,
         name: str,
         schemas: Sequence[ToolSchema],
-        mind: Mind | None = None,
+        usages: Usages | None = None,
         *,
         looking: bool = False,
     ) -> None:
         self._hive, self._name = hive, name
-        self._mind, self._looking = mind, looking
+        self._usages, self._looking = usages, looking
         self._config = hive.agents[name]
         self._folder = hive.layout.agent_state(name)
         self._schemas = schemas
@@ -91,7 +92,8 @@ class Desk:
         self.selection: Selection | None = None
         self.budget = self._config.max_tokens
         self.tokens = 0
-        self.asked = 0  # tokens that the memory's own questions to the mind have cost since the last turn
+        self._most: int | None = None
+        self.used = Usage()  # what the last turn has used, its memory's own questions among it
 
     @cached_property
     def _schema_tokens(self) -> int:
@@ -111,6 +113,13 @@ class Desk:
                 path.rename(path.with_name(f"memory.damaged-{time.time_ns()}"))
             return WorkingMemoryManager(self._config.max_tokens)
 
+    def shorten(self) -> None:
+        """From now on contexts have at most half the tokens of the last one: it was too long for the mind."""
+        self._most = max(1, self.tokens // 2)
+
+    def _mind(self, work: Work) -> Mind | None:
+        return None if self._usages is None else self._usages.mind_of(work)
+
     # laying out
 
     def lay_out(self, focus: Focus, works: Collection[Work]) -> list[dict[str, Any]]:
@@ -120,12 +129,11 @@ class Desk:
         if what is to be folded is in another agent's hands.
         """
         self._cycle += 1
-        self.asked = 0
         now = datetime.now(UTC)
         self._place(focus, works, now)
         questions = " ".join(questions_of(focus))
         self.scorer.task_keywords = set(questions.lower().split())
-        self.budget = min(self._config.max_tokens, self._task_bound(focus))
+        self.budget = min(self._config.max_tokens, self._task_bound(focus), self._most or self._config.max_tokens)
         capsule = self._look(focus)
         self._essentials = None if focus.work is None else self._stand(focus, capsule)
         turn = self._turn.run(self.budget, reserved=self._schema_tokens, first=[capsule], now=now)
@@ -169,7 +177,7 @@ class Desk:
         """See to it that the context has what it must have; gives what that is."""
         work = focus.work
         assert work is not None
-        conversation = work.conversation(self._mind, looking=self._looking)
+        conversation = work.conversation(self._mind(work), looking=self._looking)
         if focus.tool == "finish_task":
             conversation.settle()
         fixed = self._schema_tokens + self._hive.count_tokens(piece(capsule))
@@ -284,33 +292,48 @@ class Desk:
             "asked": {"mind": self._config.mind, "context_sha256": digest, "tokens": self.tokens},
             "thought": thought.text,
             "actions": list(acted.records),
-            "tokens": self.tokens + thought.usage.tokens_out,
-            "money": thought.usage.money,
         }
         if acted.parking is not None:
             record["parked"] = acted.parking.reason
         if acted.problem is not None:
             record["problem"] = acted.problem
+        if left := [
+            {"tool": one.tool, "arguments": dict(one.arguments)} for one in thought.actions[len(acted.records) :]
+        ]:
+            record["unused"] = left
         if focus.work is not None:
             self._log_of(focus.work, record)
             focus.work.trace(acted.records, focus.step)
         else:
+            record |= self._cost(None)
             with open(self._folder / "log.jsonl", "a", encoding="utf-8") as file:
                 file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
 
     def _log_of(self, work: Work, record: dict[str, Any]) -> None:
         """A turn about a task: first into its log, then, unless it ended the task, into its graph."""
-        conversation = work.conversation(self._mind)
+        conversation = work.conversation(self._mind(work))
         if self._essentials is not None:
             record["essentials"] = self._essentials.as_dict()
-        self.asked = conversation.take_tokens()
-        record["tokens"] += self.asked
+        asked = conversation.take_tokens()
+        if asked and self._usages is not None and not self._usages.metered:
+            self._usages.book(work, Usage(asked))
+        record |= self._cost(work)
         conversation.number(record)
         work.log(record)
         if work.ended:
             work.close()
         else:
             conversation.add(record)
+
+    def _cost(self, work: Work | None) -> dict[str, Any]:
+        """What the turn has used, for its record; `metered` if its requests stand in the log, too."""
+        self.used = Usage() if self._usages is None else self._usages.take(work)
+        told: dict[str, Any] = {"tokens": self.used.tokens, "money": self.used.money}
+        if self.used.unpriced:
+            told["unpriced"] = self.used.unpriced
+        if self._usages is not None and self._usages.metered:
+            told["metered"] = True
+        return told
 
     def _choices(self, selection: Selection) -> list[dict[str, Any]]:
         """Each block that was chosen, and the best of those that were not: score, tokens, form, reason."""

@@ -56,6 +56,8 @@ class AgentNow:
     step: str | None
     unread: int
     tokens: int
+    money: float
+    unpriced: int
     budget: int | None
     last_action: str | None
 
@@ -158,6 +160,8 @@ def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
         step=said.step,
         unread=hive.mail.unread(name),
         tokens=said.tokens,
+        money=said.money,
+        unpriced=said.unpriced,
         budget=said.budget,
         last_action=said.last_action,
     )

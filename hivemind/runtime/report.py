@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,39 +31,71 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the task has used: cycles of the agent, tokens of context and answer, money, seconds from claim to end."""
+    """What the task has used: cycles of the agent, tokens of context and answer, money, seconds from claim to end, and how
+    many of the tokens have a price that nobody knows."""
 
     cycles: int = 0
     tokens: int = 0
     money: float = 0.0
     seconds: float = 0.0
+    unpriced: int = 0
+
+    @property
+    def cost(self) -> str:
+        """What it cost, in words; empty where nothing costs anything."""
+        known = f"{self.money:.4f}" if self.money else ""
+        unknown = f"{self.unpriced} tokens at an unknown price" if self.unpriced else ""
+        return ", ".join(filter(None, [known and f"cost {known}", unknown]))
 
 
 class Account:
-    """What a task has used so far, booked record by record of its log: so no turn reads the whole log again."""
+    """What a task has used so far, booked record by record of its log: so no turn reads the whole log again.
+
+    A request to a language model stands there twice: what it may use up at most, before it is sent, and what it did. One
+    whose end is missing (the process was killed meanwhile) has used up what it might. May be used by several threads.
+    """
 
     def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._cycles, self._tokens, self._money = 0, 0, 0.0
+        self._mutex = threading.Lock()
+        self._cycles, self._tokens, self._money, self._unpriced = 0, 0, 0.0, 0
+        self._open: dict[str, tuple[int, float]] = {}
         self._first: float | None = None
         self._last: float | None = None
         for record in records:
             self.book(record)
 
     def book(self, record: Mapping[str, Any]) -> None:
-        """Take a record of the log in; only those of cycles count."""
-        if record.get("kind") != "cycle":
-            return
+        """Take a record of the log in; those of cycles and of requests count."""
+        with self._mutex:
+            if record.get("kind") == "cycle":
+                self._cycle(record)
+            elif record.get("kind") == "asking":
+                self._open[str(record.get("id"))] = (int(record.get("tokens", 0)), float(record.get("money", 0)))
+            elif record.get("kind") == "exchange":
+                self._open.pop(str(record.get("id")), None)
+                self._used(record)
+
+    def _cycle(self, record: Mapping[str, Any]) -> None:
         self._cycles += 1
-        self._tokens += int(record.get("tokens", 0))
-        self._money += float(record.get("money", 0))
+        if not record.get("metered"):  # else its requests are booked one by one
+            self._used(record)
         self._last = record.get("time")
         self._first = self._last if self._first is None else self._first
 
+    def _used(self, record: Mapping[str, Any]) -> None:
+        self._tokens += int(record.get("tokens", 0))
+        self._money += float(record.get("money", 0))
+        self._unpriced += int(record.get("unpriced", 0))
+
     def spent(self) -> Spent:
-        """Cycles, tokens and money, and the seconds from the first record to the last."""
-        known = self._first is not None and self._last is not None
-        seconds = max(0.0, float(self._last or 0) - float(self._first or 0)) if known else 0.0
-        return Spent(self._cycles, self._tokens, self._money, seconds)
+        """Cycles, tokens and money, those of requests under way as they may come to; seconds from the first cycle to the
+        last."""
+        with self._mutex:
+            known = self._first is not None and self._last is not None
+            seconds = max(0.0, float(self._last or 0) - float(self._first or 0)) if known else 0.0
+            tokens = self._tokens + sum(tokens for tokens, _ in self._open.values())
+            money = self._money + sum(money for _, money in self._open.values())
+            return Spent(self._cycles, tokens, money, seconds, self._unpriced)
 
 
 def compose(title: str, answer: str, findings: Sequence[Finding], review: Review, agent: str, spent: Spent) -> str:
@@ -121,7 +154,8 @@ def _sources(findings: Sequence[Finding]) -> list[str]:
 
 
 def _provenance(review: Review, agent: str, spent: Spent, cited: bool) -> Iterable[str]:
-    yield f"* Worked on by {agent}: {spent.cycles} cycles, {spent.tokens} tokens, {spent.seconds:.1f} s."
+    cost = f", {spent.cost}" if spent.cost else ""
+    yield f"* Worked on by {agent}: {spent.cycles} cycles, {spent.tokens} tokens, {spent.seconds:.1f} s{cost}."
     if review.state == "approved":
         yield f"* Checked by {review.reviewer}: every quote stands where it is said to stand."
     elif review.state == "self":

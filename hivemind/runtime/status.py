@@ -35,7 +35,8 @@ State = Literal["starting", "idle", "working", "stopping", "exited"]
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """One agent as it was when it last wrote its status. `tokens` are those used since its process started.
+    """One agent as it was when it last wrote its status. `tokens` and `money` are those used since its process started,
+    `unpriced` those of the tokens whose price is not known.
 
     `mail_rests` says why its mail is not read now, and `mail_rests_until` (ISO 8601) when it is looked at again.
     """
@@ -48,6 +49,8 @@ class AgentStatus:
     step: str | None = None
     unread: int = 0
     tokens: int = 0
+    money: float = 0.0
+    unpriced: int = 0
     budget: int | None = None
     last_action: str | None = None
     mind: str = "extractive"

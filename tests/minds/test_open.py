@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -53,3 +54,53 @@ def test_an_action_that_is_none_is_an_error_of_the_mind():
     program = 'print(\'{"actions": [{"arguments": {}}]}\')'
     with pytest.raises(MindError, match="without a tool"):
         open_mind({"command": [sys.executable, "-c", program]}).think([], [])
+
+
+def test_a_script_plays_errors_too_and_refuses_what_it_does_not_know(tmp_path):
+    lines = ['{"then": "idle"}', '{"error": "it rains"}', '{"error": "no network", "unavailable": true}']
+    (tmp_path / "s").write_text("\n".join(lines))
+    mind = open_mind("scripted: s", root=tmp_path)
+    with pytest.raises(MindError, match="it rains") as caught:
+        mind.think([], [])
+    assert not isinstance(caught.value, MindUnavailable)
+    with pytest.raises(MindUnavailable, match="no network"):
+        mind.think([], [])
+    assert mind.think([], []).actions == ()
+    (tmp_path / "s").write_text('{"text": "a", "action": []}')
+    with pytest.raises(UserError, match="s:1: is no line of a script: it has action, text"):
+        open_mind("scripted: s", root=tmp_path)
+
+
+def test_a_model_without_its_key_is_refused_in_words(monkeypatch):
+    pytest.importorskip("pydantic_ai")
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    with pytest.raises(UserError, match="anthropic:m needs a key, and ANTHROPIC_API_KEY is not set"):
+        open_mind("anthropic:m")
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ({"openai-compatible": {"model": "m"}}, "needs a url"),
+        ({"openai-compatible": {"model": "m", "url": "ftp://x"}}, "openai-compatible.url"),
+        ({"openai-compatible": {"model": "m", "url": "http://x", "key": "sk-1"}}, r"openai-compatible.key: Extra"),
+        ({"openai": {}}, "openai.model: Field required"),
+        ("openai:", "openai.model"),
+        ("openai", "needs a model"),
+    ],
+)
+def test_a_model_that_is_named_wrongly_is_refused_by_its_key_and_secrets_are_not_repeated(named, told):
+    with pytest.raises(UserError, match=told) as caught:
+        open_mind(named)
+    assert "sk-1" not in str(caught.value)
+
+
+def test_importing_the_minds_imports_no_client_library():
+    program = (
+        "import sys, hivemind, hivemind.runtime.agent; from hivemind.minds import open_mind\n"
+        "open_mind({'openai-compatible': {'url': 'http://127.0.0.1:1', 'model': 'm'}})\n"
+        "print([name for name in ('pydantic_ai', 'openai', 'anthropic', 'google.genai', 'jsonschema') if name in sys.modules])"
+    )
+    pytest.importorskip("pydantic_ai")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,31 @@ class _Turn:
     fault: str
 
 
+class _Line:
+    """The thread and the connections of a mind, and of all that are counted by other meters; opened when first asked."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._config = config
+        self._mutex = threading.Lock()
+        self._client: Client | None = None
+        self.caller = Caller()
+
+    @property
+    def client(self) -> Client:
+        from hivemind.minds.language.client import Client
+
+        with self._mutex:
+            if self._client is None:
+                self._client = Client(self._config)
+                self.caller.on_close(self._client.close)
+            return self._client
+
+    def close(self) -> None:
+        with self._mutex:
+            self.caller.close()
+            self._client = None
+
+
 class LanguageMind:
     """Thinks and completes with one model. Nothing is imported, opened or asked before the first question.
 
@@ -59,7 +86,7 @@ class LanguageMind:
         self._own_prices = prices
         self.meter: Meter = meter or Unmetered()
         self.patience = patience or Patience()
-        self._caller = Caller()
+        self._line = _Line(config)
         self._by_schema = True
 
     @property
@@ -75,18 +102,15 @@ class LanguageMind:
 
         return published_prices(self.config)
 
-    @cached_property
-    def _client(self) -> Client:
-        from hivemind.minds.language.client import Client
-
-        client = Client(self.config)
-        self._caller.on_close(client.close)
-        return client
+    def with_meter(self, meter: Meter) -> LanguageMind:
+        """The same mind on the same connections, its requests counted by another meter."""
+        other = copy(self)
+        other.meter = meter
+        return other
 
     def close(self) -> None:
-        """Let go of the connections."""
-        self._caller.close()
-        self.__dict__.pop("_client", None)
+        """Let go of the connections. A later question opens others."""
+        self._line.close()
 
     # the Mind protocol
 
@@ -135,16 +159,13 @@ class LanguageMind:
     ) -> Answer:
         said = [turn.answer.as_dict() | {"refused": turn.fault} for turn in past]
         whole = json.dumps([prompt.system, prompt.user, said, list(tools), schema], ensure_ascii=False)
-        known = self.prices
-        asked = Asked(
-            purpose, self.name, whole, hashlib.sha256(whole.encode()).hexdigest(), self.config.max_output,
-            None if known is None else (known.tokens_in, known.tokens_out),
-        )  # fmt: skip
+        digest = hashlib.sha256(whole.encode()).hexdigest()
         history = [(turn.answer, turn.fault) for turn in past]
 
         def once() -> Answer:
             by_schema = schema if self._by_schema else None
-            return self._metered(asked, lambda: self._client.ask(prompt, history, tools, by_schema))
+            asked = Asked(purpose, self.name, whole, digest, self.config.max_output, self.prices)
+            return self._metered(asked, lambda: self._line.client.ask(prompt, history, tools, by_schema))
 
         try:
             return self.patience.call(once)
@@ -157,7 +178,7 @@ class LanguageMind:
     def _metered(self, asked: Asked, ask: Callable[[], Any]) -> Answer:
         self.meter.before(asked)
         try:
-            answer: Answer = self._caller.run(ask)
+            answer: Answer = self._line.caller.run(ask)
         except MindError as error:
             lost = isinstance(error, MindUnavailable) and error.lost
             self.meter.after(Exchange(asked, error=str(error), lost=lost))

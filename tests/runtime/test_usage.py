@@ -1,0 +1,104 @@
+"""Budgets are kept whatever a mind asks and whatever it costs; what is used up is counted once."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hivemind.config import BudgetConfig
+from hivemind.runtime.budget import Budget
+from hivemind.runtime.parking import Parking
+from hivemind.runtime.report import Account, Spent
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+NEXT = datetime(2026, 11, 23, 0, 0, 1, tzinfo=UTC)
+
+requests = st.lists(
+    st.tuples(
+        st.integers(0, 400),  # what it may use at most
+        st.integers(0, 100),  # the share of it that it uses, in percent
+        st.sampled_from(["ends", "is killed", "overlaps"]),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(requests, st.integers(0, 1500), st.floats(0, 1.5))
+def test_no_sequence_of_requests_passes_the_budget_of_the_day(asked, tokens, money):
+    """Each request uses at most what was held for it; some overlap, some processes are killed in the middle."""
+    limits = BudgetConfig.model_validate({"day": {"tokens": tokens, "money": money}})
+    used, cost, overlapping = 0, 0.0, []
+    with TemporaryDirectory() as folder:
+        budget = Budget(limits, Path(folder))
+        for number, (most, share, end) in enumerate(asked):
+            price = most / 1000
+            try:
+                budget.hold(str(number), most, price, None, NOON)
+            except Parking:
+                continue
+            real, paid = most * share // 100, price * share / 100
+            used, cost = used + real, cost + paid
+            assert used <= tokens
+            assert cost <= money + 1e-9
+            if end == "ends":
+                budget.release(str(number), real, paid, NOON)
+            elif end == "overlaps":
+                overlapping.append((str(number), real, paid))
+            else:  # the next process finds what was held booked as used
+                budget, overlapping = Budget(limits, Path(folder)), []
+        for key, real, paid in overlapping:
+            budget.release(key, real, paid, NOON)
+
+
+def test_a_request_that_goes_on_past_midnight_belongs_to_the_new_day(tmp_path):
+    budget = Budget(BudgetConfig.model_validate({"day": {"tokens": 100}}), tmp_path)
+    budget.hold("a", 100, 0, None, NOON)
+    budget.release("a", 80, 0, NEXT)
+    with pytest.raises(Parking, match="day's budget"):
+        budget.hold("b", 21, 0, None, NEXT)
+    budget.hold("b", 20, 0, None, NEXT)
+
+
+def test_money_is_held_before_it_is_spent(tmp_path):
+    budget = Budget(BudgetConfig.model_validate({"day": {"money": 1}, "task": {"money": 0.5}}), tmp_path)
+    with pytest.raises(Parking, match="no room for another question"):
+        budget.hold("a", 1, 1.1, None, NOON)
+    with pytest.raises(Parking, match=r"task's budget of 0\.5"):
+        budget.hold("a", 1, 0.3, Spent(money=0.3), NOON)
+
+
+ASKING = {"kind": "asking", "id": "a", "tokens": 500, "money": 0.5}
+EXCHANGE = {"kind": "exchange", "id": "a", "tokens": 120, "money": 0.1, "unpriced": 20}
+
+
+def test_a_request_under_way_counts_as_what_it_may_come_to_and_then_as_what_it_was():
+    account = Account([ASKING])
+    assert (account.spent().tokens, account.spent().money) == (500, 0.5)
+    account.book(EXCHANGE)
+    assert (account.spent().tokens, account.spent().money, account.spent().unpriced) == (120, 0.1, 20)
+
+
+def test_what_was_booked_request_by_request_is_not_booked_again_with_its_turn():
+    turn = {"kind": "cycle", "tokens": 120, "money": 0.1, "metered": True, "time": 1.0}
+    spent = Account([ASKING, EXCHANGE, turn]).spent()
+    assert (spent.cycles, spent.tokens) == (1, 120)
+    assert spent.cost == "cost 0.1000, 20 tokens at an unknown price"
+
+
+@given(st.lists(st.sampled_from(["asking", "exchange", "cycle"])), st.integers(0, 5))
+def test_an_account_is_the_same_from_the_log_as_from_the_records_one_by_one(kinds, ids):
+    records = [
+        {"kind": kind, "id": str(at % (ids + 1)), "tokens": at, "money": 0.25 * at, "time": float(at)}
+        for at, kind in enumerate(kinds)
+    ]
+    account = Account()
+    for record in records:
+        account.book(record)
+    assert account.spent() == Account(json.loads(json.dumps(records))).spent()
