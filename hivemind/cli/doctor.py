@@ -70,7 +70,7 @@ def _record(one: Treated) -> dict[str, Any]:
 def _show(treated: Sequence[Treated], left: Sequence[Treated], fix: bool) -> None:
     for one in treated:
         found = one.finding
-        mark = "note" if found.note else "mended" if one.done is not None else "problem"
+        mark = "mended" if one.done is not None else "note" if found.note else "problem"
         say(f"{mark + ':':9}{one_line(found.where)}: {one_line(found.what)}")
         if one.done is not None:
             say(f"         {one_line(one.done)}")
@@ -79,7 +79,8 @@ def _show(treated: Sequence[Treated], left: Sequence[Treated], fix: bool) -> Non
         else:
             say(f"         {one_line(found.mend)}")
     if not left:
-        say("The hive is healthy.")
+        litter = sum(one.finding.note and one.finding.fix is not None and one.done is None for one in treated)
+        say(f"The hive is healthy.{f' hivemind doctor --fix tidies away {litter} leftovers.' if litter else ''}")
         return
     fixable = sum(one.finding.fix is not None for one in left)
     hint = f"; hivemind doctor --fix mends {fixable} of them" if fixable and not fix else ""

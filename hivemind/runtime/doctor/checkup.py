@@ -47,7 +47,7 @@ CHECKS: tuple[Check, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Treated:
-    """A finding and what became of it: `done` says what was done, `left` why it is still there; a note has neither."""
+    """A finding and what became of it: `done` says what was done, `left` why a problem is still there."""
 
     finding: Finding
     done: str | None = None
@@ -74,18 +74,20 @@ def treat(patient: Patient, findings: Iterable[Finding]) -> list[Treated]:
 
 
 def _treat(patient: Patient, finding: Finding) -> Treated:
-    if finding.note:
-        return Treated(finding)
     if finding.fix is None:
-        return Treated(finding, left="only you can mend it")
+        return _left(finding, "only you can mend it")
     if patient.read_only:
-        return Treated(finding, left="the file system is mounted read-only")
+        return _left(finding, "the file system is mounted read-only")
     running = patient.running() if finding.quiet else None
     if running is not None:
-        return Treated(finding, left=f"{running}: hivemind down first")
+        return _left(finding, f"{running}: hivemind down first")
     try:
         return Treated(finding, done=finding.fix())
     except UserError as error:
-        return Treated(finding, left=str(error))
+        return _left(finding, str(error))
     except OSError as error:
-        return Treated(finding, left=error.strerror or str(error))
+        return _left(finding, error.strerror or str(error))
+
+
+def _left(finding: Finding, why: str) -> Treated:
+    return Treated(finding, left=None if finding.note else why)

@@ -16,7 +16,8 @@ class Finding:
     """`check` names the check, `where` the file, `what` what is wrong and what follows from it, `mend` how to mend it.
 
     `fix` mends it (None: only a person can). `quiet` says that nothing of the hive may be running meanwhile. A `note` is
-    worth knowing and nothing to mend: with notes alone a hive is healthy.
+    worth knowing and nothing that must be mended: with notes alone a hive is healthy. One with a `fix` is litter, which
+    does no harm and can be tidied away.
     """
 
     check: str

@@ -14,7 +14,7 @@ from hivemind.coordination import Journal, JournalDamaged, State
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock, Lock
 from hivemind.runtime.doctor.finding import Finding
-from hivemind.runtime.doctor.patient import Patient
+from hivemind.runtime.doctor.patient import Patient, lives
 from hivemind.runtime.identity import farewell, take_name
 
 __all__ = ["check_doorbells", "check_farewells", "check_locks"]
@@ -32,7 +32,7 @@ def check_locks(patient: Patient) -> Iterator[Finding]:
             continue
         record = Lock(path).holder()
         pid = record.get("pid") if record else None
-        if isinstance(pid, int) and pid > 0 and not _lives(pid):
+        if isinstance(pid, int) and pid > 0 and not lives(pid):
             yield Finding(
                 _NAME,
                 patient.layout.relative(path),
@@ -42,7 +42,8 @@ def check_locks(patient: Patient) -> Iterator[Finding]:
 
 
 def check_farewells(patient: Patient) -> Iterator[Finding]:
-    """Agents that the journal takes to be at work and that no process is: their leases keep steps from others."""
+    """Agents that the journal takes to be at work and that no process is: their leases keep steps from others, if any
+    others are at work."""
     if not patient.has_journal:
         return
     journal = Journal(patient.layout.journal, looking=True)
@@ -52,6 +53,7 @@ def check_farewells(patient: Patient) -> Iterator[Finding]:
         return  # told by the check of the journal
     finally:
         journal.close()
+    up = patient.running() is not None
     for name, incarnation, leases in started:
         if name in patient.alive():
             continue
@@ -62,6 +64,7 @@ def check_farewells(patient: Patient) -> Iterator[Finding]:
             f"{name} has ended without a word (it was killed){held}",
             "hivemind doctor --fix writes that it has ended; so does its next start",
             partial(_say_farewell, patient, name, incarnation),
+            note=not up,
         )
 
 
@@ -98,6 +101,7 @@ def check_doorbells(patient: Patient) -> Iterator[Finding]:
                 "is the doorbell of a process that was killed; nobody hears it, and it does no harm",
                 "hivemind doctor --fix removes it",
                 partial(_remove, path),
+                note=True,
             )
 
 
@@ -118,16 +122,6 @@ def _remove(path: Path) -> str:
         return "left alone: somebody listens there again"
     path.unlink(missing_ok=True)
     return "removed"
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
 
 
 def _files(folder: Path) -> list[Path]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hivemind.config import AgentConfig, HiveConfig, load_agents, load_hive
 from hivemind.errors import UserError
+from hivemind.fs.watch.filesystem import mounts, needs_polling
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Mail
 from hivemind.runtime.doctor.aside import Aside
@@ -18,7 +19,18 @@ from hivemind.runtime.identity import holder_of
 from hivemind.runtime.supervisor import supervisor_lock
 from hivemind.tasks import Tasks
 
-__all__ = ["Patient"]
+__all__ = ["Patient", "lives"]
+
+
+def lives(pid: int) -> bool:
+    """Whether this machine has a process of that number now."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 @dataclass
@@ -73,6 +85,11 @@ class Patient:
     def read_only(self) -> bool:
         """Whether the hive's file system is mounted so that nothing can be written."""
         return bool(os.statvfs(self.layout.root).f_flag & os.ST_RDONLY)
+
+    @cached_property
+    def shared(self) -> bool:
+        """Whether it lies on a file system that other machines may write to as well."""
+        return needs_polling(self.layout.root, mounts()) is not None
 
     @property
     def durable(self) -> bool:

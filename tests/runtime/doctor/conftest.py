@@ -42,3 +42,9 @@ def treatment(hive: Hive) -> Treatment:
         return [one for one in treat(patient, examine(patient)) if not one.finding.note]
 
     return mend
+
+
+@pytest.fixture
+def litter(hive: Hive) -> Visit:
+    """What is found that does no harm and can be tidied away."""
+    return lambda: [one for one in examine(Patient(hive.layout)) if one.note and one.fix is not None]

@@ -60,13 +60,17 @@ def test_the_file_of_a_lock_that_nobody_holds_is_no_finding(hive: Hive, visit) -
     assert visit() == []
 
 
-def test_an_agent_that_was_killed_is_said_farewell_and_its_leases_are_free(hive: Hive, visit, treatment) -> None:
+def test_an_agent_that_was_killed_is_said_farewell_and_its_leases_are_free(
+    hive: Hive, visit, litter, treatment
+) -> None:
     announce(hive.journal, "researcher", 1)
     hive.leases.claim("task/1", "researcher")
-    (found,) = visit()
+    (found,) = litter()
     assert "holds 1 lease of steps" in found.what
+    with supervisor_lock(hive.layout.locks):  # others are at work, and may want those steps
+        assert [one.what for one in visit()] == [found.what]
     treatment()
-    assert visit() == []
+    assert visit() == litter() == []
     assert hive.leases.get("task/1") is None
     assert hive.journal.read()[-1].kind == "agent.exited"
 
@@ -78,7 +82,7 @@ def test_an_agent_that_lives_is_not_said_farewell(hive: Hive, visit) -> None:
     name.release()
 
 
-def test_the_doorbell_of_the_dead_is_taken_down_and_that_of_the_living_left(hive: Hive, visit, treatment) -> None:
+def test_the_doorbell_of_the_dead_is_taken_down_and_that_of_the_living_left(hive: Hive, litter, treatment) -> None:
     killed(
         "import sys, time; from pathlib import Path; from hivemind.fs import Doorbell\n"
         "bell = Doorbell(Path(sys.argv[1]), 'researcher'); print('up', flush=True); time.sleep(600)",
@@ -87,12 +91,12 @@ def test_the_doorbell_of_the_dead_is_taken_down_and_that_of_the_living_left(hive
     if not any(hive.layout.doorbells.iterdir()):
         return  # the path was too long for a socket here; the bell hung elsewhere
     with Doorbell(hive.layout.doorbells, "reviewer") as bell:
-        (found,) = visit()
+        (found,) = litter()
         treatment()
         assert list(hive.layout.doorbells.iterdir()) == [bell.path]
         assert not bell.wait(0)
     assert found.check == "doorbells"
-    assert visit() == []
+    assert litter() == []
 
 
 def test_a_torn_journal_is_mended_and_the_torn_piece_kept(hive: Hive, visit, treatment) -> None:
@@ -167,17 +171,22 @@ def test_what_needs_a_quiet_hive_is_left_while_the_swarm_is_up(hive: Hive, treat
     assert (folder / "status.json").exists()
 
 
-def test_old_leftovers_are_set_aside_and_young_ones_left(hive: Hive, visit, treatment) -> None:
-    hour_ago = time.time() - 3700
-    for name, when in ((".tmp-1-2-3", hour_ago), (".tmp-4-5-6", time.time()), (".tmp-mine", hour_ago)):
+def test_what_killed_writers_left_is_set_aside_and_what_is_being_written_left(
+    hive: Hive, visit, litter, treatment
+) -> None:
+    hour_ago, gone = time.time() - 3700, subprocess.Popen(["true"])
+    gone.wait()
+    old, young = f".tmp-{os.getpid()}-2-3", f".tmp-{os.getpid()}-2-4"
+    dead = f".tmp-{gone.pid}-1-1"
+    for name, when in ((old, hour_ago), (young, time.time()), (dead, time.time()), (".tmp-mine", hour_ago)):
         path = hive.layout.state / name
         path.write_text("half")
         os.utime(path, (when, when))
-    (found,) = visit()
-    assert found.where == ".hive/.tmp-1-2-3"
-    treatment()
+    assert sorted(one.where for one in litter()) == sorted([f".hive/{old}", f".hive/{dead}"])
     assert visit() == []
-    assert sorted(path.name for path in hive.layout.state.glob(".tmp-*")) == [".tmp-4-5-6", ".tmp-mine"]
+    treatment()
+    assert litter() == []
+    assert sorted(path.name for path in hive.layout.state.glob(".tmp-*")) == sorted([young, ".tmp-mine"])
 
 
 def test_a_damaged_database_is_set_aside_with_what_belongs_to_it(hive: Hive, visit, treatment) -> None:
