@@ -98,6 +98,11 @@ class AgentConfig(_Strict):
     replicas: int = Field(1, ge=1, le=1000)
     env: dict[str, str] = {}
 
+    @property
+    def outside(self) -> bool:
+        """True for `mind: mcp`: a member whose mind is another program, which comes and goes (`hivemind mcp`)."""
+        return self.mind == "mcp"
+
     @field_validator("role")
     @classmethod
     def _role(cls, value: str | None) -> str | None:

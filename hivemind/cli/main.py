@@ -35,6 +35,7 @@ COMMANDS = (
     "doc",
     "memory",
     "doctor",
+    "mcp",
 )
 """Each is a module hivemind.cli.<command> with `add_to(commands, common)`; they import rooms inside functions only."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hivemind.coordination.calls import Call, call, claim_call, look_call
+from hivemind.coordination.calls import Call, call, claim_call, look_call, tool_call
 from hivemind.coordination.lease import StepLease
 from hivemind.errors import UserError
 
@@ -183,7 +183,7 @@ class ReservationHeld(CoordinationError):
         super().__init__(
             f"{pattern!r} meets {other!r}, which {holder} has reserved",
             mend=f"wait until {holder} releases it, write somewhere else, or ask {holder} by mail",
-            suggestions=(call("list_files", {"pattern": other}, "reservations.list"),),
+            suggestions=(tool_call("send_mail", {"to": [holder], "subject": f"When are you done with {other}?"}),),
         )
 
 

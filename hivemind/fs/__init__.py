@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hivemind.fs.atomic import create, fsync_folder, move, write
+from hivemind.fs.atomic import create, fsync_folder, move, write, write_at
 from hivemind.fs.crash import reached
 from hivemind.fs.doorbell import Doorbell, Ringer, ring
 from hivemind.fs.locks import HeldLock, Lock
-from hivemind.fs.paths import inside, open_inside
+from hivemind.fs.paths import folder_inside, inside, open_inside
 from hivemind.fs.records import DamagedRecord, load_record, save_record, set_aside
 from hivemind.fs.settled import is_settled
 from hivemind.fs.sockets import make_socket_folder, socket_places
@@ -20,6 +20,7 @@ __all__ = [
     "Ringer",
     "Watcher",
     "create",
+    "folder_inside",
     "fsync_folder",
     "inside",
     "is_settled",
@@ -34,4 +35,5 @@ __all__ = [
     "set_aside",
     "socket_places",
     "write",
+    "write_at",
 ]

@@ -15,7 +15,7 @@ from itertools import count
 
 from hivemind.fs.crash import reached
 
-__all__ = ["TEMPORARY_PREFIX", "create", "fsync_folder", "move", "write"]
+__all__ = ["TEMPORARY_PREFIX", "create", "fsync_folder", "move", "write", "write_at"]
 
 TEMPORARY_PREFIX = ".tmp-"
 _counter = count()
@@ -32,20 +32,20 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
         os.close(folder)
 
 
-def _open_temporary(folder: str, mode: int) -> tuple[str, int]:
+def _open_temporary(folder: str, mode: int, at: int | None = None) -> tuple[str, int]:
     """A new temporary file and its descriptor. Litter of a killed process that had the same pid is passed over."""
     while True:
         name = f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_native_id()}-{next(_counter)}"
         path = os.path.join(folder, name)
         try:
-            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=at)
         except FileExistsError:
             continue
 
 
-def _write_temporary(folder: str, content: bytes | str, durable: bool, mode: int) -> str:
+def _write_temporary(folder: str, content: bytes | str, durable: bool, mode: int, at: int | None = None) -> str:
     data = content.encode() if isinstance(content, str) else content
-    path, file = _open_temporary(folder, mode)
+    path, file = _open_temporary(folder, mode, at)
     try:
         view = memoryview(data)
         while view:
@@ -54,7 +54,7 @@ def _write_temporary(folder: str, content: bytes | str, durable: bool, mode: int
         if durable:
             os.fsync(file)
     except BaseException:
-        os.unlink(path)
+        os.unlink(path, dir_fd=at)
         raise
     finally:
         os.close(file)
@@ -75,6 +75,19 @@ def write(path: str | os.PathLike[str], content: bytes | str, *, durable: bool =
     reached("fs.write.renamed")
     if durable:
         fsync_folder(folder)
+
+
+def write_at(folder: int, name: str, content: bytes | str, *, durable: bool = True, mode: int = 0o644) -> None:
+    """Write a whole file into an open folder, wherever that is by now, as `write` does by its path. Raises OSError."""
+    temporary = _write_temporary("", content, durable, mode, folder)
+    try:
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(temporary, dir_fd=folder)
+        raise
+    reached("fs.write.renamed")
+    if durable:
+        os.fsync(folder)
 
 
 def create(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = 0o644) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 
-__all__ = ["OutsideError", "inside", "open_inside"]
+__all__ = ["OutsideError", "folder_inside", "inside", "open_inside"]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class OutsideError(UserError):
@@ -41,10 +43,46 @@ def open_inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path] =
 
     Never blocks on a FIFO and never opens a device. Raises OutsideError, UserError for what is no regular file, OSError.
     """
+    also = tuple(also)
     real = inside(path, root, also)
-    # O_NOFOLLOW: the last name was resolved a moment ago; if it is a link by now, someone is playing games.
-    file = os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    if real in (root, *also):
+        raise UserError("is no regular file", where=path)
+    folder = folder_inside(real.parent, root, also)
+    try:
+        file = os.open(real.name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
+    finally:
+        os.close(folder)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         raise UserError("is no regular file", where=path)
     return file
+
+
+def folder_inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path] = (), *, make: bool = False) -> int:
+    """A file descriptor of a folder inside the roots, reached name by name; the caller closes it. `make` makes what is missing.
+
+    The path is resolved first, so that a link on it is one that was put there since: it is refused, whatever it leads to.
+    Raises OutsideError, OSError (ELOOP or ENOTDIR for such a link).
+    """
+    also = tuple(also)
+    real = inside(path, root, also)
+    above = (one for one in (root, *also) if one in (real, *real.parents))
+    base = max(above, key=lambda one: len(one.parts))
+    folder = os.open(base, _FOLDER)
+    for name in real.relative_to(base).parts:
+        below = None
+        try:
+            if make:
+                _make(name, folder)
+            below = os.open(name, _FOLDER, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = below
+    return folder
+
+
+def _make(name: str, folder: int) -> None:
+    try:
+        os.mkdir(name, dir_fd=folder)
+    except FileExistsError:
+        pass  # a folder; anything else fails when it is opened

@@ -105,7 +105,7 @@ class Attention:
         if message is not None:
             self.focus = Focus("reply_mail", message=message, heard=self.letters.is_awaited(message))
         else:
-            work = self._next_work() or self._claim()
+            work = self._next_work() or self.claim()
             if work is not None:
                 self.focus = focus_on(work)
         return self.focus
@@ -116,7 +116,7 @@ class Attention:
 
     def _ready(self, work: Work) -> bool:
         if not work.task.path.exists():  # a person has moved it away: it is not ours any more
-            self._drop(work)
+            self.drop(work)
             return False
         parked = self._parked.get(work.task.id)
         if parked is None:
@@ -126,10 +126,17 @@ class Attention:
             return True
         return False
 
-    def _claim(self) -> Work | None:
+    def claim(self, task_id: str | None = None) -> Work | None:
+        """Claim the next task for this agent, or a certain one: the task in hand, or None if there is nothing for it.
+
+        Raises UserError if that one is not waiting, or not for this agent.
+        """
         if len(self._works) >= self._hive.config.max_active:
             return None
-        task = self._hive.tasks.claim(self._name, self._role, self._incarnation)
+        if task_id is None:
+            task = self._hive.tasks.claim(self._name, self._role, self._incarnation)
+        else:
+            task = self._hive.tasks.claim_one(self._name, task_id, self._role, self._incarnation)
         if task is None:
             return None
         work = self._works[task.id] = Work(self._hive, task, self._name)
@@ -171,7 +178,7 @@ class Attention:
         finished = [record for record in acted.records if record["tool"] == "finish_step" and "error" not in record]
         self.steps_finished += len(finished)
         if work.ended:
-            self._drop(work)
+            self.drop(work)
         elif acted.parking is not None:
             self._park(work, acted.parking)
         elif acted.problem is not None or not did_anything:
@@ -185,7 +192,7 @@ class Attention:
         self._trouble[key] = self._trouble.get(key, 0) + 1
         if self._trouble[key] >= MAX_TROUBLE:
             work.fail(problem)
-            self._drop(work)
+            self.drop(work)
 
     def broke(self, error: Exception) -> bool:
         """A turn broke with an exception that nobody expected. True if that could be put on the account of its focus."""
@@ -197,7 +204,7 @@ class Attention:
             self.letters.failed(focus.message, reason)
         elif focus.work is not None:
             if isinstance(error, TaskMoved):
-                self._drop(focus.work)
+                self.drop(focus.work)
             else:
                 self._in_trouble(focus.work, reason)
         return True
@@ -223,7 +230,8 @@ class Attention:
         for lease in mine:
             self._hive.leases.release(lease.step_id, self._name)
 
-    def _drop(self, work: Work) -> None:
+    def drop(self, work: Work) -> None:
+        """Let go of a task that has ended here, was moved away or was handed over."""
         self._release(work)
         self._works.pop(work.task.id, None)
         self._parked.pop(work.task.id, None)

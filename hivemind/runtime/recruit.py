@@ -34,7 +34,8 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
     lines.append(f"mind: {json.dumps('extractive' if mind is None else mind, ensure_ascii=False)}\n")
     text = "".join(lines)
     config = validate(AgentConfig, parse(text, path))
-    open_mind(config.mind, root=hive.layout.root)
+    if not config.outside:
+        open_mind(config.mind, root=hive.layout.root)
     try:
         fs.create(path, text, durable=hive.config.durable)
     except FileExistsError:

@@ -24,7 +24,7 @@ from hivemind.runtime.parts import Parts
 from hivemind.runtime.review import read_request
 from hivemind.runtime.work import Work
 
-__all__ = ["asks_review", "message_block", "rom_blocks", "status_blocks", "task_blocks"]
+__all__ = ["asks_review", "message_block", "origin_of", "rom_blocks", "status_blocks", "task_blocks"]
 
 
 def message_block(message: Message) -> MessageMemoryBlock:
@@ -34,9 +34,9 @@ def message_block(message: Message) -> MessageMemoryBlock:
         told["asks"] = "review"
     if message.automatic:
         told["automatic"] = True
-    if message.sender == HUMAN or not message.trusted:
-        # what the runtime did not seal came through a folder that a person writes to
-        told["origin"] = "human" if message.sender == HUMAN else "external"
+    origin = origin_of(message)
+    if origin != "agent":
+        told["origin"] = origin
     return MessageMemoryBlock(
         from_agent=message.sender,
         to_agent=message.box,
@@ -47,6 +47,14 @@ def message_block(message: Message) -> MessageMemoryBlock:
         timestamp=message.date,
         metadata={key: value for key, value in told.items() if value is not None},
     )
+
+
+def origin_of(message: Message) -> str:
+    """Where a message is from: human, agent, or external. What the runtime did not seal came through a folder that a
+    person writes to."""
+    if message.sender == HUMAN:
+        return "human"
+    return "agent" if message.trusted else "external"
 
 
 def asks_review(message: Message) -> bool:

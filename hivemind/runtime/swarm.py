@@ -71,7 +71,7 @@ def run_swarm(
     HeldLock if the hive is up, UserError for an unknown agent.
     """
     hive = open_hive()
-    running = list(hive.agents) if names is None else list(names)
+    running = [name for name, agent in hive.agents.items() if not agent.outside] if names is None else list(names)
     for name in running:
         if name not in hive.agents:
             raise UserError(f"there is no agent {name!r} in this hive", mend=f"its agents: {', '.join(hive.agents)}")

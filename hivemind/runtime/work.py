@@ -15,6 +15,7 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.fs import load_record, save_record
 from hivemind.layout import HUMAN
 from hivemind.minds import Mind
+from hivemind.reasoning import Branch, MergeReport
 from hivemind.runtime.conversation import TaskConversation
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.report import Account, Finding, Spent, compose
@@ -247,6 +248,19 @@ class Work:
 
     def link_cards(self, src: int, dst: int, relation: str) -> None:
         self.trail.link(src, dst, relation)
+
+    def branch(self, name: str, base: str) -> Branch:
+        """Make a branch of the task's graph. Raises GraphError."""
+        made = self.trail.store.create_branch(name, base=base, agent_id=self.agent)
+        self._commits.branch("created", made.name, agent_id=self.agent, base=made.base, base_seq=made.base_seq)
+        return made
+
+    def merge(self, source: str, into: str, resolve: Mapping[str, str], *, dry_run: bool) -> MergeReport:
+        """Bring what changed in one branch of the task's graph into another. Raises GraphError."""
+        report = self.trail.store.merge(source, into=into, resolve=dict(resolve), dry_run=dry_run, agent_id=self.agent)
+        if report.written:
+            self._commits.branch("merged", source, agent_id=self.agent, into=into)
+        return report
 
     def step_finished(self, step: PlannedStep) -> None:
         self.lease = None  # closing the step has ended it

@@ -15,6 +15,7 @@ from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.tasks import log
 from hivemind.tasks.adding import Adding
+from hivemind.tasks.board import lanes_of
 from hivemind.tasks.closing import Closing
 from hivemind.tasks.inbox import Inbox, Settled
 from hivemind.tasks.listing import Listing
@@ -140,6 +141,27 @@ class Tasks:
                 return task
         self._recovered.add(agent)
         return None
+
+    def claim_one(self, agent: str, task_id: str, role: str | None = None, incarnation: int = 0) -> Task | None:
+        """A certain waiting task, now this agent's own; None if another was faster, or if it could be no task.
+
+        Raises UserError if no such task waits, if it is for others, or if it waits for something.
+        """
+        agent, task_id = self._agent(agent), check_name(task_id, "task id")
+        role = self._agents().get(agent) if role is None else role
+        entry, _ = self._listing.waiting(task_id)
+        if entry.lane not in lanes_of(agent, role):
+            whom = " of the role ".join(filter(None, (entry.assignee or "an agent", entry.role)))
+            raise UserError(f"is for {whom}", where=task_id, mend="see: hivemind task list")
+        if (why := self.waiting_for(task_id)) is not None:
+            raise UserError(f"can't be claimed: {why}", where=task_id)
+        taken = self._taking.take_entry(agent, entry, lanes_of(agent, role))
+        if taken is None:
+            return None
+        self._recovered.discard(agent)  # until it is done: an error on the way leaves a half-made claim
+        task = self._opening.settle(taken, incarnation)
+        self._recovered.add(agent)
+        return task
 
     def take(self, agent: str, role: str | None = None) -> Taken | None:
         """The first half of `claim` by itself: one drop, this agent's alone, its text read. `mine` does the rest."""

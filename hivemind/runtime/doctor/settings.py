@@ -29,7 +29,8 @@ def check_settings(patient: Patient) -> Iterator[Finding]:
             continue
         try:
             config = validate(AgentConfig, parse(path.read_text("utf-8"), path))
-            open_mind(config.mind, root=patient.layout.root)
+            if not config.outside:
+                open_mind(config.mind, root=patient.layout.root)
         except UserError as error:
             wrong = True
             yield _told(error, path)

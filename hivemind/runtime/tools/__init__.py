@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hivemind.runtime.tools.registry import TOOLS, allowed_tools
-from hivemind.runtime.tools.session import Session
+from hivemind.runtime.tools.registry import MEMBER_TOOLS, TOOLS, allowed_tools
+from hivemind.runtime.tools.session import InHand, Session
 from hivemind.runtime.tools.tool import Arguments, Tool, ToolProblem
 
-__all__ = ["TOOLS", "Arguments", "Session", "Tool", "ToolProblem", "allowed_tools"]
+__all__ = ["MEMBER_TOOLS", "TOOLS", "Arguments", "InHand", "Session", "Tool", "ToolProblem", "allowed_tools"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import Field
@@ -39,6 +40,18 @@ class Publish(Arguments):
     card: int
 
 
+class MakeBranch(Arguments):
+    name: str = Field(min_length=1, max_length=64)
+    base: str = "main"
+
+
+class MergeBranch(Arguments):
+    source: str = Field(description="the branch whose changes are taken")
+    into: str = "main"
+    resolve: dict[str, Literal["use_from", "use_into"]] = Field({}, description="for each conflict by its name")
+    dry_run: bool = False
+
+
 @tool
 def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
     """Put what was found or concluded into the task's graph, under a step. Evidence is a quote with its citation."""
@@ -69,4 +82,18 @@ def publish(session: Session, arguments: Publish) -> dict[str, Any]:
     return {"card": arguments.card, "published": session.work.publish(arguments.card)}
 
 
-CARD_TOOLS = (add_card, link_cards, publish)
+@tool
+def branch(session: Session, arguments: MakeBranch) -> dict[str, Any]:
+    """Make a branch of the task's graph for an alternative: it sees its base as it is now."""
+    made = session.work.branch(arguments.name, arguments.base)
+    return {"branch": made.name, "base": made.base, "base_seq": made.base_seq}
+
+
+@tool
+def merge(session: Session, arguments: MergeBranch) -> dict[str, Any]:
+    """Bring what changed in one branch into another. What both changed is a conflict: nothing is written while one is left."""
+    report = session.work.merge(arguments.source, arguments.into, arguments.resolve, dry_run=arguments.dry_run)
+    return asdict(report)
+
+
+CARD_TOOLS = (add_card, link_cards, publish, branch, merge)

@@ -11,15 +11,12 @@ from typing import Any
 
 from pydantic import Field
 
-from hivemind import fs
-from hivemind.errors import UserError
+from hivemind.runtime.tools.places import is_readable, read_bytes, readable, writable
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
-from hivemind.tasks import RESERVED
 
 __all__ = ["FILE_TOOLS"]
 
-MAX_READ_BYTES = 262_144
 MAX_FOUND = 200
 
 
@@ -66,15 +63,15 @@ def read_file(session: Session, arguments: ReadFile) -> dict[str, Any]:
 @tool
 def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
     """Write a whole text file, into the task's folder unless the path says knowledge/… or a root open for writing."""
-    target = _writable(session, arguments.path)
+    target = writable(session, arguments.path)
     text = session.work.answers_so_far() if arguments.text is None else arguments.text
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fs.write(target, text, durable=session.hive.config.durable)
+    with target.reserved(session, "write_file"):
+        target.write(session, text)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    shown = session.hive.layout.relative(target)
+    shown = session.hive.layout.relative(target.path)
     if arguments.step is not None:
         step = session.step(arguments.step)
-        session.work.wrote(step, os.path.relpath(target, session.work.task.path), digest)
+        session.work.wrote(step, os.path.relpath(target.path, session.work.task.path), digest)
         receipt = {"kind": "LINK", "text": shown, "digest": digest}
         session.hive.steps.capture(step.id, receipt, **session.shown(step))
     return {"path": shown, "digest": digest, "bytes": len(text.encode())}
@@ -83,22 +80,23 @@ def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
 @tool
 def edit_file(session: Session, arguments: EditFile) -> dict[str, Any]:
     """Replace one passage of a text file that you may write."""
-    target = _writable(session, arguments.path)
-    text, _ = _read(session, str(target))
-    count = text.count(arguments.old)
-    if count != 1:
-        raise ToolProblem(f"the text to replace stands there {count} times, not once", where=arguments.path)
-    changed = text.replace(arguments.old, arguments.new)
-    fs.write(target, changed, durable=session.hive.config.durable)
+    target = writable(session, arguments.path)
+    with target.reserved(session, "edit_file"):  # from the look to the write
+        text, _ = _read(session, str(target.path))
+        count = text.count(arguments.old)
+        if count != 1:
+            raise ToolProblem(f"the text to replace stands there {count} times, not once", where=arguments.path)
+        changed = text.replace(arguments.old, arguments.new)
+        target.write(session, changed)
     digest = hashlib.sha256(changed.encode()).hexdigest()
-    return {"path": session.hive.layout.relative(target), "digest": digest}
+    return {"path": session.hive.layout.relative(target.path), "digest": digest}
 
 
 @tool
 def list_files(session: Session, arguments: ListFiles) -> dict[str, Any]:
     """List the files below a folder of the hive, at most 200."""
     names = []
-    for path in _walk(_readable(session, arguments.path)):
+    for path in _walk(session, readable(session, arguments.path)):
         names.append(session.hive.layout.relative(path))
         if len(names) == MAX_FOUND:
             return {"files": names, "cut": True}
@@ -113,7 +111,7 @@ def search_files(session: Session, arguments: SearchFiles) -> dict[str, Any]:
     except re.error as error:
         raise ToolProblem(f"{arguments.pattern!r} is no regular expression: {error}") from None
     hits: list[dict[str, Any]] = []
-    for path in _walk(_readable(session, arguments.path)):
+    for path in _walk(session, readable(session, arguments.path)):
         try:
             text, _ = _read(session, str(path))
         except ToolProblem:
@@ -126,35 +124,9 @@ def search_files(session: Session, arguments: SearchFiles) -> dict[str, Any]:
     return {"hits": hits, "cut": False}
 
 
-def _roots(session: Session) -> tuple[Path, ...]:
-    return session.hive.config.read_roots(session.hive.layout)
-
-
-def _base(session: Session, path: str) -> Path:
-    """Relative paths are the hive's, but a task's own file goes first."""
-    layout = session.hive.layout
-    if session.focus.work is not None and (session.work.task.path / path).exists():
-        return session.work.task.path
-    return layout.root
-
-
-def _readable(session: Session, path: str) -> Path:
-    found = fs.inside(os.path.join(_base(session, path), path), session.hive.layout.root, _roots(session))
-    if session.hive.layout.state in (found, *found.parents):
-        raise ToolProblem("is the program's own", where=path)
-    return found
-
-
 def _read(session: Session, path: str) -> tuple[str, str]:
-    found = _readable(session, path)
-    try:
-        file = fs.open_inside(found, session.hive.layout.root, _roots(session))
-    except OSError as error:
-        raise ToolProblem(f"cannot be read ({error.strerror})", where=path) from None
-    with os.fdopen(file, "rb") as stream:
-        raw = stream.read(MAX_READ_BYTES + 1)
-    if len(raw) > MAX_READ_BYTES:
-        raise ToolProblem(f"is larger than {MAX_READ_BYTES} bytes", where=path, mend="read some of its lines elsewhere")
+    """A text file's text, and the digest of its bytes."""
+    raw = read_bytes(session, path)
     try:
         return raw.decode("utf-8"), hashlib.sha256(raw).hexdigest()
     except UnicodeDecodeError as error:
@@ -162,40 +134,26 @@ def _read(session: Session, path: str) -> tuple[str, str]:
 
 
 def _named(session: Session, path: str) -> str:
-    return session.hive.layout.relative(_readable(session, path))
+    return session.hive.layout.relative(readable(session, path))
 
 
-def _writable(session: Session, path: str) -> Path:
-    layout, folder = session.hive.layout, session.work.task.path
-    base = layout.root if path.startswith("knowledge/") else folder
-    allowed = (folder, layout.knowledge, *session.hive.config.write_roots(layout))
-    try:
-        found = fs.inside(os.path.join(base, path), folder, allowed[1:])
-    except UserError:
-        raise ToolProblem(
-            "is not where you may write: the task's folder, knowledge/, roots that say so", where=path
-        ) from None
-    if found in allowed or found.is_dir():
-        raise ToolProblem("is a folder", where=path)
-    top = os.path.relpath(found, os.path.realpath(folder)).split(os.sep, 1)[0]
-    if top in _KEPT or (top != ".." and top.startswith(".")):
-        raise ToolProblem("is the program's own record of the task", where=path, mend="write to artifacts/")
-    return found
-
-
-_KEPT = RESERVED - {"artifacts"} | {"task.md", "task.yaml"}
-
-
-def _walk(top: Path) -> Iterator[Path]:
+def _walk(session: Session, top: Path) -> Iterator[Path]:
+    """The files below a folder that may be read, in order; links and names that begin with a dot are passed over."""
     if top.is_file():
         yield top
         return
     for folder, names, files in os.walk(top):
-        names[:] = sorted(name for name in names if not name.startswith("."))
+        names[:] = [
+            name for name in sorted(names) if not name.startswith(".") and _may_enter(session, Path(folder, name))
+        ]
         for name in sorted(files):
             path = Path(folder, name)
             if not name.startswith(".") and path.is_file() and not path.is_symlink():
                 yield path
+
+
+def _may_enter(session: Session, folder: Path) -> bool:
+    return folder == session.hive.layout.mailboxes or is_readable(session, folder)
 
 
 FILE_TOOLS = (read_file, write_file, edit_file, list_files, search_files)

@@ -8,28 +8,40 @@ from hivemind.runtime.tools.cards import CARD_TOOLS
 from hivemind.runtime.tools.command import COMMAND_TOOLS
 from hivemind.runtime.tools.documents import DOCUMENT_TOOLS
 from hivemind.runtime.tools.files import FILE_TOOLS
-from hivemind.runtime.tools.mail import MAIL_TOOLS
+from hivemind.runtime.tools.looking import VIEW_TOOLS
+from hivemind.runtime.tools.mail import MAIL_TOOLS, MAILBOX_TOOLS
 from hivemind.runtime.tools.memory import MEMORY_TOOLS
+from hivemind.runtime.tools.paths import PATH_TOOLS
 from hivemind.runtime.tools.steps import STEP_TOOLS
 from hivemind.runtime.tools.task import TASK_TOOLS
+from hivemind.runtime.tools.tasks import QUEUE_TOOLS
 from hivemind.runtime.tools.tool import Tool, ToolProblem
 
-__all__ = ["TOOLS", "allowed_tools"]
+__all__ = ["MEMBER_TOOLS", "TOOLS", "allowed_tools"]
 
 _FAMILIES = (
-    FILE_TOOLS, COMMAND_TOOLS, MAIL_TOOLS, STEP_TOOLS, CARD_TOOLS, DOCUMENT_TOOLS, MEMORY_TOOLS, TASK_TOOLS,
+    FILE_TOOLS, PATH_TOOLS, COMMAND_TOOLS, MAIL_TOOLS, STEP_TOOLS, CARD_TOOLS, DOCUMENT_TOOLS, MEMORY_TOOLS, TASK_TOOLS,
 )  # fmt: skip
 
 TOOLS: dict[str, Tool] = {tool.name: tool for family in _FAMILIES for tool in family}
+"""What a mind may ask for."""
+
+MEMBER_TOOLS: dict[str, Tool] = {tool.name: tool for tool in (*QUEUE_TOOLS, *MAILBOX_TOOLS, *VIEW_TOOLS)}
+"""What a member that comes from outside (MCP) needs beside them; for a mind the runtime does it."""
 
 
-def allowed_tools(names: Iterable[str] | None) -> dict[str, Tool]:
-    """The tools that an agent's file names, or all. Raises ToolProblem for a name that is no tool's."""
+def allowed_tools(names: Iterable[str] | None, *, member: bool = False) -> dict[str, Tool]:
+    """The tools that an agent's file names, or all; for a `member` also what only members need.
+
+    Raises ToolProblem for a name that is no tool's.
+    """
+    known = {**TOOLS, **MEMBER_TOOLS} if member else TOOLS
     if names is None:
-        return TOOLS
+        return known
     found = {}
     for name in names:
-        if name not in TOOLS:
+        if name not in TOOLS and name not in MEMBER_TOOLS:
             raise ToolProblem(f"{name!r} is no tool", mend=f"tools: {', '.join(sorted(TOOLS))}")
-        found[name] = TOOLS[name]
+        if name in known:
+            found[name] = known[name]
     return found

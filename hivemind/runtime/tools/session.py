@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from hivemind.config import AgentConfig
 from hivemind.errors import UserError
@@ -14,8 +14,25 @@ from hivemind.runtime.focus import Focus
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.pulse import Pulse
 from hivemind.runtime.work import PlannedStep, Work
+from hivemind.tasks import TaskStep
 
-__all__ = ["Session"]
+__all__ = ["InHand", "Session"]
+
+
+class InHand(Protocol):
+    """The tasks that a member of the hive has in hand, where it chooses them itself (MCP)."""
+
+    def works(self) -> Collection[Work]:
+        """Those that it has."""
+        ...
+
+    def claim(self, task_id: str | None = None) -> Work | None:
+        """Claim the next one, or a certain one; None if there is nothing for it."""
+        ...
+
+    def turn_to(self, work: Work) -> None:
+        """The tools work on that one from now on."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +46,34 @@ class Session:
     pulse: Pulse
     lifeline: int | None
     stopping: Callable[[], bool]
+    in_hand: InHand | None = None
 
     @property
     def work(self) -> Work:
-        """The task in focus. Raises UserError if a message is."""
+        """The task in focus. Raises UserError if there is none."""
         if self.focus.work is None:
-            raise UserError("this needs a task in focus, and a message is")
+            what = "nothing is" if self.focus.message is None else "a message is"
+            raise UserError(f"this needs a task in focus, and {what}")
         return self.focus.work
+
+    @property
+    def hand(self) -> InHand:
+        """The tasks that this member chooses itself. Raises UserError for an agent whose tasks the runtime chooses."""
+        if self.in_hand is None:
+            raise UserError("the runtime claims this agent's tasks")
+        return self.in_hand
 
     def shown(self, step: PlannedStep) -> dict[str, Any]:
         """What a change of a step has to show: who makes it, and the generation of the lease that it holds."""
-        return self.work.shown(step.id)
+        if self.owns(step):
+            return self.work.shown(step.id)
+        lease = self.hive.leases.get(step.id)
+        held = lease is not None and lease.holder_agent_id == self.agent
+        return {"agent_id": self.agent, "generation": lease.generation if held and lease else None}
+
+    def owns(self, step: PlannedStep) -> bool:
+        """True for a step of the task in focus, False for one of another's task whose lease was claimed."""
+        return self.focus.work is not None and self.focus.work.task.id == step.step.task
 
     def leaving(self) -> bool:
         """True if this process has been told to end, or its parent is gone."""
@@ -54,9 +88,17 @@ class Session:
         return self.focus.message
 
     def step(self, step_id: str | None) -> PlannedStep:
-        """The step named, or the one in focus. Raises UserError if it is not a step of this task."""
+        """The step named, or the one in focus: of the task in focus, or one whose lease this agent holds.
+
+        Raises UserError for any other.
+        """
         wanted = step_id or (self.focus.step.id if self.focus.step else None)
-        for step in self.work.steps():
+        for step in self.focus.work.steps() if self.focus.work is not None else ():
             if step.id == wanted:
                 return step
-        raise UserError(f"{wanted!r} is no step of task {self.work.task.id}")
+        lease = None if wanted is None else self.hive.leases.get(wanted)
+        if lease is None or lease.holder_agent_id != self.agent:
+            where = "no task is in focus" if self.focus.work is None else f"of task {self.focus.work.task.id}"
+            raise UserError(f"{wanted!r} is no step {where}", mend="claim_step takes a step of another's task")
+        found = self.hive.steps.get(lease.step_id)
+        return PlannedStep(found, TaskStep(found.title, success_criteria=found.success_criteria, tests=found.tests))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from hivemind.layout import HUMAN
 from hivemind.runtime.tools.asking import ask_person
@@ -33,7 +33,7 @@ class OfStep(Arguments):
 
 
 class ClaimStep(Arguments):
-    step_id: str
+    step: str = Field(validation_alias=AliasChoices("step", "step_id"), description="a step's id, of any task")
     force: bool = Field(False, description="take it over from another agent (never from a person)")
 
 
@@ -87,9 +87,13 @@ def plan_steps(session: Session, arguments: PlanSteps) -> dict[str, Any]:
 @tool
 def claim_step(session: Session, arguments: ClaimStep) -> dict[str, Any]:
     """Take the lease of a step, so that nobody else changes it meanwhile. The step in focus has been taken already."""
-    step = session.step(arguments.step_id)
-    lease = session.hive.leases.claim(step.id, session.agent, force=arguments.force, sparing=(HUMAN,))
-    return {"step": step.id, "holder": lease.holder_agent_id, "expires_seq": lease.expires_seq}
+    found = session.hive.steps.get(arguments.step)
+    lease = session.hive.leases.claim(found.id, session.agent, force=arguments.force, sparing=(HUMAN,))
+    step = session.step(found.id)
+    if session.owns(step):
+        session.work.lease = lease
+    told = {"generation": lease.generation, "expires_seq": lease.expires_seq}
+    return {"step": step.id, "title": found.title, "holder": lease.holder_agent_id, **told}
 
 
 @tool
@@ -119,7 +123,8 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
         session.hive.steps.verify(step.id, checkpoints=lacking, **shown)
     receipts = [receipt.model_dump(exclude_none=True) for receipt in arguments.evidence]
     after = session.hive.steps.done(step.id, evidence=receipts, **shown)
-    session.work.step_finished(step)
+    if session.owns(step):
+        session.work.step_finished(step)
     return {"step": step.id, "status": after.status, "warnings": list(after.warnings)}
 
 
@@ -136,8 +141,9 @@ def add_evidence(session: Session, arguments: AddEvidence) -> dict[str, Any]:
 def block_step(session: Session, arguments: BlockStep) -> dict[str, Any]:
     """Say that a step can't go on, and why; a person is told by mail, and an answer to that lets it go on."""
     step = session.step(arguments.step)
-    session.work.waits.begin(step.id, {"human": arguments.reason}, datetime.now(UTC))
-    ask_person(session, step, f"This step can't go on: {arguments.reason}")
+    if session.owns(step):  # the task's owner sees to the others
+        session.work.waits.begin(step.id, {"human": arguments.reason}, datetime.now(UTC))
+        ask_person(session, step, f"This step can't go on: {arguments.reason}")
     session.hive.steps.block(step.id, arguments.reason, **session.shown(step))
     return {"step": step.id, "status": "blocked", "reason": arguments.reason}
 

@@ -1,0 +1,55 @@
+"""hivemind mcp: a coding agent, or any MCP client, joins the hive as one of its agents."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hivemind.cli.hive_of import hive_of, layout_of
+from hivemind.cli.output import say
+from hivemind.cli.parser import Commands, Parser, add_command, number
+from hivemind.names import check_name
+
+__all__ = ["add_to"]
+
+_PROFILES = ("core", "daily", "full")
+_PORT = 8765
+
+
+def add_to(commands: Commands, common: Parser) -> None:
+    parser = add_command(
+        commands,
+        common,
+        "mcp",
+        _run,
+        "let an MCP client join the hive as one of its agents",
+        about="Speaks the protocol on standard input and output, for a client that starts this command; with --http, on\n"
+        "loopback, for clients that show the token in .hive/agents/NAME/mcp.token. The agent lives as long as the server.",
+        examples="  hivemind agent add claude --mind mcp\n  hivemind mcp --agent claude\n"
+        "  hivemind mcp --agent claude --http --port 8765 --profile full",
+    )
+    parser.add_argument("--agent", required=True, metavar="NAME", help="which agent of the hive the client is")
+    parser.add_argument(
+        "--profile", choices=_PROFILES, default="core", help="how many tools it is shown: core (default), daily, full"
+    )
+    parser.add_argument("--http", action="store_true", help="serve on 127.0.0.1 instead")
+    parser.add_argument(
+        "--port", type=number("of a port"), default=_PORT, metavar="N", help=f"with --http (default: {_PORT}; 0: any)"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from hivemind.mcp_server import serve_http, serve_stdio
+
+    layout_of(arguments)  # said before anything is begun
+    name = check_name(arguments.agent, "agent name")
+    if arguments.http:
+        serve_http(lambda: hive_of(arguments), name, arguments.profile, arguments.port, _tell)
+    else:
+        serve_stdio(lambda: hive_of(arguments), name, arguments.profile)
+    return 0
+
+
+def _tell(address: str, token: str) -> None:
+    say(f"{address}  (Authorization: Bearer, with the token in {token})")
+    sys.stdout.flush()

@@ -1,0 +1,110 @@
+"""The protocol over HTTP: loopback only, for who shows the token that lies in a file of the hive's owner."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from mcp.server import Server
+from mcp.server.transport_security import TransportSecuritySettings
+
+from hivemind.errors import UserError
+from hivemind.fs import create
+
+__all__ = ["listen", "token_in"]
+
+LOOPBACK = "127.0.0.1"
+_TOKEN = "mcp.token"  # noqa: S105 - the file's name
+_MIN_CHARS = 32
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+_App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
+
+
+async def listen(
+    server: Server[Any], folder: Path, port: int, on_ready: Callable[[str, str], None] | None = None
+) -> None:
+    """Serve on 127.0.0.1 at `port` (0: any that is free) until cancelled. Raises UserError for a port that is in use."""
+    path, token = token_in(folder)
+    with _bound(port) as bound:
+        port = bound.getsockname()[1]
+        names = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
+        # Another site's page that a browser was led to must not speak to us: Host and Origin have to be ours (421, 403).
+        security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
+        app = _Guard(server.streamable_http_app(transport_security=security, host=LOOPBACK), token)
+        settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+        if on_ready is not None:
+            on_ready(f"http://{names[0]}/mcp", os.fspath(path))
+        await _Listener(settings).serve(sockets=[bound])
+
+
+def token_in(folder: Path) -> tuple[Path, str]:
+    """(the file, the token in it); made when it is first needed, and kept, so that a client's configuration stays good.
+
+    Raises UserError for a file that others than its owner may read, or that is no token.
+    """
+    path = folder / _TOKEN
+    try:
+        create(path, secrets.token_urlsafe(32) + "\n", mode=0o600)
+    except FileExistsError:
+        pass  # from an earlier time
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(file, encoding="utf-8", errors="replace") as stream:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise UserError(
+                "others than you may read it, or change it", where=path, mend=f"rm {path}: a new one is made"
+            )
+        token = stream.read(1024).strip()
+    if len(token) < _MIN_CHARS:
+        raise UserError("is no token", where=path, mend=f"rm {path}: a new one is made")
+    return path, token
+
+
+@contextmanager
+def _bound(port: int) -> Iterator[socket.socket]:
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((LOOPBACK, port))
+        except OSError as error:
+            mend = "--port 0 takes any that is free"
+            raise UserError(f"can't listen ({error.strerror})", where=f"{LOOPBACK}:{port}", mend=mend) from None
+        yield bound
+
+
+class _Guard:
+    """Lets requests through that show the token; says 401 to all others, before a byte of them is read."""
+
+    def __init__(self, app: _App, token: str) -> None:
+        self._app = app
+        self._wanted = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        if scope["type"] != "http" or self._is_allowed(scope):
+            await self._app(scope, receive, send)
+            return
+        headers = [(b"www-authenticate", b'Bearer realm="hivemind"'), (b"content-type", b"text/plain; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": b"Authorization: Bearer TOKEN, from the hive's mcp.token\n"})
+
+    def _is_allowed(self, scope: _Message) -> bool:
+        shown = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(shown) == 1 and hmac.compare_digest(shown[0], self._wanted)
+
+
+class _Listener(uvicorn.Server):
+    """Leaves signals to whoever runs it: a cancelled `serve` ends in order."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -1,0 +1,194 @@
+"""A member of the hive whose mind sits in another program: its name, its mailbox, its tasks, its leases."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from hivemind.errors import HivemindError, UserError
+from hivemind.mcp_server.profiles import tools_of
+from hivemind.runtime.attention import Attention
+from hivemind.runtime.focus import Focus
+from hivemind.runtime.identity import announce, announce_life, farewell, take_name
+from hivemind.runtime.parking import Parking
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.pulse import Pulse
+from hivemind.runtime.scope import focus_on
+from hivemind.runtime.status import StatusFile
+from hivemind.runtime.tools import Session, Tool, ToolProblem
+from hivemind.runtime.work import Work
+from hivemind.tasks.log import append
+
+__all__ = ["Member"]
+
+_log = logging.getLogger(__name__)
+_BEAT_S = 1.0
+_ON_A_STEP = frozenset(
+    {
+        "add_card", "add_evidence", "ask_human", "block_step", "finish_step", "note_step", "run_command", "verify_step", "wait",
+    }
+)  # fmt: skip
+"""Tools that change a step: its lease is taken first, as the runtime does for an agent."""
+
+
+class Member:
+    """One agent of the hive, used by a client. All its methods are for one thread, but `beat`.
+
+    It holds the agent's name while it lives, and journals `agent.started … exited`: killed, it is buried by whoever takes
+    the name next, and its leases and reservations are void from then on.
+    """
+
+    def __init__(self, hive: Parts, name: str, profile: str = "core") -> None:
+        """Join the hive. Raises UserError if there is no such agent, HeldLock if a process has its name already."""
+        if name not in hive.agents:
+            raise UserError(
+                f"there is no agent {name!r} in this hive",
+                mend=f"hivemind agent add {name} --mind mcp, or one of {', '.join(hive.agents) or 'none'}",
+            )
+        self.hive, self.name = hive, name
+        self.config = hive.agents[name]
+        self.tools: dict[str, Tool] = tools_of(profile, self.config.tools)
+        self._lock = take_name(hive.layout, name)
+        self.incarnation = announce(hive.journal, name, os.getpid())
+        folder = hive.layout.agent_state(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        hive.mail.ensure(name)
+        self._status = StatusFile(folder, name)
+        self._status.update(incarnation=self.incarnation, mind="mcp", state="idle")
+        self.folder = folder
+        self._parked: set[str] = set()
+        self._pulse = Pulse(self.beat, min(_BEAT_S, hive.config.hang_after / 4))
+        self._attention = Attention(hive, name, self.incarnation)
+        self._attention.resume()
+        self._task: str | None = next((work.task.id for work in self.works()), None)
+        self._stopping = False
+
+    # what its tools ask of it (InHand)
+
+    def works(self) -> Collection[Work]:
+        return self._attention.works()
+
+    def claim(self, task_id: str | None = None) -> Work | None:
+        return self._attention.claim(task_id)
+
+    def turn_to(self, work: Work) -> None:
+        self._task = work.task.id
+
+    @property
+    def task(self) -> str | None:
+        """The task that its tools work on."""
+        return self._task
+
+    # calls
+
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Use a tool, and log it. Raises what the tool refuses (HivemindError); that it must wait is an answer."""
+        self._attention.sense()
+        focus = self._focus(arguments)
+        if focus.work is not None and focus.id in self._parked:
+            self.hive.tasks.unpark(focus.work.task)
+            self._parked.discard(focus.id)
+        told: dict[str, Any] = {"tool": tool, "arguments": dict(arguments)}
+        try:
+            result = self._use(tool, arguments, focus)
+            told["result"] = result
+        except Parking as parking:
+            result = told["result"] = self._waits(focus, parking)
+        except Exception as error:
+            told["error"] = str(error) if isinstance(error, HivemindError) else f"the tool broke: {error!r}"
+            raise
+        finally:
+            self._record(focus, told)
+            self._after(focus, tool)
+        return result
+
+    def _use(self, name: str, arguments: Mapping[str, Any], focus: Focus) -> dict[str, Any]:
+        tool = self.tools.get(name)
+        if tool is None:
+            raise ToolProblem(f"there is no tool {name!r}", mend=f"tools: {', '.join(self.tools)}")
+        if name in _ON_A_STEP and focus.work is not None and focus.step is not None:
+            focus.work.lease = self.hive.leases.claim(focus.step.id, self.name)
+        return tool.call(self._session(focus), arguments)
+
+    def _session(self, focus: Focus) -> Session:
+        return Session(
+            hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self._pulse, lifeline=None,
+            stopping=lambda: self._stopping, in_hand=self,
+        )  # fmt: skip
+
+    def _focus(self, arguments: Mapping[str, Any]) -> Focus:
+        """The task in hand at the step that a call names, else at its first open one; nothing, if none is in hand."""
+        for known in list(self.works()):
+            if not known.task.path.exists():  # a person has moved it away: it is not ours any more
+                self._attention.drop(known)
+        work = next((one for one in self.works() if one.task.id == self._task), None)
+        if work is None:
+            return Focus("claim_task")
+        named = next((step for step in work.steps() if step.id == arguments.get("step")), None)
+        return focus_on(work) if named is None else Focus("finish_step", work=work, step=named)
+
+    def _waits(self, focus: Focus, parking: Parking) -> dict[str, Any]:
+        """The task rests: said to the client, and to whoever asks for the hive's status."""
+        until = None if parking.until is None else parking.until.isoformat()
+        if focus.work is not None:
+            self.hive.tasks.park(focus.work.task, parking.reason, parking.until)
+            self._parked.add(focus.id)
+        return {
+            "waiting": parking.reason,
+            "until": until,
+            "next": "call again when it may be over; check_mailbox meanwhile",
+        }
+
+    def _record(self, focus: Focus, told: dict[str, Any]) -> None:
+        """The call for the task's log and trace, or for the agent's own log."""
+        now = {"kind": "call", "time": round(time.time(), 3), "agent": self.name, "by": "mcp", "focus": focus.target}
+        record = {**now, "actions": [told]}
+        if focus.work is not None:
+            focus.work.log(record)
+            focus.work.trace([told], focus.step)
+            return
+        append(self.folder, record, durable=False)
+
+    def _after(self, focus: Focus, tool: str) -> None:
+        work = focus.work
+        if work is not None and work.ended:
+            work.close()
+            self._attention.drop(work)
+            self._task = next((one.task.id for one in self.works()), None)
+        state = "idle" if self._task is None else "working"
+        step = focus.step.step.path if focus.step is not None and self._task is not None else None
+        self._status.update(state=state, task=self._task, step=step, last_action=tool, unread=self._attention.unread)
+
+    # life
+
+    def beat(self) -> None:
+        """A sign of life, once a second: what it holds is renewed before it ages. May be called from the pulse's thread."""
+        self._status.beat()
+        held = self.hive.leases.list(self.name)
+        for lease in held:
+            try:
+                self._attention.keep_lease(lease.step_id, lease.generation)
+            except (
+                HivemindError
+            ) as error:  # taken over this very moment: the write that follows is refused, and says so
+                _log.warning("%s: %s", self.name, error)
+        if held:
+            announce_life(self.hive.journal, self.hive.layout, self.name)
+
+    def stop(self) -> None:
+        """End a command that runs, if one does. May be called from another thread."""
+        self._stopping = True
+
+    def close(self) -> None:
+        """Leave the hive: leases and reservations are given back, tasks in hand stay this agent's for the next time."""
+        self._status.update(state="stopping")
+        self._pulse.close()
+        for work in self.works():
+            work.close()
+        self._attention.close()
+        self._status.update(state="exited", task=None, step=None)
+        farewell(self.hive.journal, self.name, self.incarnation, by="itself")
+        self._lock.release()

@@ -1,0 +1,103 @@
+"""Real server processes, and the official SDK's client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import hivemind
+from hivemind.runtime.recruit import add_agent
+
+pytest.importorskip("mcp")
+
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+LIMIT_S = 60
+
+
+class Joined:
+    """A client that is an agent of the hive, with what it is told already decoded."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def ask(self, tool: str, **arguments) -> dict:
+        """The answer of a tool that must not refuse."""
+        result = await self.client.call_tool(tool, arguments)
+        told = json.loads(result.content[0].text)
+        assert not result.is_error, told
+        assert told == result.structured_content
+        return told
+
+    async def refused(self, tool: str, **arguments) -> dict:
+        """The typed error of a tool that must refuse."""
+        result = await self.client.call_tool(tool, arguments)
+        assert result.is_error, result
+        return json.loads(result.content[0].text)
+
+    async def read(self, uri: str):
+        text = (await self.client.read_resource(uri)).contents[0].text
+        return json.loads(text) if text.startswith(("{", "[")) else text
+
+
+class Hive:
+    """A hive with two members that come from outside, claude and codex."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        made = hivemind.Hive.init(root)
+        for name in ("claude", "codex"):
+            add_agent(made, name, mind="mcp")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "HIVEMIND_HIVE": str(self.root)}
+
+    def run(self, *words: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "hivemind", *words],
+            capture_output=True, text=True, timeout=LIMIT_S, env=self.environment, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert done.returncode == status, (words, done.stdout, done.stderr)
+        return done.stdout if status == 0 else done.stderr
+
+    def start(self, *words: str, **streams) -> subprocess.Popen:
+        return subprocess.Popen([sys.executable, "-m", "hivemind", *words], env=self.environment, text=True, **streams)
+
+    def events(self) -> list[dict]:
+        paths = sorted((self.root / ".hive/journal").glob("0*.jsonl"))
+        lines = [line for path in paths for line in path.read_text().splitlines()]
+        found = [json.loads(line) for line in lines]
+        return [event for one in found for event in (one if isinstance(one, list) else [one])]
+
+    def lives(self, name: str) -> list[str]:
+        return [
+            event["kind"].removeprefix("agent.")
+            for event in self.events()
+            if event["kind"] in ("agent.started", "agent.exited") and event["agent_id"] == name
+        ]
+
+    @asynccontextmanager
+    async def joined(self, name: str, *more: str):
+        words = ["-m", "hivemind", "mcp", "--agent", name, *more]
+        started = StdioServerParameters(command=sys.executable, args=words, env=self.environment)
+        async with Client(started) as client:
+            yield Joined(client)
+
+
+@pytest.fixture
+def hive(tmp_path):
+    return Hive(tmp_path / "hive")
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), LIMIT_S))
