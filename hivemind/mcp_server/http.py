@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 import secrets
@@ -44,7 +45,7 @@ async def listen(
         settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
         if on_ready is not None:
             on_ready(f"http://{names[0]}/mcp", os.fspath(path))
-        await _Listener(settings).serve(sockets=[bound])
+        await _serve(_Listener(settings), bound)
 
 
 def token_in(folder: Path) -> tuple[Path, str]:
@@ -79,7 +80,18 @@ def _bound(port: int) -> Iterator[socket.socket]:
         except OSError as error:
             mend = "--port 0 takes any that is free"
             raise UserError(f"can't listen ({error.strerror})", where=f"{LOOPBACK}:{port}", mend=mend) from None
+        bound.listen(64)  # from now on who knocks is heard, if a little later
         yield bound
+
+
+async def _serve(listener: _Listener, bound: socket.socket) -> None:
+    """Serve until cancelled; then requests under way are given a second to end."""
+    serving = asyncio.ensure_future(listener.serve(sockets=[bound]))
+    try:
+        await asyncio.shield(serving)
+    finally:
+        listener.should_exit = True
+        await serving
 
 
 class _Guard:

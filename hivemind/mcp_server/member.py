@@ -59,10 +59,11 @@ class Member:
         self._status = StatusFile(folder, name)
         self._status.update(incarnation=self.incarnation, mind="mcp", state="idle")
         self.folder = folder
-        self._parked: set[str] = set()
         self._pulse = Pulse(self.beat, min(_BEAT_S, hive.config.hang_after / 4))
         self._attention = Attention(hive, name, self.incarnation)
         self._attention.resume()
+        self._parked = {work.task.id for work in self.works() if work.task.parked is not None}
+        self._heard: set[str] = set()
         self._task: str | None = next((work.task.id for work in self.works()), None)
         self._stopping = False
 
@@ -86,7 +87,7 @@ class Member:
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Use a tool, and log it. Raises what the tool refuses (HivemindError); that it must wait is an answer."""
-        self._attention.sense()
+        self._listen()
         focus = self._focus(arguments)
         if focus.work is not None and focus.id in self._parked:
             self.hive.tasks.unpark(focus.work.task)
@@ -104,6 +105,15 @@ class Member:
             self._record(focus, told)
             self._after(focus, tool)
         return result
+
+    def _listen(self) -> None:
+        """Let the tasks that wait hear the mail that has come: a verdict, an answer. It stays unread for the client."""
+        if not self._parked:
+            return
+        for one in self.hive.mail.list(self.name):
+            if one.id not in self._heard:
+                self._heard.add(one.id)
+                self._attention.hear(self.hive.mail.read(self.name, one.id, mark=False))
 
     def _use(self, name: str, arguments: Mapping[str, Any], focus: Focus) -> dict[str, Any]:
         tool = self.tools.get(name)
@@ -160,7 +170,9 @@ class Member:
             self._task = next((one.task.id for one in self.works()), None)
         state = "idle" if self._task is None else "working"
         step = focus.step.step.path if focus.step is not None and self._task is not None else None
-        self._status.update(state=state, task=self._task, step=step, last_action=tool, unread=self._attention.unread)
+        self._status.update(
+            state=state, task=self._task, step=step, last_action=tool, unread=self.hive.mail.unread(self.name)
+        )
 
     # life
 

@@ -70,9 +70,9 @@ class Attention:
     def sense(self) -> None:
         """Take in new mail."""
         self.focus = None  # what breaks here is on nobody's account
-        self.letters.sense(self._heard)
+        self.letters.sense(self.hear)
 
-    def _heard(self, message: Message) -> bool:
+    def hear(self, message: Message) -> bool:
         """A message may be what a task waits for: a verdict on its answer, or an answer to a step's question (True)."""
         awaited = False
         for work in list(self._works.values()):

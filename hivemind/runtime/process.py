@@ -28,7 +28,9 @@ def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
     of. Without a supervisor it also keeps the hive's watcher, if no other process does.
     """
     if hive.agents[name].outside:
-        sys.stderr.write(f"hivemind: {name} comes from outside (mind: mcp): hivemind mcp --agent {name} is what it runs\n")
+        sys.stderr.write(
+            f"hivemind: {name} comes from outside (mind: mcp): hivemind mcp --agent {name} is what it runs\n"
+        )
         return WRONG_USE
     try:
         name_lock = take_name(hive.layout, name)

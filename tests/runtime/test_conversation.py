@@ -242,7 +242,7 @@ def test_another_agent_that_takes_the_task_over_goes_on_with_the_conversation(hi
     work(first, turns=10)
     [taken] = first.attention.works()
     hive.tasks.release(taken.task)
-    first.attention._drop(taken)
+    first.attention.drop(taken)
     contexts = work(agent_of(hive, "analyst"))
     records = log(hive)
     ids = [turn for record in records for turn in record.get("turns", ())]

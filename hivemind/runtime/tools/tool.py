@@ -55,10 +55,30 @@ class Tool:
 @cache
 def _parameters(arguments: type[Arguments]) -> dict[str, Any]:
     """The JSON schema of a tool's arguments: made once in a process, and thereby once for all agents forked from it."""
-    shown = arguments.model_json_schema()
-    shown.pop("title", None)
+    shown: dict[str, Any] = _lean(arguments.model_json_schema())
     shown.pop("description", None)
     return shown
+
+
+def _lean(schema: Any) -> Any:
+    """A schema without what tells a mind nothing and is paid for in its every turn: titles that repeat the name, and
+    `null` for what may be left out anyway."""
+    if isinstance(schema, list):
+        return [_lean(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    lean = {
+        key: {name: _lean(one) for name, one in value.items()} if key in ("properties", "$defs") else _lean(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str)) and not (key == "default" and value is None)
+    }
+    choices = lean.get("anyOf")
+    if isinstance(choices, list) and {"type": "null"} in choices and "default" in schema:
+        kept = [choice for choice in choices if choice != {"type": "null"}]
+        if len(kept) == 1:
+            del lean["anyOf"]
+            lean = {**kept[0], **lean}
+    return lean
 
 
 def tool(function: Callable[[Session, Any], Result]) -> Tool:
