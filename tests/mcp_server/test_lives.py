@@ -11,6 +11,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+import hivemind
 from tests.mcp_server.conftest import LIMIT_S, Joined, run
 
 
@@ -48,7 +49,7 @@ def test_a_signal_ends_it_in_order(hive, served, number):
 
 
 def test_killed_it_is_buried_by_its_successor_and_its_lease_is_free(hive, served):
-    hive.run("lease", "claim", "boat.s1", "--agent", "claude")
+    hivemind.Hive.open(hive.root).leases.claim("boat.s1", "claude")
     served.kill()
     served.wait(LIMIT_S)
     assert hive.lives("claude") == ["started"]
