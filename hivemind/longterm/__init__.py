@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hivemind.longterm.draft import shortened
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, UpsertMemoryInput, UpsertMemoryResult, User
 from hivemind.longterm.errors import (
     EntryInvalid,
@@ -32,5 +33,6 @@ __all__ = [
     "check_namespace",
     "named",
     "open_store",
+    "shortened",
     "shown",
 ]

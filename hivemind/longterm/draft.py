@@ -15,7 +15,16 @@ from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.moment import as_micros
 
-__all__ = ["MAX_METADATA_BYTES", "MAX_TOKENS", "Draft", "check_key", "check_vector", "digest_of", "draft_of"]
+__all__ = [
+    "MAX_METADATA_BYTES",
+    "MAX_TOKENS",
+    "Draft",
+    "check_key",
+    "check_vector",
+    "digest_of",
+    "draft_of",
+    "shortened",
+]
 
 MAX_TOKENS = 2_048
 MAX_METADATA_BYTES = 65_536
@@ -173,3 +182,10 @@ def check_vector(vector: Sequence[float], dimension: int) -> bytes:
     if not any(packed):
         raise EntryInvalid("an embedding that is all zero says nothing")
     return packed.tobytes()
+
+
+def shortened(text: str, count: Callable[[str], int], most: int = MAX_TOKENS) -> str:
+    """The beginning of a text that has at most `most` tokens; all of it where it fits."""
+    while len(text.encode("utf-8", "surrogatepass")) > most and count(text) > most:
+        text = text[: len(text) * 3 // 4]
+    return text

@@ -13,7 +13,7 @@ __all__ = ["Action", "MemoryEntry", "MemorySearchResult", "UpsertMemoryInput", "
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
-Action = Literal["created", "updated", "duplicate"]
+Action = Literal["created", "updated", "duplicate", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Database
-from hivemind.longterm.draft import Draft, check_key, draft_of
+from hivemind.longterm.draft import Draft, check_key, draft_of, shortened
 from hivemind.longterm.embeddings import Embeddings
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, UpsertMemoryResult, User
 from hivemind.longterm.errors import EntryInvalid, LongtermError
@@ -177,6 +177,15 @@ class MemoryStore:
         with self.database.write() as sql:
             space = space_of(sql, path)
             return space is not None and delete_entry(sql, space, check_key(key))
+
+    def expire(self, namespace: Sequence[str], key: str, expires_at: datetime | None) -> bool:
+        """Let an entry expire at another time, None: never. That is no new version of it; False if there is none."""
+        with self.database.write() as sql:
+            found = self._find(sql, namespace, key)
+            if found is not None:
+                at = None if expires_at is None else as_micros(expires_at)
+                sql.execute("UPDATE entries SET expires_at = ? WHERE seq = ?", (at, found[1]))
+            return found is not None
 
     def purge(self) -> int:
         """Forget what has expired for good; gives how many entries. They were not found any more anyway."""
@@ -364,6 +373,15 @@ class MemoryStore:
                 mend="`hivemind memory status` says why; reindex again goes on from here",
             )
         return done
+
+    def embed_ahead(self, contents: Iterable[str]) -> None:
+        """Embed contents that are put next, within `database.write()`: nobody should wait for an embedder there."""
+        if self.embeddings.embedder is not None:
+            self._meanings([self._draft(content) for content in contents])
+
+    def fitting(self, text: str) -> str:
+        """The beginning of a text that is short enough to be a content; all of it where it fits."""
+        return shortened(text, self._count)
 
     def status(self) -> StoreStatus:
         """How much it holds, by which model it is searched, what waits."""

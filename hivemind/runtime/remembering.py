@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from hivemind.errors import UserError
-from hivemind.longterm import MemorySearchResult, MemoryStore, Namespace, NamespaceForbidden, named, shown
+from hivemind.longterm import MemorySearchResult, MemoryStore, Namespace, NamespaceForbidden, named, shortened, shown
 from hivemind.memory import KnowledgeMemoryBlock
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.parts import Parts
@@ -103,9 +103,6 @@ def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]
         entry = memory().get(namespace, key)
         if entry is None:
             raise UserError("it was forgotten meanwhile")
-        text = entry.content
-        while max_tokens is not None and text and count(text) > max_tokens:
-            text = text[: len(text) * 3 // 4]
-        return text
+        return entry.content if max_tokens is None else shortened(entry.content, count, max_tokens)
 
     return content_of

@@ -1,0 +1,233 @@
+"""HivemindStore: a `BaseStore` of LangGraph over a MemoryStore, so that it can stand under an existing graph.
+
+An item is an entry of the namespace ("langgraph", *its own). Each of its indexed texts is an entry of its own below
+("langgraph.parts", *its own), with a vector; an item is as near to a query as the nearest of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    IndexConfig,
+    Item,
+    ListNamespacesOp,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+    TTLConfig,
+    ensure_embeddings,
+    get_text_at_path,
+    tokenize_path,
+)
+
+from hivemind.embedding import EmbedderUnavailable
+from hivemind.longterm.entry import MemoryEntry
+from hivemind.longterm.langgraph.embedder import LangChainEmbedder
+from hivemind.longterm.langgraph.filters import fits, matches
+from hivemind.longterm.open import open_store
+from hivemind.longterm.store import MemoryStore
+
+__all__ = ["HivemindStore"]
+
+_ITEMS, _PARTS = "langgraph", "langgraph.parts"
+_AT_ONCE = 100  # puts in one transaction
+_ALL = 1 << 40
+
+Namespace = tuple[str, ...]
+
+
+class HivemindStore(BaseStore):
+    """Items of LangGraph in long-term memory: on disk, safe for many processes, with vectors where `store` embeds.
+
+    `fields` are the paths of a value whose texts are embedded (`$`: all of it as JSON); `ttl` is LangGraph's own. A value
+    is a JSON object of at most 64 KiB; a key has 1 to 256 characters. In a batch, reads see what was there before it.
+    """
+
+    supports_ttl = True
+
+    def __init__(
+        self, store: MemoryStore, *, fields: Sequence[str] | None = None, ttl: TTLConfig | None = None
+    ) -> None:
+        self.store = store
+        self.ttl_config = ttl
+        self._paths = [path if path == "$" else tokenize_path(path) for path in fields or ["$"]]
+
+    @classmethod
+    def from_path(
+        cls, path: str | os.PathLike[str], *, index: IndexConfig | None = None, ttl: TTLConfig | None = None
+    ) -> Self:
+        """The store in a file (or `:memory:`), with LangGraph's own configuration of what is embedded, and by what."""
+        if index is None:
+            return cls(open_store(path), ttl=ttl)
+        embedder = LangChainEmbedder(ensure_embeddings(index["embed"]), index["dims"])
+        return cls(open_store(path, embedder), fields=index.get("fields"), ttl=ttl)
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Do several operations; gives what each gives, in their order. Of several puts of one item the last counts."""
+        results: list[Result] = []
+        puts: dict[tuple[Namespace, str], PutOp] = {}
+        for op in ops:
+            if isinstance(op, PutOp):
+                puts[op.namespace, op.key] = op
+                results.append(None)
+            else:
+                results.append(self._read(op))
+        self._put_all(list(puts.values()))
+        return results
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """The same, in a thread."""
+        return await asyncio.to_thread(self.batch, list(ops))
+
+    def sweep_ttl(self) -> int:
+        """Delete what has expired; gives how many entries. It is not found any more anyway."""
+        return self.store.purge()
+
+    def _read(self, op: Op) -> Result:
+        if isinstance(op, GetOp):
+            entry = self.store.get((_ITEMS, *op.namespace), op.key)
+            if entry is not None and op.refresh_ttl:
+                self._live_on([entry])
+            return None if entry is None else _item(entry)
+        if isinstance(op, SearchOp):
+            return self._search(op)
+        if isinstance(op, ListNamespacesOp):
+            return self._namespaces(op)
+        raise ValueError(f"Unknown operation type: {type(op)}")
+
+    # reading
+
+    def _search(self, op: SearchOp) -> list[SearchItem]:
+        wanted = op.offset + op.limit
+        scored: list[tuple[float | None, MemoryEntry]] = []
+        if op.query and self.store.embeddings.embedder is not None:
+            scored = list(self._near(op, wanted))
+        if len(scored) < wanted:
+            known = {(entry.namespace, entry.key) for _, entry in scored}
+            rest = (entry for entry in self._all(op, wanted) if (entry.namespace, entry.key) not in known)
+            scored += [(None, entry) for entry, _ in zip(rest, range(wanted - len(scored)), strict=False)]
+        shown = scored[op.offset : wanted]
+        if op.refresh_ttl:
+            self._live_on([entry for _, entry in shown])
+        return [_found(entry, score) for score, entry in shown]
+
+    def _all(self, op: SearchOp, wanted: int) -> Iterator[MemoryEntry]:
+        """The items below the prefix that fit the filter, what changed last first."""
+        limit = _ALL if op.filter or op.query else wanted
+        entries = self.store.search((_ITEMS, *op.namespace_prefix), "", limit=limit, prefix=True)
+        return (entry for entry in entries if fits(entry.metadata["value"], op.filter))
+
+    def _near(self, op: SearchOp, wanted: int) -> Iterator[tuple[float, MemoryEntry]]:
+        """(score, item) of the `wanted` items nearest to the query, best first."""
+        reach = 4 * wanted
+        while True:
+            parts = self._parts(op, reach)
+            found = list(self._pooled(op, parts))
+            if len(found) >= wanted or len(parts) < reach:
+                yield from found[:wanted]
+                return
+            reach *= 8
+
+    def _parts(self, op: SearchOp, limit: int) -> Sequence[Any]:
+        where, query = (_PARTS, *op.namespace_prefix), op.query or ""
+        try:
+            return self.store.search(where, query, -1.0, limit, mode="vector", prefix=True)
+        except EmbedderUnavailable:  # then by words
+            return self.store.search(where, query, limit=limit, mode="text", prefix=True)
+
+    def _pooled(self, op: SearchOp, parts: Sequence[Any]) -> Iterator[tuple[float, MemoryEntry]]:
+        best: dict[tuple[Namespace, str], float] = {}
+        for part in parts:
+            best.setdefault(((_ITEMS, *part.namespace[1:]), part.metadata["of"]), part.score)
+        for (namespace, key), score in best.items():
+            entry = self.store.get(namespace, key)
+            if entry is not None and fits(entry.metadata["value"], op.filter):
+                yield score, entry
+
+    def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
+        found = [namespace[1:] for namespace in self.store.namespaces((_ITEMS,))]
+        kept = [one for one in found if all(matches(one, condition) for condition in op.match_conditions or ())]
+        if op.max_depth is not None:
+            kept = sorted({one[: op.max_depth] for one in kept})
+        return kept[op.offset : op.offset + op.limit]
+
+    # writing
+
+    def _put_all(self, puts: Sequence[PutOp]) -> None:
+        for at in range(0, len(puts), _AT_ONCE):
+            some = [(op, self._texts(op)) for op in puts[at : at + _AT_ONCE]]
+            self.store.embed_ahead(text for _, texts in some for text in texts)
+            with self.store.database.write():
+                for op, texts in some:
+                    self._put(op, texts)
+
+    def _texts(self, op: PutOp) -> list[str]:
+        """What is embedded of an item: the texts at its paths, each once, without blank ones."""
+        if op.value is None or op.index is False or self.store.embeddings.embedder is None:
+            return []
+        paths = self._paths if op.index is None else [tokenize_path(path) for path in op.index]
+        texts = (text for path in paths for text in get_text_at_path(op.value, path))
+        return [self.store.fitting(text) for text in dict.fromkeys(texts) if text.strip()]
+
+    def _put(self, op: PutOp, texts: Sequence[str]) -> None:
+        where, parts = (_ITEMS, *op.namespace), (_PARTS, *op.namespace)
+        old = self.store.get(where, op.key)
+        for number in range(len(texts), 0 if old is None else old.metadata["parts"]):
+            self.store.delete(parts, _part(op.key, number))
+        if op.value is None:
+            self.store.delete(where, op.key)
+            return
+        expires = None if op.ttl is None else datetime.now(UTC) + timedelta(minutes=op.ttl)
+        for number, text in enumerate(texts):
+            self.store.put(
+                parts, _part(op.key, number), {"content": text, "metadata": {"of": op.key}, "expires_at": expires}
+            )
+        content = self.store.fitting(json.dumps(op.value, ensure_ascii=False, default=str))
+        told = {"value": dict(op.value), "parts": len(texts), "ttl": op.ttl}
+        self.store.put(where, op.key, {"content": content, "metadata": told, "expires_at": expires}, embed=False)
+
+    def _live_on(self, entries: Sequence[MemoryEntry]) -> None:
+        """Items that were read live their time anew."""
+        for entry in entries:
+            if entry.metadata["ttl"] is not None:
+                expires = datetime.now(UTC) + timedelta(minutes=entry.metadata["ttl"])
+                self.store.expire(entry.namespace, entry.key, expires)
+                for number in range(entry.metadata["parts"]):
+                    self.store.expire((_PARTS, *entry.namespace[1:]), _part(entry.key, number), expires)
+
+
+def _part(key: str, number: int) -> str:
+    """The key of one of an item's texts."""
+    return f"{hashlib.sha256(key.encode()).hexdigest()}.{number}"
+
+
+def _item(entry: MemoryEntry) -> Item:
+    return Item(
+        value=dict(entry.metadata["value"]),
+        key=entry.key,
+        namespace=entry.namespace[1:],
+        created_at=entry.created_at,
+        updated_at=entry.updated_at,
+    )
+
+
+def _found(entry: MemoryEntry, score: float | None) -> SearchItem:
+    return SearchItem(
+        namespace=entry.namespace[1:],
+        key=entry.key,
+        value=dict(entry.metadata["value"]),
+        created_at=entry.created_at,
+        updated_at=entry.updated_at,
+        score=score,
+    )

@@ -1,0 +1,232 @@
+"""Under LangGraph: the contract of its stores in our words, its own tests where they are to be had, and the seed's nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("langgraph.store.base")
+
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.store.base import BaseStore, GetOp, ListNamespacesOp, MatchCondition, PutOp, SearchOp
+
+from hivemind.embedding import HashingEmbedder
+from hivemind.longterm import EntryInvalid, UpsertMemoryInput, open_store
+from hivemind.longterm.langgraph import HivemindStore, MemoryState, retrieve_memories, store_memories, told
+from tests.longterm.faulty import Faulty
+
+ROOT = Path(__file__).parent.parent.parent
+SQL_OF_THEIRS = (  # they look at how their own store writes its SQL, or want a name of a filter refused that is no SQL here
+    "test_vector_store_initialization", "test_nonnull_migrations", "test_sql_injection_vulnerability",
+    "test_escape_glob_literal", "test_namespace_match_pattern", "test_list_namespaces_prefix_uses_indexable_condition",
+)  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with open_store(tmp_path / "memory.db", HashingEmbedder()) as memory:
+        yield HivemindStore(memory, fields=["text", "tags[*]"])
+        assert memory.check() == []
+
+
+# LangGraph's own tests
+
+
+@pytest.mark.parametrize(("library", "left_out"), [("checkpoint", ()), ("checkpoint-sqlite", SQL_OF_THEIRS)])
+def test_the_store_passes_langgraphs_own_tests(library: str, left_out: tuple[str, ...]) -> None:
+    checkout = os.environ.get("LANGGRAPH_CHECKOUT")
+    if not checkout:
+        pytest.skip("LANGGRAPH_CHECKOUT names no checkout of LangGraph's repository")
+    if any(importlib.util.find_spec(name) is None for name in ("pytest_mock", "pytest_asyncio")):
+        pytest.skip("LangGraph's tests need pytest-mock and pytest-asyncio")
+    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ended = subprocess.run(
+        [
+            sys.executable, "-m", "pytest", "-q", "-p", "langgraph_standin", "-p", "pytest_mock",
+            "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider",
+            "-o", "asyncio_mode=auto", *(f"--deselect=tests/test_store.py::{name}" for name in left_out),
+            "tests/test_store.py",
+        ],
+        cwd=Path(checkout) / "libs" / library,
+        env={**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-1000:]
+
+
+# its contract, in our words
+
+
+def test_an_item_comes_back_as_it_was_put_and_keeps_its_creation(store: HivemindStore) -> None:
+    assert isinstance(store, BaseStore)
+    store.put(("users", "ann"), "prefs", {"theme": "dark", "n": 1.5, "deep": {"a": [None, True]}})
+    first = store.get(("users", "ann"), "prefs")
+    store.put(("users", "ann"), "prefs", {"theme": "light"})
+    second = store.get(("users", "ann"), "prefs")
+    assert first.value == {"theme": "dark", "n": 1.5, "deep": {"a": [None, True]}}
+    assert (second.value, second.namespace, second.key) == ({"theme": "light"}, ("users", "ann"), "prefs")
+    assert second.created_at == first.created_at < second.updated_at
+    store.delete(("users", "ann"), "prefs")
+    assert store.get(("users", "ann"), "prefs") is None
+
+
+def test_a_batch_answers_in_order_reads_first_and_the_last_put_counts(store: HivemindStore) -> None:
+    store.put(("a",), "k", {"text": "old"})
+    answers = store.batch(
+        [
+            PutOp(("a",), "k", {"text": "new"}), GetOp(("a",), "k"), PutOp(("a",), "k", {"text": "newest"}),
+            ListNamespacesOp(limit=5), SearchOp(("a",), limit=5),
+        ]
+    )  # fmt: skip
+    assert (answers[0], answers[1].value, answers[2], answers[3]) == (None, {"text": "old"}, None, [("a",)])
+    assert [item.value for item in answers[4]] == [{"text": "old"}]
+    assert store.get(("a",), "k").value == {"text": "newest"}
+    with pytest.raises(ValueError, match="Unknown operation"):
+        store.batch(["get"])
+
+
+def test_search_finds_by_the_nearest_of_an_items_texts(store: HivemindStore) -> None:
+    store.put(("docs",), "one", {"text": "apples and pears", "tags": ["green tea", "cups"]})
+    store.put(("docs",), "two", {"text": "cars and lorries"})
+    store.put(("docs",), "hidden", {"text": "green tea"}, index=False)
+    [first, second, third] = store.search(("docs",), query="green tea")
+    assert (first.key, third.key, third.score) == ("one", "hidden", None)
+    assert first.score > second.score
+    assert [item.key for item in store.search(("docs",), query="lorries", limit=1)] == ["two"]
+    assert [item.key for item in store.search(("docs",), query="green tea", limit=1, offset=1)] == ["two"]
+    store.put(("docs",), "one", {"text": "nothing of that"})
+    assert store.search(("docs",), query="green tea", limit=1)[0].score < first.score
+
+
+def test_fields_can_be_chosen_for_one_item(store: HivemindStore) -> None:
+    store.put(("docs",), "k", {"title": "green tea", "text": "x"}, index=["title"])
+    assert store.search(("docs",), query="green tea")[0].score == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"n": 1}, "a"), ({"n": {"$gt": 1}}, "b"), ({"n": {"$gte": 1, "$ne": 2}}, "a"), ({"deep": {"x": 1}}, "a"),
+        ({"deep.x": 1}, "a"), ({"list": [1, 2]}, "b"), ({"n": {"$lt": float("inf")}}, "ab"), ({"no": 1}, ""),
+        ({"n') OR ('1": 1}, ""), ({"word": {"$gt": "l"}}, "b"), ({"word": {"$gt": 1}}, ""),
+    ],
+)  # fmt: skip
+def test_filters_narrow_lists_and_searches_alike(store: HivemindStore, wanted: dict, found: str) -> None:
+    store.put(("f",), "a", {"text": "tea", "n": 1, "deep": {"x": 1, "y": 2}, "word": "k"})
+    store.put(("f",), "b", {"text": "tea", "n": 2, "list": [1, 2], "word": "m"})
+    for query in (None, "tea"):
+        assert "".join(sorted(item.key for item in store.search(("f",), query=query, filter=wanted))) == found
+
+
+def test_a_prefix_is_compared_part_by_part(store: HivemindStore) -> None:
+    for namespace in (("a",), ("a", "b"), ("ab",), ("a%",), ("a*", "b"), ("A",)):
+        store.put(namespace, "k", {"text": "tea"})
+    assert {item.namespace for item in store.search(("a",))} == {("a",), ("a", "b")}
+    assert {item.namespace for item in store.search(("a*",), query="tea")} == {("a*", "b")}
+    assert len(store.search(())) == 6
+    assert store.list_namespaces(prefix=("a",)) == [("a",), ("a", "b")]
+    assert store.list_namespaces(suffix=("b",)) == [("a", "b"), ("a*", "b")]
+    assert store.list_namespaces(prefix=("*", "b"), max_depth=1) == [("a",), ("a*",)]
+    assert store.list_namespaces(limit=2, offset=1) == [("a",), ("a", "b")]
+    with pytest.raises(ValueError, match="match type"):
+        store.batch([ListNamespacesOp(match_conditions=(MatchCondition("middle", ("a",)),), limit=5)])
+
+
+def test_items_live_for_their_time_and_reading_renews_it(tmp_path: Path) -> None:
+    now = [datetime.now(UTC)]
+    with open_store(tmp_path / "m.db", HashingEmbedder(), clock=lambda: now[0]) as memory:
+        store = HivemindStore(memory, ttl={"refresh_on_read": True})
+        store.put(("t",), "k", {"text": "tea"}, ttl=10)
+        now[0] += timedelta(minutes=11)
+        assert store.get(("t",), "k") is None
+        assert store.search(("t",), query="tea") == []
+        assert store.sweep_ttl() == 2
+        now[0] = datetime.now(UTC) - timedelta(minutes=5)
+        store.put(("t",), "k", {"text": "tea"}, ttl=10)
+        before = memory.get(("langgraph", "t"), "k").expires_at
+        store.get(("t",), "k")
+        after = memory.get(("langgraph", "t"), "k")
+        assert (after.expires_at >= before, after.version) == (True, 1)
+
+
+def test_a_value_that_is_no_json_is_refused_and_nothing_of_the_batch_is_stored(store: HivemindStore) -> None:
+    with pytest.raises(EntryInvalid):
+        store.batch([PutOp(("a",), "fine", {"n": 1}), PutOp(("a",), "bad", {"when": datetime.now(UTC)})])
+    assert store.search(("a",)) == []
+
+
+def test_where_the_embedder_fails_items_are_stored_and_found_by_words(tmp_path: Path) -> None:
+    embedder = Faulty()
+    with open_store(tmp_path / "m.db", embedder) as memory:
+        store = HivemindStore(memory, fields=["text"])
+        embedder.fault = "down"
+        store.put(("a",), "k", {"text": "green tea"})
+        store.put(("a",), "other", {"text": "cars"})
+        assert store.search(("a",), query="tea", limit=1)[0].key == "k"
+
+
+def test_the_asynchronous_calls_do_the_same(store: HivemindStore) -> None:
+    async def use() -> list[str]:
+        await store.aput(("a",), "k", {"text": "tea"})
+        await asyncio.gather(*(store.aput(("a",), f"k{number}", {"text": "more"}) for number in range(5)))
+        assert (await store.aget(("a",), "k")).value == {"text": "tea"}
+        return [item.key for item in await store.asearch(("a",), query="tea", limit=1)]
+
+    assert asyncio.run(use()) == ["k"]
+
+
+# the seed's state and nodes, in a real graph
+
+
+def test_what_one_thread_says_another_one_remembers(tmp_path: Path) -> None:
+    memory = open_store(tmp_path / "m.db", HashingEmbedder())
+    seen = []
+
+    def call_model(state: MemoryState) -> dict:
+        seen.append(told(state["retrieved_memories"]))
+        call = {"name": "upsert_memory", "args": {"content": state["messages"][-1].text, "key": "food"}, "id": "1"}
+        return {
+            "messages": [AIMessage("I see.", tool_calls=[call])],
+            "memory_operations": [UpsertMemoryInput("  "), UpsertMemoryInput("The user was here")],
+        }
+
+    graph = StateGraph(MemoryState)
+    graph.add_node("retrieve", retrieve_memories(memory))
+    graph.add_node("model", call_model)
+    graph.add_node("store", store_memories(memory))
+    for one, two in ((START, "retrieve"), ("retrieve", "model"), ("model", "store"), ("store", END)):
+        graph.add_edge(one, two)
+    app = graph.compile(checkpointer=InMemorySaver())
+
+    def say(thread: str, user: str, text: str) -> dict:
+        return app.invoke({"user_id": user, "messages": [HumanMessage(text)]}, {"configurable": {"thread_id": thread}})
+
+    first = say("A", "ann", "I am vegetarian and like Italian food")
+    assert [(one.success, one.action) for one in first["memory_results"]] == [
+        (False, "refused"), (True, "created"), (True, "created"),
+    ]  # fmt: skip
+    assert first["memory_operations"] == []
+    second = say("B", "ann", "Which Italian food do I like?")
+    assert next(hit.key for hit in second["retrieved_memories"]) == "food"
+    assert "I am vegetarian" in seen[1]
+    assert say("C", "bob", "Which Italian food do I like?")["retrieved_memories"] == []
+
+
+def test_memories_that_do_not_fit_are_passed_over(tmp_path: Path) -> None:
+    memory = open_store(tmp_path / "m.db", HashingEmbedder())
+    memory.put(("memories", "ann"), "long", {"content": "tea " * 1_500, "importance": 1.0})
+    memory.put(("memories", "ann"), "short", "tea with milk")
+    node = retrieve_memories(memory)
+    hits = node({"user_id": "ann", "messages": [HumanMessage("tea")]})["retrieved_memories"]
+    assert [hit.key for hit in hits] == ["short"]
+    assert node({"user_id": "ann", "messages": [AIMessage("tea")]}) == {"retrieved_memories": []}
+    assert told([]) == ""
