@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import tempfile
 import time
@@ -237,7 +238,43 @@ def run(quick: bool = False) -> list[Row]:
                           lambda: cpu_ms(lambda: _memorize(few))[0])  # fmt: skip
     rows.append(Row(f"memorize {4 * few} episodes", value, "ms", f"{few} episodes", beside, target=4.2 * beside))
     rows += _on_disk(100 if quick else 1_000)
+    rows.append(_long_task(60 if quick else 300))
     return rows
+
+
+def _long_task(steps: int) -> Row:
+    """A turn at the end of a long task under a budget of 8,000 tokens, beside one in its second quarter.
+
+    Whole turns of a real agent in this process, durability relaxed, by the extractive mind.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        agent = _agent_with(Path(folder), steps)
+        costs = [cpu_ms(agent.cycle)[0] for _ in range(steps)]
+        agent.close()
+    early, late = (median(costs[part * steps // 4 : (part + 1) * steps // 4]) for part in (1, 3))
+    return Row(f"a turn in the last quarter of {steps}", late, "ms", "in the second quarter", early, target=1.2 * early)
+
+
+def _agent_with(root: Path, steps: int) -> Any:
+    """An agent with one task of that many questions before it, in a hive of its own."""
+    from hivemind import Hive
+    from hivemind.runtime.agent import Agent
+    from hivemind.runtime.identity import announce
+
+    Hive.init(root)
+    (root / "hive.yaml").write_text("durability: relaxed\nsettle_ms: 0\n")
+    for path in [*(root / "agents").glob("*.yaml"), *(root / "knowledge").rglob("*.md")]:
+        path.unlink()
+    (root / "agents" / "analyst.yaml").write_text("role: analyst\n")
+    facts = [f"## Engine {at}\nThe engine number {at} weighs {at * 7} kilograms." for at in range(steps)]
+    (root / "knowledge" / "engines.md").write_text("# Engines\n\n" + "\n\n".join(facts))
+    asked = "".join(f"  - ask: What does engine number {at} weigh?\n" for at in range(steps))
+    task = f"---\nmax_tokens: 8000\nsteps:\n{asked}---\nWhat do the engines weigh?\n"
+    (root / "tasks" / "inbox" / "engines.md").write_text(task)
+    hive = Hive.open(root)
+    agent = Agent(hive, "analyst", announce(hive.journal, "analyst", os.getpid()))
+    agent.attention.resume()
+    return agent
 
 
 def _on_disk(changes: int) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from hivemind.reasoning.errors import GraphError
@@ -44,17 +45,22 @@ class Link:
 
 def derive(rationale: str, src: NodeKind, dst: NodeKind) -> str:
     """decompose, refine or support: by the words of the rationale, else by what the edge joins (seed 000)."""
-    if rationale:
-        words = rationale.lower()
-        if "decompos" in words:
-            return "decompose"
-        if "refin" in words:
-            return "refine"
-        if "support" in words:
-            return "support"
+    said = _said(rationale) if rationale else ""
+    if said:
+        return said
     if dst is NodeKind.EVIDENCE or dst is NodeKind.SUMMARY:
         return "support"
     return "decompose" if src is NodeKind.TASK else "refine"
+
+
+@lru_cache(maxsize=1024)  # few words are used again and again
+def _said(rationale: str) -> str:
+    words = rationale.lower()
+    if "decompos" in words:
+        return "decompose"
+    if "refin" in words:
+        return "refine"
+    return "support" if "support" in words else ""
 
 
 def as_relation(relation: object) -> str:
@@ -68,7 +74,9 @@ def as_relation(relation: object) -> str:
 def edge_from(record: Mapping[str, Any]) -> Edge:
     """The edge that a snapshot describes; its ends may be numbers or texts. Raises GraphError."""
     try:
-        rationale, relation = record.get("rationale") or "", record.get("relation") or ""
-        return Edge(int(record["src"]), int(record["dst"]), str(rationale), str(relation))
+        src, dst, rationale = record["src"], record["dst"], record.get("rationale") or ""
+        if src.__class__ is not int or dst.__class__ is not int or rationale.__class__ is not str:
+            src, dst, rationale = int(src), int(dst), str(rationale)
+        return Edge(src, dst, rationale, str(record["relation"] or "") if "relation" in record else "")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise GraphError(f"is no edge ({error!r}): {str(record)[:120]}") from None

@@ -66,7 +66,9 @@ class ReasoningGraph(ReadableGraph):
             self.now,
         )
         self.take(node)
-        node.created_seq = self._tick()
+        if self.structure.undo is None:
+            self.seq += 1
+        node.created_seq = self.seq
         if self.record is not None:
             self.record.append(as_op(node))
         return node
@@ -80,12 +82,13 @@ class ReasoningGraph(ReadableGraph):
             self._root = number
         else:
             raise GraphError(f"a graph has one task node, and node {self._root} is it")
+        structure = self.structure
         self.nodes[number] = node
         self.next_id = number + 1
-        self.structure.order.add(number)
+        structure.order.add(number)
         self.index.add(node)
-        if self.structure.undo is not None:
-            self.structure.undo.append(partial(self._take_out, node))
+        if structure.undo is not None:
+            structure.undo.append(partial(self._take_out, node))
 
     def _take_out(self, node: ReasoningNode) -> None:
         number = node.node_id

@@ -26,15 +26,15 @@ class Index:
     def add(self, node: ReasoningNode) -> None:
         """Take a node in as it is now."""
         number = node.node_id
+        active = node.active
         self._kinds[node.kind._value_][number] = None  # the member itself would hash in Python code
-        ids = self._lanes.get(node.lane)
-        if ids is None:
+        try:
+            self._lanes[node.lane][number] = None
+        except KeyError:
             self._lanes[node.lane] = {number: None}
-        else:
-            ids[number] = None
-        if node.active is True:
+        if active is True:
             self._active[number] = None
-        elif node.active == FLUSHED:
+        elif active == FLUSHED:
             self._flushed[number] = None
         if node.step is not None:
             self._steps.setdefault(node.step, {})[number] = None

@@ -20,7 +20,7 @@ def save(path: str | os.PathLike[str], graph: ReasoningGraph, talk: Conversation
     """Write both, whole or not at all. Raises UserError if the file can't be written."""
     with uncollected():
         record = {**graph.to_dict(), **talk.to_dict()}
-        text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), check_circular=False)
     try:
         write(path, text + "\n", durable=durable)
     except OSError as error:
@@ -32,6 +32,11 @@ def load(path: str | os.PathLike[str]) -> tuple[ReasoningGraph, Conversation]:
 
     Raises UserError for a file that can't be read, UnknownVersion for another version; the file stays as it is.
     """
+    with uncollected():
+        return _load(path)
+
+
+def _load(path: str | os.PathLike[str]) -> tuple[ReasoningGraph, Conversation]:
     record = _read(path)
     try:
         return ReasoningGraph.from_dict(record), Conversation.from_dict(record)
@@ -44,8 +49,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             text = file.read()
-        with uncollected():
-            record = json.loads(text)
+        record = json.loads(text)
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", where=path) from None
     except ValueError as error:

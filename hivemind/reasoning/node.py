@@ -117,7 +117,7 @@ def node_to_dict(node: ReasoningNode) -> dict[str, Any]:
     thought = node.thought
     record: dict[str, Any] = {
         "node_id": node.node_id,
-        "kind": node.kind.value,
+        "kind": node.kind._value_,  # as `value`, which is a descriptor in Python code
         "thought": thought
         if isinstance(thought, str)
         else [{"role": note.role, "content": note.content} for note in thought],
@@ -158,17 +158,17 @@ def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
     Raises GraphError for what is no node, naming the field.
     """
     try:
-        meta = record.get("meta")
+        number, thought, active = record["node_id"], record["thought"], record.get("active", True)
         node = ReasoningNode(
-            int(record["node_id"]),
+            number if number.__class__ is int else int(number),
             as_kind(record["kind"]),
-            as_thought(record["thought"]),
+            thought if thought.__class__ is str else as_thought(thought),
             list(map(int, record.get("related_turn_ids") or ())),
-            _as_active(record.get("active", True)),
-            created_seq=created_seq,
+            active if active is True else _as_active(active),
         )
-        if meta:
-            _take_meta(node, dict(meta))
+        node.created_seq = created_seq
+        if record.get("meta"):
+            _take_meta(node, dict(record["meta"]))
     except KeyError as error:
         raise GraphError(f"a node without {error.args[0]!r}: {str(dict(record))[:120]}") from None
     except (TypeError, ValueError, AttributeError) as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from hivemind.reasoning.errors import GraphError
 
@@ -28,14 +27,18 @@ def as_thought(thought: object) -> str | list[Notes]:
         return thought
     if not isinstance(thought, list | tuple):
         raise GraphError(f"a thought is a text or a list of notes, not {type(thought).__name__}")
-    return [item if isinstance(item, Notes) else _as_note(item) for item in thought]
-
-
-def _as_note(item: Any) -> Notes:
-    try:
-        role, content = item["role"], item["content"]
-    except (KeyError, TypeError, IndexError):
-        role = content = None
-    if isinstance(role, str) and isinstance(content, str):
-        return Notes(role, content)
-    raise GraphError(f"a note has a role and a content, both text, not {str(item)[:80]!r}")
+    notes = []
+    for item in thought:
+        if item.__class__ is Notes:
+            notes.append(item)
+            continue
+        try:
+            role, content = item["role"], item["content"]
+        except (KeyError, TypeError, IndexError):
+            role = content = None
+        if (role.__class__ is not str or content.__class__ is not str) and not (
+            isinstance(role, str) and isinstance(content, str)
+        ):
+            raise GraphError(f"a note has a role and a content, both text, not {str(item)[:80]!r}")
+        notes.append(Notes(role, content))
+    return notes

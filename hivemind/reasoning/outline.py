@@ -68,8 +68,8 @@ def line_for(node: ReasoningNode, width: int) -> str:
         title = " ".join(node.title.split())
         text = f"{title}: {text}" if text and text != title else title
     if node.status == "open" and node.lane == SHARED and not node.pinned:
-        return f"{node.node_id} [{node.kind.value}] {text}"
+        return f"{node.node_id} [{node.kind._value_}] {text}"
     marks = [node.status] if node.status != "open" else []
     marks += ["pinned"] if node.pinned else []
     marks += [node.lane] if node.lane != SHARED else []
-    return f"{node.node_id} [{node.kind.value}] {', '.join(marks)}: {text}"
+    return f"{node.node_id} [{node.kind._value_}] {', '.join(marks)}: {text}"

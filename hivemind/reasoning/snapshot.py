@@ -68,8 +68,7 @@ def _from_dict(snapshot: Mapping[str, Any], graph: ReasoningGraph) -> ReasoningG
         raise UnknownVersion(f"a graph of version {version}, this program knows version {VERSION}")
     created = snapshot.get("created_seq") or {}
     try:
-        records = snapshot["nodes"].values()
-        nodes = [node_from(record, int(created.get(str(record.get("node_id")), 0))) for record in records]
+        nodes = [node_from(record, int(created.get(name, 0))) for name, record in snapshot["nodes"].items()]
         live = [edge_from(record) for record in snapshot["edges"]]
         folded = [edge_from(record) for record in snapshot.get("folded_edges") or ()]
         links = [
@@ -100,7 +99,7 @@ def restore(
             raise GraphError(f"node {node.node_id} is there twice, or its number is below 1")
         graph.take(node)
     structure = graph.structure
-    structure.folded_into = _folded_into(graph.nodes)
+    structure.folded_into = _folded_into(graph)
     ends = _ends(structure.folded_into)
     structure.inside = {number: [] for number in structure.folded_into.values()}
     between: dict[tuple[int, int], list[Edge]] = {}
@@ -119,11 +118,10 @@ def restore(
         graph.take_link(link)
 
 
-def _folded_into(nodes: Mapping[int, ReasoningNode]) -> dict[int, int]:
-    into: dict[int, int] = {}
-    for number, node in nodes.items():
-        members = node.meta.get("folded", ())
-        for member in members if node.kind is NodeKind.SUMMARY else ():
+def _folded_into(graph: ReasoningGraph) -> dict[int, int]:
+    nodes, into = graph.nodes, dict[int, int]()
+    for number in graph.index.of_kind(NodeKind.SUMMARY):
+        for member in nodes[number].meta.get("folded", ()):
             if member not in nodes or member in into or nodes[member].active is not False or member >= number:
                 raise GraphError(f"summary {number} can't stand for node {member}")
             into[member] = number
@@ -167,12 +165,13 @@ def _keep_inside(structure: Structure, summary: int, src: int, dst: int, base: E
 
 def _check(graph: ReasoningGraph, edge: Edge) -> None:
     nodes = graph.nodes
-    if edge.src not in nodes or edge.dst not in nodes or edge.src == edge.dst:
+    src, dst = nodes.get(edge.src), nodes.get(edge.dst)
+    if src is None or dst is None or src is dst:
         raise GraphError(f"an edge from {edge.src} to {edge.dst}: there is no such node, or it is the same one")
-    if nodes[edge.dst].kind is NodeKind.TASK:
+    if dst.kind is NodeKind.TASK:
         raise GraphError(f"an edge from {edge.src} to {edge.dst}: nothing stands above the task node")
     if not edge.relation:
-        edge.relation = derive(edge.rationale, nodes[edge.src].kind, nodes[edge.dst].kind)
+        edge.relation = derive(edge.rationale, src.kind, dst.kind)
 
 
 def _draw(graph: ReasoningGraph, edges: Iterable[Edge], drawn: Collection[tuple[int, int]] = ()) -> None:

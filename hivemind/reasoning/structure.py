@@ -53,6 +53,8 @@ class Structure:
 
     def folded(self) -> list[Edge]:
         """The base edges of which at least one end is folded away."""
+        if not self.folded_into:
+            return []
         found = [base for edge in self.live() if edge.origin for base in edge.origin]
         found += [base for edges in self.inside.values() for edge in edges for base in edge.bases]
         return sorted(found, key=lambda edge: (edge.dst, edge.src))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from pathlib import Path
 
@@ -314,3 +315,29 @@ def test_the_question_to_the_mind_does_not_grow_with_the_graph() -> None:
     mind = Scripted(patch("x" * 100))
     talk(120, mind)
     assert len(mind.prompts[-1]) < len(mind.prompts[50]) * 1.1
+
+
+def test_memorizing_costs_the_same_for_the_last_episode_as_for_the_hundredth() -> None:
+    memory = talk(0, Scripted(patch("x")))
+
+    def calls(first: int) -> int:
+        count = 0
+
+        def each(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(each)
+        for number in range(first, first + 20):
+            memory.memorize(turns(number))
+        sys.setprofile(None)
+        return count
+
+    costs = {}
+    for number in range(0, 1_000, 20):
+        if number in (100, 980):
+            costs[number] = calls(number)
+        else:
+            for one in range(20):
+                memory.memorize(turns(number + one))
+    assert costs[980] <= 1.05 * costs[100]
