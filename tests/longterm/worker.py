@@ -1,0 +1,64 @@
+"""What another process does with a store: `worker.py DATABASE OPERATION ARGUMENT`."""
+
+from __future__ import annotations
+
+import sys
+
+from hivemind.embedding import HashingEmbedder
+from hivemind.longterm import MemoryStore, VersionConflict, open_store
+
+SHARED = ("shared", "w")
+
+
+def upserts(store: MemoryStore, name: str) -> None:
+    """Fifty updates of one entry, and as many entries of its own."""
+    for number in range(50):
+        store.upsert_memory(SHARED, f"said by {name} in turn {number}", key="one")
+        store.put(SHARED, f"{name}-{number}", f"own text {number} of {name}")
+
+
+def same(store: MemoryStore, _: str) -> None:
+    """The same texts as everybody, without keys."""
+    for number in range(20):
+        store.upsert_memory(SHARED, f"fact number {number} {'abc'[number % 3] * number}")
+
+
+def count(store: MemoryStore, _: str) -> None:
+    """Counts up in an entry by compare-and-set."""
+    done = 0
+    while done < 20:
+        entry = store.get(SHARED, "count")
+        value, version = (0, 0) if entry is None else (entry.metadata["n"], entry.version)
+        try:
+            store.put(SHARED, "count", {"content": "n", "metadata": {"n": value + 1}}, expected_version=version)
+        except VersionConflict:
+            continue
+        done += 1
+
+
+def put(store: MemoryStore, text: str) -> None:
+    store.put(SHARED, "k", text)
+
+
+def put_many(store: MemoryStore, text: str) -> None:
+    store.put_many(SHARED, {f"many-{number}": f"{text} {number}" for number in range(500)})
+
+
+def delete(store: MemoryStore, key: str) -> None:
+    store.delete(SHARED, key)
+
+
+def reindex(store: MemoryStore, name: str) -> None:
+    store.embeddings.embedder.name = name
+    store.reindex()
+
+
+def searching(store: MemoryStore, _: str) -> None:
+    """Searches until what others store is found."""
+    while not any(hit.key == "found-me" for hit in store.search(SHARED, "zebra crossing", mode="vector")):
+        pass
+
+
+if __name__ == "__main__":
+    database, operation, argument = sys.argv[1:]
+    globals()[operation](open_store(database, HashingEmbedder()), argument)
