@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hivemind.errors import UserError
+from hivemind.masking import mask
 
 __all__ = ["MAX_LINE", "Draft", "Event", "Record", "encode", "records", "text_of"]
 
@@ -19,6 +20,7 @@ Record = dict[str, Any]
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _decode = json.JSONDecoder().decode
+_WORDLESS = ("lease.", "agent.", "focus.")  # events in which nobody says anything
 _quoted = json.encoder.encode_basestring
 
 
@@ -51,11 +53,12 @@ def encode(seq: int, drafts: Sequence[Draft]) -> tuple[bytes, list[Record]]:
     try:
         text = _flat(seq + 1, *drafts[0]) if len(drafts) == 1 else None
         if text is not None:
-            line = text.encode() + b"\n"
-            found = [{"seq": seq + 1, "kind": drafts[0][0], **drafts[0][1]}]
+            said = text if drafts[0][0].startswith(_WORDLESS) else mask(text)
+            line = said.encode() + b"\n"
+            found = [{"seq": seq + 1, "kind": drafts[0][0], **drafts[0][1]}] if said is text else text_of(line)
         else:
             found = [{"seq": at, "kind": kind, **payload} for at, (kind, payload) in enumerate(drafts, seq + 1)]
-            line = _encoder.encode(found[0] if len(found) == 1 else found).encode() + b"\n"
+            line = mask(_encoder.encode(found[0] if len(found) == 1 else found)).encode() + b"\n"
             found = text_of(line)
     except (TypeError, ValueError, RecursionError) as error:
         kinds = ", ".join(sorted({kind for kind, _ in drafts}))

@@ -17,6 +17,7 @@ from hivemind.documents.formats.reading import decoded, read_extract
 from hivemind.errors import UserError
 from hivemind.fs import open_inside
 from hivemind.layout import Layout
+from hivemind.masking import mask
 
 __all__ = ["Citation", "Passage", "Verdict", "group", "read_file", "verify"]
 
@@ -89,7 +90,7 @@ def verify(passage: Citation, layout: Layout, roots: Iterable[Path] = ()) -> Ver
     try:
         raw, _ = read_file(passage.path, layout, roots)
         extract = read_extract(raw, passage.path)
-        text = decoded(raw, passage.path) if extract is None else extract.text
+        text = mask(decoded(raw, passage.path)) if extract is None else extract.text
     except UserError as error:
         return Verdict(False, str(error))
     except OSError as error:

@@ -14,6 +14,7 @@ from typing import Any
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.moment import as_micros
+from hivemind.masking import mask
 
 __all__ = [
     "MAX_METADATA_BYTES",
@@ -113,7 +114,7 @@ def _content(content: object, count: Callable[[str], int]) -> str:
             f"the content has {tokens} tokens, {MAX_TOKENS} is the most",
             mend="store it in parts, or what matters of it",
         )
-    return content
+    return mask(content)
 
 
 def _metadata(metadata: object) -> str:
@@ -122,7 +123,7 @@ def _metadata(metadata: object) -> str:
     if not isinstance(metadata, Mapping) or not all(isinstance(name, str) for name in metadata):
         raise EntryInvalid("metadata is a JSON object", mend="names are strings, values whatever JSON can say")
     try:
-        text = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = mask(json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, separators=(",", ":")))
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise EntryInvalid(f"metadata cannot be said in JSON ({error})") from None

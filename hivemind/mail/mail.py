@@ -25,6 +25,7 @@ from hivemind.mail.seal import Seal
 from hivemind.mail.sending import Sender, Sending
 from hivemind.mail.status import Status, status
 from hivemind.mail.thread import thread
+from hivemind.masking import mask
 from hivemind.names import check_name
 
 __all__ = ["Mail"]
@@ -103,8 +104,8 @@ class Mail:
             sender=self._addressing.address(sender),
             to=tuple(one.address for one in recipients if one.address),
             cc=tuple(one.address for one in copies if one.address),
-            subject=subject,
-            body=body,
+            subject=mask(subject),
+            body=mask(body),
             date=now,
             in_reply_to=None if in_reply_to is None else _referred(in_reply_to),
             references=_bounded([_referred(one) for one in references]),

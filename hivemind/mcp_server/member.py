@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from hivemind.errors import HivemindError, UserError
+from hivemind.masking import masked
 from hivemind.mcp_server.profiles import tools_of
 from hivemind.runtime.attention import Attention
 from hivemind.runtime.focus import Focus
@@ -155,10 +156,10 @@ class Member:
     def _record(self, focus: Focus, told: dict[str, Any]) -> None:
         """The call for the task's log and trace, or for the agent's own log."""
         now = {"kind": "call", "time": round(time.time(), 3), "agent": self.name, "by": "mcp", "focus": focus.target}
-        record = {**now, "actions": [told]}
+        record: dict[str, Any] = masked({**now, "actions": [told]})
         if focus.work is not None:
             focus.work.log(record)
-            focus.work.trace([told], focus.step)
+            focus.work.trace(record["actions"], focus.step)
             return
         append(self.folder, record, durable=False)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from hivemind.errors import HivemindError
 from hivemind.fs import open_inside
+from hivemind.masking import mask
 from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
 from hivemind.memory.cache import FileCache, Text, look_of
 from hivemind.memory.entry import own_content
@@ -196,7 +197,7 @@ class ContentLoader:
         settled = self._sure or time.time_ns() - found.st_mtime_ns > _TICK
         text, problem = _decoded(raw)
         return Text(
-            text,
+            mask(text),
             look if settled and len(raw) == found.st_size else None,
             digest=hashlib.sha256(raw).hexdigest(),
             error=problem,

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hivemind.config import LimitsConfig
+from hivemind.masking import is_secret_name, mask
 
 __all__ = ["CommandResult", "clean_environment", "run_command"]
 
 _KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _GRACE_S = 1.0
 _TAIL_BYTES = 8192
+_MOST_HELD = 65_536
 
 # Waits for the word "go", so that the command can't run before the guard below watches over it; sets the limits.
 _START = 'read go || exit 125; ulimit -t "$1" && ulimit -v "$2" || exit 125; shift 2; exec "$@" </dev/null'
@@ -47,7 +48,7 @@ class CommandResult:
 
 def clean_environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
     """What a command gets of the environment: paths and language, nothing named like a secret, and `extra`."""
-    kept = {key: value for key, value in environ.items() if _KEPT.fullmatch(key) and not _SECRET.search(key)}
+    kept = {key: value for key, value in environ.items() if _KEPT.fullmatch(key) and not is_secret_name(key)}
     return {**kept, "TERM": "dumb", **extra}
 
 
@@ -126,12 +127,19 @@ class _Reading:
         self._left = limit
         self._lifeline = lifeline
         self._stopping = stopping
+        self._held = b""
         self.tail = bytearray()
         self.digest = hashlib.sha256()
         self.cut = False
 
     def until_end(self, deadline: float) -> str | None:
         """Read until the process and its pipe have ended (None), or give the reason why that was not waited for."""
+        try:
+            return self._until_end(deadline)
+        finally:
+            self._keep(self._held)
+
+    def _until_end(self, deadline: float) -> str | None:
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         watched = [pipe] if self._lifeline is None else [pipe, self._lifeline]
@@ -149,7 +157,7 @@ class _Reading:
                 data = os.read(pipe, 65_536)
                 if not data:
                     return self._wait(deadline)
-                self._keep(data)
+                self._take(data)
             elif self._process.poll() is not None:
                 return None
 
@@ -161,7 +169,19 @@ class _Reading:
             return "its time was up"
         return None
 
+    def _take(self, data: bytes) -> None:
+        """Keep what is whole: to the last line's end, or to the beginning of a key that goes on over lines."""
+        self._held += data
+        begun = self._held.rfind(b"-----BEGIN ")
+        is_open = begun >= 0 and b"-----END " not in self._held[begun:]
+        end = begun if is_open else self._held.rfind(b"\n") + 1
+        if len(self._held) - end > _MOST_HELD:
+            end = len(self._held)
+        whole, self._held = self._held[:end], self._held[end:]
+        self._keep(whole)
+
     def _keep(self, data: bytes) -> None:
+        data = mask(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         kept = data[: self._left]
         self.cut = self.cut or len(kept) < len(data)
         self._left -= len(kept)

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from hivemind.errors import UnknownVersion, UserError
+from hivemind.masking import masked
 from hivemind.memory import (
     ContentLoader,
     ContextMemoryBlock,
@@ -301,9 +302,10 @@ class Desk:
             {"tool": one.tool, "arguments": dict(one.arguments)} for one in thought.actions[len(acted.records) :]
         ]:
             record["unused"] = left
+        record = masked(record)
         if focus.work is not None:
             self._log_of(focus.work, record)
-            focus.work.trace(acted.records, focus.step)
+            focus.work.trace(record["actions"], focus.step)
         else:
             record |= self._cost(None)
             with open(self._folder / "log.jsonl", "a", encoding="utf-8") as file:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from hivemind.fs import HeldLock, Lock
+from hivemind.masking import mask
 from hivemind.runtime.agent import Agent
 from hivemind.runtime.identity import announce, farewell, take_name
 from hivemind.runtime.parts import Parts
@@ -85,4 +86,13 @@ def output_to(path: Path) -> None:
 def start_logging() -> None:
     """Log to standard error, wherever that leads; what is forked from here does so too."""
     logging.root.handlers.clear()  # not closed: their descriptors were the parent's, and are someone else's by now
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO)
+    for handler in logging.root.handlers:
+        handler.setFormatter(_Masking("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+
+class _Masking(logging.Formatter):
+    """Masks what a message, an exception or its traceback tells."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return mask(super().format(record))

@@ -11,6 +11,7 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
+from hivemind.masking import mask
 from hivemind.memory import (
     FileMemoryBlock,
     MemoryBlock,
@@ -40,8 +41,8 @@ def message_block(message: Message) -> MessageMemoryBlock:
     return MessageMemoryBlock(
         from_agent=message.sender,
         to_agent=message.box,
-        subject=message.subject,
-        preview=message.preview,
+        subject=mask(message.subject),
+        preview=mask(message.preview),
         full_path=message.path,
         message_id=message.id,
         timestamp=message.date,
@@ -88,7 +89,7 @@ def task_blocks(works: Collection[Work], focus: Focus | None) -> list[MemoryBloc
         blocks.append(
             TaskMemoryBlock(
                 task_id=task.id,
-                description=task.text or task.title,
+                description=mask(task.text or task.title),
                 project=task.project,
                 dependencies=list(task.dependencies),
                 status="in_progress" if in_focus else "waiting",

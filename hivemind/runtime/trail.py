@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hivemind.masking import mask
 from hivemind.reasoning import NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
 from hivemind.runtime.review import Citation
 from hivemind.tasks import Task
@@ -60,7 +61,9 @@ class Trail:
 
     def rooted(self, graph: ReasoningGraph) -> ReasoningNode:
         """The task node of this task's graph (or of a copy of it), made where it is missing."""
-        return graph.root or graph.add_node(NodeKind.TASK, self._task.text or self._task.title, title=self._task.title)
+        return graph.root or graph.add_node(
+            NodeKind.TASK, mask(self._task.text or self._task.title), title=mask(self._task.title)
+        )
 
     def subtask(self, step_id: str) -> ReasoningNode | None:
         """The node of a step, if it has one."""
@@ -91,7 +94,7 @@ class Trail:
 
         With `commit` the card counts once the journal's event is there that names it.
         """
-        told = dict(meta or {})
+        told, text, title = dict(meta or {}), mask(text), mask(title)
         if citation is not None:
             told["citation"] = {key: value for key, value in asdict(citation).items() if key != "node"}
         for known in self.store.graph.by_step(step_id):

@@ -20,6 +20,7 @@ from typing import Any
 from hivemind.config import AgentConfig, HiveConfig
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import Layout
+from hivemind.masking import masked
 from hivemind.minds import (
     Asked,
     Context,
@@ -158,7 +159,7 @@ class Usages:
         return work.spent() if work is not None and self._budget.bounds_tasks else None
 
     def _log(self, work: Work | None, record: Mapping[str, Any]) -> None:
-        whole = {"time": round(time.time(), 3), **record}
+        whole = masked({"time": round(time.time(), 3), **record})
         if work is not None:
             work.log(whole)
             return

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hivemind.fs import inside, move, reached, write
 from hivemind.layout import Layout
+from hivemind.masking import mask
 from hivemind.tasks import log
 from hivemind.tasks.folder import ATTEMPTS, held
 from hivemind.tasks.ids import free_name, place_of
@@ -62,6 +63,7 @@ class Closing:
         return self._close(task, ERROR, text, files, self._layout.failed)
 
     def _close(self, task: Task, name: str, text: str, files: Files, place: Path) -> Path:
+        text = mask(text)
         try:
             with self._own(task):
                 for path, content in files.items():

@@ -18,6 +18,7 @@ from hivemind.documents.formats.outline import Outline, Piece, split_long
 from hivemind.documents.formats.plain import plain
 from hivemind.documents.formats.restructured import restructured
 from hivemind.errors import UserError
+from hivemind.masking import mask
 
 __all__ = ["decoded", "format_of", "read_extract", "read_outline"]
 
@@ -88,7 +89,7 @@ def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
     if extract is not None:
         title = extract.title or _title({}, extract.pieces, stem)
         return _outline(extract.text, form, title, (), extract.pieces, None, count, extract.places)
-    text = decoded(raw, path)
+    text = mask(decoded(raw, path))
     if form == "plain" and len(_HEADINGS.findall(text[:20_000])) >= 2:
         form = "markdown"  # a text file written as Markdown
     if form != "markdown":

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hivemind.errors import UserError
+from hivemind.masking import masked
 from hivemind.minds import ToolSchema
 from hivemind.runtime.tools.session import Session
 
@@ -49,7 +50,7 @@ class Tool:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"]) or "arguments"
             raise ToolProblem(f"{self.name}: {place}: {first['msg']}") from None
-        return self.use(session, checked)
+        return masked(self.use(session, checked))
 
 
 @cache

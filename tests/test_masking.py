@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind.masking import MASK, is_secret_name, mask, masked
+
+SECRETS = [
+    "sk-ant-api03-Zb1ZZZZZZZZZZZZZZZZZ",
+    "sk-proj-1234567890abcdefghij",
+    "sk_live_1234567890abcdefghij",
+    "AKIAIOSFODNN7EXAMPLE",
+    "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+    "github_pat_11ABCDEFG0abcdefghijklmnop",
+    "glpat-abcdefghij1234567890",
+    "xoxb-123456789012-abcdefghij",
+    "AIzaSyA1234567890abcdefghijklmnopqrstuv",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\nabc+/=\n-----END RSA PRIVATE KEY-----",
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_key_is_masked_wherever_it_stands_and_the_rest_is_not(secret):
+    for before, after in (("", ""), ("key: ", " and more\n"), ('"', '"'), ("(", ")"), ("x=", "\nnext")):
+        told = mask(before + secret + after)
+        assert told.replace("\n", "") == (before + MASK + after).replace("\n", "")
+        assert told.count("\n") == (before + secret + after).count("\n")
+        assert mask(told) == told
+    line = json.dumps({"text": f"a {secret} b"})
+    assert json.loads(mask(line)) == {"text": f"a {MASK} b"}
+
+
+def test_tokens_and_passwords_are_masked_in_their_places():
+    assert mask("Authorization: Bearer abcdef1234567890.xyz") == f"Authorization: Bearer {MASK}"
+    assert mask("postgres://bob:s3cret@host/db") == f"postgres://{MASK}@host/db"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["task-list-of-things-1234567890abcdef", "what-is-a-lease.s1", "http://127.0.0.1:8765/mcp", "a sk-12 b", "AKIA", "gh_pages"],
+)  # fmt: skip
+def test_what_is_no_key_is_left_alone(text):
+    assert mask(text) == text
+
+
+@given(st.text(), st.sampled_from(SECRETS), st.text())
+def test_masking_twice_is_masking_once_and_keeps_the_lines(before, secret, after):
+    told = mask(f"{before} {secret} {after}")
+    assert secret not in told
+    assert mask(told) == told
+    assert told.count("\n") == f"{before} {secret} {after}".count("\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("OPENAI_API_KEY", True), ("GITHUB_TOKEN", True), ("DB_PASSWORD", True), ("AWS_SECRET_ACCESS_KEY", True), ("MYKEY", True),
+        ("PATH", False), ("PWD", False), ("KEYBOARD", False), ("SSH_AUTH_SOCK", False), ("HOME", False),
+    ],
+)  # fmt: skip
+def test_names_of_secrets(name, is_one):
+    assert is_secret_name(name) is is_one
+
+
+def test_values_of_variables_that_are_named_like_keys_are_masked():
+    values = {
+        "MY_API_KEY": 'odd"value\\42',
+        "DB_PASSWORD": "letmein-99",
+        "LOGIN_TOKEN": "password",
+        "A_KEY": "/run/key.pem",
+    }
+    code = "import json,sys; from hivemind.masking import masked; print(json.dumps(masked(json.load(sys.stdin))))"
+    told = [*values.values(), json.dumps(values["MY_API_KEY"]), {"deep": ["x letmein-99 y"]}]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(told),
+        capture_output=True,
+        text=True,
+        env={**os.environ, **values},
+    )
+    assert json.loads(done.stdout) == [MASK, MASK, "password", "/run/key.pem", f'"{MASK}"', {"deep": [f"x {MASK} y"]}]
+
+
+def test_values_without_secrets_are_given_back():
+    assert masked({"a": [1, None, "x", ("y", 2.5)]}) == {"a": [1, None, "x", ("y", 2.5)]}
