@@ -100,6 +100,11 @@ class Layout:
         return self.state / "logs"
 
     @property
+    def aside(self) -> Path:
+        """Where what was damaged, or in the way, is kept, in a folder for each day."""
+        return self.state / "aside"
+
+    @property
     def mail_key(self) -> Path:
         """The key that the runtime seals its messages with."""
         return self.state / "mail.key"

@@ -13,7 +13,7 @@ from hivemind.documents.errors import DocmemError
 from hivemind.documents.expansion import By, Interior, Resolution, expand
 from hivemind.documents.files import Stamp, take_in
 from hivemind.documents.formats import decoded, read_bytes, read_outline
-from hivemind.documents.integrity import problems
+from hivemind.documents.integrity import problems, rehash
 from hivemind.documents.node import Node
 from hivemind.documents.query import Asked, Hit, find_hits, scored
 from hivemind.documents.question import Words
@@ -203,3 +203,16 @@ class Docmem(Trees):
         """Build the full-text index anew from the nodes."""
         with self.database.write() as sql:
             sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
+
+    def rehash(self) -> list[str]:
+        """Compute the hash of nodes that were changed past this program anew; gives their ids.
+
+        Raises DamagedError where SQLite gives up.
+        """
+        with self.database.write() as sql:
+            return rehash(sql)
+
+    def distrust_files(self) -> None:
+        """Let every file be read anew at the next sync, as if its importer had changed."""
+        with self.database.write() as sql:
+            sql.execute("UPDATE files SET parser = 0")

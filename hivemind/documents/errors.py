@@ -6,6 +6,7 @@ from hivemind.errors import UserError
 
 __all__ = [
     "CycleError",
+    "DamagedError",
     "DocmemError",
     "MissingLibraryError",
     "NodeGoneError",
@@ -17,6 +18,10 @@ __all__ = [
 
 class DocmemError(UserError):
     """Root of the errors of this room."""
+
+
+class DamagedError(DocmemError):
+    """The database is damaged; `mend` saves what can be read of it (documents/mending.py)."""
 
 
 class MissingLibraryError(DocmemError):

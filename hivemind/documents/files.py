@@ -18,6 +18,7 @@ from hivemind.documents.node import Context
 from hivemind.documents.refresh import refresh
 
 __all__ = [
+    "GONE",
     "KnownFile",
     "Stamp",
     "Taken",
@@ -33,7 +34,9 @@ __all__ = [
 Taken = Literal["imported", "changed", "unchanged"]
 
 _YOUNG_NS = 2_000_000_000  # what was changed this shortly before it was read may change again within one tick
-_GONE = "gone"  # the digest of a file that is no longer there, but whose document holds others' nodes
+GONE = "gone"
+"""The digest of a file that is no longer there, but whose document holds others' nodes."""
+
 _COLUMNS = "path, kept, size, mtime_ns, ctime_ns, inode, seen_ns, digest, root_id, note, id, parser"
 
 
@@ -73,7 +76,7 @@ class KnownFile:
 
     @property
     def is_gone(self) -> bool:
-        return self.digest == _GONE
+        return self.digest == GONE
 
     def is_unchanged(self, found: os.stat_result) -> bool:
         known = self.root_id is not None or self.note is not None
@@ -187,7 +190,7 @@ def forget(edit: Edit, old: KnownFile) -> None:
     refresh(edit, old.root_id, old.number, Outline("", "plain", "", (), (), ()))
     if tree.has_children(edit.sql, old.root_id):
         edit.change(tree.get(edit.sql, old.root_id), context_name="gone")
-        edit.sql.execute("UPDATE files SET digest = ? WHERE id = ?", (_GONE, old.number))
+        edit.sql.execute("UPDATE files SET digest = ? WHERE id = ?", (GONE, old.number))
     else:
         edit.sql.execute("DELETE FROM files WHERE id = ?", (old.number,))
         edit.remove([old.root_id])

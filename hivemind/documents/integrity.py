@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 from hivemind.documents.node import node_hash
 
-__all__ = ["problems"]
+__all__ = ["INDEX", "problems", "rehash"]
+
+INDEX = "the full-text index"
+"""How the sentence about the index begins."""
 
 
 def problems(sql: sqlite3.Connection) -> Iterator[str]:
@@ -20,7 +23,7 @@ def problems(sql: sqlite3.Connection) -> Iterator[str]:
     try:
         sql.execute("INSERT INTO words(words, rank) VALUES ('integrity-check', 1)")
     except sqlite3.DatabaseError as error:
-        yield f"the full-text index does not fit the texts ({error}); rebuild_index() mends it"
+        yield f"{INDEX} does not fit the texts ({error}); rebuild_index() mends it"
     rows = sql.execute(
         "SELECT id, parent_id, context_type, context_name, context_value, text, order_value, hash FROM nodes"
     )
@@ -34,3 +37,10 @@ def problems(sql: sqlite3.Connection) -> Iterator[str]:
     ).fetchone()
     if reached != total:
         yield f"{total - reached} nodes hang on no root (a cycle)"
+
+
+def rehash(sql: sqlite3.Connection) -> list[str]:
+    """Compute the hash of every node that does not fit its own anew; gives their ids."""
+    fit = "node_hash(parent_id, context_type, context_name, context_value, text, order_value)"
+    update = f"UPDATE nodes SET hash = {fit} WHERE hash IS NOT {fit} RETURNING id"  # noqa: S608 - constants
+    return [row[0] for row in sql.execute(update).fetchall()]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from hivemind.documents import tree
 from hivemind.documents.docmem import Docmem
-from hivemind.documents.errors import NodeNotFoundError
+from hivemind.documents.errors import DamagedError, NodeNotFoundError
 from hivemind.documents.lookup import node_at, split_reference
+from hivemind.documents.mending import mend
 from hivemind.documents.node import Node
 from hivemind.documents.passage import Citation, Passage, Verdict, verify
 from hivemind.documents.retrieval import search
@@ -19,6 +22,9 @@ from hivemind.fs import inside
 from hivemind.layout import Layout
 
 __all__ = ["Knowledge"]
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 class Knowledge:
@@ -39,7 +45,31 @@ class Knowledge:
         OutsideError for an `extra` that lies neither in the hive nor in the roots.
         """
         tops = [inside(top, self.layout.root, self.roots) for top in (self.layout.knowledge, *extra)]
-        return Sync(self.docmem, self.layout, self.roots, tell).run(tops)
+        return self._soundly(lambda: Sync(self.docmem, self.layout, self.roots, tell).run(tops))
+
+    def _soundly(self, use: Callable[[], _T], tops: Sequence[Path] = ()) -> _T:
+        """What `use` gives; a damaged database is mended first, and the files at `tops` read in again.
+
+        It must not stop every question of every agent.
+        """
+        try:
+            return use()
+        except (DamagedError, LookupError, TypeError, ValueError) as error:  # the latter: a row that makes no sense
+            found = self.mend()
+            if not found:
+                raise
+            _log.warning("%s", error)
+            for done in found:
+                _log.warning("%s", done)
+            Sync(self.docmem, self.layout, self.roots).run(tops)
+            return use()
+
+    def mend(self, tell: Callable[[str], None] = _log.info) -> list[str]:
+        """Make the database sound again; gives what was done, nothing if it was sound. The next sync reads files in anew.
+
+        What was damaged is kept below `.hive/aside/`, with a report beside it. See mending.mend.
+        """
+        return mend(self.docmem, self.layout.aside, tell)
 
     def search(
         self, query: str, limit: int = 8, scope: Sequence[str | os.PathLike[str]] | None = None
@@ -49,13 +79,16 @@ class Knowledge:
         `scope` names the files or folders to look in (as given to sync); without it, knowledge/. The query may hold
         any characters. Searches what the last sync took in.
         """
-        tops = (
-            [self.layout.knowledge] if scope is None else [Path(os.path.join(self.layout.root, top)) for top in scope]
-        )
-        keys = [self.layout.relative(os.path.realpath(top)) for top in tops]
+        named = [self.layout.knowledge] if scope is None else scope
+        tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in named]
+        keys = [self.layout.relative(top) for top in tops]
         asked = self.docmem.asked(query)
-        with self.docmem.database.read() as sql:
-            return search(sql, asked, limit, keys, self.docmem.words)
+
+        def look() -> list[Passage]:
+            with self.docmem.database.read() as sql:
+                return search(sql, asked, limit, keys, self.docmem.words)
+
+        return self._soundly(look, tops)
 
     def locate(self, reference: str) -> Node:
         """The node that is meant by an id, or by `path` or `path:line` as citations have it. Raises NodeNotFoundError.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hivemind.documents.errors import DocmemError
+from hivemind.documents.errors import DamagedError, DocmemError
 from hivemind.documents.node import node_hash
 from hivemind.fs.schema import Schema
 
@@ -141,6 +141,7 @@ SCHEMA = Schema(
     room="documents",
     version=VERSION,
     error=DocmemError,
+    damaged=DamagedError,
     statements=_TABLES + _TRIGGERS + _UNINDEXED,
     functions=(("node_hash", 6, _sql_hash),),
     upgrades={

@@ -26,7 +26,8 @@ _BUSY_S = 60.0  # how long another program (an SQLite shell) may hold the databa
 class Database:
     """Connections to one database file, one per process, opened at first use and never carried across a fork.
 
-    `schema` says what stands in it and which errors are raised. Raises UnknownVersion for a file of another version.
+    `schema` says what stands in it and which errors are raised. The first use raises UnknownVersion for a file of another
+    version, and for a damaged one what the schema says.
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: Schema, *, durable: bool = True) -> None:
@@ -34,13 +35,12 @@ class Database:
         self.schema = schema
         self._durable = durable
         self._start()
-        if self.path != ":memory:":
-            schema.check_file(self.path)
 
     def _start(self) -> None:
         self._pid = os.getpid()
         self._guard = threading.RLock()
         self._connection: sqlite3.Connection | None = None
+        self._opened: tuple[int, int] | None = None
         self._depth = 0
         self._writing = False
         self._writers = None if self.path == ":memory:" else Lock(self.path + ".lock")
@@ -53,14 +53,30 @@ class Database:
             self._start()
 
     def _open(self) -> sqlite3.Connection:
+        """The connection, a new one if the file is no longer the one that was opened: it was mended, or put back."""
+        if self._connection is not None and not self._depth and not self._is_current():
+            self._connection.close()
+            self._connection = None
         if self._connection is None:
             try:
                 self._connection = self._connect()
+                self._opened = self._look()
             except sqlite3.Error as error:
                 raise self._explained(error) from error
             except OSError as error:
                 raise self.schema.error(f"cannot be opened ({error.strerror})", where=self.path) from error
         return self._connection
+
+    def _look(self) -> tuple[int, int] | None:
+        """Which file bears the name."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _is_current(self) -> bool:
+        return self._writers is None or self._look() == self._opened
 
     def _connect(self) -> sqlite3.Connection:
         if self.path != ":memory:":
@@ -112,19 +128,21 @@ class Database:
         """
         self._own()
         with self._guard:
-            connection = self._open()
             if self._depth:
                 assert self._writing, "a write inside a read: the read's snapshot may be old"
+                connection = self._open()
                 with self._part(connection):
                     yield connection
                 return
-            with self._turn(), self._whole(connection):
-                yield connection
+            with self._turn():
+                connection = self._open()  # only now: the file may have been exchanged while we waited
+                with self._whole(connection):
+                    yield connection
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Our turn to write: nobody else does until it is over."""
-        if self._writers is None:
+        if self._writers is None or self._writers.held:
             yield
             return
         try:
@@ -187,5 +205,5 @@ class Database:
         if primary == sqlite3.SQLITE_FULL:
             return kind("the disk is full; nothing was changed", where=self.path, mend="make room, try again")
         if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return kind(f"is damaged ({error})", where=self.path, mend="hivemind doctor says how to save it")
+            return self.schema.spoilt(f"is damaged ({error})", self.path)
         return kind(f"failed ({error})", where=self.path)

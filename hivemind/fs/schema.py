@@ -19,7 +19,8 @@ class Schema:
 
     `name` is what people call it; `room` begins its crash points; `error` is raised for all that goes wrong with it;
     `statements` make it; `functions` are (name, number of arguments, function) that the statements call; `upgrades` has for
-    an older version the statements that make the next one of it.
+    an older version the statements that make the next one of it; `damaged`, if given, is raised instead of `error` for a file
+    that SQLite cannot make sense of.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Schema:
     statements: tuple[str, ...]
     functions: tuple[tuple[str, int, Callable[..., Any]], ...] = ()
     upgrades: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    damaged: type[UserError] | None = None
 
     def check_file(self, path: str) -> None:
         """Refuse a file that this program does not know, without opening it as a database: it is kept as it is.
@@ -43,9 +45,13 @@ class Schema:
         except OSError as error:
             raise self.error(f"cannot be read ({error.strerror})", where=path) from None
         if header and not header.startswith(b"SQLite format 3\0"):
-            raise self.error("is no database", where=path, mend="move it away; a new one is made at the next use")
+            raise self.spoilt("is no database", path)
         if len(header) == 100:
             self._check_version(int.from_bytes(header[60:64], "big"), path)
+
+    def spoilt(self, what: str, path: str) -> UserError:
+        """The error for a damaged file."""
+        return (self.damaged or self.error)(what, where=path, mend="hivemind doctor says how to save it")
 
     def _check_version(self, found: int, path: str) -> None:
         if found not in (

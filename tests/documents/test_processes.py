@@ -161,7 +161,7 @@ def test_a_database_of_another_version_is_refused_and_kept(tmp_path: Path) -> No
     sql.close()
     kept = path.read_bytes()
     with pytest.raises(UnknownVersion, match="version 99"):
-        Docmem(path)
+        Docmem(path).roots()
     assert path.read_bytes() == kept
 
 

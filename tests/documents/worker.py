@@ -77,6 +77,10 @@ def sync(docmem: Docmem, root: str) -> None:
     print(json.dumps([len(report.imported), len(report.changed), report.unchanged]))
 
 
+def mend(docmem: Docmem, root: str) -> None:
+    Knowledge(docmem, Layout.at(root)).mend()
+
+
 def count_reads(docmem: Docmem, root: str) -> None:
     """Sync, and print which files below knowledge/ were opened; no file counts as young."""
     files._YOUNG_NS = -1

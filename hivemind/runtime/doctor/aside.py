@@ -20,7 +20,7 @@ class Aside:
 
     def __init__(self, layout: Layout, now: float) -> None:
         self._layout = layout
-        self.folder = layout.state / "aside" / datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
+        self.folder = layout.aside / datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
 
     def take(self, path: Path) -> str:
         """Move a file or folder there; gives the sentence that says so. Raises OSError."""

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -189,26 +190,61 @@ def test_what_killed_writers_left_is_set_aside_and_what_is_being_written_left(
     assert sorted(path.name for path in hive.layout.state.glob(".tmp-*")) == sorted([young, ".tmp-mine"])
 
 
-def test_a_damaged_database_is_set_aside_with_what_belongs_to_it(hive: Hive, visit, treatment) -> None:
+def test_a_damaged_document_database_is_kept_and_what_can_be_read_is_saved(hive: Hive, visit, treatment) -> None:
+    root = hive.documents.create_root(text="By hand")
+    for number in range(300):
+        hive.documents.append_child(root.id, "memory", "by", "me", f"Line {number} of it.")
+    hive.documents.close()
     path = hive.layout.documents_db
-    path.unlink(missing_ok=True)
-    with sqlite3.connect(path) as database:
-        database.execute("create table words(word)")
-        database.executemany("insert into words values (?)", [("x" * 500,)] * 200)
-    database.close()
     raw = bytearray(path.read_bytes())
-    raw[4096 : 4096 * 4] = os.urandom(4096 * 3)
+    raw[len(raw) // 2 : len(raw) // 2 + 4096] = os.urandom(4096)
     path.write_bytes(raw)
+    (found,) = visit()
+    assert (found.where, found.quiet) == (".hive/documents.db", False)
+    assert "damaged" in found.what
+    [treated] = treatment()
+    assert "could be read and stand in the new database" in str(treated.done)
+    assert visit() == []
+    assert len(hive.documents.serialize(root.id)) > 100
+    [kept] = hive.layout.aside.glob("*/documents.db")
+    assert kept.read_bytes() == bytes(raw)
+    [note] = [one for one in examine(Patient(hive.layout)) if one.note and one.check == "databases"]
+    assert "was damaged" in note.what
+
+
+@pytest.mark.parametrize(("content", "notes"), [(b"", 1), (b"x", 0)])
+def test_a_document_database_of_no_byte_or_one(hive: Hive, visit, treatment, content: bytes, notes: int) -> None:
+    hive.layout.documents_db.write_bytes(content)
+    told = [one for one in examine(Patient(hive.layout)) if one.check == "databases"]
+    assert [one.note for one in told] == [bool(notes)]
+    treatment()
+    assert visit() == []
+    assert hive.documents.roots() == []
+
+
+def test_what_does_not_fit_within_the_document_database_is_mended_in_place(hive: Hive, visit, treatment) -> None:
+    root = hive.documents.create_root(text="By hand")
+    hive.documents.close()
+    with closing(sqlite3.connect(hive.layout.documents_db)) as database:
+        database.execute("UPDATE nodes SET hash = 'x'")
+        database.execute("INSERT INTO words(words) VALUES ('delete-all')")
+        database.commit()
+    assert len(visit()) == 2
+    treatment()
+    assert visit() == []
+    assert root.id == hive.documents.query("hand")[0].node.id
+
+
+def test_a_damaged_memory_database_is_set_aside_with_what_belongs_to_it(hive: Hive, visit, treatment) -> None:
+    path = hive.layout.memory_db
+    path.write_bytes(b"no database")
     Path(f"{path}-wal").write_bytes(b"")
     (found,) = visit()
-    assert found.where == ".hive/documents.db"
+    assert found.where == ".hive/memory.db"
     treatment()
     assert visit() == []
     assert not path.exists()
-    assert {kept.name for kept in (hive.layout.state / "aside").glob("*/.hive/*")} == {
-        "documents.db",
-        "documents.db-wal",
-    }
+    assert {kept.name for kept in hive.layout.aside.glob("*/.hive/*")} == {"memory.db", "memory.db-wal"}
 
 
 def test_things_set_aside_twice_keep_both(hive: Hive, treatment) -> None:

@@ -1,0 +1,181 @@
+"""A damaged database: kept, what can be read of it saved, knowledge read in anew, whatever the damage and whoever dies."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hivemind.documents import Docmem, Knowledge
+from hivemind.documents.mending import REPORT
+from hivemind.fs.soundness import unsound
+from hivemind.layout import Layout
+
+WORKER = Path(__file__).parent / "worker.py"
+PAGE = 4_096
+
+
+def fill(layout: Layout) -> dict[str, str]:
+    """Twenty files, and beside them what stands in the database alone; gives those nodes' ids and texts."""
+    for number in range(20):
+        name = "kestrel" if number == 7 else f"bird{number}"
+        paragraphs = f"The {name} engine weighs {number * 3} kilograms.\n\n" + "\n\n".join(
+            f"Part {part} of it is made of metal {number}." for part in range(12)
+        )
+        (layout.knowledge / f"{number}.md").write_text(f"# Engine {number}\n\n{paragraphs}\n")
+    own: dict[str, str] = {}
+    with Docmem(layout.documents_db, durable=False) as docmem:
+        knowledge = Knowledge(docmem, layout)
+        knowledge.sync()
+        with docmem.transaction():
+            for number in range(20):
+                note = docmem.add_note(knowledge.locate(f"knowledge/{number}.md:5").id, f"Note {number}.", "me")
+                own[note.id] = note.text
+            root = docmem.create_root(text="The log")
+            for number in range(200):
+                node = docmem.append_child(root.id, "memory", "by", "me", f"Line {number} of the log, written by hand.")
+                own[node.id] = node.text
+            own[root.id] = root.text
+            docmem.update_content(node.id, "The last line, changed.")
+            own[node.id] = "The last line, changed."
+    return own
+
+
+@pytest.fixture
+def own(layout: Layout) -> dict[str, str]:
+    return fill(layout)
+
+
+def ask(layout: Layout) -> str:
+    with Docmem(layout.documents_db, durable=False) as docmem:
+        knowledge = Knowledge(docmem, layout)
+        knowledge.sync()
+        found = knowledge.search("What does the kestrel engine weigh?")
+        assert docmem.check() == []
+        assert len([root for root in docmem.roots() if docmem.source(root.id)]) == 20, "each file is there once"
+        return found[0].text
+
+
+def kept(layout: Layout) -> list[Path]:
+    return sorted(path for path in layout.aside.rglob("*") if path.is_file())
+
+
+ANSWER = "The kestrel engine weighs 21 kilograms."
+
+
+@pytest.mark.parametrize("content", [b"", b"\0", b"no database at all\n" * 400, b"SQLite format 3\0"])
+def test_a_file_that_is_no_database_any_more_is_kept_and_made_anew(
+    layout: Layout, own: dict[str, str], content: bytes
+) -> None:
+    layout.documents_db.write_bytes(content)
+    assert ask(layout) == ANSWER
+    if content:
+        damaged, report = kept(layout)
+        assert damaged.read_bytes() == content
+        assert "is kept as" in report.read_text()
+
+
+def test_what_stands_on_sound_pages_is_saved(layout: Layout, own: dict[str, str]) -> None:
+    pages = layout.documents_db.stat().st_size // PAGE
+    before = layout.documents_db.read_bytes()
+    with open(layout.documents_db, "r+b") as file:
+        file.seek(pages // 2 * PAGE)
+        file.write(random.Random(1).randbytes(PAGE))
+    spoilt = layout.documents_db.read_bytes()
+    assert spoilt != before
+    if unsound(layout.documents_db) is None:
+        pytest.fail("the page was free: choose another")
+    with Docmem(layout.documents_db, durable=False) as docmem:
+        assert Knowledge(docmem, layout).mend()
+    assert ask(layout) == ANSWER
+    assert next(path.read_bytes() for path in kept(layout) if path.name == "documents.db") == spoilt
+    with Docmem(layout.documents_db, durable=False) as docmem:
+        saved = [node_id for node_id, text in own.items() if (node := docmem.find(node_id)) and node.text == text]
+        assert len(saved) > len(own) * 0.7
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 6), st.sampled_from(["zero", "random", "cut"]))
+def test_whatever_the_damage_questions_are_answered(seed: int, count: int, how: str) -> None:
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        layout = Layout.at(Path(folder) / "hive")
+        for path in layout.folders():
+            path.mkdir(parents=True, exist_ok=True)
+        fill(layout)
+        raw = bytearray(layout.documents_db.read_bytes())
+        for _ in range(count):
+            at = chance.randrange(len(raw))
+            length = chance.choice([1, 30, PAGE])
+            if how == "cut":
+                del raw[max(at, 1) :]
+            else:
+                raw[at : at + length] = bytes(length) if how == "zero" else chance.randbytes(length)
+        layout.documents_db.write_bytes(raw)
+        with Docmem(layout.documents_db, durable=False) as docmem:
+            knowledge = Knowledge(docmem, layout)
+            knowledge.sync()
+            knowledge.search("What does the kestrel engine weigh?")  # whatever it finds, it does not fail
+            knowledge.mend()
+        assert ask(layout) == ANSWER
+
+
+def test_an_index_that_does_not_fit_is_mended_in_place(layout: Layout, own: dict[str, str]) -> None:
+    with closing(sqlite3.connect(layout.documents_db)) as sql:
+        sql.execute("INSERT INTO words(words) VALUES ('delete-all')")
+        sql.commit()
+    with Docmem(layout.documents_db, durable=False) as docmem:
+        assert docmem.query("log") == []
+        assert Knowledge(docmem, layout).mend() == ["the full-text index did not fit the texts and was built anew"]
+        assert docmem.query("log")
+    assert kept(layout) == []
+
+
+def test_a_tree_that_was_cut_by_hand_is_hung_up_again(layout: Layout, own: dict[str, str]) -> None:
+    with closing(sqlite3.connect(layout.documents_db)) as sql:
+        sql.execute("PRAGMA foreign_keys = OFF")
+        sql.execute("UPDATE nodes SET parent_id = 'nobody' WHERE text = 'Line 3 of the log, written by hand.'")
+        sql.commit()
+    with Docmem(layout.documents_db, durable=False) as docmem:
+        assert len(Knowledge(docmem, layout).mend()) == 2, "its hash, then its place"
+        assert docmem.check() == []
+        [found] = [
+            node for root in docmem.roots() if root.text == "Recovered" for node in docmem.serialize(root.id)[1:]
+        ]
+        assert found.text == "Line 3 of the log, written by hand."
+
+
+def test_who_has_it_open_goes_on_with_the_new_one(layout: Layout, own: dict[str, str]) -> None:
+    with Docmem(layout.documents_db, durable=False) as user, Docmem(layout.documents_db, durable=False) as other:
+        root = next(root for root in user.roots() if root.text == "The log")
+        with open(layout.documents_db, "r+b") as file:
+            file.seek(100)
+            file.write(bytes(PAGE - 100))
+        other.close()
+        assert Knowledge(other, layout).mend()
+        user.append_child(user.create_root(text="After").id, "m", "n", "v", "written after it")
+        assert [hit.node.text for hit in other.query("written after")] == ["written after it"]
+        assert root.id
+
+
+@pytest.mark.parametrize("point", ["documents.mend.saved", "documents.mend.unlogged"])
+def test_mending_that_is_killed_is_brought_to_its_end(layout: Layout, own: dict[str, str], point: str) -> None:
+    with open(layout.documents_db, "r+b") as file:
+        file.seek(2 * PAGE)
+        file.write(bytes(3 * PAGE))
+    assert unsound(layout.documents_db) is not None
+    command = [sys.executable, str(WORKER), str(layout.documents_db), "mend", str(layout.root)]
+    killed = subprocess.run(command, env={**os.environ, "HIVEMIND_CRASH_AT": point}, timeout=60, check=False)
+    assert killed.returncode == -9
+    assert ask(layout) == ANSWER
+    assert len([path for path in kept(layout) if path.name.endswith(REPORT)]) == 1, "kept once"
+    assert not list(layout.state.glob("*.mended*"))
