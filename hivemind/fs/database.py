@@ -204,6 +204,6 @@ class Database:
             return kind(what, where=self.path, mend="end its transaction (an SQLite shell?) and try again")
         if primary == sqlite3.SQLITE_FULL:
             return kind("the disk is full; nothing was changed", where=self.path, mend="make room, try again")
-        if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "Could not decode to UTF-8" in str(error):
             return self.schema.spoilt(f"is damaged ({error})", self.path)
         return kind(f"failed ({error})", where=self.path)

@@ -31,7 +31,7 @@ def unsound(path: str | os.PathLike[str]) -> str | None:
     name = f"file:{quote(str(Path(path).absolute()))}?mode=ro"
     try:
         with closing(sqlite3.connect(name, uri=True, timeout=5)) as database:
-            said = [str(row[0]) for row in database.execute("PRAGMA quick_check(3)")]
+            said = [" ".join(str(row[0]).split()) for row in database.execute("PRAGMA quick_check(3)")]
     except sqlite3.DatabaseError as error:
         if (getattr(error, "sqlite_errorcode", 0) & 0xFF) not in _DAMAGED:
             raise
