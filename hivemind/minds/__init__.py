@@ -14,7 +14,7 @@ from hivemind.minds.mind import (
     ToolSchema,
     Usage,
 )
-from hivemind.minds.open import is_language_model, open_mind
+from hivemind.minds.open import is_language_model, open_mind, warm_mind
 from hivemind.minds.patience import Patience
 from hivemind.minds.prices import Prices
 
@@ -35,4 +35,5 @@ __all__ = [
     "Usage",
     "is_language_model",
     "open_mind",
+    "warm_mind",
 ]

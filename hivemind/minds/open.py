@@ -12,7 +12,7 @@ from hivemind.minds.mind import Mind
 from hivemind.minds.patience import Patience
 from hivemind.minds.prices import Prices
 
-__all__ = ["is_language_model", "open_mind"]
+__all__ = ["is_language_model", "open_mind", "warm_mind"]
 
 _PROVIDERS = ("anthropic", "openai", "google", "ollama", "openai-compatible")
 KINDS = (
@@ -59,6 +59,15 @@ def open_mind(
 def is_language_model(name: str | Mapping[str, Any]) -> bool:
     """Whether `name` names a language model, whose requests cost something."""
     return _split(name)[0] in _PROVIDERS
+
+
+def warm_mind(name: str | Mapping[str, Any]) -> None:
+    """Import now what a language model's client needs, so that what is forked from this process finds it done."""
+    kind, argument = _split(name)
+    if kind in _PROVIDERS:
+        from hivemind.minds.language import model_config, warm
+
+        warm(model_config(kind, argument))
 
 
 def _split(name: str | Mapping[str, Any]) -> tuple[str, Any]:

@@ -115,8 +115,8 @@ class Desk:
             return WorkingMemoryManager(self._config.max_tokens)
 
     def shorten(self) -> None:
-        """From now on contexts have at most half the tokens of the last one: it was too long for the mind."""
-        self._most = max(1, self.tokens // 2)
+        """From now on contexts have at most half the entries of the last one (in tokens; the tools' schemas stay)."""
+        self._most = self._schema_tokens + (self.tokens - self._schema_tokens) // 2
 
     def _mind(self, work: Work) -> Mind | None:
         return None if self._usages is None else self._usages.mind_of(work)

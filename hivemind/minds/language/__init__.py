@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from hivemind.minds.language.config import ModelConfig, model_config
-from hivemind.minds.language.mind import LanguageMind
+from hivemind.minds.language.mind import LanguageMind, warm
 
-__all__ = ["LanguageMind", "ModelConfig", "model_config"]
+__all__ = ["LanguageMind", "ModelConfig", "model_config", "warm"]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hivemind.minds.language.answer import Answer, thought_in
@@ -24,7 +25,7 @@ from hivemind.minds.prices import Prices, priced
 if TYPE_CHECKING:
     from hivemind.minds.language.client import Client
 
-__all__ = ["CORRECTIONS", "LanguageMind"]
+__all__ = ["CORRECTIONS", "LanguageMind", "warm"]
 
 CORRECTIONS = 3
 _DIGITS = 6
@@ -194,6 +195,14 @@ class LanguageMind:
         if self._own_prices is None and answer.cost is not None and self.prices is not None:
             return Usage(counted.tokens_in, counted.tokens_out, round(answer.cost, 2 * _DIGITS))
         return priced(counted.tokens_in, counted.tokens_out, self.prices)
+
+
+def warm(config: ModelConfig) -> None:
+    """Import what asking the model needs. Opens nothing and starts no thread."""
+    import_module("hivemind.minds.language.client")
+    import_module("jsonschema")
+    kind = {"openai-compatible": "openai"}.get(config.provider, config.provider)
+    import_module(f"pydantic_ai.models.{kind}")
 
 
 def _not_understood(error: MindError) -> bool:
