@@ -25,6 +25,7 @@ from hivemind.tasks.recovery import Orphan, Recovery
 from hivemind.tasks.step import as_written
 from hivemind.tasks.taking import Rename, Taken, Taking, rename
 from hivemind.tasks.task import Parked, Task, TaskState, TaskStep, TaskSummary
+from hivemind.tasks.waiting import wait_for_end
 
 __all__ = ["MAX_BYTES", "Tasks"]
 
@@ -273,6 +274,16 @@ class Tasks:
     def get(self, task_id: str) -> Task:
         """The task with that id, wherever it lies. Raises UserError if there is none, TaskProblem if it is no task."""
         return self._listing.get(check_name(task_id, "task id"))
+
+    def wait(self, task_id: str, timeout: float | None = None, *, watch: str = "auto") -> Task:
+        """The task once it is done or failed, for a program that waits for its result; its folder is `path`.
+
+        `timeout` is in seconds (None: for as long as it takes), `watch` as in hive.yaml. A task that waits for a person
+        is waited for. Raises UserError if there is no such task, and if it is not over in time.
+        """
+        if self.get(task_id).state not in (TaskState.DONE, TaskState.FAILED):
+            wait_for_end(self.layout, check_name(task_id, "task id"), watch, timeout)
+        return self.get(task_id)
 
     def list(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
         """What lies there: waiting tasks in the order in which they will be claimed, the others by time."""

@@ -54,6 +54,8 @@ def test_status_tells_a_program_everything(run: Command, hive: Path) -> None:
         "tokens": 0,
         "budget": None,
         "last_action": None,
+        "money": 0.0,
+        "unpriced": 0,
     }
 
 

@@ -1,0 +1,50 @@
+"""The chapter on hivemind in a program: its lines are one program, and it runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive
+from hivemind.errors import UserError
+from tests.cli.conftest import make_hive
+
+CHAPTER = Path(__file__).parent.parent / "knowledge" / "manual" / "16-in-a-program.md"
+
+
+def test_the_program_of_the_manual_runs_and_prints_what_it_says(tmp_path: Path) -> None:
+    program = "".join(re.findall(r"^```python\n(.*?)^```", CHAPTER.read_text("utf-8"), re.DOTALL | re.MULTILINE))
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "['analyst', 'researcher', 'reviewer']" in ended.stdout
+    assert "> The Heron and the Gull need new sails." in ended.stdout
+    assert "('researcher',) {'researcher': 'delivered'}" in ended.stdout
+    assert "task.done" in ended.stdout or "agent.exited" in ended.stdout
+
+
+def test_who_waits_for_a_task_wakes_when_its_folder_moves(tmp_path: Path) -> None:
+    hive = Hive.open(make_hive(tmp_path))
+    task_id = hive.tasks.add("Look")
+    task = hive.tasks.claim("researcher")
+    assert task is not None
+    later = threading.Timer(0.2, lambda: hive.tasks.fail(task, "it cannot be"))
+    later.start()
+    over = hive.tasks.wait(task_id, timeout=30)
+    later.join()
+    assert (over.state.value, (over.path / "error.md").exists()) == ("failed", True)
+    assert hive.tasks.wait(task_id, timeout=0).state.value == "failed"
+
+
+def test_a_wait_ends_in_time_and_for_a_task_that_is_not_there_at_once(tmp_path: Path) -> None:
+    hive = Hive.open(make_hive(tmp_path))
+    with pytest.raises(UserError, match="there is no such task"):
+        hive.tasks.wait("nothing")
+    with pytest.raises(UserError, match=r"is not over after 0\.05 s"):
+        hive.tasks.wait(hive.tasks.add("Look"), timeout=0.05)
