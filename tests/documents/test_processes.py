@@ -84,7 +84,7 @@ def test_an_unchanged_file_is_not_opened(layout: Layout) -> None:
     assert json.loads(finish(start(layout.documents_db, "count_reads", layout.root))) == []
     (layout.knowledge / "3.md").write_text("Another text.\n")
     opened = json.loads(finish(start(layout.documents_db, "count_reads", layout.root)))
-    assert opened == [str(layout.knowledge / "3.md")]
+    assert opened == ["3.md"]
 
 
 def test_a_forked_child_uses_a_connection_of_its_own(tmp_path: Path) -> None:

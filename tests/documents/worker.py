@@ -82,15 +82,15 @@ def mend(docmem: Docmem, root: str) -> None:
 
 
 def count_reads(docmem: Docmem, root: str) -> None:
-    """Sync, and print which files below knowledge/ were opened; no file counts as young."""
+    """Sync, and print the names of the files below knowledge/ that were opened; no file counts as young."""
     files._YOUNG_NS = -1
     opened: list[str] = []
-    folder = os.path.join(root, "knowledge") + os.sep
     knowledge = Knowledge(docmem, Layout.at(root))
+    names = {path.name for path in knowledge.layout.knowledge.iterdir()}
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(folder):
-            opened.append(arguments[0])
+        if event == "open" and isinstance(arguments[0], str) and os.path.basename(arguments[0]) in names:
+            opened.append(os.path.basename(arguments[0]))
 
     sys.addaudithook(watch)
     knowledge.sync()
