@@ -94,7 +94,7 @@ class AgentConfig(_Strict):
     view: Literal["focus_only", "smart", "explore", "audit", "full"] = "smart"
     commands: list[str] = []
     limits: LimitsConfig = LimitsConfig()
-    sandbox: Literal["none"] = "none"
+    sandbox: Literal["none", "bwrap"] = "none"
     replicas: int = Field(1, ge=1, le=1000)
     env: dict[str, str] = {}
 

@@ -13,16 +13,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from hivemind.config import LimitsConfig
 from hivemind.masking import is_secret_name, mask
+from hivemind.runtime.sandbox import sandboxed
 
 __all__ = ["CommandResult", "clean_environment", "run_command"]
 
 _KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
 _GRACE_S = 1.0
 _TAIL_BYTES = 8192
+_OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_HELD = 65_536
 
 # Waits for the word "go", so that the command can't run before the guard below watches over it; sets the limits.
@@ -62,15 +64,19 @@ def run_command(
     lifeline: int | None = None,
     stopping: Callable[[], bool] = lambda: False,
     timeout_s: float | None = None,
+    sandbox: Literal["none", "bwrap"] = "none",
 ) -> CommandResult:
     """Run a command (a text: by `sh -c`; a list: as it stands) in `folder`, its output going to the file `output`.
 
     Ends early, and its whole process group with it, when a limit is reached, when `lifeline` closes or `stopping()` turns
-    true (looked at when a signal arrives). Raises OSError if the output can't be written.
+    true (looked at when a signal arrives). Raises OSError if the output can't be written, UserError if there can be no
+    sandbox of that kind.
     """
     argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
+    if sandbox == "bwrap":
+        argv = sandboxed(argv, folder)
     limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
-    with open(output, "wb") as file:
+    with open(os.open(output, _OUTPUT, 0o644), "wb") as file:
         process = subprocess.Popen(
             ["sh", "-c", _START, "sh", str(int(limits.cpu_s)), str(limits.memory_mb * 1024), *argv],
             stdin=subprocess.PIPE,

@@ -6,6 +6,7 @@ import os
 import shlex
 from typing import Any
 
+from hivemind import fs
 from hivemind.runtime.commands import clean_environment
 from hivemind.runtime.commands import run_command as run_program
 from hivemind.runtime.tools.session import Session
@@ -29,7 +30,10 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     work = session.work
     work.begin_command(step)
     output = work.output_path(step)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.close(fs.folder_inside(output.parent, work.task.path, make=True))
+    except OSError as error:
+        raise ToolProblem(f"is no folder for a command's output ({error.strerror})", where=output.parent) from None
     limits = session.config.limits
     with session.pulse.busy(limits.wall_s + 10):
         result = run_program(
@@ -41,6 +45,7 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
             lifeline=session.lifeline,
             stopping=session.stopping,
             timeout_s=step.todo.timeout,
+            sandbox=session.config.sandbox,
         )
     if result.stopped is not None and session.leaving():
         # told to end: the step stays open, and is run again when the task goes on

@@ -1,0 +1,79 @@
+"""`sandbox: bwrap`: a command without network that sees the system's programs, its task's folder, and nothing else (spec 7).
+
+Bubblewrap makes namespaces for it: no network interface but an empty loopback, processes of its own that die with it, an
+empty /tmp, the system's folders read-only. The task's folder can be written, but for the program's own records in it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.tasks import RESERVED
+
+__all__ = ["check_sandbox", "sandboxed"]
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_OF_ETC = ("alternatives", "group", "ld.so.cache", "localtime", "mime.types", "passwd", "ssl/certs", "ssl/openssl.cnf")
+_EMPTY = "/tmp"  # noqa: S108 - the sandbox's own
+_FIRST = (
+    "bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev",
+    "--tmpfs", _EMPTY, "--setenv", "HOME", _EMPTY, "--unsetenv", "TMPDIR",
+)  # fmt: skip
+_TRIAL_S = 10
+
+
+def sandboxed(argv: Sequence[str], folder: Path) -> list[str]:
+    """The command that runs `argv` in a sandbox around the task's folder. Raises UserError where there can be none."""
+    check_sandbox()
+    words = [*_FIRST, *_read_only(argv[0])]
+    words += ["--bind", os.fspath(folder), os.fspath(folder)]
+    for name in sorted(RESERVED - {"artifacts"} | {"task.md", "task.yaml"}):
+        words += ["--ro-bind-try", os.fspath(folder / name), os.fspath(folder / name)]
+    return [*words, "--chdir", os.fspath(folder), "--", *argv]
+
+
+@cache
+def check_sandbox() -> None:
+    """Try it once in a process. Raises UserError that says what is missing: the program, or the right to use it."""
+    mend = "install bubblewrap, or say sandbox: none in the agent's file"
+    if shutil.which("bwrap") is None:
+        raise UserError("sandbox: bwrap is not installed here", mend=mend)
+    trial = [*_FIRST, *_read_only("true"), "--", "true"]
+    try:
+        done = subprocess.run(trial, capture_output=True, text=True, timeout=_TRIAL_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise UserError(f"sandbox: bwrap did not start in {_TRIAL_S} s", mend=mend) from None
+    if done.returncode != 0:
+        why = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
+        raise UserError(
+            f"sandbox: bwrap can't run here ({why[0]})",
+            mend="let users make namespaces (kernel.unprivileged_userns_clone=1), or say sandbox: none in the agent's file",
+        )
+
+
+def _read_only(program: str) -> Iterator[str]:
+    """The system's folders, the Python that this runs on, and the program itself if it lies elsewhere."""
+    for name in _SYSTEM:
+        if os.path.islink(name):
+            yield from ("--symlink", os.readlink(name), name)
+        elif os.path.isdir(name):
+            yield from ("--ro-bind", name, name)
+    for name in _OF_ETC:
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    seen = [name for name in _SYSTEM if os.path.isdir(name)]
+    found = shutil.which(program)
+    for path in (sys.base_prefix, sys.prefix, *((found, os.path.realpath(found)) if found else ())):
+        if any(Path(path).is_relative_to(one) for one in seen):
+            continue
+        if os.path.islink(path):
+            yield from ("--symlink", os.readlink(path), path)
+        else:
+            yield from ("--ro-bind", path, path)
+        seen.append(path)
