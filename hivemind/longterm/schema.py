@@ -66,9 +66,9 @@ _TABLES = (
 
 # What follows from a change follows here, so that no writer can forget it.
 _TRIGGERS = (
-    """CREATE TRIGGER entries_added AFTER INSERT ON entries BEGIN
+    f"""CREATE TRIGGER entries_added AFTER INSERT ON entries BEGIN
         INSERT INTO words(rowid, content) VALUES (new.seq, new.content);
-        UPDATE namespaces SET entries = entries + 1 WHERE id = new.space;
+        UPDATE namespaces SET entries = entries + 1, made = new.seq % {PLACES} WHERE id = new.space;
     END""",
     """CREATE TRIGGER entries_removed AFTER DELETE ON entries BEGIN
         INSERT INTO words(words, rowid, content) VALUES ('delete', old.seq, old.content);

@@ -79,6 +79,7 @@ def write_entry(
             draft.expires_at, draft.parent_id, draft.links, meaning.wanted, meaning.problem, seq,
         ),
     )  # fmt: skip
+    sql.execute("DELETE FROM given WHERE seq = ?", (seq,))
     _keep_meaning(sql, seq, draft, meaning)
     return seq, entry_id, "updated"
 
@@ -86,8 +87,8 @@ def write_entry(
 def _insert(
     sql: sqlite3.Connection, space: int, key: str, draft: Draft, meaning: Meaning, now: int, new_id: Callable[[], str]
 ) -> tuple[int, str]:
-    (number,) = sql.execute("UPDATE namespaces SET made = made + 1 WHERE id = ? RETURNING made", (space,)).fetchone()
-    seq, entry_id = space * PLACES + number, new_id()
+    (made,) = sql.execute("SELECT made FROM namespaces WHERE id = ?", (space,)).fetchone()  # a trigger counts on
+    seq, entry_id = space * PLACES + made + 1, new_id()
     sql.execute(
         _INSERT,
         (
@@ -112,9 +113,7 @@ def _keep_meaning(sql: sqlite3.Connection, seq: int, draft: Draft, meaning: Mean
     vector = meaning.vector
     if draft.vector is not None:
         vector = pack(memoryview(draft.vector).cast("f"), len(draft.vector) // 4)
-        sql.execute("INSERT OR REPLACE INTO given VALUES (?, ?)", (seq, draft.vector))
-    else:
-        sql.execute("DELETE FROM given WHERE seq = ?", (seq,))
+        sql.execute("INSERT INTO given VALUES (?, ?)", (seq, draft.vector))
     if vector is not None:
         _VECTORS.put(sql, meaning.model, [(seq, seq // PLACES, vector)])
     elif not meaning.wanted:
