@@ -315,6 +315,11 @@ class ReasoningGraph(ReadableGraph):
         return from_dict(snapshot, cls())
 
     @contextmanager
+    def still(self) -> Iterator[ReasoningGraph]:
+        """The graph, for reading. One that is not on disk belongs to one memory, which does not change it meanwhile."""
+        yield self
+
+    @contextmanager
     def transaction(self) -> Iterator[ReasoningGraph]:
         """All that is done inside, or nothing of it if it raises. Counts as one change; may be nested."""
         outer = self.structure.undo

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from hivemind.errors import UserError
 from hivemind.reasoning.ask import CompletingMind, NoAnswer, ask
+from hivemind.reasoning.beside import Beside
 from hivemind.reasoning.context import LAST_TURNS, Context, render
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
@@ -47,7 +47,8 @@ class ReasoningMemory:
 
     `mind` makes patches and folds (None: they are made by rule, with no model). `graph` is a graph, or a task's graph
     on disk that several memories share, each in its own `lane`. `timeout` bounds each question to the mind, in seconds.
-    With `background`, episodes are put into the graph by a thread beside the agent: `flush` waits for it.
+    With `background`, episodes are put into the graph by a thread beside the agent: `flush` waits for it, and `recall` for
+    `grace` seconds if it must fold what a mind has not answered yet; then the rule does it.
 
     `only` says that the graph has this conversation and no other, whatever lanes its nodes are in. `last_turns` turns
     are always shown; with a `last_share` below 1 they are excerpted where they are more than that of the budget, so that
@@ -69,6 +70,7 @@ class ReasoningMemory:
         only: bool = False,
         last_turns: int = LAST_TURNS,
         last_share: float = 1.0,
+        grace: float = 2.0,
     ) -> None:
         # a mind that says that it works by rule has no JSON to give
         self.mind = None if getattr(mind, "by_rule", False) else mind
@@ -80,6 +82,7 @@ class ReasoningMemory:
         self.timeout = timeout
         self.last_turns = last_turns
         self.last_share = last_share
+        self.grace = grace
         self._seen = None if only else self.lane
         self._places: dict[int, Place] = {}  # of episodes that wait, by their first turns
         self._holder: ReasoningGraph | TaskGraph = ReasoningGraph() if graph is None else graph
@@ -88,9 +91,7 @@ class ReasoningMemory:
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
         self._background = background
-        self._worker: threading.Thread | None = None
-        self._closing = False
-        self._problem: UserError | None = None
+        self._beside = Beside(self._news, lambda: self._talk.todo, self._put_next)
 
     # -- what there is -----------------------------------------------------------------------------------------
 
@@ -212,12 +213,9 @@ class ReasoningMemory:
         return bool(active)
 
     def _go_on(self) -> list[ReasoningNode]:
-        with self._news:
-            self._problem = None
-            if self._background:
-                self._start()
-                self._news.notify_all()
-                return []
+        if self._background:
+            self._beside.start()
+            return []
         return self._work_off()
 
     def _first_id(self) -> int:
@@ -236,51 +234,59 @@ class ReasoningMemory:
             if not self._talk.todo:
                 return None
             turns = self._talk.todo[0]
-        made = self._put(turns)
+        return self._put(turns)
+
+    def _done(self, turns: list[int]) -> None:
+        """The episode is in the graph: it waits no more."""
         with self._news:
-            self._talk.todo.popleft()
+            self._talk.todo.remove(turns)
             self._places.pop(turns[0], None)
             self._news.notify_all()
-        return made
 
     def _put(self, turns: list[int]) -> list[ReasoningNode]:
         """Put one episode into the graph, one way or another."""
-        episode = self._talk.episode(turns)
         if self.mind is None:
-            return self._put_by_rule(episode, turns)
+            return self._put_by_rule(turns)
+        episode = self._talk.episode(turns)
         below = None if self._place(turns).below is None else self._parent(turns)
-        prompt = patch_prompt(self.graph, self.lane, episode, below)
+        with self._holder.still() as graph:
+            prompt = patch_prompt(graph, self.lane, episode, below)
         try:
             return ask(self.mind, prompt, MemoryPatch, lambda patch: self._apply(patch, turns), timeout=self.timeout)
         except NoAnswer as problem:
             return self._keep_whole(episode, turns, problem.reasons[-1])
 
-    def _put_by_rule(self, episode: list[Message], turns: list[int]) -> list[ReasoningNode]:
+    def _put_by_rule(self, turns: list[int]) -> list[ReasoningNode]:
         with self._change() as graph:
+            episode = self._talk.episode(turns)
             made = graph.apply_patch(rule_patch(episode, self._parent(turns)), turns, lane=self.lane, step=self.step)
             for node in made if self._place(turns).fruitless else ():
                 graph.update_node(node.node_id, status=FRUITLESS)
+        self._done(turns)
         return made
 
     def _apply(self, patch: MemoryPatch, turns: list[int]) -> list[ReasoningNode]:
         if not patch.add_nodes:
             raise GraphError("the patch adds no node, so the episode would be lost")
-        with self._change() as graph:
-            return graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
+        with self._lock:
+            if turns not in self._talk.todo:
+                return []  # too late: the rule has taken the episode over
+            with self._change() as graph:
+                made = graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
+            self._done(turns)
+        return made
 
     def _keep_whole(self, episode: list[Message], turns: list[int], reason: str) -> list[ReasoningNode]:
-        with self._change() as graph:
-            node = graph.add_node(
-                NodeKind.EVIDENCE,
-                as_notes(episode),
-                turns,
-                status=FRUITLESS if self._place(turns).fruitless else "open",
-                lane=self.lane,
-                step=self.step,
-                tags=("unstructured",),
-                meta={"unstructured": reason},
-            )
-            graph.add_edge(self._parent(turns), node.node_id, "support: kept whole")
+        with self._lock:
+            if turns not in self._talk.todo:
+                return []  # as above
+            with self._change() as graph:
+                node = graph.add_node(
+                    NodeKind.EVIDENCE, as_notes(episode), turns, lane=self.lane, step=self.step, tags=("unstructured",),
+                    status=FRUITLESS if self._place(turns).fruitless else "open", meta={"unstructured": reason},
+                )  # fmt: skip
+                graph.add_edge(self._parent(turns), node.node_id, "support: kept whole")
+            self._done(turns)
         return [node]
 
     def _parent(self, turns: Sequence[int]) -> int:
@@ -294,34 +300,24 @@ class ReasoningMemory:
 
     # -- beside the agent --------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        if self._worker is None:
-            self._closing = False
-            self._worker = threading.Thread(target=self._run, name="reasoning-memory", daemon=True)
-            self._worker.start()
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every finished episode is in the graph.
 
-    def _run(self) -> None:
-        while True:
-            with self._news:
-                self._news.wait_for(lambda: self._closing or (self._talk.todo and self._problem is None))
-                if self._closing:
-                    return
-            try:
-                self._put_next()
-            except UserError as problem:  # told to whoever waits; the episode is still there
-                with self._news:
-                    self._problem = problem
-                    self._news.notify_all()
+        What a mind has not answered after `timeout` seconds is put there by rule, and its answer is not used when it comes.
+        Raises what kept an episode from the graph (a full disk, for instance).
+        """
+        self._hurry(timeout, lambda _: True)
 
-    def flush(self) -> None:
-        """Wait until every finished episode is in the graph. Raises what kept one from it (a full disk, for instance)."""
-        with self._news:
-            if self._worker is None:
-                self._work_off()
-                return
-            self._news.wait_for(lambda: not self._talk.todo or self._problem is not None)
-            if self._problem is not None:
-                raise self._problem
+    def _hurry(self, timeout: float | None, wanted: Callable[[list[int]], bool]) -> None:
+        """The same for the episodes that are wanted."""
+        if not self._beside.is_running:
+            self._work_off()
+            return
+        if self._beside.wait(lambda: not any(map(wanted, self._talk.todo)), timeout):
+            return
+        with self._lock:
+            for turns in [turns for turns in self._talk.todo if wanted(turns)]:
+                self._put_by_rule(turns)
 
     def close(self, *, wait: bool = True) -> None:
         """Wait as `flush` does, and end the thread. With `wait=False` what a mind has not answered yet is let go of."""
@@ -329,12 +325,7 @@ class ReasoningMemory:
             if wait:
                 self.flush()
         finally:
-            with self._news:
-                self._closing = True
-                self._news.notify_all()
-            if self._worker is not None and wait:
-                self._worker.join()
-            self._worker = None
+            self._beside.close(wait=wait)
 
     def __enter__(self) -> ReasoningMemory:
         return self
@@ -368,12 +359,17 @@ class ReasoningMemory:
         with self._lock:
             context = recall.fits()
             if context is None:
-                self.flush()  # an episode that is not in the graph can't be folded
+                self._hurry(self.grace, self._is_over)  # an episode that is not in the graph can't be folded
                 recall.check()
                 if self.mind is not None:
                     recall.by_mind(self.mind, self.timeout)
                 context = recall.fits() or recall.by_rule()
             return context
+
+    def _is_over(self, turns: list[int]) -> bool:
+        """Whether an episode has a turn that is not one of the last, which stay."""
+        last = {self._talk.turn_ids[at] for at in self._talk.protected(self.last_turns)}
+        return not last.issuperset(turns)
 
     # -- on disk -----------------------------------------------------------------------------------------------
 

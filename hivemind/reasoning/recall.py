@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -82,11 +83,15 @@ class Recall:
             raise BudgetTooSmall(self._budget, least)
 
     def by_mind(self, mind: CompletingMind, timeout: float | None) -> None:
-        """Let the mind fold and flush as long as that helps; what it can't do is left to the rule."""
+        """Let the mind fold and flush as long as that helps; what it can't do is left to the rule.
+
+        No question is begun `timeout` seconds after the first one: the agent waits meanwhile.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
         size = self._size(self._render().messages)
         for _ in range(_ROUNDS):
             offered = self._candidates()[:_OFFERED]
-            if size <= self._budget or not offered:
+            if size <= self._budget or not offered or (end is not None and time.monotonic() > end):
                 return
             lines = "\n".join(line_for(node, 200) for node in offered)
             try:

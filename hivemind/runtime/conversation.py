@@ -197,9 +197,9 @@ class TaskConversation:
         return None
 
     def settle(self) -> None:
-        """Wait until every turn is in the graph, before the task ends."""
+        """See to it that every turn is in the graph, before the task ends: a slow mind is waited for a minute, no longer."""
         with _later():
-            self._memory.flush()
+            self._memory.flush(_PATIENCE_S)
 
     def take_tokens(self) -> int:
         """What the memory's questions have cost since the last call."""

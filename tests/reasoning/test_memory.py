@@ -341,3 +341,50 @@ def test_memorizing_costs_the_same_for_the_last_episode_as_for_the_hundredth() -
             for one in range(20):
                 memory.memorize(turns(number + one))
     assert costs[980] <= 1.05 * costs[100]
+
+
+def test_a_mind_that_does_not_answer_holds_up_no_context_and_loses_no_episode() -> None:
+    answer = threading.Event()
+    asked: list[str] = []
+
+    def silent(text: str) -> str:
+        asked.append(text)
+        answer.wait(30)
+        return patch("too late")
+
+    memory = ReasoningMemory(Scripted(silent), len, 4_000, background=True, timeout=0.01, grace=0.01)
+    memory.init_memory("t")
+    for number in range(30):
+        memory.memorize(turns(number))
+        shown = memory.recall()
+        last = memory.messages[-4:]
+        assert len(json.dumps(shown)) <= 4_000
+        assert shown[-len(last) :] == last
+    memory.flush(0.01)
+    answer.set()
+    memory.close()
+    found = memory.graph.by_kind("evidence")
+    assert sorted(node.related_turn_ids for node in found) == [[2 * at, 2 * at + 1] for at in range(30)]
+    assert "too late" not in memory.graph.to_json()
+
+
+def test_what_the_rule_has_taken_over_is_not_put_into_the_graph_a_second_time() -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def late(text: str) -> str:
+        asked.set()
+        answer.wait(30)
+        return patch("too late")
+
+    memory = ReasoningMemory(Scripted(late), len, background=True)
+    memory.init_memory("t")
+    memory.memorize(turns(0))
+    assert asked.wait(30)
+    memory.flush(0.01)
+    answer.set()
+    memory.memorize(turns(1))
+    memory.close()
+    assert [(node.text.split()[0], node.related_turn_ids) for node in memory.graph.by_kind("evidence")] == [
+        ("I", [0, 1]),
+        ("too", [2, 3]),
+    ]

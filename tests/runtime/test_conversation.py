@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -396,6 +398,92 @@ def test_a_mind_folds_and_if_it_cannot_the_rule_does(hive: Hive, good: bool) -> 
         assert any("IT SAYS MUCH" in entry(context, "context:conversation:t")["content"] for context in contexts)
     turns = {turn for node in graph(hive).nodes.values() for turn in node.related_turn_ids}
     assert {turn for record in log(hive)[:-1] for turn in record["turns"]} <= turns
+
+
+BAD = {
+    "fenced, and no patch": '```json\n{"add_nodes": 7}\n```',
+    "wrong ids": patch("wrong", "999"),
+    "missing keys": json.dumps({"add_nodes": [{"tmp_id": "tmp1"}]}),
+    "prose": "I would rather talk about it, {at length}.",
+    "nothing": "",
+    "another's id": json.dumps({"flush_ops": [{"id": 1}], "fold_ops": [{"ids": [1, 2], "notes": []}]}),
+}
+
+
+def program(hive: Hive, answer: str) -> Hive:
+    """A hive whose agent thinks with a program: it looks ten times, then ends; completions are what `answer` does."""
+    looks = [look(f"Look {number}. " + "It is large. " * 60) for number in range(10)]
+    script = {"thoughts": [*looks, *END]}
+    (hive.layout.root / "thoughts.json").write_text(json.dumps(script))
+    (hive.layout.root / "mind.py").write_text(
+        "import json, os, sys, time\n"
+        "question = json.load(sys.stdin)\n"
+        "if 'prompt' in question:\n"
+        f"    {answer}\n"
+        "else:\n"
+        "    turn = len(os.listdir('turns')) if os.path.isdir('turns') else 0\n"
+        "    os.makedirs(f'turns/{turn}')\n"
+        "    print(json.dumps(json.load(open('thoughts.json'))['thoughts'][turn]))\n"
+    )
+    told = {"mind": {"command": [sys.executable, "mind.py"]}, "max_tokens": 5_000,
+            "tools": ["doc_find", "add_card", "finish_step", "finish_task", "search_files"]}  # fmt: skip
+    (hive.layout.root / "agents" / "analyst.yaml").write_text(json.dumps(told))
+    drop(hive, "---\nsteps: [{title: Look around}]\n---\nWhat is there?\n")
+    return Hive.open(hive.layout.root)
+
+
+def check_that_nothing_is_lost(hive: Hive) -> None:
+    """The task is done, every context fitted, and every turn is in the graph."""
+    assert "They are heavy." in (folder(hive) / "result.md").read_text()
+    assert all(record["asked"]["tokens"] <= 5_000 for record in log(hive))
+    own = [node for node in graph(hive).nodes.values() if node.kind != "summary" and "origin" not in node.meta]
+    turns = [turn for node in own for turn in node.related_turn_ids]
+    assert sorted(turns) == [0, *(turn for record in log(hive)[:-1] for turn in record["turns"])]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=str)
+def test_a_program_that_completes_badly_loses_no_turn_and_no_budget(hive: Hive, bad: str) -> None:
+    hive = program(hive, f"print({BAD[bad]!r})")
+    work(agent_of(hive))
+    check_that_nothing_is_lost(hive)
+    assert all("unstructured" in node.tags for node in graph(hive).by_kind("evidence") if node.related_turn_ids)
+
+
+def test_a_program_that_ends_badly_loses_no_turn_either(hive: Hive) -> None:
+    hive = program(hive, "sys.exit('I am tired')")
+    work(agent_of(hive))
+    check_that_nothing_is_lost(hive)
+    reasons = {node.meta["unstructured"] for node in graph(hive).by_kind("evidence") if "unstructured" in node.tags}
+    assert any("I am tired" in reason for reason in reasons)
+
+
+def test_a_program_that_completes_well_makes_nodes_and_folds(hive: Hive) -> None:
+    good = json.dumps(
+        {**json.loads(patch("It is large.", "2")), "fold_ops": [
+            {"ids": [3, 4, 5], "notes": [{"role": "assistant", "content": "IT SAYS MUCH"}], "rationale": "done"}]}
+    )  # fmt: skip
+    hive = program(hive, f"print('Here it is:\\n```json\\n' + {good!r} + '\\n```')")
+    work(agent_of(hive))
+    check_that_nothing_is_lost(hive)
+    assert any(node.text == "It is large." for node in graph(hive).by_kind("evidence"))
+
+
+def test_a_mind_that_never_answers_its_memory_holds_up_no_turn(hive: Hive, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [look(f"Look {number}. " + "It is large. " * 60) for number in range(14)]
+    hive = scripted(hive, *looks, *END, max_tokens=5_000)
+    agent = agent_of(hive)
+    answer = threading.Event()
+
+    def silent(text: str, schema: object = None) -> str:
+        answer.wait(60)
+        return patch("too late", "2")
+
+    agent.mind.complete = silent  # type: ignore[method-assign]
+    monkeypatch.setattr("hivemind.runtime.conversation._PATIENCE_S", 0.05)  # a minute, in short
+    work(agent)
+    answer.set()
+    check_that_nothing_is_lost(hive)
+    assert "too late" not in graph(hive).to_json()
 
 
 # whatever happens
