@@ -44,7 +44,12 @@ class Hive:
         layout = Layout.at(path)
         hive = cls(layout, load_hive(layout))
         for folder in layout.folders():
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError):
+                raise UserError(
+                    "a file lies where a folder should be", where=folder, mend="hivemind doctor --fix sets it aside"
+                ) from None
         check_workspace(
             layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard, durable=hive.config.durable
         )

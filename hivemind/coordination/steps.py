@@ -265,22 +265,34 @@ class Steps:
         agent_id: str | None = None,
         step_id: str | None = None,
         generation: int | None = None,
+        ended: bool = False,
         **payload: Any,
     ) -> Event:
         """Write `task.<outcome>` for a whole task, if no other agent holds one of its steps.
 
-        `step_id` and `generation` show the lease that the caller works under. Raises StepLeaseHeld, StaleGeneration.
+        `step_id` and `generation` show the lease that the caller works under. With `ended` the task's folder has left
+        active/ already, and the event says so whoever holds a step. Raises StepLeaseHeld, StaleGeneration.
         """
         task, who = check_task(task_id), _who(agent_id)
 
         def decide(state: State) -> Sequence[Draft]:
-            for step in state.by_task.get(task, ()):
+            for step in () if ended else state.by_task.get(task, ()):
                 check_lease(state, step, who, None)
             if step_id is not None:
                 check_lease(state, step_id, who, generation)
             return [(f"task.{outcome}", {"task_id": task, **_by(agent_id), **payload})]
 
         return self._journal.transact(decide)[0]
+
+    def check_end(self, task_id: str, *, agent_id: str | None = None) -> None:
+        """Raise StepLeaseHeld if another agent holds a step of the task, which `end_task` would refuse."""
+        task, who = check_task(task_id), _who(agent_id)
+
+        def look(state: State) -> None:
+            for step in state.by_task.get(task, ()):
+                check_lease(state, step, who, None)
+
+        self._journal.view(look)
 
     @contextmanager
     def guard(self, step_id: str, agent_id: str | None = None, generation: int | None = None) -> Iterator[None]:

@@ -191,7 +191,7 @@ class SaveFile:
                 for record in saved.get("set", ()):
                     records[record["id"]] = record
                 max_tokens = int(saved.get("max_tokens", max_tokens))
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 raise UserError(f"is damaged ({error})", where=f"{self.path}:{number}", mend=_MEND) from None
         blocks = list(_blocks(records, self.path))
         # A save that was cut off is written over, by writing the file anew.
@@ -213,7 +213,7 @@ def _check_header(line: bytes, path: str) -> int:
     try:
         header = json.loads(line)
         kind, version, max_tokens = header["kind"], header["version"], int(header.get("max_tokens", 0))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(f"is no {KIND} file ({error})", where=path, mend=_MEND) from None
     if kind != KIND:
         raise UserError(f"is no {KIND} file but of kind {kind!r}", where=path, mend=_MEND)

@@ -30,7 +30,7 @@ class CommandMind:
         printed = self._ask({"context": list(context), "tools": list(tools)})
         try:
             answer = json.loads(printed)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise MindError(f"{self.program[0]} printed no JSON ({error}): {printed[:200]!r}") from None
         if not isinstance(answer, Mapping):
             raise MindError(f"{self.program[0]} printed no JSON object: {printed[:200]!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -46,9 +47,11 @@ class Agent:
         self.status = StatusFile(folder, name)
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
         self.tools = allowed_tools(self.config.tools)
-        self.attention = Attention(hive, name, incarnation)
         mind = open_agents_mind(self.config, hive.config, hive.layout, Patience(sleep=self._sleep))
         self.usages = Usages(mind, Budget(self.config.budget, folder), hive.count_tokens, folder / "log.jsonl")
+        if (folder / "memory").exists():
+            self.desk.save()  # opened now: what cannot be read is said at the start
+        self.attention = Attention(hive, name, incarnation)
         self.pulse = Pulse(self._beat, min(1.0, hive.config.hang_after / 4))
         self.lifeline = lifeline
         self._bell = Doorbell(hive.layout.doorbells, name)
@@ -58,8 +61,6 @@ class Agent:
         self._stopping = False
         self._told_idle = False
         self._looks = 0
-        if (folder / "memory").exists():
-            self.desk.save()  # opened now: what cannot be read is said at the start
 
     @property
     def mind(self) -> Mind:
@@ -99,7 +100,8 @@ class Agent:
             thought, acted = Thought(), Acted((), parking=down)
         except MindError as error:
             thought, acted = self.desk.useless(str(error)), Acted((), problem=f"its mind: {error}")
-        self.desk.tidy(focus, acted, thought)
+        if not self.attention.only_looked(focus, acted):
+            self.desk.tidy(focus, acted, thought)
         self.attention.after(focus, acted, bool(thought.actions))
         self._told(acted)
         return True
@@ -144,8 +146,10 @@ class Agent:
     # the loop around it
 
     def run(self) -> None:
-        """Take turns until told to end; rest where there is nothing to do."""
-        self.attention.resume()
+        """Take turns until told to end; rest where there is nothing to do. `attention.resume` comes first.
+
+        Raises HivemindError or OSError for what is in the way of the agent itself, and belongs to no task or message.
+        """
         while not self.leaving():
             self.status.beat()
             try:
@@ -164,6 +168,7 @@ class Agent:
         """End after the current action. May be called from a signal's callback."""
         self._stopping = True
         os.write(self._wake_end, b"\0")
+        self.status.update(state="stopping")  # whoever loses patience and kills it does not do so because of its task
 
     def leaving(self) -> bool:
         """True once it was told to end, or its parent is gone."""
@@ -179,14 +184,15 @@ class Agent:
 
     def close(self) -> None:
         """Give back what others may wait for; what is in hand stays on disk and goes on from there."""
-        self.status.update(state="stopping")
-        self.pulse.close()
-        self.attention.close()
-        self.usages.close()
-        self._save()
-        self._bell.close()
-        self.status.update(state="exited", task=None, step=None)
-        ring(self.hive.layout.doorbells, SUPERVISOR)
+        with contextlib.ExitStack() as closing:  # whatever of it fails, the rest is done
+            closing.callback(ring, self.hive.layout.doorbells, SUPERVISOR)
+            closing.callback(self.status.update, state="exited", task=None, step=None)
+            closing.callback(self._bell.close)
+            closing.callback(self._save)
+            closing.callback(self.usages.close)
+            closing.callback(self.attention.close)
+            closing.callback(self.pulse.close)
+            closing.callback(self.status.update, state="stopping")
 
     # showing
 

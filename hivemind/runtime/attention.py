@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from hivemind.coordination import State, StepLease, StepLeaseHeld
+from hivemind.coordination import StepLease, StepLeaseHeld
 from hivemind.mail import Message
 from hivemind.runtime.act import Acted
 from hivemind.runtime.focus import Focus
+from hivemind.runtime.holding import Holding
 from hivemind.runtime.letters import Letters
-from hivemind.runtime.parking import Parking, Rest
+from hivemind.runtime.parking import Parking
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.review import read_verdict
 from hivemind.runtime.scope import focus_on
@@ -19,51 +20,26 @@ from hivemind.tasks import TaskMoved
 
 __all__ = ["Attention"]
 
-MAX_TROUBLE = 3
 _TASK_LOOK_S = 1.0  # how often a step that waits for another task looks whether that is done
 _LEASE_PAUSE_S = 5.0
 
 
 class Attention:
-    """One agent's inbox of messages and its tasks in hand. The mailbox goes first: others may be waiting for an answer."""
+    """One agent's letters and its tasks in hand. The mailbox goes first: others may be waiting for an answer."""
 
     def __init__(self, hive: Parts, name: str, incarnation: int) -> None:
-        self._hive, self._name, self._incarnation = hive, name, incarnation
-        self._role = hive.agents[name].role
+        self._hive, self._name = hive, name
         self.letters = Letters(hive, name)
-        self._works: dict[str, Work] = {}
-        self._parked: dict[str, Rest] = {}
-        self._trouble: dict[str, int] = {}
+        self.holding = Holding(hive, name, incarnation)
         self.focus: Focus | None = None
         self.steps_finished = 0
 
     def works(self) -> Collection[Work]:
-        return self._works.values()
+        return self.holding.works
 
-    def resume(self) -> None:
-        """Take up again what this agent had in hand when its last process ended."""
-        for task in self._hive.tasks.mine(self._name, self._incarnation):
-            self._works[task.id] = Work(self._hive, task, self._name)
-        self._tell_what_was_not_told()
-
-    def _tell_what_was_not_told(self) -> None:
-        """Write the events of tasks that a process claimed or closed and then died before it could tell the journal."""
-
-        def look(state: State) -> set[str]:
-            return {entry.task for entry in state.tasks.values() if entry.agent_id == self._name and not entry.over}
-
-        told = self._hive.journal.view(look)
-        for work in self._works.values():
-            if work.task.id not in told:
-                self._tell_claim(work)
-            work.begin()
-        for task in sorted(told - self._works.keys()):
-            for outcome, folder in (("done", self._hive.layout.done), ("failed", self._hive.layout.failed)):
-                if (folder / task).is_dir():
-                    self._hive.steps.end_task(task, outcome, agent_id=self._name)
-
-    def _tell_claim(self, work: Work) -> None:
-        self._hive.journal.append("task.claimed", task_id=work.task.id, agent_id=self._name, title=work.task.title)
+    def resume(self, lost: str | None = None) -> None:
+        """Take up again what this agent had in hand when its last process ended, over the task `lost` if it died."""
+        self.holding.resume(lost)
 
     # sense
 
@@ -75,26 +51,29 @@ class Attention:
     def hear(self, message: Message) -> bool:
         """A message may be what a task waits for: a verdict on its answer, or an answer to a step's question (True)."""
         awaited = False
-        for work in list(self._works.values()):
-            if not work.task.path.exists():  # moved away by a person; `_ready` drops it
+        for work in list(self.works()):
+            if not work.task.path.exists():  # moved away by a person; `Holding.next` drops it
                 continue
-            review = work.review
-            if (
-                review.state == "asked"
-                and message.in_reply_to == review.message_id
-                and message.sender == review.reviewer
-            ):
-                verdict = read_verdict(message.body)
-                if verdict is not None:
-                    work.set_review(review.with_(state=verdict[0], problems=verdict[1]))
-                    self._unpark(work)
-            verdict_mail = message.in_reply_to is not None and message.in_reply_to == review.message_id
-            about = message.task == work.task.id and not verdict_mail
-            if work.waits.heard(message.sender, message.id, message.in_reply_to, about=about):
-                awaited = True
-                work.unblock(message.sender)
-                self._unpark(work)
+            try:
+                awaited = self._heard_for(work, message) or awaited
+            except TaskMoved:
+                self.drop(work)
         return awaited
+
+    def _heard_for(self, work: Work, message: Message) -> bool:
+        review = work.review
+        verdict_mail = message.in_reply_to is not None and message.in_reply_to == review.message_id
+        if review.state == "asked" and verdict_mail and message.sender == review.reviewer:
+            verdict = read_verdict(message.body)
+            if verdict is not None:
+                work.set_review(review.with_(state=verdict[0], problems=verdict[1]))
+                self.holding.unpark(work)
+        about = message.task == work.task.id and not verdict_mail
+        if not work.waits.heard(message.sender, message.id, message.in_reply_to, about=about):
+            return False
+        work.unblock(message.sender)
+        self.holding.unpark(work)
+        return True
 
     # scope
 
@@ -105,44 +84,19 @@ class Attention:
         if message is not None:
             self.focus = Focus("reply_mail", message=message, heard=self.letters.is_awaited(message))
         else:
-            work = self._next_work() or self.claim()
+            work = self.holding.next() or self.claim()
             if work is not None:
+                self.focus = Focus("finish_step", work=work)  # whose account it is, should its plan not be readable
                 self.focus = focus_on(work)
         return self.focus
 
-    def _next_work(self) -> Work | None:
-        ready = [work for work in list(self._works.values()) if self._ready(work)]
-        return min(ready, key=lambda work: (work.task.priority, work.task.id), default=None)
-
-    def _ready(self, work: Work) -> bool:
-        if not work.task.path.exists():  # a person has moved it away: it is not ours any more
-            self.drop(work)
-            return False
-        parked = self._parked.get(work.task.id)
-        if parked is None:
-            return True
-        if parked.is_over or work.waits.task_is_done(self._hive.tasks.is_done):
-            self._unpark(work)
-            return True
-        return False
-
     def claim(self, task_id: str | None = None) -> Work | None:
-        """Claim the next task for this agent, or a certain one: the task in hand, or None if there is nothing for it.
+        """Claim the next task for this agent, or a certain one; see `Holding.claim`."""
+        return self.holding.claim(task_id)
 
-        Raises UserError if that one is not waiting, or not for this agent.
-        """
-        if len(self._works) >= self._hive.config.max_active:
-            return None
-        if task_id is None:
-            task = self._hive.tasks.claim(self._name, self._role, self._incarnation)
-        else:
-            task = self._hive.tasks.claim_one(self._name, task_id, self._role, self._incarnation)
-        if task is None:
-            return None
-        work = self._works[task.id] = Work(self._hive, task, self._name)
-        self._tell_claim(work)
-        work.begin()
-        return work
+    def drop(self, work: Work) -> None:
+        """Let go of a task that has ended here, was moved away or was handed over."""
+        self.holding.drop(work)
 
     # the lease
 
@@ -167,6 +121,14 @@ class Attention:
 
     # after a turn
 
+    def only_looked(self, focus: Focus, acted: Acted) -> bool:
+        """Whether a turn did nothing but find that what rests still has to, for the reason that was told already."""
+        if acted.parking is None or any("parked" not in record for record in acted.records):
+            return False
+        if focus.work is not None:
+            return self.holding.rests_for(focus.work, acted.parking)
+        return self.letters.rest is not None and self.letters.rest.reason == acted.parking.reason
+
     def after(self, focus: Focus, acted: Acted, did_anything: bool) -> None:
         """Draw the consequences: a message is read, a task parked, ended, or in trouble."""
         if focus.message is not None:
@@ -179,20 +141,15 @@ class Attention:
         self.steps_finished += len(finished)
         if work.ended:
             self.drop(work)
-        elif acted.parking is not None:
-            self._park(work, acted.parking)
+            return
+        if finished:
+            work.lives.regain()
+        if acted.parking is not None:
+            self.holding.park(work, acted.parking)
         elif acted.problem is not None or not did_anything:
-            self._in_trouble(work, acted.problem or "its mind sees nothing to do")
+            self.holding.trouble(work, acted.problem or "its mind sees nothing to do")
         else:
-            self._trouble.pop(work.task.id, None)
-
-    def _in_trouble(self, work: Work, problem: str) -> None:
-        """The same task again and again with a problem: it fails, and says which."""
-        key = work.task.id
-        self._trouble[key] = self._trouble.get(key, 0) + 1
-        if self._trouble[key] >= MAX_TROUBLE:
-            work.fail(problem)
-            self.drop(work)
+            self.holding.went_well(work)
 
     def broke(self, error: Exception) -> bool:
         """A turn broke with an exception that nobody expected. True if that could be put on the account of its focus."""
@@ -206,36 +163,8 @@ class Attention:
             if isinstance(error, TaskMoved):
                 self.drop(focus.work)
             else:
-                self._in_trouble(focus.work, reason)
+                self.holding.trouble(focus.work, reason)
         return True
-
-    # parking
-
-    def _park(self, work: Work, parking: Parking) -> None:
-        rest = self._parked[work.task.id] = Rest.of(parking)
-        self._hive.tasks.park(work.task, rest.reason, rest.until)
-        self._hive.journal.append(
-            "task.parked", task_id=work.task.id, agent_id=self._name, reason=rest.reason,
-            until=None if rest.until is None else rest.until.isoformat(),
-            **({} if parking.asks is None else {"asks": parking.asks}),
-        )  # fmt: skip
-        self._release(work)
-
-    def _unpark(self, work: Work) -> None:
-        if self._parked.pop(work.task.id, None) is not None:
-            self._hive.tasks.unpark(work.task)
-
-    def _release(self, work: Work) -> None:
-        mine = [lease for lease in self._hive.leases.list(self._name) if lease.step_id in {s.id for s in work.steps()}]
-        for lease in mine:
-            self._hive.leases.release(lease.step_id, self._name)
-
-    def drop(self, work: Work) -> None:
-        """Let go of a task that has ended here, was moved away or was handed over."""
-        self._release(work)
-        self._works.pop(work.task.id, None)
-        self._parked.pop(work.task.id, None)
-        self._trouble.pop(work.task.id, None)
 
     # resting and ending
 
@@ -244,15 +173,18 @@ class Attention:
 
         `looks` is how often we have looked in vain since something moved: what stays half-written is looked at ever less.
         """
-        waits = [rest.left_s for rest in self._parked.values()]
+        waits = [limit_s, self.holding.left_s]
         if self.letters.rest is not None and self.letters:
             waits.append(self.letters.rest.left_s)
-        if any(work.waits.for_task() for work in self._works.values()):
+        if any(work.waits.for_task() for work in self.works()):
             waits.append(_TASK_LOOK_S)
         if self._hive.tasks.restless or self.letters.unsettled:
             waits.append(max(0.02, self._hive.config.settle_ms / 1000) * 2 ** min(looks, 20))
-        return max(0.0, min([limit_s, *waits]))
+        return max(0.0, min(waits))
 
     def close(self) -> None:
-        self.letters.close()
-        self._hive.leases.release_all(self._name)
+        """Give the leases back, and the intake's record."""
+        try:
+            self._hive.leases.release_all(self._name)
+        finally:
+            self.letters.close()

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from hivemind.layout import Layout
 from hivemind.mail import count_waiting
 from hivemind.runtime.parts import Parts
-from hivemind.runtime.status import read_status
+from hivemind.runtime.status import AgentStatus, read_status
 from hivemind.tasks import TaskState, TaskSummary
 
 __all__ = ["SHORT_WAIT", "Failures", "Survey", "nobody_for", "survey"]
@@ -29,14 +29,19 @@ class Survey:
 
 def survey(hive: Parts, names: Collection[str]) -> Survey:
     """Look at the agents first, which is cheap, and at the folders only if all of them are idle."""
-    busy = [f"agent {name}" for name in names if not _idle(hive.layout, name)]
+    states = {name: read_status(hive.layout.agent_state(name), name) for name in names}
+    busy = [
+        f"agent {name}" for name, status in states.items() if status is None or status.state not in ("idle", "stuck")
+    ]
     if busy:
         return Survey(tuple(busy))
+    stuck = {name: f"{name} is stuck: {status.problem}" for name, status in states.items() if status and status.problem}
     soon = datetime.now(UTC) + max(SHORT_WAIT, timedelta(seconds=hive.config.review_timeout_s))
-    parked: list[tuple[str, str]] = []
+    parked: list[tuple[str, str]] = [(f"agent {name}", why) for name, why in stuck.items()]
+    names = [name for name in names if name not in stuck]
     for name in names:
         if count_waiting(hive.mail, name, hive.layout.agent_state(name)):
-            why = _mail_rests(hive.layout, name, soon)
+            why = _mail_rests(states[name], soon)
             parked.append((f"mail for {name}", why)) if why else busy.append(f"mail for {name}")
     active = hive.tasks.list(TaskState.ACTIVE)
     held = Counter(task.owner for task in active)
@@ -48,7 +53,7 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
     for task in active:
         rest = task.parked
         if task.owner not in names:
-            parked.append((task.id, f"its agent {task.owner} is not running"))
+            parked.append((task.id, stuck.get(str(task.owner), f"its agent {task.owner} is not running")))
             continue
         if rest is None or (rest.until is not None and rest.until <= soon):
             busy.append(f"task {task.id}")
@@ -71,14 +76,8 @@ def _could_take(hive: Parts, name: str, task: TaskSummary, held: Mapping[str | N
     return fits and held[name] < hive.config.max_active
 
 
-def _idle(layout: Layout, name: str) -> bool:
-    status = read_status(layout.agent_state(name), name)
-    return status is not None and status.state == "idle"
-
-
-def _mail_rests(layout: Layout, name: str, soon: datetime) -> str | None:
+def _mail_rests(status: AgentStatus | None, soon: datetime) -> str | None:
     """Why an agent does not read its mail, if that will last."""
-    status = read_status(layout.agent_state(name), name)
     if status is None or status.mail_rests is None:
         return None
     until = status.mail_rests_until

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from hivemind.fs import HeldLock, Lock
 from hivemind.masking import mask
-from hivemind.runtime.agent import Agent
-from hivemind.runtime.identity import announce, farewell, take_name
+from hivemind.runtime.identity import take_name
+from hivemind.runtime.life import Life
+from hivemind.runtime.muster import muster
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.watching import HiveWatch, watch_lock
 
@@ -26,31 +27,26 @@ def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
     """Be the agent `name` until told to end; gives the exit status (0, or 2 if the name is held).
 
     SIGTERM and SIGINT end it in order; so does the closing of `lifeline`, a descriptor that the parent holds the other end
-    of. Without a supervisor it also keeps the hive's watcher, if no other process does.
+    of. Without a supervisor it also keeps the hive's watcher, if no other process does. Raises UserError, without one, for
+    an unknown agent, mind or tool; a supervisor has looked before.
     """
-    if hive.agents[name].outside:
-        sys.stderr.write(
-            f"hivemind: {name} comes from outside (mind: mcp): hivemind mcp --agent {name} is what it runs\n"
-        )
-        return WRONG_USE
+    if lifeline is None:
+        muster(hive, [name])
     try:
         name_lock = take_name(hive.layout, name)
     except HeldLock as held:
         sys.stderr.write(f"hivemind: {held}\n")
         return WRONG_USE
-    incarnation = announce(hive.journal, name, os.getpid())
-    agent = Agent(hive, name, incarnation, lifeline=lifeline)
+    life = Life(hive, name, lifeline=lifeline)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: agent.stop())
+        signal.signal(number, lambda *_: life.stop())
     watch = None if lifeline is not None else _watch_if_nobody_does(hive)
     try:
-        agent.run()
+        life.run()
     finally:
         if watch is not None:
             watch[0].close()
             watch[1].release()
-        agent.close()
-        farewell(hive.journal, name, incarnation, by="itself")
         name_lock.release()
     return DONE
 

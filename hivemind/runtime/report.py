@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class Account:
             if record.get("kind") == "cycle":
                 self._cycle(record)
             elif record.get("kind") == "asking":
-                self._open[str(record.get("id"))] = (int(record.get("tokens", 0)), float(record.get("money", 0)))
+                self._open[str(record.get("id"))] = (int(_number(record, "tokens")), _number(record, "money"))
             elif record.get("kind") == "exchange":
                 self._open.pop(str(record.get("id")), None)
                 self._used(record)
@@ -79,23 +80,29 @@ class Account:
         self._cycles += 1
         if not record.get("metered"):  # else its requests are booked one by one
             self._used(record)
-        self._last = record.get("time")
+        self._last = _number(record, "time")
         self._first = self._last if self._first is None else self._first
 
     def _used(self, record: Mapping[str, Any]) -> None:
-        self._tokens += int(record.get("tokens", 0))
-        self._money += float(record.get("money", 0))
-        self._unpriced += int(record.get("unpriced", 0))
+        self._tokens += int(_number(record, "tokens"))
+        self._money += _number(record, "money")
+        self._unpriced += int(_number(record, "unpriced"))
 
     def spent(self) -> Spent:
         """Cycles, tokens and money, those of requests under way as they may come to; seconds from the first cycle to the
         last."""
         with self._mutex:
             known = self._first is not None and self._last is not None
-            seconds = max(0.0, float(self._last or 0) - float(self._first or 0)) if known else 0.0
+            seconds = max(0.0, (self._last or 0.0) - (self._first or 0.0)) if known else 0.0
             tokens = self._tokens + sum(tokens for tokens, _ in self._open.values())
             money = self._money + sum(money for _, money in self._open.values())
             return Spent(self._cycles, tokens, money, seconds, self._unpriced)
+
+
+def _number(record: Mapping[str, Any], key: str) -> float:
+    """A number of the log, 0 where there is none: people may have changed it."""
+    value = record.get(key)
+    return value if isinstance(value, int | float) and math.isfinite(value) else 0
 
 
 def compose(title: str, answer: str, findings: Sequence[Finding], review: Review, agent: str, spent: Spent) -> str:

@@ -7,14 +7,15 @@ the verdict is the reply. A hive of one agent checks for itself, and the result 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hivemind.errors import UserError
-from hivemind.fs import load_record, save_record
+from hivemind.fs import DamagedRecord, load_record, save_record
 
 __all__ = ["Citation", "Review", "read_request", "read_verdict", "request_body", "verdict_line"]
 
@@ -51,11 +52,14 @@ class Citation:
         )
 
 
+State = Literal["asked", "approved", "rejected", "self", "none"]
+
+
 @dataclass(frozen=True, slots=True)
 class Review:
     """How far the checking of one task's answer has come; kept in the task's folder as `review.json`."""
 
-    state: Literal["asked", "approved", "rejected", "self", "none"] = "none"
+    state: State = "none"
     reviewer: str | None = None
     message_id: str | None = None
     asked_at: float = 0.0
@@ -68,7 +72,20 @@ class Review:
         record = load_record(folder / "review.json", "review", VERSION)
         if record is None:
             return cls()
-        return cls(**{**record, "tried": tuple(record["tried"]), "problems": tuple(record["problems"])})
+        try:
+            found = cls(**{**record, "tried": _texts(record["tried"]), "problems": _texts(record["problems"])})
+            found._check()
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedRecord(
+                f"is no review ({type(error).__name__}: {error})", where=folder / "review.json", mend="take it away"
+            ) from None
+        return found
+
+    def _check(self) -> None:
+        """Raise TypeError or ValueError for what cannot be."""
+        _texts([self.reviewer or "", self.message_id or ""])
+        if self.state not in get_args(State) or self.round < 0 or not math.isfinite(self.asked_at):
+            raise ValueError(self.state)
 
     def save(self, folder: Path, *, durable: bool) -> Review:
         save_record(folder / "review.json", "review", VERSION, asdict(self), durable=durable)
@@ -76,6 +93,12 @@ class Review:
 
     def with_(self, **changes: Any) -> Review:
         return replace(self, **changes)
+
+
+def _texts(items: Any) -> tuple[str, ...]:
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise TypeError(f"no list of texts: {items!r:.50}")
+    return tuple(items)
 
 
 def request_body(title: str, citations: Sequence[Citation]) -> str:
@@ -109,7 +132,7 @@ def read_request(body: str) -> list[Citation] | None:
         return None
     try:
         return [Citation.of(item) for item in json.loads(found[1])]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise UserError(f"the review request can't be read ({error})", mend="ask the sender to send it again") from None
 
 

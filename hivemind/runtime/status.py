@@ -10,6 +10,7 @@ one writer gives it to the kernel in a single call, and who meets it half-writte
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterable
@@ -29,8 +30,9 @@ VERSION = 1
 _BLOCK = 512  # bytes that a status is filled up to: mostly one is as long as the next
 _IN_PLACE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LOOKS = 3
+_log = logging.getLogger(__name__)
 _TICK_NS = 50_000_000  # two changes within one tick of a file system's clock have the same time
-State = Literal["starting", "idle", "working", "stopping", "exited"]
+State = Literal["starting", "idle", "working", "stuck", "stopping", "exited"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class AgentStatus:
     """One agent as it was when it last wrote its status. `tokens` and `money` are those used since its process started,
     `unpriced` those of the tokens whose price is not known.
 
-    `mail_rests` says why its mail is not read now, and `mail_rests_until` (ISO 8601) when it is looked at again.
+    `mail_rests` says why its mail is not read now, and `mail_rests_until` (ISO 8601) when it is looked at again. `problem` is
+    what an agent that is stuck waits for a person to mend.
     """
 
     name: str
@@ -55,6 +58,7 @@ class AgentStatus:
     last_action: str | None = None
     mind: str = "extractive"
     steps_finished: int = 0
+    problem: str | None = None
     mail_rests: str | None = None
     mail_rests_until: str | None = None
     since: str = ""
@@ -66,12 +70,13 @@ _FIELDS = tuple(field.name for field in fields(AgentStatus))
 class StatusFile:
     """Where one agent writes its status and its heartbeat. Both are hints for onlookers, so neither is fsynced."""
 
-    __slots__ = ("_heartbeat", "_path", "current")
+    __slots__ = ("_heartbeat", "_path", "_writes", "current")
 
     def __init__(self, folder: Path, name: str) -> None:
         self._path = os.fspath(folder / "status.json")
         self._heartbeat = folder / "heartbeat"
         self.current = AgentStatus(name, os.getpid())
+        self._writes = 0
 
     def update(self, **changes: Any) -> bool:
         """Write the status if it changes anything; returns whether it did."""
@@ -79,12 +84,19 @@ class StatusFile:
         if new == self.current:
             return False
         self.current = replace(new, since=datetime.now(UTC).isoformat(timespec="milliseconds"))
-        self._write()
+        try:
+            self._write()
+        except OSError as error:  # a hint is not worth an agent's life: no room, or something else has its name
+            _log.warning("%s: %s", self._path, error.strerror)
         return True
 
     def _write(self) -> None:
         shown = {name: getattr(self.current, name) for name in _FIELDS}
-        line = as_line({"kind": "status", "version": VERSION, **shown}).rstrip()
+        self._writes += 1
+        # The same number at both ends: a reader whom this write overtakes, or who overtakes it, sees two.
+        line = as_line(
+            {"kind": "status", "version": VERSION, "from": self._writes, **shown, "to": self._writes}
+        ).rstrip()
         whole = line.ljust(len(line) // _BLOCK * _BLOCK + _BLOCK - 1) + b"\n"  # what is left of a longer one is blank
         try:
             file = os.open(self._path, _IN_PLACE, 0o644)
@@ -98,7 +110,7 @@ class StatusFile:
             os.close(file)
 
     def beat(self) -> None:
-        """Touch the heartbeat file."""
+        """Touch the heartbeat file. Raises OSError."""
         try:
             os.utime(self._heartbeat)
         except FileNotFoundError:
@@ -110,9 +122,12 @@ def read_status(folder: Path, name: str) -> AgentStatus | None:
     for _ in range(_LOOKS):
         try:
             record = load_record(folder / "status.json", "status", VERSION)
-            return None if record is None else AgentStatus(**{**record, "name": name})
+            if record is None:
+                return None
+            if record.pop("from", 0) == record.pop("to", 0):
+                return AgentStatus(**{**record, "name": name})
         except (UserError, TypeError):
-            continue  # being written this very moment, or no status
+            pass  # being written this very moment, or no status
     return None
 
 
@@ -131,9 +146,9 @@ class Statuses:
         return tuple(self._newest(name) for name in self._folders)
 
     def all_idle(self) -> bool:
-        """Whether every agent is idle. Who was not the last time is looked at first, and mostly alone."""
+        """Whether every agent is idle, or stuck. Who was not the last time is looked at first, and mostly alone."""
         for name in (*self._busy, *self._folders):
-            if self._newest(name).state != "idle":
+            if self._newest(name).state not in ("idle", "stuck"):
                 self._busy = (name,)
                 return False
         return True
@@ -141,7 +156,7 @@ class Statuses:
     def _newest(self, name: str) -> AgentStatus:
         try:
             found = os.stat(self._paths[name])
-        except FileNotFoundError:
+        except OSError:  # not there, or not to be reached: a hint that is missing
             return self._known[name]
         mark = found.st_ino, found.st_mtime_ns
         if self._seen.get(name) != mark:

@@ -202,7 +202,7 @@ class Supervisor:
                 child.beat_seen = now
             try:
                 beat = os.stat(self._hive.layout.agent_state(child.name) / "heartbeat").st_mtime_ns
-            except FileNotFoundError:
+            except OSError:  # not there, or its folder is none: no sign of life
                 beat = 0
             if beat != child.beat_ns:
                 child.beat_ns, child.beat_seen = beat, now

@@ -8,16 +8,16 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hivemind.errors import HivemindError, UserError
+from hivemind.errors import HivemindError
 from hivemind.minds import warm_mind
 from hivemind.runtime.idle import Failures, survey
+from hivemind.runtime.muster import muster
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.process import output_to, run_agent, start_logging
 from hivemind.runtime.rehearsal import rehearse
 from hivemind.runtime.status import AgentStatus, Statuses
 from hivemind.runtime.supervisor import Supervisor
 from hivemind.runtime.tools import TOOLS
-from hivemind.runtime.usage import check_agents_mind
 from hivemind.tasks import why_failed
 
 __all__ = ["SwarmPicture", "SwarmResult", "run_swarm"]
@@ -70,15 +70,11 @@ def run_swarm(
     Call it in a process with one thread that has opened nothing of the hive yet: agents are forked. `on_ready` is called
     once all have been started, `on_tick` after what happens, at most twenty times and at least four times a second.
     `rehearse_in` opens a hive in another folder: with it, many agents start faster and smaller (`rehearsal`). Raises
-    HeldLock if the hive is up, UserError for an unknown agent, and for a mind that can't think (no key, no price).
+    HeldLock if the hive is up, UserError as `muster` does.
     """
     hive = open_hive()
     running = [name for name, agent in hive.agents.items() if not agent.outside] if names is None else list(names)
-    for name in running:
-        if name not in hive.agents:
-            raise UserError(f"there is no agent {name!r} in this hive", mend=f"its agents: {', '.join(hive.agents)}")
-        check_agents_mind(hive.agents[name], hive.config, hive.layout, name)
-
+    muster(hive, running)
     shared = open_hive()  # what the agents are forked with; this process opens nothing of it
 
     def agent_main(name: str, lifeline: int) -> int:

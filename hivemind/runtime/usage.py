@@ -40,7 +40,7 @@ from hivemind.runtime.parking import Parking
 from hivemind.runtime.work import Work
 from hivemind.tokens import TokenCounter
 
-__all__ = ["Usages", "check_agents_mind", "open_agents_mind"]
+__all__ = ["Usages", "open_agents_mind"]
 
 _MARGIN = 1.35  # a provider's tokens for one of ours, until it is known better
 _FRAME = 64  # tokens that a provider puts around a request
@@ -67,16 +67,6 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
                 mend="say it with prices: {in: …, out: …}, for a million tokens",
             )
     return mind
-
-
-def check_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, name: str) -> None:
-    """Raise UserError, naming the agent, if its mind can't be opened. An agent from outside has none."""
-    if config.outside:
-        return
-    try:
-        open_agents_mind(config, hive, layout)
-    except UserError as error:
-        raise UserError(f"agent {name}: {error.what}", where=error.where, mend=error.mend) from None
 
 
 class Usages:

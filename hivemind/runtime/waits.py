@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from hivemind.fs import load_record, save_record
+from hivemind.fs import DamagedRecord, load_record, save_record
 from hivemind.runtime.parking import Parking
 
 __all__ = ["Wait", "Waits", "blocked"]
 
 VERSION = 1
+KINDS = ("until", "mail", "human", "task")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,17 @@ class Wait:
     what: str
     message_id: str | None = None
     answer: str | None = None
+
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> Wait:
+        """A wait from its JSON form. Raises KeyError, TypeError or ValueError for what is none."""
+        wait = cls(**item)
+        texts = (wait.step, wait.kind, wait.what, wait.message_id or "", wait.answer or "")
+        if wait.kind not in KINDS or not all(isinstance(text, str) for text in texts):
+            raise ValueError(wait.kind)
+        if wait.kind == "until":
+            datetime.fromisoformat(wait.what)
+        return wait
 
 
 def blocked(path: str, reason: str | None, asked: Wait | None) -> Parking:
@@ -49,8 +61,15 @@ class Waits:
         self._path = folder / "waits.json"
         self._durable = durable
         record = load_record(self._path, "waits", VERSION) or {"steps": []}
-        self._waits = {item["step"]: Wait(**item) for item in record["steps"]}
-        self._early: dict[str, str] = record.get("early", {})
+        try:
+            self._waits = {item["step"]: Wait.of(item) for item in record["steps"]}
+            self._early = {str(sender): str(message) for sender, message in record.get("early", {}).items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedRecord(
+                f"says of no step what it waits for ({type(error).__name__}: {error})",
+                where=self._path,
+                mend="take it away",
+            ) from None
 
     def get(self, step: str) -> Wait | None:
         return self._waits.get(step)

@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hivemind.coordination import Commits, Step, StepLease
+from hivemind.coordination import Commits, Step, StepLease, StepLeaseHeld
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import load_record, save_record
 from hivemind.layout import HUMAN
 from hivemind.minds import Mind
 from hivemind.reasoning import Branch, MergeReport
 from hivemind.runtime.conversation import TaskConversation
+from hivemind.runtime.lives import Lives
+from hivemind.runtime.parking import Parking
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.report import Account, Finding, Spent, compose
 from hivemind.runtime.review import Citation, Review
@@ -31,6 +33,7 @@ __all__ = ["PlannedStep", "Work"]
 _log = logging.getLogger(__name__)
 _PRINTED_BYTES = 8192
 _TRACED_CHARS = 200
+_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class Work:
             task, agent, lane, durable=self._durable, committed=self._commits.has, guard=self._check_lease
         )
         self.waits = Waits(task.path, durable=self._durable)
+        self.lives = Lives(task.path, durable=self._durable)
         self.review = Review.load(task.path)
         self._folder = task.path
         self._conversation: TaskConversation | None = None
@@ -196,7 +200,7 @@ class Work:
             return
         path = self._once_path()
         begun = load_record(path, "once", 1)
-        if begun is not None and begun["step"] == step.id:
+        if begun is not None and begun.get("step", step.id) == step.id:  # one that names no step may be this one's
             raise UserError(
                 f"the command of step {step.step.position} may run only once, and was interrupted when it ran: "
                 "nobody knows whether it took effect",
@@ -331,22 +335,33 @@ class Work:
         self.review = review.save(self.task.path, durable=self._durable)
 
     def finish(self, answer: str) -> Path:
-        """Publish what was found and close the task as done; gives where it lies now."""
+        """Publish what was found and close the task as done; gives where it lies now.
+
+        Raises Parking, before anything has changed, while another holds one of its steps.
+        """
+        self._check_end()
         self.trail.publish_all(self._commit_publication)
         self.trail.save()
         text = compose(self.task.title, answer, self._findings_when_done(), self.review, self.agent, self.spent())
         self._folder = self._hive.tasks.finish(self.task, text)
-        self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent)
-        if self._hive.tasks.restless:  # a task in the inbox may have waited for this one
+        self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, ended=True)
+        if self._hive.tasks.somebody_waits():  # a task in the inbox may have waited for this one
             ring_all(self._hive)
         return self._folder
 
     def fail(self, reason: str) -> Path:
-        """Give the task up; gives where it lies now."""
+        """Give the task up; gives where it lies now. Raises Parking as `finish` does."""
+        self._check_end()
         self._save_what_there_is()
         self._folder = self._hive.tasks.fail(self.task, reason)
-        self._hive.steps.end_task(self.task.id, "failed", agent_id=self.agent, reason=reason)
+        self._hive.steps.end_task(self.task.id, "failed", agent_id=self.agent, ended=True, reason=reason)
         return self._folder
+
+    def _check_end(self) -> None:
+        try:
+            self._hive.steps.check_end(self.task.id, agent_id=self.agent)
+        except StepLeaseHeld as held:
+            raise Parking(f"{held.lease.step_id} is leased by {held.lease.holder_agent_id}", again_s=_AGAIN_S) from None
 
     def _save_what_there_is(self) -> None:
         """The graph for who looks into the failed task; a task whose very graph is the trouble must fail all the same."""

@@ -50,7 +50,7 @@ def _mend(file: int, size: int) -> int:
     last = tail.rpartition(b"\n")[2]
     try:
         json.loads(last)
-    except ValueError:
+    except (ValueError, RecursionError):
         os.ftruncate(file, size - len(last))
         return size - len(last)
     os.write(file, b"\n")
@@ -67,7 +67,7 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict):
                 yield record

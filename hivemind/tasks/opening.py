@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -22,10 +23,19 @@ from hivemind.tasks.records import CLAIM, Claim, load_maker
 from hivemind.tasks.taking import Taken, Taking
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 
-__all__ = ["BUILD", "Opening", "explained"]
+__all__ = ["BUILD", "Opening", "Rejected", "explained"]
 
 BUILD = ".build"
 """The folder in `.claimed/AGENT/` in which a task's folder is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A drop that could not become a task: the id of its folder in failed/, its name in the inbox, why, in one line."""
+
+    id: str
+    name: str
+    reason: str
 
 
 class Opening:
@@ -47,6 +57,7 @@ class Opening:
         self._durable = durable
         self._clock = clock
         self._roots = roots
+        self.rejected: list[Rejected] = []
 
     def settle(self, taken: Taken, incarnation: int) -> Task | None:
         """Make the task's folder in active/, or, if the drop cannot become a task, its folder in failed/."""
@@ -73,7 +84,8 @@ class Opening:
             _check(taken, written)
             task_id = self._id(taken.name, False, written)
         except TaskProblem as problem:
-            self._reject_file(taken, claim, explained(taken.name, problem), id_of(taken.name, False))
+            error = explained(taken.name, problem)
+            self._tell(taken.name, self._reject_file(taken, claim, error, id_of(taken.name, False)), problem)
             return None
         build = self._build(taken, claim, "task.yaml" if is_yaml(taken.name) else "task.md")
         path = self._open(build, task_id, taken.name, written)
@@ -88,8 +100,8 @@ class Opening:
             task_id = self._id(taken.name, True, written)
             set_aside(folder, durable=self._durable)
         except UserError as problem:
-            error = explained(taken.name, problem)
-            self._reject_folder(taken, self._claim(taken, incarnation), error, id_of(taken.name, True))
+            claim, error = self._claim(taken, incarnation), explained(taken.name, problem)
+            self._tell(taken.name, self._reject_folder(taken, claim, error, id_of(taken.name, True)), problem)
             return None
         found, notes = attachments(folder, text, self._layout.root, self._roots)
         names = tuple(os.path.relpath(one, folder) for one in found)
@@ -122,7 +134,7 @@ class Opening:
             try:
                 task_id = self._id(task_id, True, written)
             except TaskProblem as problem:
-                self._reject(build, task_id, explained(name, problem))
+                self._tell(name, self._reject(build, task_id, explained(name, problem)), problem)
                 return None
 
     def _id(self, name: str, folder: bool, written: Written) -> str:
@@ -172,6 +184,9 @@ class Opening:
         if taken.is_folder():
             return self._reject_folder(taken, claim, error, task_id)
         return self._reject_file(taken, claim, error, task_id)
+
+    def _tell(self, name: str, path: Path, problem: UserError) -> None:
+        self.rejected.append(Rejected(path.name, name, str(problem)))
 
     def _reject_file(self, taken: Taken, claim: Claim, error: bytes | str, task_id: str) -> Path:
         """Into failed/, byte for byte under its own name, with error.md beside it."""

@@ -54,6 +54,11 @@ class Queue:
         """How many drops the last look left alone because they are half-written or wait for something."""
         return 0 if self._board is None else self._board.header.restless
 
+    def somebody_waits(self) -> bool:
+        """Whether the newest board, whoever built it, left any drop alone."""
+        board = self._current()
+        return board is not None and board.header.restless > 0
+
     def next(self, lanes: Collection[str]) -> Entry | None:
         """The entry to try next, or None if nothing waits in these lanes (`lanes_of` an agent)."""
         now = time.monotonic()

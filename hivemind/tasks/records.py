@@ -81,7 +81,7 @@ def load_claim(folder: Path) -> Claim | None:
             tuple(fields.get("attachments", ())),
             tuple(fields.get("notes", ())),
         )
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise _damaged(folder / CLAIM, error) from None
 
 
@@ -92,7 +92,7 @@ def load_maker(folder: Path) -> Maker | None:
         return None
     try:
         return Maker(check_name(fields["by"], "agent name"), int(fields["inode"]))
-    except (KeyError, ValueError, TypeError, UserError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError, UserError) as error:
         raise _damaged(folder / MAKER, error) from None
 
 

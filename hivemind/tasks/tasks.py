@@ -19,7 +19,7 @@ from hivemind.tasks.board import lanes_of
 from hivemind.tasks.closing import Closing
 from hivemind.tasks.inbox import Inbox, Settled
 from hivemind.tasks.listing import Listing
-from hivemind.tasks.opening import Opening
+from hivemind.tasks.opening import Opening, Rejected
 from hivemind.tasks.queue import Queue
 from hivemind.tasks.recovery import Orphan, Recovery
 from hivemind.tasks.step import as_written
@@ -200,9 +200,18 @@ class Tasks:
         """How many drops the last claim left alone because they are half-written or wait: look again by and by."""
         return self._queue.restless
 
+    def somebody_waits(self) -> bool:
+        """Whether any drop was left alone at anybody's last look, by a task's dependencies above all."""
+        return self._queue.somebody_waits()
+
+    def take_rejected(self) -> builtins.list[Rejected]:
+        """The drops that this object's claims have put into failed/ since the last call: what `claim` does not give."""
+        found, self._opening.rejected = self._opening.rejected, []
+        return found
+
     def is_done(self, task_id: str) -> bool:
-        """Whether a task with that id is done: one stat."""
-        return (self.layout.done / task_id).is_dir()
+        """Whether a task with that id is done: one stat. Raises UserError for what is no id."""
+        return (self.layout.done / check_name(task_id, "task id")).is_dir()
 
     # working
 

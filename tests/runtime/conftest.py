@@ -36,6 +36,7 @@ class Crew:
     def __init__(self, root: Path) -> None:
         self.root = root
         Hive.init(root)
+        (root / ".hive" / "workspace.json").unlink()  # it names the folder: the scenes are copied about
         self.configure()
         for path in [*(root / "agents").glob("*.yaml"), *(root / "knowledge").rglob("*.md")]:
             path.unlink()
@@ -43,7 +44,7 @@ class Crew:
         self._agents: list[Agent] = []
 
     def configure(self, more: str = "") -> None:
-        (self.root / "hive.yaml").write_text(f"durability: relaxed\nsettle_ms: 0\n{more}")
+        (self.root / "hive.yaml").write_text(f"durability: relaxed\nsettle_ms: 0\nguard: crew\n{more}")
 
     def agent_file(self, text: str, name: str = "ada") -> None:
         (self.root / "agents" / f"{name}.yaml").write_text(text)

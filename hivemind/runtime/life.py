@@ -1,0 +1,121 @@
+"""A life: what an agent's process does around its agent, from its first moment to its last.
+
+What is in the way of the agent itself (a record of its own that cannot be read, a folder that is a file, a full disk) does
+not end the process, which would only be started again into the same: it says what is wrong, and looks again, ever less.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import sys
+import time
+import weakref
+from pathlib import Path
+
+from hivemind.errors import HivemindError
+from hivemind.fs import set_aside
+from hivemind.fs.doorbell import ring
+from hivemind.runtime.agent import Agent
+from hivemind.runtime.identity import announce, farewell
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.status import StatusFile, read_status
+from hivemind.runtime.watching import SUPERVISOR
+
+__all__ = ["Life"]
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 60.0
+_STUCK_AFTER = 3  # what is over by then was a moment's want of files or room, and nobody need be told
+_log = logging.getLogger(__name__)
+
+
+class Life:
+    """One process's life as the agent `name`, whose lock it holds. `run` lasts until `stop`, or until `lifeline` closes."""
+
+    def __init__(self, hive: Parts, name: str, *, lifeline: int | None = None) -> None:
+        self._hive, self._name, self._lifeline = hive, name, lifeline
+        self._folder = hive.layout.agent_state(name)
+        self._incarnation = 0
+        self._agent: Agent | None = None
+        self._stopping = False
+        self._tries = 0
+        self._lost: str | None = None
+        self._wake, self._wake_end = os.pipe()
+        for end in (self._wake, self._wake_end):
+            weakref.finalize(self, os.close, end)
+
+    def stop(self) -> None:
+        """End after the current action. May be called from a signal's callback."""
+        self._stopping = True
+        os.write(self._wake_end, b"\0")
+        if self._agent is not None:
+            self._agent.stop()
+
+    def run(self) -> None:
+        """Be the agent; be it anew after what a person can mend."""
+        try:
+            while not self._ending():
+                began = time.monotonic()
+                try:
+                    self._live()
+                except (HivemindError, OSError) as error:
+                    self._tries = 1 if time.monotonic() - began > _LONGEST_PAUSE_S else self._tries + 1
+                    self._stuck(error)
+        finally:
+            if self._incarnation:
+                farewell(self._hive.journal, self._name, self._incarnation, by="itself")
+
+    def _live(self) -> None:
+        self._make_folder()
+        if not self._incarnation:
+            self._lost = _died_over(self._folder, self._name)
+            self._incarnation = announce(self._hive.journal, self._name, os.getpid())
+        agent = Agent(self._hive, self._name, self._incarnation, lifeline=self._lifeline)
+        try:
+            self._agent = agent
+            if not self._stopping:
+                agent.attention.resume(self._lost)
+                self._lost = None
+                agent.run()
+        finally:
+            self._agent = None
+            agent.close()
+
+    def _make_folder(self) -> None:
+        if os.path.lexists(self._folder) and not self._folder.is_dir():
+            _log.warning("%s is no folder: kept as %s", self._folder, set_aside(self._folder).name)
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def _ending(self) -> bool:
+        if not self._stopping and self._lifeline is not None:
+            self._stopping = bool(select.select([self._lifeline], [], [], 0)[0])
+        return self._stopping
+
+    def _stuck(self, error: Exception) -> None:
+        """Say what is in the way, and rest for a while, alive."""
+        pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._tries - 1, 10))
+        _log.warning("%s cannot go on (again in %g s): %s", self._name, pause, error)
+        if self._tries == _STUCK_AFTER and self._lifeline is None:
+            sys.stderr.write(f"hivemind: {self._name} cannot go on until this is mended: {error}\n")
+        status = StatusFile(self._folder, self._name)
+        until = time.monotonic() + pause
+        while not self._ending() and (left := until - time.monotonic()) > 0:
+            with contextlib.suppress(OSError):  # the want of room may be what it is stuck in
+                told = " ".join(str(error).split()) if self._tries >= _STUCK_AFTER else None
+                changed = status.update(
+                    state="stuck" if told else "starting", incarnation=self._incarnation, problem=told
+                )
+                status.beat()
+                if changed:
+                    ring(self._hive.layout.doorbells, SUPERVISOR)
+            watched = [self._wake] if self._lifeline is None else [self._wake, self._lifeline]
+            select.select(watched, [], [], min(left, self._hive.config.hang_after / 3))
+
+
+def _died_over(folder: Path, name: str) -> str | None:
+    """The task that the last process had in focus, if it ended in the middle of a turn."""
+    last = read_status(folder, name)
+    return last.task if last is not None and last.state == "working" else None
