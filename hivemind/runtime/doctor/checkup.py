@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from hivemind.errors import UserError
-from hivemind.runtime.doctor.claims import check_claims, check_task_folders
+from hivemind.runtime.doctor.claims import check_claims, check_task_folders, check_task_texts
 from hivemind.runtime.doctor.databases import check_databases
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.folders import check_folders, check_mailbox_folders
+from hivemind.runtime.doctor.graphs import check_graphs
 from hivemind.runtime.doctor.leftovers import check_leftovers
 from hivemind.runtime.doctor.letters import check_letters, check_strangers
 from hivemind.runtime.doctor.locks import check_doorbells, check_farewells, check_locks
@@ -32,6 +33,8 @@ CHECKS: tuple[Check, ...] = (
     check_strangers,
     check_claims,
     check_task_folders,
+    check_task_texts,
+    check_graphs,
     check_journal,
     check_task_logs,
     check_locks,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from hivemind.errors import UnknownVersion, UserError
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
+from hivemind.runtime.review import Review
+from hivemind.runtime.waits import Waits
+from hivemind.tasks.records import load_claim, load_maker, load_parked
 
 __all__ = ["check_records"]
 
@@ -16,31 +20,75 @@ VERSION = 1
 """The version of every record that this program writes; the rooms' READMEs say what each holds."""
 
 
+_KINDS = {
+    "claim.json": "claim",
+    "maker.json": "maker",
+    "parked.json": "parked",
+    "review.json": "review",
+    "waits.json": "waits",
+    "format.json": "journal",
+    "workspace.json": "workspace",
+}
+"""What each record's `kind` is; of others any will do."""
+_READERS: dict[str, Callable[[Path], object]] = {
+    "claim.json": load_claim,
+    "maker.json": load_maker,
+    "parked.json": load_parked,
+    "review.json": Review.load,
+    "waits.json": lambda folder: Waits(folder, durable=False),
+}
+"""What reads the records of a task, from its folder."""
+
+
 def check_records(patient: Patient) -> Iterator[Finding]:
     """Records of agents and tasks. Those that are damaged are set aside; those of another version only told of."""
     for path in _records(patient):
         where = patient.layout.relative(path)
         try:
-            record = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            continue  # moved on while we looked
-        except ValueError as error:
+            wrong = _wrong(path)
+        except UnknownVersion as error:
+            yield Finding("records", where, error.what, "use the hivemind that wrote it; it is refused and kept")
+            continue
+        if wrong is not None:
             yield Finding(
                 "records",
                 where,
-                f"is damaged ({error}): what it said is lost to its owner",
-                "hivemind doctor --fix sets it aside",
+                f"{wrong}: what it said is lost to its owner",
+                "put it back from a copy, or hivemind doctor --fix sets it aside",
                 partial(patient.aside.take, path),
                 quiet=True,
             )
-            continue
-        if isinstance(record, dict) and "kind" in record and record.get("version") != VERSION:
-            yield Finding(
-                "records",
-                where,
-                f"is a {record['kind']} record of version {record.get('version')!r}, this program knows version {VERSION}",
-                "use the hivemind that wrote it; it is refused and kept, never guessed at",
-            )
+
+
+def _wrong(path: Path) -> str | None:
+    """What is wrong with a record, or None. Raises UnknownVersion."""
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None  # moved on while we looked
+    except ValueError as error:
+        return f"is damaged ({error})"
+    kind = _KINDS.get(path.name)
+    if not isinstance(record, dict) or not isinstance(record.get("kind"), str) or kind not in (None, record["kind"]):
+        return f"is no {kind or 'such'} record"
+    if record.get("version") != VERSION:
+        version, known = record.get("version"), f"this program knows version {VERSION}"
+        raise UnknownVersion(f"is a {record['kind']} record of version {version!r}, {known}")
+    return _unread(path)
+
+
+def _unread(path: Path) -> str | None:
+    """What whoever reads the record finds wrong with its fields."""
+    read = _READERS.get(path.name)
+    if read is None:
+        return None
+    try:
+        read(path.parent)
+    except UserError as error:
+        return error.what
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"is damaged ({type(error).__name__}: {error})"
+    return None
 
 
 def _records(patient: Patient) -> Iterator[Path]:
@@ -48,5 +96,5 @@ def _records(patient: Patient) -> Iterator[Path]:
     for pattern in ("agents/*/*.json", "*.json", "journal/format.json"):
         yield from sorted(layout.state.glob(pattern))
     for place in (layout.inbox, layout.active, layout.done, layout.failed):
-        for name in ("claim.json", "maker.json", "parked.json", "review.json"):
+        for name in _READERS:
             yield from sorted(place.glob(f"*/{name}"))
