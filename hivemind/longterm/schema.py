@@ -46,6 +46,8 @@ _TABLES = (
     "CREATE INDEX entries_digest ON entries(digest)",
     "CREATE INDEX entries_parent ON entries(parent_id) WHERE parent_id IS NOT NULL",
     "CREATE INDEX entries_expiry ON entries(expires_at) WHERE expires_at IS NOT NULL",
+    """CREATE INDEX entries_speaker ON entries(space, json_extract(metadata, '$.speaker'))
+        WHERE json_extract(metadata, '$.speaker') IS NOT NULL""",
     """CREATE TABLE versions (
         seq INTEGER NOT NULL REFERENCES entries(seq) ON DELETE CASCADE,
         version INTEGER NOT NULL,

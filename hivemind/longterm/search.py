@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult
 from hivemind.longterm.filters import Filter
-from hivemind.longterm.ranking import Candidate, rank
+from hivemind.longterm.parties import without
+from hivemind.longterm.ranking import Candidate, Question, rank
 from hivemind.longterm.rows import ALIVE, fetch, span
 from hivemind.longterm.terms import Stems, bm25, matching, rarity, words_of
 from hivemind.longterm.vectors import Vectors
@@ -29,7 +30,8 @@ _FIELDS = tuple(item.name for item in fields(MemoryEntry))
 class Asked:
     """A search: where (numbers of namespaces), what for, and what may be found. `now` in microseconds.
 
-    `vector` is the query's, packed, and `model` whose it is; without one, words alone decide, and `lack` says why.
+    `names` in the query are of who takes part (`parties`): no words to search for. `vector` is the query's, packed,
+    and `model` whose it is; without one, words alone decide, and `lack` says why.
     """
 
     spaces: Sequence[int]
@@ -39,6 +41,7 @@ class Asked:
     now: int
     mode: Mode = "hybrid"
     strict: bool = False
+    names: frozenset[str] = frozenset()
     vector: bytes | None = None
     model: str = ""
     lack: str | None = None
@@ -64,7 +67,7 @@ class Searcher:
         most = max(_CANDIDATES, 4 * asked.limit)
         seqs = set(self._by_words(sql, asked, weights, most))
         if asked.vector is not None:
-            seqs |= {seq for seq, cosine in self._near(sql, asked, most) if cosine >= asked.threshold}
+            seqs |= {seq for seq, _ in self._near(sql, asked, most)}
         return self._ranked(sql, asked, {stem: weight for stem, _, weight in weights}, seqs)
 
     # words
@@ -74,7 +77,7 @@ class Searcher:
         namespaces only: what others store changes nothing here."""
         marks = ",".join("?" * len(asked.spaces))
         (total,) = sql.execute(f"SELECT sum(entries) FROM namespaces WHERE id IN ({marks})", asked.spaces).fetchone()
-        words = matching(asked.query)
+        words = matching(without(asked.query, asked.names))
         found: dict[str, tuple[str, str, float]] = {}
         common: dict[str, tuple[str, str, float]] = {}
         bound = max(_FEW, int((total or 0) * _COMMON))
@@ -135,19 +138,24 @@ class Searcher:
         cosines: dict[int, float] = {}
         if asked.vector is not None:
             cosines = self.vectors.cosines(sql, asked.model, asked.vector, entries)
-        texts = bm25(weights, [self._stems(words_of(entry.content)) for entry in entries.values()])
+        stems = [self._stems(words_of(entry.content)) for entry in entries.values()]
+        texts = bm25(weights, stems)
         places = {(entry.namespace, entry.key): place for place, entry in enumerate(entries.values())}
         candidates = []
-        for (seq, entry), text in zip(entries.items(), texts, strict=True):
+        for (seq, entry), own, text in zip(entries.items(), stems, texts, strict=True):
             before, after = (places.get((entry.namespace, entry.links.get(name, ""))) for name in _NEIGHBOURS)
-            candidates.append(Candidate(entry, text, cosines.get(seq), before, after))
-        found = []
-        for one in rank(asked.query, candidates):
-            cosine = candidates[one.place].cosine
-            if asked.strict and cosine is not None and cosine < asked.threshold:
-                continue
-            found.append(_result(candidates[one.place].entry, cosine or 0.0, one.score, one.why, asked))
-        return _best(found, asked.limit)
+            candidates.append(Candidate(entry, own, text, cosines.get(seq), before, after))
+        if not any(one.bm25 > 0 or (one.cosine is not None and one.cosine >= asked.threshold) for one in candidates):
+            return []  # what is nearest is not near
+        ranked = [
+            (one, candidates[one.place])
+            for one in rank(Question(asked.query, asked.names, weights), candidates)
+            if not (asked.strict and _below(candidates[one.place].cosine, asked.threshold))
+        ]
+        ranked.sort(key=lambda pair: -_weighted(pair[1].entry, pair[0].score))  # stable: equal ones stay older first
+        return [
+            _result(one.entry, one.cosine or 0.0, found.score, found.why, asked) for found, one in ranked[: asked.limit]
+        ]
 
     def _neighbours(
         self, sql: sqlite3.Connection, asked: Asked, entries: dict[int, MemoryEntry]
@@ -208,10 +216,19 @@ def _newest(sql: sqlite3.Connection, asked: Asked) -> list[MemorySearchResult]:
     return [_result(entries[seq], 0.0, 0.0, "nothing was asked: the newest first", asked) for seq in seqs]
 
 
-def _result(entry: MemoryEntry, similarity: float, score: float, why: str, asked: Asked) -> MemorySearchResult:
+def _below(cosine: float | None, threshold: float) -> bool:
+    """Whether a threshold leaves an entry out; one that has no vector yet is not."""
+    return cosine is not None and cosine < threshold
+
+
+def _weighted(entry: MemoryEntry, score: float) -> float:
     """Importance weighs 0.75 (none) to 1.25 (all); 1 where it is 0.5 or was not said."""
+    return score if entry.importance is None else score * (0.75 + entry.importance / 2)
+
+
+def _result(entry: MemoryEntry, similarity: float, score: float, why: str, asked: Asked) -> MemorySearchResult:
+    score = _weighted(entry, score)
     if entry.importance is not None and entry.importance != 0.5:
-        score *= 0.75 + entry.importance / 2
         why += f", importance {entry.importance:g}"
     if asked.lack is not None:
         why += f"; by words only: {asked.lack}"

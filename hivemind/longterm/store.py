@@ -22,6 +22,7 @@ from hivemind.longterm.integrity import problems
 from hivemind.longterm.links import children_of, history_of, linked_from, set_link
 from hivemind.longterm.moment import as_micros, as_time
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
+from hivemind.longterm.parties import parties, without
 from hivemind.longterm.pending import embed_waiting, some_failed
 from hivemind.longterm.rows import fetch, fetch_key, space_of, spaces_below, with_vector
 from hivemind.longterm.schema import SCHEMA
@@ -260,12 +261,13 @@ class MemoryStore:
     ) -> list[MemorySearchResult]:
         if mode not in ("hybrid", "vector", "text"):
             raise EntryInvalid(f"{mode!r} is no mode of searching", mend="hybrid, vector or text")
-        vector, lack = self._meant(query, mode)
+        names = frozenset[str]()
+        if mode != "vector":  # which compares with the query itself
+            with self.database.read() as sql:
+                names = parties(sql, self._spaces(sql, paths, prefix), query)
+        vector, lack = self._meant(without(query, names), mode)
         with self.database.read() as sql:
-            if prefix:
-                spaces = [space for path in paths for space, _ in spaces_below(sql, path)]
-            else:
-                spaces = [space for path in paths if (space := space_of(sql, path)) is not None]
+            spaces = self._spaces(sql, paths, prefix)
             asked = Asked(
                 spaces=spaces,
                 query=query,
@@ -274,12 +276,20 @@ class MemoryStore:
                 now=self._now(),
                 mode=mode,
                 strict=threshold is not None,
+                names=names,
                 vector=vector,
                 model=self.embeddings.model,
                 lack=lack,
                 filter=narrowed,
             )
             return self._searcher.find(sql, asked)
+
+    @staticmethod
+    def _spaces(sql: Connection, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
+        """The numbers of namespaces that there are, or of all below them."""
+        if prefix:
+            return [space for path in paths for space, _ in spaces_below(sql, path)]
+        return [space for path in paths if (space := space_of(sql, path)) is not None]
 
     def _meant(self, query: str, mode: Mode) -> tuple[bytes | None, str | None]:
         """The query's vector, or why there is none."""

@@ -143,7 +143,8 @@ def test_another_model_is_noticed_and_its_vectors_are_not_compared(tmp_path: Pat
     assert store.reindex(lambda done, total: told.append((done, total))) == 150
     assert told == [(64, 150), (128, 150), (150, 150)]
     assert (store.status().pending, store.status().other) == (0, 0)
-    assert store.search(ME, "text 7", mode="vector")[0].key == "k7"
+    hits = store.search(ME, "text 7", mode="vector")
+    assert "k7" in [hit.key for hit in hits if hit.similarity == hits[0].similarity]
     assert store.reindex() == 0
     assert store.check() == []
 

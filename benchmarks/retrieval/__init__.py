@@ -1,0 +1,1 @@
+"""How well the store finds what answers a question: LoCoMo's conversations, no model asked (see README.md)."""

@@ -1,0 +1,76 @@
+"""The long-term memory store behind the interface of the LoCoMo measuring program: index, search (see README.md).
+
+`System` is the general store as it is: dialog turns are entries whose metadata says speaker, session and time, and whose
+links say what came before and after. `Plain` is the same store without any of that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from benchmarks.retrieval.kept import Kept
+from hivemind.embedding import Embedder, open_embedder
+from hivemind.longterm import MemoryEntry, MemoryStore, open_store
+
+NAMESPACE = ("shared", "conversation")
+Item = tuple[str, str, str, str]
+
+
+class System:
+    """One conversation in a store of its own. Embeddings are kept in `$HIVEMIND_KEPT_EMBEDDINGS`, if that is set."""
+
+    _folder: tempfile.TemporaryDirectory[str] | None = None
+    _numbers = count(1)
+
+    def __init__(self) -> None:
+        if System._folder is None:
+            System._folder = tempfile.TemporaryDirectory(prefix="hivemind-retrieval-")
+            atexit.register(System._folder.cleanup)
+        path = Path(System._folder.name) / f"{next(System._numbers)}.db"
+        self.store: MemoryStore = open_store(path, _embedder(), durable=False)
+
+    def index(self, items: Sequence[Item]) -> None:
+        """Store (id, text, speaker, ISO time of the session), oldest first."""
+        rows = list(items)
+        self.store.put_many(NAMESPACE, [(row[0], self.entry(rows, at)) for at, row in enumerate(rows)])
+
+    def entry(self, rows: Sequence[Item], at: int) -> MemoryEntry:
+        """A turn as an entry; a session is what has one time."""
+        _, text, speaker, moment = rows[at]
+        links = {
+            name: rows[near][0]
+            for name, near in (("previous", at - 1), ("next", at + 1))
+            if 0 <= near < len(rows) and rows[near][3] == moment
+        }
+        metadata: dict[str, Any] = {"speaker": speaker, "session": moment, "time": moment}
+        return MemoryEntry(content=text, metadata=metadata, links=links)
+
+    def search(self, query: str, k: int) -> list[str]:
+        """The keys of the best entries, best first."""
+        return [found.key for found in self.store.search(NAMESPACE, query, limit=k)]
+
+
+class Plain(System):
+    """Texts alone: no metadata, no links."""
+
+    def entry(self, rows: Sequence[Item], at: int) -> MemoryEntry:
+        return MemoryEntry(content=rows[at][1])
+
+
+class Labelled(System):
+    """Texts alone, each beginning with its speaker's name as in a transcript: no metadata, no links."""
+
+    def entry(self, rows: Sequence[Item], at: int) -> MemoryEntry:
+        return MemoryEntry(content=f"{rows[at][2]}: {rows[at][1]}")
+
+
+def _embedder() -> Embedder | None:
+    embedder = open_embedder("minilm")
+    path = os.environ.get("HIVEMIND_KEPT_EMBEDDINGS")
+    return Kept(embedder, path) if path and embedder is not None else embedder
