@@ -1,5 +1,7 @@
 """The tables of memory.db, and what follows from their changes."""
 
+# ruff: noqa: S608 - statements are put together from this program's own constants
+
 from __future__ import annotations
 
 from hivemind.embedding import VectorTable
