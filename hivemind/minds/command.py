@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hivemind.guarded import Guarded
 from hivemind.minds.mind import Context, MindError, MindUnavailable, Thought, ToolSchema
 from hivemind.minds.scripted import thought_from
 
 __all__ = ["CommandMind"]
 
+_LOOK_S = 0.1
+_NOT_STARTED = (126, 127)  # as a shell says that there is no such program, or that it is none
+
 
 class CommandMind:
-    """Runs `program` once per thought, in `folder`.
+    """Runs `program` once per thought, in `folder`; it ends, with all that it started, when the asking process does.
 
     Its input is `{"context": […], "tools": […]}` or `{"prompt": …, "schema": …}`; its answer
     `{"text": …, "actions": [{"tool": …, "arguments": {…}}]}`, or the completion as it stands.
     """
 
-    def __init__(self, program: Sequence[str], *, folder: Path | None = None, timeout_s: float = 600) -> None:
+    def __init__(
+        self,
+        program: Sequence[str],
+        *,
+        folder: Path | None = None,
+        timeout_s: float = 600,
+        waiting: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`waiting` is called ten times a second while the program thinks; what it raises ends the program."""
         self.program = list(program)
+        self._waiting = waiting
         self._folder = folder
         self._timeout_s = timeout_s
 
@@ -41,21 +55,29 @@ class CommandMind:
 
     def _ask(self, question: Mapping[str, Any]) -> str:
         try:
-            done = subprocess.run(
-                self.program,
-                input=json.dumps(question),
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                cwd=self._folder,
-                timeout=self._timeout_s,
-                check=False,
+            guarded = Guarded(
+                self.program, folder=self._folder, reads=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         except OSError as error:
             raise MindUnavailable(f"{self.program[0]} can't be started ({error.strerror})") from None
-        except subprocess.TimeoutExpired:
-            raise MindUnavailable(f"{self.program[0]} gave no answer in {self._timeout_s:g} s") from None
-        if done.returncode != 0:
-            last = done.stderr.strip().splitlines()[-1:] or [""]
-            raise MindUnavailable(f"{self.program[0]} ended with status {done.returncode}: {last[0][:200]}")
-        return done.stdout
+        with guarded as process:
+            printed, said = self._converse(process, json.dumps(question).encode())
+        if process.returncode != 0:
+            last = said.decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
+            what = (
+                "can't be started" if process.returncode in _NOT_STARTED else f"ended with status {process.returncode}"
+            )
+            raise MindUnavailable(f"{self.program[0]} {what}: {last[0][:200]}")
+        return printed.decode("utf-8", "replace")
+
+    def _converse(self, process: subprocess.Popen[bytes], question: bytes) -> tuple[bytes, bytes]:
+        """What the program prints, on both streams, until it ends. Raises MindUnavailable, and what `waiting` raises."""
+        deadline = time.monotonic() + self._timeout_s
+        told: bytes | None = question
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                return process.communicate(told, timeout=min(left, _LOOK_S))
+            except subprocess.TimeoutExpired:
+                told = None  # it goes on with what it was given
+                self._waiting()
+        raise MindUnavailable(f"{self.program[0]} gave no answer in {self._timeout_s:g} s")

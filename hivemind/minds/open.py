@@ -52,7 +52,11 @@ def open_mind(
         from hivemind.minds.command import CommandMind
 
         program = [argument] if isinstance(argument, str) else [str(part) for part in argument]
-        return CommandMind(program, folder=root)
+        if patience is None:
+            return CommandMind(program, folder=root)
+        return CommandMind(
+            program, folder=root, waiting=lambda: patience.sleep(0.0)
+        )  # which ends it when the agent ends
     raise UserError(f"unknown mind {name!r}", mend=f"known minds: {', '.join(KINDS)}")
 
 

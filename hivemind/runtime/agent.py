@@ -95,6 +95,8 @@ class Agent:
         except Parking as parking:
             thought, acted = Thought(), Acted((), parking=parking)
         except MindUnavailable as error:
+            if self.leaving():  # asked no longer because of that: whoever goes on takes the turn anew
+                return True
             until = None if error.after_s is None else datetime.now(UTC) + timedelta(seconds=error.after_s)
             down = Parking(f"its mind is not available: {error}", until, again_s=_PROVIDER_DOWN_S)
             thought, acted = Thought(), Acted((), parking=down)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import select
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,21 +14,18 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from hivemind.config import LimitsConfig
+from hivemind.guarded import Guarded
 from hivemind.masking import is_secret_name, mask
 from hivemind.runtime.sandbox import sandboxed
 
 __all__ = ["CommandResult", "clean_environment", "run_command"]
 
 _KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
-_GRACE_S = 1.0
 _TAIL_BYTES = 8192
 _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_HELD = 65_536
 
-# Waits for the word "go", so that the command can't run before the guard below watches over it; sets the limits.
-_START = 'read go || exit 125; ulimit -t "$1" && ulimit -v "$2" || exit 125; shift 2; exec "$@" </dev/null'
-# Lives as long as the pipe from the agent does; an end of the agent without a word ends the command's whole group.
-_GUARD = 'read ended || kill -s KILL -- "-$1"'
+_LIMITS = 'ulimit -t "$1" && ulimit -v "$2" || exit 125; shift 2; '
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +72,14 @@ def run_command(
         argv = sandboxed(argv, folder)
     limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
     with open(os.open(output, _OUTPUT, 0o644), "wb") as file:
-        process = subprocess.Popen(
-            ["sh", "-c", _START, "sh", str(int(limits.cpu_s)), str(limits.memory_mb * 1024), *argv],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env=dict(environment),
-            start_new_session=True,
-        )
-        guard = subprocess.Popen(
-            ["sh", "-c", _GUARD, "sh", str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
-        _say(process, b"go\n")
-        reading = _Reading(process, file, limits.output_bytes, lifeline, stopping)
+        guarded = Guarded(
+            argv, folder=folder, environment=environment, before=_LIMITS,
+            values=[str(int(limits.cpu_s)), str(limits.memory_mb * 1024)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
         started = time.monotonic()
-        try:
+        with guarded as process:
+            reading = _Reading(process, file, limits.output_bytes, lifeline, stopping)
             stopped = reading.until_end(started + limit_s)
-        finally:
-            _kill_group(process)
-            _say(guard, b"ended\n")
-            guard.wait()
     return CommandResult(
         exit_status=None if stopped else process.returncode,
         output=bytes(reading.tail).decode("utf-8", "replace"),
@@ -106,15 +88,6 @@ def run_command(
         stopped=stopped,
         cut=reading.cut,
     )
-
-
-def _say(process: subprocess.Popen[bytes], word: bytes) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it has ended already
-        process.stdin.write(word)
-        process.stdin.flush()
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.close()
 
 
 class _Reading:
@@ -195,17 +168,3 @@ class _Reading:
         self.digest.update(kept)
         self.tail += kept
         del self.tail[:-_TAIL_BYTES]
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of the command's process group: SIGTERM, a second of grace, SIGKILL."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            break
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-    process.wait()
-    if process.stdout is not None:
-        process.stdout.close()

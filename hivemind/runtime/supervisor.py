@@ -28,6 +28,7 @@ __all__ = ["Supervisor", "supervisor_lock"]
 
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
+_KILLED_WITHIN_S = 1.0
 
 
 @dataclass(slots=True)
@@ -211,16 +212,28 @@ class Supervisor:
                 child.beat_seen = now
 
     def _end(self) -> None:
-        """SIGTERM to every agent, five seconds, then SIGKILL: the nursery does it when its socket closes."""
-        for name in self.pids:
-            self._nursery.signal(name, signal.SIGTERM)
-        deadline = time.monotonic() + END_WITHIN_S
-        while self.pids and time.monotonic() < deadline:
-            if select.select([self._nursery.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                reports = self._nursery.reports()
-                if reports is None:
-                    break
-                for report in reports:
-                    if "exited" in report:
-                        self._exited(self._children[report["exited"]])
+        """SIGTERM to every agent, four seconds, then SIGKILL; who died without a word is buried once all are gone."""
+        for number, patience_s in ((signal.SIGTERM, END_WITHIN_S), (signal.SIGKILL, _KILLED_WITHIN_S)):
+            for name in self.pids:
+                self._nursery.signal(name, number)
+            if not self._await_ends(time.monotonic() + patience_s):
+                break
         self._nursery.close()
+        for name in self.pids:
+            bury(self._hive.journal, self._hive.layout, name, by="supervisor")
+
+    def _await_ends(self, deadline: float) -> bool:
+        """Hear of agents that end; True if some are still there at the deadline, False once none is left to wait for."""
+        while self.pids:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return True
+            if not select.select([self._nursery.socket], [], [], left)[0]:
+                continue
+            reports = self._nursery.reports()
+            if reports is None:
+                return False
+            for report in reports:
+                if "exited" in report:
+                    self._exited(self._children[report["exited"]])
+        return False

@@ -218,3 +218,20 @@ def test_agents_work_without_a_supervisor_and_are_woken_by_what_people_drop(hive
     assert "Checked by researcher itself" in hive.result("boats")
     (hive.root / "mailboxes/researcher/new/hello").write_text("What moves a rowing boat?\n")
     hive.wait(lambda: json.loads(hive.run("mail", "list", "human", "--json")), "the answer")
+
+
+def test_a_swarm_whose_mind_thinks_for_ever_ends_at_once_and_leaves_nothing_behind(hive):
+    program = "cat > /dev/null; sleep 1000 & echo $! > $HIVEMIND_HIVE/child.new; mv $HIVEMIND_HIVE/child.new $HIVEMIND_HIVE/child; wait"
+    (hive.root / "agents/analyst.yaml").write_text(json.dumps({"mind": {"command": ["sh", "-c", program]}}))
+    hive.drop("think.md", "---\nassignee: analyst\n---\nThink.")
+    up = hive.start("up")
+    hive.wait((hive.root / "child").exists, "the thought's beginning")
+    hive.run("down")
+    assert up.wait(15) == 0, hive.logs()
+    child = int((hive.root / "child").read_text())
+    hive.wait(lambda: not is_alive(child), "the end of what the mind had started")
+    assert {event["by"] for event in hive.events() if event["kind"] == "agent.exited"} == {"itself"}, (
+        "nobody was killed"
+    )
+    assert hive.task("think") == "active"
+    assert not (hive.root / "tasks/active/think/parked.json").exists()

@@ -1,0 +1,89 @@
+"""A program as a mind: what it is told, what it may print, and that nothing of it outlives who asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hivemind.minds import MindError, MindUnavailable
+from hivemind.minds.command import CommandMind
+
+THINKS_LONG = "sleep 1000 & echo $! > pid.new; mv pid.new pid; wait"
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for(condition, limit_s: float = 30) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_program_gets_the_question_whole_and_its_answer_is_a_thought(tmp_path: Path):
+    mind = CommandMind(
+        [
+            sys.executable,
+            "-c",
+            "import sys, json; print(json.dumps({'text': str(len(json.load(sys.stdin)['context'][0]['content']))}))",
+        ]
+    )
+    assert mind.think([{"content": "é" * 300_000}], []).text == "300000"
+
+
+def test_what_is_no_answer_says_so():
+    with pytest.raises(MindError, match="no JSON"):
+        CommandMind(["echo", "hello"]).think([], [])
+    with pytest.raises(MindError, match="no JSON"):
+        CommandMind([sys.executable, "-c", "print('[' * 100_000)"]).think([], [])
+    with pytest.raises(MindUnavailable, match=r"can't be started: .*no-such-program"):
+        CommandMind(["no-such-program"]).think([], [])
+    with pytest.raises(MindUnavailable, match="ended with status 3: why"):
+        CommandMind(["sh", "-c", "echo why >&2; exit 3"]).think([], [])
+    with pytest.raises(MindUnavailable, match="no answer"):
+        CommandMind(["sleep", "1000"], timeout_s=0.2).think([], [])
+
+
+def test_a_program_and_its_children_end_when_it_is_not_waited_for_any_longer(tmp_path: Path):
+    class Enough(Exception):
+        pass
+
+    def waiting() -> None:
+        if (tmp_path / "pid").exists():
+            raise Enough
+
+    with pytest.raises(Enough):
+        CommandMind(["sh", "-c", THINKS_LONG], folder=tmp_path, waiting=waiting).think([], [])
+    pid = int((tmp_path / "pid").read_text())
+    wait_for(lambda: not is_alive(pid))
+
+
+def test_a_program_and_its_children_end_when_who_asked_is_killed(tmp_path: Path):
+    asks = f"from pathlib import Path; from hivemind.minds.command import CommandMind; CommandMind(['sh', '-c', {THINKS_LONG!r}], folder=Path({str(tmp_path)!r})).think([], [])"
+    process = subprocess.Popen([sys.executable, "-c", asks])
+    wait_for((tmp_path / "pid").exists)
+    process.kill()
+    process.wait()
+    pid = int((tmp_path / "pid").read_text())
+    try:
+        wait_for(lambda: not is_alive(pid))
+    finally:
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_completion_is_what_was_printed():
+    asked = CommandMind(["cat"]).complete("hello", {"type": "object"})
+    assert json.loads(asked) == {"prompt": "hello", "schema": {"type": "object"}}
