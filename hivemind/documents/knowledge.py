@@ -71,6 +71,10 @@ class Knowledge:
         """
         return mend(self.docmem, self.layout.aside, tell)
 
+    def forget_gone(self) -> list[str]:
+        """Drop the documents of files that are no longer there (a task's, once it is done); gives their names."""
+        return Sync(self.docmem, self.layout, self.roots).forget_gone()
+
     def search(
         self, query: str, limit: int = 8, scope: Sequence[str | os.PathLike[str]] | None = None
     ) -> list[Passage]:

@@ -13,7 +13,17 @@ from pathlib import Path
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.edit import Edit
 from hivemind.documents.errors import DocmemError, MissingLibraryError
-from hivemind.documents.files import Stamp, files_like, find_file, forget, known_files, note_skipped, rename, take_in
+from hivemind.documents.files import (
+    GONE,
+    Stamp,
+    files_like,
+    find_file,
+    forget,
+    known_files,
+    note_skipped,
+    rename,
+    take_in,
+)
 from hivemind.documents.formats import Outline, read_outline
 from hivemind.documents.passage import read_file
 from hivemind.errors import UserError
@@ -75,6 +85,15 @@ class Sync:
             self._report = SyncReport()
             self._do(self._look(tops))  # again: who had the turn before us may have done it
         return self._report
+
+    def forget_gone(self) -> list[str]:
+        """Drop the documents of files beside knowledge/ that are no longer there: a task's, once it is done."""
+        with self._docmem.database.read() as sql:
+            rows = sql.execute("SELECT path FROM files WHERE kept AND digest <> ?", (GONE,)).fetchall()
+        for (key,) in rows:
+            if not os.path.lexists(os.path.join(self._layout.root, key)):
+                self._forget(key)
+        return self._report.removed
 
     def _look(self, tops: Sequence[Path]) -> _Work:
         work, report = _Work(), self._report

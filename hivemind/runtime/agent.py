@@ -26,6 +26,7 @@ from hivemind.runtime.parts import Parts
 from hivemind.runtime.pulse import Pulse
 from hivemind.runtime.status import StatusFile
 from hivemind.runtime.tools import Session, allowed_tools
+from hivemind.runtime.upkeep import Upkeep
 from hivemind.runtime.usage import Usages, open_agents_mind
 from hivemind.runtime.watching import SUPERVISOR
 
@@ -79,6 +80,10 @@ class Agent:
     def desk(self) -> Desk:
         """Its working memory, opened when there is something to do: a swarm has many agents that never have."""
         return Desk(self.hive, self.name, self.schemas, self.usages)
+
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        return Upkeep(self.hive, lambda: self.usages.mind_of(None))
 
     # the cycle
 
@@ -235,6 +240,15 @@ class Agent:
         if "desk" in vars(self):
             self.desk.save()
 
+    def _keeps_up(self) -> bool:
+        """One piece of the upkeep that somebody has to do; False if there is none, or if it fails."""
+        try:
+            with self.pulse.busy(THINKING_S):
+                return self.upkeep.step()
+        except (HivemindError, OSError) as error:  # nobody waits for it; the next change of the documents tries again
+            _log.warning("%s: upkeep of the documents: %s", self.name, error)
+            return False
+
     def _rest(self) -> None:
         """Say that there is nothing to do, and wait for a ring, a signal, the parent's end, or a time."""
         rest = self.attention.letters.rest
@@ -250,6 +264,8 @@ class Agent:
         limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
         until = time.monotonic() + self.attention.next_moment(limit, self._looks)
         descriptors: list[Any] = [self._bell, self._wake] + ([] if self.lifeline is None else [self.lifeline])
+        while not select.select(descriptors, [], [], 0)[0] and self._keeps_up():
+            self.status.beat()
         ready = select.select(descriptors, [], [], max(0.0, until - time.monotonic()))[0]
         self._looks = 0 if self._bell in ready else self._looks + 1
         self._bell.wait(0)

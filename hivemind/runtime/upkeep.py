@@ -1,0 +1,115 @@
+"""Upkeep of the documents by agents that have nothing else to do: stale summaries, vectors, files of tasks that are gone.
+
+One agent at a time, one small piece at a time, and only after the database has changed: looking costs two stats.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+
+from hivemind import fs
+from hivemind.embedding import EmbedderUnavailable
+from hivemind.errors import HivemindError
+from hivemind.minds import Mind, MindError
+from hivemind.minds.extractive import ExtractiveMind
+from hivemind.runtime.parts import Parts
+
+__all__ = ["Upkeep"]
+
+_EMBEDDED_AT_ONCE = 64
+_PROMPT = (
+    "Write one paragraph, of at most {tokens} tokens, that says what the following parts of a document say. "
+    "Say nothing that they do not say, and nothing about this request.\n\n{parts}"
+)
+_log = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """What one agent does for the documents of its hive; `mind` gives what writes its summaries."""
+
+    def __init__(self, hive: Parts, mind: Callable[[], Mind]) -> None:
+        self._hive, self._mind = hive, mind
+        self._lock = fs.Lock(hive.layout.locks / "upkeep.lock")
+        self._note = hive.layout.state / "documents.upkept"
+        self._seen = ""
+        self._failed: set[str] = set()
+
+    def step(self) -> bool:
+        """Do one piece, if there is anything to do and nobody else is at it. True if there may be more."""
+        look = self._look()
+        if look in ("", self._seen):
+            return False
+        if not self._lock.acquire(wait=False):
+            return False
+        try:
+            if self._noted() != look and self._one():
+                return True
+            self._seen = self._look()
+            if not self._failed:  # what failed here may work out for another agent, or after the next change
+                fs.write(self._note, self._seen, durable=False)
+            self._failed.clear()
+            return False
+        finally:
+            self._lock.release()
+
+    def _look(self) -> str:
+        """How the database's files look; empty if there is none."""
+        found = []
+        for end in ("", "-wal"):
+            try:
+                stat = os.stat(f"{self._hive.layout.documents_db}{end}")
+            except FileNotFoundError:
+                continue
+            found.append(f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
+        return " ".join(found)
+
+    def _noted(self) -> str:
+        """How they looked when an agent found nothing to do."""
+        try:
+            return self._note.read_text("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+    def _one(self) -> bool:
+        return self._summarize() or bool(self._hive.knowledge.forget_gone()) or self._embed()
+
+    def _summarize(self) -> bool:
+        documents = self._hive.documents
+        for summary in documents.stale_summaries():
+            if summary.id in self._failed:
+                continue
+            try:
+                written = documents.summarize(summary.id, self._writer())
+            except HivemindError as error:  # its mind is down, or the children are gone: another time
+                _log.warning("summary %s stays out of date: %s", summary.id, error)
+                self._failed.add(summary.id)
+                continue
+            _log.info("summary %s was out of date and is written anew: %s", written.id, written.text)
+            return True
+        return False
+
+    def _writer(self) -> Callable[[Sequence[str], int], str] | None:
+        """What writes: the agent's mind; None, an extract, where that only quotes."""
+        mind = self._mind()
+        if isinstance(mind, ExtractiveMind):
+            return None
+
+        def write(texts: Sequence[str], tokens: int) -> str:
+            text = mind.complete(_PROMPT.format(tokens=tokens, parts="\n\n".join(texts))).strip()
+            if not text:
+                raise MindError("it wrote an empty summary")
+            return text
+
+        return write
+
+    def _embed(self) -> bool:
+        if "vectors" in self._failed:
+            return False
+        try:
+            return self._hive.documents.embed_pending(_EMBEDDED_AT_ONCE) > 0
+        except EmbedderUnavailable as error:
+            _log.warning("no vectors for documents: %s", error)
+            self._failed.add("vectors")
+            return False

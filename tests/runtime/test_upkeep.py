@@ -1,0 +1,122 @@
+"""Upkeep of the documents: by an agent that rests, by one at a time, and by nobody where nothing has changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hivemind import Hive
+from hivemind.fs import Lock
+from hivemind.minds import MindUnavailable
+from hivemind.minds.extractive import ExtractiveMind
+from hivemind.runtime.agent import Agent
+from hivemind.runtime.identity import announce
+from hivemind.runtime.upkeep import Upkeep
+
+
+class Writer:
+    """A mind that writes one thing, or is down."""
+
+    def __init__(self, text: str | None) -> None:
+        self.text, self.asked = text, []  # type: ignore[var-annotated]
+
+    def think(self, context: Any, tools: Any) -> Any:
+        raise AssertionError("it is not asked to think")
+
+    def complete(self, text: str, schema: Any = None) -> str:
+        self.asked.append(text)
+        if self.text is None:
+            raise MindUnavailable("no connection")
+        return self.text
+
+
+@pytest.fixture
+def hive(tmp_path: Path) -> Hive:
+    Hive.init(tmp_path / "hive")
+    (tmp_path / "hive" / "hive.yaml").write_text("durability: relaxed\nembedder: none\nheartbeat_s: 1\n")
+    return Hive.open(tmp_path / "hive")
+
+
+def stale(hive: Hive) -> str:
+    """A summary that is out of date; gives its id."""
+    root = hive.documents.create_root(text="Boats")
+    first = hive.documents.append_child(root.id, "memory", "by", "me", "A boat floats on the water.")
+    summary = hive.documents.add_summary(first.id, first.id, "About boats.")
+    hive.documents.append_child(summary.id, "memory", "by", "me", "An oar is made of ash.")
+    assert [node.id for node in hive.documents.stale_summaries()] == [summary.id]
+    return summary.id
+
+
+def test_a_stale_summary_is_written_anew_by_extract_and_the_old_text_is_kept(hive: Hive) -> None:
+    summary = stale(hive)
+    upkeep = Upkeep(hive, ExtractiveMind)
+    assert upkeep.step()
+    texts = [version.text for version in hive.documents.history(summary)]
+    assert texts == ["About boats.", "A boat floats on the water. An oar is made of ash."]
+    assert not upkeep.step()
+
+
+def test_a_mind_writes_it_and_is_given_all_that_it_sums_up(hive: Hive) -> None:
+    summary, mind = stale(hive), Writer(" Boats and oars. ")
+    assert Upkeep(hive, lambda: mind).step()
+    node = hive.documents.find(summary)
+    assert node is not None
+    assert node.text == "Boats and oars."
+    assert "A boat floats on the water.\n\nAn oar is made of ash." in mind.asked[0]
+
+
+def test_a_mind_that_is_down_is_asked_once_and_the_summary_left_for_others(hive: Hive) -> None:
+    summary, mind = stale(hive), Writer(None)
+    upkeep = Upkeep(hive, lambda: mind)
+    assert not upkeep.step()
+    assert not upkeep.step()
+    assert len(mind.asked) == 1
+    assert [node.id for node in hive.documents.stale_summaries()] == [summary]
+    assert Upkeep(hive, ExtractiveMind).step()
+
+
+def test_only_one_agent_does_it(hive: Hive) -> None:
+    stale(hive)
+    lock = Lock(hive.layout.locks / "upkeep.lock")
+    with lock:
+        assert not Upkeep(hive, ExtractiveMind).step()
+    assert hive.documents.stale_summaries()
+    assert Upkeep(hive, ExtractiveMind).step()
+
+
+def test_where_nothing_has_changed_nobody_opens_the_database(hive: Hive) -> None:
+    assert not Upkeep(hive, ExtractiveMind).step(), "there is none"
+    stale(hive)
+    first = Upkeep(hive, ExtractiveMind)
+    while first.step():
+        pass
+    other = Hive.open(hive.layout.root)
+    assert not Upkeep(other, ExtractiveMind).step()
+    assert "documents" not in vars(other)
+
+
+def test_documents_of_files_that_are_gone_are_dropped(hive: Hive) -> None:
+    folder = hive.layout.active / "t"
+    folder.mkdir()
+    (folder / "notes.md").write_text("A note of the task.\n")
+    hive.knowledge.sync(extra=[folder])
+    assert "tasks/active/t/notes.md" in [root.context_value for root in hive.documents.roots()]
+    (folder / "notes.md").unlink()
+    upkeep = Upkeep(hive, ExtractiveMind)
+    while upkeep.step():
+        pass
+    assert "tasks/active/t/notes.md" not in [root.context_value for root in hive.documents.roots()]
+
+
+def test_an_agent_that_rests_does_it(hive: Hive) -> None:
+    summary = stale(hive)
+    agent = Agent(hive, "analyst", announce(hive.journal, "analyst", os.getpid()))
+    try:
+        agent.attention.resume()
+        agent._rest()
+    finally:
+        agent.close()
+    assert len(hive.documents.history(summary)) == 2
