@@ -37,6 +37,7 @@ TOPICS: tuple[Topic, ...] = (
     _topic("context", "Building a context"),
     _topic("reasoning", "The reasoning graph"),
     _topic("documents", "Document memory"),
+    _topic("longterm", "Long-term memory"),
     _topic("swarm", "The swarm: start, memory, idling, whole tasks"),
 )
 

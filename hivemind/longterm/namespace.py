@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 
 from hivemind.longterm.errors import NamespaceInvalid
 
@@ -47,7 +48,9 @@ def encoded(namespace: Namespace) -> str:
     return json.dumps(namespace, ensure_ascii=False, separators=(",", ":"))
 
 
+@lru_cache(maxsize=1_024)
 def decoded(text: str) -> Namespace:
+    """The namespace that `encoded` wrote."""
     return tuple(json.loads(text))
 
 

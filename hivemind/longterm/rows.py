@@ -43,7 +43,7 @@ def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
         id=entry_id,
         namespace=decoded(path),
         key=key,
-        metadata=json.loads(metadata),
+        metadata={} if metadata == "{}" else json.loads(metadata),
         created_at=as_time(created),
         updated_at=as_time(updated),
         category=category,
@@ -51,7 +51,7 @@ def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
         expires_at=None if expires is None else as_time(expires),
         version=version,
         parent_id=parent_id,
-        links=json.loads(links),
+        links={} if links == "{}" else json.loads(links),
         pending=bool(pending),
     )
 

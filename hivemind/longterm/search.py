@@ -239,4 +239,4 @@ def _result(entry: MemoryEntry, similarity: float, score: float, why: str, asked
 
 
 def _best(found: list[MemorySearchResult], limit: int) -> list[MemorySearchResult]:
-    return sorted(found, key=lambda one: (-one.score, one.created_at, one.id))[:limit]
+    return sorted(found, key=lambda one: (-one.score, one.created_at, one.namespace, one.key))[:limit]

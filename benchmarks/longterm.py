@@ -1,0 +1,298 @@
+"""Long-term memory: `python -m benchmarks.longterm [--quick] [PART…]`.
+
+Embedding is apart: every text has a vector made beforehand, from 200 clusters, as real ones cluster. Beside each figure
+stand LangGraph's stores and sqlite-vec where they are installed, and a bare matrix product, in the same run: the searches
+of all take turns, query by query. This Python's sqlite3 may not load extensions; then pysqlite3 does, where it is installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any
+
+from benchmarks.table import Row, show
+from hivemind.longterm import MemoryStore, open_store
+
+NAMESPACE = ("memories", "bench")
+DIMENSION, CLUSTERS, TOP, QUERIES, BATCH = 384, 200, 10, 24, 500
+SEARCH_TARGET_MS, UPSERT_TARGET, RECALL_TARGET = 5.0, 5_000, 0.99
+
+
+class Texts:
+    """`count` texts with a vector each, and queries near them; as an embedder it looks the vectors up."""
+
+    name, dimension = "beforehand", DIMENSION
+
+    def __init__(self, count: int) -> None:
+        numpy = importlib.import_module("numpy")
+        chance, words = numpy.random.default_rng(7), random.Random(7)
+        centres = chance.normal(size=(CLUSTERS, DIMENSION))
+        self.numpy = numpy
+        self.vectors = self._near(chance, centres, count)
+        vocabulary = [f"w{number}" for number in range(5_000)]
+        weights = [1 / (number + 1) for number in range(5_000)]
+        self.texts = [f"{' '.join(words.choices(vocabulary, weights, k=14))} n{number}" for number in range(count)]
+        asked = self._near(chance, centres, QUERIES)
+        self.queries = [(f"n{number} w{number + 40} w{number + 700}", asked[number]) for number in range(QUERIES)]
+        self._known = dict(zip(self.texts, self.vectors, strict=True)) | dict(self.queries)
+
+    def _near(self, chance: Any, centres: Any, count: int) -> Any:
+        spread = chance.normal(size=(count, DIMENSION)) * 0.9
+        rows = centres[chance.integers(0, CLUSTERS, count)] + spread
+        return (rows / self.numpy.linalg.norm(rows, axis=1, keepdims=True)).astype("<f4")
+
+    def embed(self, texts: list[str]) -> Any:
+        return self.numpy.stack([self._known[text] for text in texts])
+
+    def exact(self, vector: Any) -> list[int]:
+        """The numbers of the texts nearest to a vector, by one matrix product."""
+        scores = self.vectors @ vector
+        top: list[int] = self.numpy.argpartition(-scores, TOP)[:TOP].tolist()
+        return top
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+# the stores: each is filled, then asked one query at a time
+
+
+def hivemind_store(folder: Path, made: Texts) -> tuple[MemoryStore, float]:
+    """The store with all texts in it, and how many it took a second."""
+    store = open_store(folder / f"memory-{len(made.texts)}.db", made)
+    pairs = [(f"k{at}", {"content": text, "metadata": {"n": at}}) for at, text in enumerate(made.texts)]
+    store.put_many(("memories", "warm"), [("k", made.texts[0])])
+    store.embeddings.meanings = _ready(store, made)  # type: ignore[method-assign]
+    taken = seconds(lambda: [store.put_many(NAMESPACE, pairs[at : at + BATCH]) for at in range(0, len(pairs), BATCH)])
+    return store, len(pairs) / taken
+
+
+def _ready(store: MemoryStore, made: Texts) -> Callable[..., Any]:
+    """Vectors are there already, packed: what is measured is the store."""
+    from hivemind.longterm.writing import Meaning
+
+    packed = dict(zip(made.texts, (row.tobytes() for row in made.vectors), strict=True))
+    return lambda _, drafts: ([Meaning(made.name, packed[draft.content]) for draft in drafts], [])
+
+
+def langgraph_store(kind: str, folder: Path, made: Texts) -> tuple[Any, float] | None:
+    """LangGraph's own store, filled in batches of the same size; None if it is not installed."""
+    try:
+        base = importlib.import_module("langgraph.store.base")
+        index = {"dims": DIMENSION, "embed": made.embed, "fields": ["text"], "text_fields": ["text"]}
+        if kind == "InMemoryStore":
+            store = importlib.import_module("langgraph.store.memory").InMemoryStore(index=index)
+        else:
+            store = _sqlite_store(folder / "langgraph.db", index)
+    except (ModuleNotFoundError, AttributeError, sqlite3.Error):
+        return None
+    ops = [base.PutOp(NAMESPACE, f"k{at}", {"text": text, "n": at}) for at, text in enumerate(made.texts)]
+    taken = seconds(lambda: [store.batch(ops[at : at + BATCH]) for at in range(0, len(ops), BATCH)])
+    return store, len(ops) / taken
+
+
+def _loading() -> ModuleType:
+    """An sqlite3 that loads extensions. Raises ModuleNotFoundError or AttributeError if there is none."""
+    if hasattr(sqlite3.Connection, "enable_load_extension"):
+        return sqlite3
+    return importlib.import_module("pysqlite3")
+
+
+def _sqlite_store(path: Path, index: dict[str, Any]) -> Any:
+    own, sys.modules["sqlite3"] = sqlite3, _loading()
+    try:
+        module = importlib.import_module("langgraph.store.sqlite")
+        connection = sys.modules["sqlite3"].connect(path, check_same_thread=False, isolation_level=None)
+        store = module.SqliteStore(connection, index=index)
+        store.setup()
+    finally:
+        sys.modules["sqlite3"] = own
+    return store
+
+
+def sqlite_vec(folder: Path, made: Texts) -> Callable[[str, Any], object] | None:
+    """A search in a table of sqlite-vec, which compares every row; None if it is not installed."""
+    try:
+        extension, own = importlib.import_module("sqlite_vec"), _loading()
+        sql = own.connect(folder / "vec.db", isolation_level=None)
+        sql.enable_load_extension(True)
+        extension.load(sql)
+    except (ModuleNotFoundError, AttributeError, sqlite3.Error):
+        return None
+    sql.execute(f"CREATE VIRTUAL TABLE v USING vec0(vector float[{DIMENSION}] distance_metric=cosine)")
+    sql.execute("BEGIN")
+    sql.executemany(
+        "INSERT INTO v(rowid, vector) VALUES (?, ?)", [(at, row.tobytes()) for at, row in enumerate(made.vectors)]
+    )
+    sql.execute("COMMIT")
+    asked = "SELECT rowid, distance FROM v WHERE vector MATCH ? AND k = ? ORDER BY distance"
+    return lambda _, vector: sql.execute(asked, (vector.tobytes(), TOP)).fetchall()
+
+
+# what is measured
+
+
+def searching(folder: Path, count: int) -> list[Row]:
+    """Putting `count` entries and searching them."""
+    made = Texts(count)
+    store, upserts = hivemind_store(folder, made)
+    rivals: dict[str, Callable[[str, Any], object]] = {"matrix product": lambda _, vector: made.exact(vector)}
+    rates: dict[str, float] = {}
+    for kind in ("InMemoryStore", "SqliteStore"):
+        found = langgraph_store(kind, folder, made)
+        if found is not None:
+            rates[kind] = found[1]
+            rivals[kind] = _asking(found[0])
+    vec = sqlite_vec(folder, made)
+    if vec is not None:
+        rivals["sqlite-vec"] = vec
+    ours = {mode: _ours(store, mode) for mode in ("vector", "hybrid", "text")}
+    times, found_keys = _in_turns(made, ours | rivals)
+    recall = sum(
+        len({int(hit.key[1:]) for hit in hits} & set(made.exact(vector))) / TOP
+        for (_, vector), hits in zip(made.queries, found_keys, strict=True)
+    ) / len(made.queries)
+    rows = [
+        Row(
+            f"upserts a second, durable, batches of {BATCH}, up to {count:,}", upserts, "/s", name, rate,
+            better="more", target=UPSERT_TARGET,
+        )
+        for name, rate in (rates or {"": 0.0}).items()
+    ]  # fmt: skip
+    target = SEARCH_TARGET_MS if count == 100_000 else None
+    rows += [
+        Row(f"search by meaning in {count:,}, top {TOP}", times["vector"], "ms", name, times[name], target=target)
+        for name in rivals
+    ]
+    rows += [
+        Row(f"search, {mode}, in {count:,}", times[mode], "ms", "by meaning alone", times["vector"])
+        for mode in ("hybrid", "text")
+    ]
+    rows.append(Row(f"recall@{TOP} of exact in {count:,}", recall, "", better="more", target=RECALL_TARGET))
+    store.close()
+    return rows
+
+
+def _asking(store: Any) -> Callable[[str, Any], object]:
+    return lambda query, _: store.search(NAMESPACE, query=query, limit=TOP)
+
+
+def _ours(store: MemoryStore, mode: Any) -> Callable[[str, Any], Sequence[Any]]:
+    threshold = -1.0 if mode == "vector" else None
+    return lambda query, _: store.search(NAMESPACE, query, threshold, TOP, mode=mode)
+
+
+def _in_turns(made: Texts, searches: dict[str, Callable[[str, Any], Any]]) -> tuple[dict[str, float], list[Any]]:
+    """The median of each in milliseconds, all asked in turns; and what ours found by meaning."""
+    for search in searches.values():
+        search(*made.queries[0])  # what is opened, loaded and imported at the first use
+    times: dict[str, list[float]] = {name: [] for name in searches}
+    found: list[Any] = []
+    for query in made.queries:
+        for name, search in searches.items():
+            began = time.perf_counter()
+            hits = search(*query)
+            times[name].append((time.perf_counter() - began) * 1_000)
+            if name == "vector":
+                found.append(hits)
+    return {name: median(taken) for name, taken in times.items()}, found
+
+
+def single_puts(folder: Path, count: int) -> list[Row]:
+    """One put at a time, each on the disk before the next; beside the row alone in plain SQLite."""
+    made = Texts(count)
+    store = open_store(folder / "single.db", made)
+    sql = sqlite3.connect(folder / "plain.db", isolation_level=None)
+    sql.execute("PRAGMA journal_mode = WAL")
+    sql.execute("PRAGMA synchronous = FULL")
+    sql.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, content TEXT, vector BLOB)")
+    rows = list(zip(made.texts, (row.tobytes() for row in made.vectors), strict=True))
+    plain = seconds(
+        lambda: [sql.execute("INSERT INTO entries VALUES (?, ?, ?)", (text, text, row)) for text, row in rows]
+    )
+    taken = seconds(lambda: [store.put(NAMESPACE, f"k{at}", text) for at, text in enumerate(made.texts)])
+    again = seconds(lambda: [store.upsert_memory(NAMESPACE, text, key=f"k{at}") for at, text in enumerate(made.texts)])
+    store.close()
+    return [
+        Row(
+            "put, one at a time, durable", count / taken, "/s", "the row alone in SQLite", count / plain, better="more"
+        ),
+        Row("upsert_memory, near-duplicates looked for", count / again, "/s", "put", count / taken, better="more"),
+    ]
+
+
+def memory(folder: Path, count: int, agents: int) -> list[Row]:
+    """What an agent that has searched holds of its own, beside the vectors that it would hold by itself."""
+    made = Texts(count)
+    store, _ = hivemind_store(folder, made)
+    store.search(NAMESPACE, made.queries[0][0], mode="vector")
+    query, path = made.queries[0], store.database.path
+    store.close()
+    made.texts, made._known = [], dict([query])
+    shares = []
+    for _number in range(agents):
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            os.write(writer, b"%d" % _grown(path, made, query[0]))
+            os._exit(0)
+        os.close(writer)
+        with open(reader, "rb") as answer:
+            shares.append(int(answer.read()))
+        os.wait()
+    own = count * DIMENSION * 4 / 1_048_576
+    return [
+        Row(
+            f"memory of an agent that searches {count:,} entries", median(shares) / 1_024, "MiB",
+            "its vectors in its own memory", own, note=f"private, over what it had before, median of {agents}",
+        )
+    ]  # fmt: skip
+
+
+def _grown(path: str, made: Texts, query: str) -> int:
+    """How many KiB of its own this process holds more after it has opened a store and searched it."""
+    before = _private()
+    store = open_store(path, made)
+    store.search(NAMESPACE, query, mode="vector")
+    return _private() - before
+
+
+def _private() -> int:
+    with open("/proc/self/smaps_rollup", encoding="ascii") as file:
+        fields = dict(line.split(":", 1) for line in file if ":" in line and "-" not in line.split(":", 1)[0])
+    return sum(int(fields[name].split()[0]) for name in ("Private_Clean", "Private_Dirty"))
+
+
+def run(quick: bool = False, parts: Iterable[str] = ()) -> list[Row]:
+    wanted = set(parts) or {"puts", "searching", "memory"}
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as name, suppress(KeyboardInterrupt):
+        folder = Path(name)
+        if "puts" in wanted:
+            rows += single_puts(folder, 200 if quick else 2_000)
+        if "searching" in wanted:
+            for count in (1_000, 10_000) if quick else (1_000, 10_000, 100_000):
+                (place := folder / str(count)).mkdir()
+                rows += searching(place, count)
+        if "memory" in wanted:
+            (place := folder / "memory").mkdir()
+            rows += memory(place, 10_000 if quick else 100_000, 3 if quick else 10)
+    return rows
+
+
+if __name__ == "__main__":
+    asked = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    show("Long-term memory", run("--quick" in sys.argv, asked))
