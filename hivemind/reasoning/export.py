@@ -16,6 +16,7 @@ __all__ = ["draw_picture", "save_picture", "to_dot", "to_mermaid", "to_svg"]
 
 _LABEL = 60
 _DOT_SECONDS = 120
+_DOT_NODES = 2_000  # with more, dot's layout takes minutes
 _COLOURS = {
     NodeKind.TASK: "#d7e3fc",
     NodeKind.SUBTASK: "#e8f0fe",
@@ -48,18 +49,23 @@ def _drawn(graph: ReasoningGraph, every: bool) -> list[ReasoningNode]:
 def _arrows(graph: ReasoningGraph, every: bool) -> Iterator[_Arrow]:
     for edge in graph.structure.live():
         if every or edge.dst in graph.structure.out or graph.index.is_active(edge.dst):
-            yield _Arrow(edge.src, edge.dst, edge.relation, dashed=False)
+            yield _Arrow(edge.src, edge.dst, _clean(edge.relation), dashed=False)
     shown = {node.node_id for node in _drawn(graph, every)}
     for _, link in sorted(graph.links.items()):
         if link.src in shown and link.dst in shown:
-            yield _Arrow(link.src, link.dst, link.relation, dashed=True)
+            yield _Arrow(link.src, link.dst, _clean(link.relation), dashed=True)
     if every:
         for member, summary in sorted(graph.structure.folded_into.items()):
             yield _Arrow(summary, member, "stands for", dashed=True)
 
 
+def _clean(text: str) -> str:
+    """The text on one line, without what could steer whoever shows it, or what can't be written as UTF-8."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
+
+
 def _label(node: ReasoningNode) -> str:
-    text = "".join(char if char.isprintable() else " " for char in node.heading)
+    text = _clean(node.heading)
     return f"{node.node_id} {node.kind.value}: {text if len(text) <= _LABEL else text[: _LABEL - 1] + '…'}"
 
 
@@ -154,28 +160,30 @@ def save_picture(graph: ReasoningGraph, path: str | os.PathLike[str], *, every: 
 def draw_picture(graph: ReasoningGraph, kind: str, *, every: bool = False, where: object = None) -> bytes:
     """A picture of that kind: svg, or with Graphviz installed anything that `dot` draws.
 
-    Raises UserError, about `where`, if Graphviz is missing or fails.
+    An svg of very many nodes is drawn without it. Raises UserError, about `where`, if Graphviz is missing or fails.
     """
-    import shutil
-    import subprocess  # late: drawing is rare, and this is half of the room's import
+    import shutil  # late, as below: drawing is rare
 
     dot = shutil.which("dot")
-    if dot is not None and kind.isalnum():
-        try:
-            done = subprocess.run(
-                [dot, f"-T{kind}"], input=to_dot(graph, every=every).encode(), capture_output=True, timeout=_DOT_SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            raise UserError(
-                f"dot drew for more than {_DOT_SECONDS} s", where=where, mend="export Mermaid instead"
-            ) from None
-        if done.returncode != 0:
-            raise UserError(f"dot failed ({done.stderr.decode(errors='replace').strip()[:200]})", where=where)
-        return done.stdout
-    if kind == "svg":
+    if kind == "svg" and (dot is None or len(_drawn(graph, every)) > _DOT_NODES):
         return to_svg(graph, every=every).encode()
-    raise UserError(
-        f"a picture of kind {kind!r} needs Graphviz",
-        where=where,
-        mend="install graphviz, or take svg, which needs nothing",
-    )
+    if dot is None or not kind.isalnum():
+        raise UserError(
+            f"a picture of kind {kind!r} needs Graphviz",
+            where=where,
+            mend="install graphviz, or take svg, which needs nothing",
+        )
+    return _by_dot(dot, to_dot(graph, every=every), kind, where)
+
+
+def _by_dot(dot: str, text: str, kind: str, where: object) -> bytes:
+    import subprocess  # half of the room's import
+
+    try:
+        done = subprocess.run([dot, f"-T{kind}"], input=text.encode(), capture_output=True, timeout=_DOT_SECONDS)
+    except subprocess.TimeoutExpired:
+        mend = "take svg or mermaid, or fewer nodes: --at, or without --all"
+        raise UserError(f"dot drew for more than {_DOT_SECONDS} s", where=where, mend=mend) from None
+    if done.returncode != 0:
+        raise UserError(f"dot failed ({done.stderr.decode(errors='replace').strip()[:200]})", where=where)
+    return done.stdout

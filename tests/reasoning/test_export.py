@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import json
+import re
 import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hivemind.errors import UserError
 from hivemind.reasoning import ReasoningGraph, draw_picture, save_picture, to_dot, to_mermaid, to_svg
@@ -51,19 +57,85 @@ def test_a_picture_needs_no_graphviz(graph: ReasoningGraph, tmp_path: Path) -> N
     ElementTree.fromstring(to_svg(ReasoningGraph()))
 
 
-def test_other_pictures_are_drawn_by_graphviz_or_refused(graph: ReasoningGraph, tmp_path: Path) -> None:
-    if shutil.which("dot"):
-        save_picture(graph, tmp_path / "g.png")
-        assert (tmp_path / "g.png").read_bytes().startswith(b"\x89PNG")
-    else:
-        with pytest.raises(UserError, match="Graphviz"):
-            save_picture(graph, tmp_path / "g.png")
-    with pytest.raises(UserError):
+needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+
+
+@needs_dot
+def test_graphviz_draws_png_and_svg(graph: ReasoningGraph, tmp_path: Path) -> None:
+    save_picture(graph, tmp_path / "g.png")
+    assert (tmp_path / "g.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert (tmp_path / "g.png").read_bytes().endswith(b"IEND\xaeB`\x82")
+    drawn = ElementTree.fromstring(draw_picture(graph, "svg"))
+    assert len([group for group in drawn.findall(".//{*}g") if group.get("class") == "node"]) == 4
+
+
+def test_without_graphviz_one_line_says_what_to_do(
+    graph: ReasoningGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        UserError, match=r"^there: a picture of kind 'png' needs Graphviz; install graphviz, or take svg"
+    ):
+        draw_picture(graph, "png", where="there")
+    with pytest.raises(UserError, match="needs Graphviz"):
         save_picture(graph, tmp_path / "g")
+    assert len(ElementTree.fromstring(draw_picture(graph, "svg")).findall("{*}g")) == 4
 
 
-def test_a_picture_is_made_without_a_file_too(graph: ReasoningGraph) -> None:
-    ElementTree.fromstring(draw_picture(graph, "svg"))
-    if not shutil.which("dot"):
-        with pytest.raises(UserError, match=r"^there: .*Graphviz"):
-            draw_picture(graph, "png", where="there")
+ANY = st.text(st.characters(codec=None), max_size=40) | st.text(st.sampled_from('"\\<>&;#[]{}|`\n\r%:-'), max_size=20)
+
+
+def hostile(texts: list[str], relation: str) -> ReasoningGraph:
+    graph = ReasoningGraph()
+    graph.add_node("task", "t")
+    for text in texts:
+        node = graph.add_node("evidence", text, title=text[::-1])
+        graph.add_edge(1, node.node_id, text, relation)
+        graph.add_link(node.node_id, 1, relation)
+    return graph
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(ANY, min_size=1, max_size=3), ANY.map(str.strip).filter(lambda text: 0 < len(text) <= 64))
+def test_whatever_is_said_mermaid_and_svg_stay_what_they_are(texts: list[str], relation: str) -> None:
+    graph = hostile(texts, relation)
+    first, *lines, last = to_mermaid(graph).rstrip("\n").split("\n")
+    assert (first, last) == ("flowchart TD", "  classDef gone stroke-dasharray: 4 4,color:#888")
+    assert len(lines) == 1 + 3 * len(texts)
+    for line in lines:
+        assert re.fullmatch(r'  n\d+\["[^"<>`]+"\]|  n\d+ -(\.-|-)>\|[\w -]+\| n\d+', line), line
+    root = ElementTree.fromstring(to_svg(graph))
+    assert len(root.findall("{*}g")) == 1 + len(texts)
+    to_dot(graph).encode()
+
+
+@needs_dot
+@settings(max_examples=15, deadline=None)
+@given(st.lists(ANY, min_size=1, max_size=3), ANY.map(str.strip).filter(lambda text: 0 < len(text) <= 64))
+def test_whatever_is_said_graphviz_reads_the_same_nodes_and_edges(texts: list[str], relation: str) -> None:
+    graph = hostile(texts, relation)
+    read = dot_reads(graph)
+    assert [one["name"] for one in read["objects"]] == [str(number) for number in graph.nodes]
+    assert len(read["edges"]) == 2 * len(texts)
+    for one, node in zip(read["objects"], graph.nodes.values(), strict=True):
+        assert one["label"].startswith(f"{node.node_id} {node.kind.value}: ")
+
+
+@needs_dot
+def test_ten_thousand_nodes_are_drawn_and_read() -> None:
+    graph = ReasoningGraph()
+    graph.add_node("task", HOSTILE)
+    for number in range(2, 10_001):
+        graph.add_node("evidence", f"{HOSTILE} {number}")
+        graph.add_edge(number // 3 or 1, number)
+    counted = subprocess.run(["gc", "-n", "-e"], input=to_dot(graph).encode(), capture_output=True, check=True)
+    assert counted.stdout.split()[:2] == [b"10000", b"9999"]  # gc is Graphviz's: it reads and counts
+    assert len(to_mermaid(graph).splitlines()) == 1 + 10_000 + 9_999 + 1
+    assert len(ElementTree.fromstring(draw_picture(graph, "svg")).findall("{*}g")) == 10_000
+
+
+def dot_reads(graph: ReasoningGraph) -> Any:
+    """What Graphviz makes of the text, without laying it out."""
+    done = subprocess.run(["dot", "-Tdot_json"], input=to_dot(graph).encode(), capture_output=True, check=True)
+    assert not done.stderr
+    return json.loads(done.stdout, strict=False)
