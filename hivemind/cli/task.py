@@ -12,6 +12,7 @@ from hivemind.cli.given import standard_input
 from hivemind.cli.hive_of import hive_of, known_agent, listed, look_at
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
+from hivemind.cli.replay import add_replay
 from hivemind.cli.text import age, harmless, one_line
 from hivemind.errors import UserError
 
@@ -30,7 +31,7 @@ def add_to(commands: Commands, common: Parser) -> None:
         commands,
         common,
         "task",
-        "add, list, show, retry and cancel tasks",
+        "add, list, show, retry, cancel and replay tasks",
         examples='  hivemind task add "What is a lease?"\n  hivemind task list\n  hivemind task show what-is-a-lease\n\n'
         "A task is a file: dropping one into tasks/inbox/ does the same as `task add`.",
     )
@@ -47,6 +48,7 @@ def add_to(commands: Commands, common: Parser) -> None:
     )  # fmt: skip
     showing.add_argument("id", nargs="+", metavar="ID", help="the task's id")
     add_json(showing)
+    add_replay(task, common)
     for name, run, line in (
         ("retry", _retry, "put failed or finished tasks back into the inbox"),
         ("cancel", _cancel, "end waiting or active tasks: they go to tasks/failed/"),

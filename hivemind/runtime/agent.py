@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from hivemind.config import BudgetConfig
 from hivemind.errors import HivemindError
 from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.minds import ContextTooLong, Mind, MindError, MindUnavailable, Patience, Thought, ToolSchema
@@ -40,7 +41,10 @@ _log = logging.getLogger(__name__)
 class Agent:
     """One agent of a hive, in its own process. `run` loops until `stop`; `cycle` is one turn."""
 
-    def __init__(self, hive: Parts, name: str, incarnation: int, *, lifeline: int | None = None) -> None:
+    def __init__(
+        self, hive: Parts, name: str, incarnation: int, *, lifeline: int | None = None, mind: Mind | None = None
+    ) -> None:
+        """With a `mind` of another's it thinks with that one, on no budget (replays)."""
         self.hive, self.name = hive, name
         self.config = hive.agents[name]
         folder = hive.layout.agent_state(name)
@@ -48,8 +52,9 @@ class Agent:
         self.status = StatusFile(folder, name)
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
         self.tools = allowed_tools(self.config.tools)
-        mind = open_agents_mind(self.config, hive.config, hive.layout, Patience(sleep=self._sleep))
-        self.usages = Usages(mind, Budget(self.config.budget, folder), hive.count_tokens, folder / "log.jsonl")
+        budget = Budget(self.config.budget if mind is None else BudgetConfig(), folder)
+        mind = mind or open_agents_mind(self.config, hive.config, hive.layout, Patience(sleep=self._sleep))
+        self.usages = Usages(mind, budget, hive.count_tokens, folder / "log.jsonl")
         if (folder / "memory").exists():
             self.desk.save()  # opened now: what cannot be read is said at the start
         self.attention = Attention(hive, name, incarnation)

@@ -34,6 +34,7 @@ from hivemind.memory.weighing import Weigher
 from hivemind.minds import Mind, Thought, ToolSchema, Usage
 from hivemind.runtime.act import Acted
 from hivemind.runtime.capsule import capsule_entry
+from hivemind.runtime.digests import entry_digests
 from hivemind.runtime.essentials import Essentials, forget_others, place_essentials
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.parts import Parts
@@ -290,7 +291,12 @@ class Desk:
             "cycle": self._cycle,
             "focus": {**focus.target, "next": focus.tool, "step": focus.step.id if focus.step else None},
             "selected": self._chosen,
-            "asked": {"mind": self._config.mind, "context_sha256": digest, "tokens": self.tokens},
+            "asked": {
+                "mind": self._config.mind,
+                "context_sha256": digest,
+                "tokens": self.tokens,
+                "entries": entry_digests(self._context, focus.id),
+            },
             "thought": thought.text,
             "actions": list(acted.records),
         }

@@ -105,8 +105,13 @@ def _number(record: Mapping[str, Any], key: str) -> float:
     return value if isinstance(value, int | float) and math.isfinite(value) else 0
 
 
-def compose(title: str, answer: str, findings: Sequence[Finding], review: Review, agent: str, spent: Spent) -> str:
-    """The text of result.md. Each quote is followed by its citation `path:line-line` and the file's digest."""
+def compose(
+    title: str, answer: str, findings: Sequence[Finding], review: Review, agent: str, spent: Spent | None
+) -> str:
+    """The text of result.md. Each quote is followed by its citation `path:line-line` and the file's digest.
+
+    Without `spent` nothing is said of the costs: they are not over yet, and another number each time.
+    """
     parts = [f"# {title}", ""]
     if answer.strip():
         parts += [answer.strip(), ""]
@@ -160,9 +165,12 @@ def _sources(findings: Sequence[Finding]) -> list[str]:
     return [f"{at}. `{place}` sha256 {digest}" for at, (place, digest) in enumerate(seen.items(), 1)]
 
 
-def _provenance(review: Review, agent: str, spent: Spent, cited: bool) -> Iterable[str]:
-    cost = f", {spent.cost}" if spent.cost else ""
-    yield f"* Worked on by {agent}: {spent.cycles} cycles, {spent.tokens} tokens, {spent.seconds:.1f} s{cost}."
+def _provenance(review: Review, agent: str, spent: Spent | None, cited: bool) -> Iterable[str]:
+    if spent is None:
+        yield f"* Worked on by {agent}."
+    else:
+        cost = f", {spent.cost}" if spent.cost else ""
+        yield f"* Worked on by {agent}: {spent.cycles} cycles, {spent.tokens} tokens, {spent.seconds:.1f} s{cost}."
     if review.state == "approved":
         yield f"* Checked by {review.reviewer}: every quote stands where it is said to stand."
     elif review.state == "self":

@@ -321,7 +321,7 @@ class Work:
     def answers_so_far(self) -> str:
         """The findings as text, for a `write:` step that gives none of its own; steps that gave nothing (yet) are left out."""
         found = [finding for finding in self.findings() if not finding.empty]
-        return compose(self.task.title, "", found, self.review, self.agent, self.spent())
+        return compose(self.task.title, "", found, self.review, self.agent, None)
 
     def spent(self) -> Spent:
         """Cycles, tokens and money by the task's own log, and the seconds from its first line to its last."""

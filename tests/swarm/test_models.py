@@ -164,3 +164,16 @@ def test_without_its_key_nothing_starts_and_one_line_says_why(hive, server):
     hive.run("up", "--until-idle", status=2, PLAYED_KEY="")
     assert "PLAYED_KEY is not set" in hive.errors
     assert "Traceback" not in hive.errors
+
+
+def test_a_task_that_a_model_did_is_run_again_without_it(hive, server):
+    give_models(hive, server)
+    hive.drop("t.md", "1. Think\n2. Think again")
+    hive.run("up", "--until-idle", PLAYED_KEY=KEY)
+    asked = len(server.requests)
+    assert "all of them as they went" in hive.run("task", "replay", "t")
+    assert len(server.requests) == asked
+    log = hive.root / "tasks/done/t/log.jsonl"
+    log.write_text(log.read_text().replace('"status":"done"', '"status":"over"'))  # as if the tool had said so
+    found = json.loads(hive.run("task", "replay", "t", "--json", status=1))
+    assert {one["where"] for turn in found["turns"] for one in turn["differences"]} == {"2 finish_step"}

@@ -1,0 +1,151 @@
+"""A finished task, run again from its log in a copy of the hive that is thrown away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hivemind.config import HiveConfig, RootConfig
+from hivemind.errors import UserError
+from hivemind.layout import Layout
+from hivemind.minds import Mind
+from hivemind.minds.open import open_mind
+from hivemind.runtime.agent import Agent
+from hivemind.runtime.identity import announce, take_name
+from hivemind.runtime.parts import Parts
+from hivemind.runtime.replay.compare import Difference, differences
+from hivemind.runtime.replay.outside import replayed_tools
+from hivemind.runtime.replay.record import RecordedMind, turns_of, written_in
+from hivemind.tasks import TaskState
+
+__all__ = ["Replay", "ReplayedTurn", "replay"]
+
+_RULE = "extractive"
+_MOMENT_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedTurn:
+    """One turn of the log, by its number there, what it was about, and where it would now go another way."""
+
+    cycle: int
+    focus: Mapping[str, Any]
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """All turns of a task, taken again by the agent that had taken them."""
+
+    task: str
+    agent: str
+    turns: tuple[ReplayedTurn, ...]
+
+    @property
+    def differs(self) -> bool:
+        return any(turn.differences for turn in self.turns)
+
+
+def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], Parts]) -> Replay:
+    """Take the turns of a finished task again. No model is asked, no program is run, nothing is sent, and nothing in the
+    hive changes: files, rules and knowledge are copies of what they are now.
+
+    Raises UserError for a task that is not finished, or whose log has no turns.
+    """
+    task = hive.tasks.get(task_id)
+    if task.state not in (TaskState.DONE, TaskState.FAILED):
+        raise UserError(f"task {task.id} is {task.state.value}: only what is finished can be run again")
+    turns = turns_of(hive.tasks.read_log(task.id))
+    if not turns:
+        raise UserError(f"the log of task {task.id} has no turns", where=task.path / "log.jsonl")
+    agent = str(turns[0].get("agent"))
+    if agent not in hive.agents:
+        raise UserError(
+            f"there is no agent {agent!r} any more, who did task {task.id}", mend="hivemind agent add makes it"
+        )
+    mine = [turn for turn in turns if turn.get("agent") == agent]
+    with tempfile.TemporaryDirectory(prefix="hivemind-replay-") as folder:
+        scratch = Layout.at(folder)
+        _copy(hive.layout, scratch, task.path, task.state.value, written_in(turns))
+        taken = _take_again(open_hive(scratch, _harmless(hive.config, hive.layout)), task.id, agent, mine)
+    shown = [
+        ReplayedTurn(int(was.get("cycle", at)), was.get("focus", {}), _compared(was, now))
+        for at, (was, now) in enumerate(zip(mine, [*taken, *[None] * (len(mine) - len(taken))], strict=True), 1)
+    ]
+    return Replay(task.id, agent, tuple(shown))
+
+
+def _compared(was: Mapping[str, Any], now: Mapping[str, Any] | None) -> tuple[Difference, ...]:
+    if now is None:
+        return (Difference("end", "turn", "taken", "not come to"),)
+    return tuple(differences(was, now, by_rule=_is_rule(was)))
+
+
+def _is_rule(turn: Mapping[str, Any]) -> bool:
+    return bool(turn.get("asked", {}).get("mind", _RULE) == _RULE)
+
+
+def _harmless(config: HiveConfig, layout: Layout) -> HiveConfig:
+    """The hive's settings for a copy of it elsewhere: folders outside are where they were, and may only be read."""
+    roots = [RootConfig(path=str(path)) for path in config.read_roots(layout)]
+    return config.model_copy(update={"roots": roots, "durability": "relaxed", "settle_ms": 0})
+
+
+def _copy(hive: Layout, scratch: Layout, task: Path, state: str, written: Collection[str]) -> None:
+    """What the task had around it, as it is now, without what it has `written` into its own folder."""
+    for folder in (hive.agents, hive.rom, hive.knowledge):
+        if folder.is_dir():
+            shutil.copytree(folder, scratch.root / hive.relative(folder), dirs_exist_ok=True)
+    for path in scratch.folders():
+        path.mkdir(parents=True, exist_ok=True)
+    copy = scratch.tasks / state / task.name
+    shutil.copytree(task, copy, symlinks=True)
+    for name in written:
+        if (copy / name).is_file():
+            (copy / name).unlink()
+    _copy_index(hive.documents_db, scratch.documents_db)
+
+
+def _copy_index(index: Path, copy: Path) -> None:
+    """The index of the knowledge, so that it is not made anew; without one it is."""
+    try:
+        source = sqlite3.connect(f"{index.as_uri()}?mode=ro", uri=True)
+        with closing(source), closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+    except sqlite3.Error:
+        copy.unlink(missing_ok=True)
+
+
+def _settles(hive: Parts) -> bool:
+    """Whether the task still comes to rest in the inbox, where it was put a moment ago; then a moment passes."""
+    if hive.tasks.restless:
+        time.sleep(_MOMENT_S)
+    return bool(hive.tasks.restless)
+
+
+def _take_again(hive: Parts, task: str, name: str, turns: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The records of the turns, taken by this process in the scratch hive."""
+    hive.tasks.retry(task)
+    lock = take_name(hive.layout, name)
+    rule: Mind | None = open_mind(_RULE) if _is_rule(turns[0]) else None
+    mind = RecordedMind(turns, rule)
+    agent = Agent(hive, name, announce(hive.journal, name, os.getpid()), mind=mind)
+    agent.tools = replayed_tools(agent.tools, mind)
+    try:
+        agent.attention.resume()
+        while mind.at + 1 < len(turns) and (agent.cycle() or _settles(hive)):
+            pass
+        return turns_of(hive.tasks.read_log(task))
+    finally:
+        agent.close()
+        lock.release()
+        hive.tasks.close()
+        hive.journal.close()

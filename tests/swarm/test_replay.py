@@ -1,0 +1,83 @@
+"""A finished task is run again from its log: nothing happens outside, and what would now go another way is shown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+TASK = """---
+steps:
+  - title: Count
+    run: echo counted; echo x >> {marker}
+  - title: Look
+    ask: What does a sailing boat need?
+  - title: Note
+    write: note.md
+---
+Do it
+"""
+
+
+def contents(root: Path) -> dict[str, str]:
+    """Every file of a hive with its digest, but for SQLite's list of who reads."""
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and not path.name.endswith("-shm")
+    }
+
+
+@pytest.fixture
+def done(hive, tmp_path):
+    hive.drop("t.md", TASK.format(marker=tmp_path / "marker"))
+    hive.run("up", "--until-idle")
+    assert hive.task("t") == "done"
+    return hive
+
+
+def test_a_task_goes_as_it_went_and_nothing_is_touched(done, tmp_path):
+    before = contents(done.root)
+    assert "all of them as they went" in done.run("task", "replay", "t")
+    assert contents(done.root) == before
+    assert (tmp_path / "marker").read_text() == "x\n"
+
+
+def test_what_a_changed_file_would_change_is_shown_turn_by_turn(done):
+    boats = done.root / "knowledge/boats.md"
+    boats.write_text(boats.read_text().replace("needs wind and has a keel", "needs a lot of wind, and it has a keel"))
+    found = json.loads(done.run("task", "replay", "t", "--json", status=1))
+    assert found["differs"]
+    kinds = {one["what"] for turn in found["turns"] for one in turn["differences"]}
+    assert {"context", "action"} <= kinds
+    told = done.run("task", "replay", "t", status=1)
+    assert "needs a lot of wind" in told
+    assert "Turn 1," not in told  # planning was not about boats
+
+
+def test_what_a_changed_rule_would_change_is_shown(done):
+    (done.root / "rom/hive.md").write_text("# Rules\n* Be quick.\n")
+    found = json.loads(done.run("task", "replay", "t", "--json", status=1))
+    assert {one["where"] for turn in found["turns"] for one in turn["differences"]} == {"rom/hive.md"}
+
+
+def test_a_task_that_is_not_finished_cannot_be_run_again(hive):
+    hive.drop("t.md", "Wait")
+    hive.run("task", "replay", "t", status=2)
+    assert "only what is finished can be run again" in hive.errors
+
+
+def test_a_log_can_be_turned_into_a_script_that_an_agent_thinks_with(done):
+    script = done.run("task", "replay", "t", "--script")
+    (done.root / "script.jsonl").write_text(script)
+    for path in (done.root / "agents").glob("*.yaml"):
+        path.unlink()
+    (done.root / "agents/actor.yaml").write_text(json.dumps({"mind": {"scripted": "script.jsonl"}}))
+    shutil.rmtree(done.root / "tasks/done/t")
+    shutil.rmtree(done.root / ".hive")
+    done.drop("t.md", TASK.format(marker=done.root.parent / "marker"))
+    done.run("up", "--until-idle")
+    assert "needs wind and has a keel" in done.result("t")
