@@ -165,8 +165,7 @@ class Member:
 
     def _after(self, focus: Focus, tool: str) -> None:
         work = focus.work
-        if work is not None and work.ended:
-            work.close()
+        if work is not None and (work.ended or work.handed):
             self._attention.drop(work)
             self._task = next((one.task.id for one in self.works()), None)
         state = "idle" if self._task is None else "working"

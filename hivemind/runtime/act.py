@@ -59,7 +59,7 @@ def act(session: Session, tools: Mapping[str, Tool], actions: Sequence[Action]) 
             return Acted(tuple(records), tuple(blocks), problem=result["error"], last=last)
         records.append({**told, "result": result})
         blocks += _blocks(session, action, result)
-        if session.focus.work is not None and session.focus.work.ended:
+        if session.focus.work is not None and (session.focus.work.ended or session.focus.work.handed):
             break
     return Acted(tuple(records), tuple(blocks), last=last)
 

@@ -139,7 +139,7 @@ class Attention:
     def _after_work(self, work: Work, acted: Acted, did_anything: bool) -> None:
         finished = [record for record in acted.records if record["tool"] == "finish_step" and "error" not in record]
         self.steps_finished += len(finished)
-        if work.ended:
+        if work.ended or work.handed:
             self.drop(work)
             return
         if finished:

@@ -187,8 +187,11 @@ class Holding:
             self._hive.tasks.unpark(work.task)
 
     def drop(self, work: Work) -> None:
-        """The task is not in hand any more: it ended, or was taken away."""
+        """The task is not in hand any more: it ended, was taken away, or goes to whom it was handed over."""
         self._release(work)
+        if work.handed:
+            work.close()
+            work.let_go()
         self._works.pop(work.task.id, None)
         self._parked.pop(work.task.id, None)
         self._trouble.pop(work.task.id, None)

@@ -14,6 +14,7 @@ from hivemind.coordination import Commits, Step, StepLease, StepLeaseHeld
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import load_record, save_record
 from hivemind.layout import HUMAN
+from hivemind.masking import mask
 from hivemind.minds import Mind
 from hivemind.reasoning import Branch, MergeReport
 from hivemind.runtime.conversation import TaskConversation
@@ -79,6 +80,7 @@ class Work:
         self.lives = Lives(task.path, durable=self._durable)
         self.review = Review.load(task.path)
         self._folder = task.path
+        self.handed: str | None = None
         self._conversation: TaskConversation | None = None
         self._account: Account | None = None
         self.attempt = _attempt_of(task)
@@ -348,6 +350,25 @@ class Work:
         if self._hive.tasks.somebody_waits():  # a task in the inbox may have waited for this one
             ring_all(self._hive)
         return self._folder
+
+    def hand_over(self, to: str | None, role: str | None, reason: str) -> None:
+        """Give the task away: drafts become visible to whoever goes on, and the reason stands among its notes.
+
+        The turn is logged first; then its agent lets go of it (`let_go`). Killed in between, it does so in its next life.
+        """
+        whom = to or f"the role {role}"
+        said = mask(f"{self.agent} hands this over to {whom}: {reason}")
+        if all(note.text != said for note in self.trail.store.notes()):
+            self.trail.store.add_note(said, agent_id=self.agent)
+        self.trail.publish_all(self._commit_publication)
+        self.trail.save()
+        self._hive.tasks.hand_over(self.task, to=to, role=role, reason=reason)
+        self.handed = to or role
+
+    def let_go(self) -> None:
+        """Put a task that was handed over where the other claims it."""
+        self._hive.tasks.release(self.task)
+        self._hive.journal.append("task.handed_over", task_id=self.task.id, agent_id=self.agent, to=self.handed)
 
     def fail(self, reason: str) -> Path:
         """Give the task up; gives where it lies now. Raises Parking as `finish` does."""

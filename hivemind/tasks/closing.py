@@ -17,14 +17,14 @@ from hivemind.masking import mask
 from hivemind.tasks import log
 from hivemind.tasks.folder import ATTEMPTS, held
 from hivemind.tasks.ids import free_name, place_of
-from hivemind.tasks.records import CLAIM, MAKER, PARKED, load_claim, save_parked
+from hivemind.tasks.records import CLAIM, HANDED, MAKER, PARKED, Handed, load_claim, save_parked
 from hivemind.tasks.taking import Taking
 from hivemind.tasks.task import Parked, Task, TaskMoved, TaskProblem
 
 __all__ = ["ERROR", "RESULT", "Closing", "leave"]
 
 RESULT, ERROR = "result.md", "error.md"
-_OURS = frozenset({CLAIM, MAKER, PARKED, ATTEMPTS, "task.md", "task.yaml"})
+_OURS = frozenset({CLAIM, HANDED, MAKER, PARKED, ATTEMPTS, "task.md", "task.yaml"})
 Files = Mapping[str, bytes | str]
 
 
@@ -85,6 +85,15 @@ class Closing:
             _remove(task.path / PARKED)
             reached("tasks.release.ready")
             return self._taking.put_back(task.path)
+
+    def hand_over(self, task: Task, to: str | None, role: str | None, reason: str) -> None:
+        """Record that the task goes to another agent or to a role. From then on it is on its way: `release` is what is left."""
+        with self._own(task):
+            claim = load_claim(task.path)
+            assert claim is not None
+            handed = Handed(claim.agent, to, role, mask(reason), claim.claimed)
+            handed.save(task.path, durable=self._durable)
+            reached("tasks.hand_over.written")
 
     def park(self, task: Task, reason: str, until: datetime | None) -> Parked:
         """Record why the task does not go on by itself."""

@@ -18,7 +18,7 @@ __all__ = ["RESERVED", "attachments", "id_of", "is_dropping", "newest_change", "
 RESERVED = frozenset(
     {
         "claim.json", "maker.json", "parked.json", "log.jsonl", "result.md", "error.md", "graph.json", "graph.jsonl",
-        "graph.lock", "review.json", "waits.json", "once.json", "lives.json", "attempts", "artifacts",
+        "graph.lock", "handed.json", "review.json", "waits.json", "once.json", "lives.json", "attempts", "artifacts",
     }
 )  # fmt: skip
 """What the program itself keeps in a task's folder. An agent's tools never write these, nor the task's own text."""

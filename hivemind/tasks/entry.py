@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import time
+from pathlib import Path
 from typing import NamedTuple
 
+from hivemind.errors import UserError
 from hivemind.tasks.drops import id_of, read_regular, text_name
 from hivemind.tasks.form import DEFAULT_PRIORITY, is_yaml, read_text
-from hivemind.tasks.task import TaskProblem
+from hivemind.tasks.records import load_handed
 
 __all__ = ["Entry", "entry_of", "failing_entry", "folder_entry", "tick_of"]
 
@@ -77,8 +79,9 @@ def folder_entry(path: str, name: str, found: os.stat_result, max_bytes: int) ->
     try:
         text = text_name(path, name)
         raw, _ = read_regular(os.path.join(path, text), f"{name}/{text}", max_bytes)
-        return entry_of(name, found, raw, text)
-    except TaskProblem as problem:
+        entry, handed = entry_of(name, found, raw, text), load_handed(Path(path))
+        return entry if handed is None else entry._replace(assignee=handed.to, role=handed.role)
+    except UserError as problem:
         return failing_entry(name, found, str(problem))
 
 

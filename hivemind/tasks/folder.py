@@ -14,7 +14,7 @@ from hivemind.fs import fsync_folder, move, reached
 from hivemind.layout import HUMAN
 from hivemind.tasks.drops import RESERVED, attachments, id_of, read_regular, text_name
 from hivemind.tasks.form import Written, read_text
-from hivemind.tasks.records import MAKER, Claim, load_claim, load_maker, load_parked
+from hivemind.tasks.records import MAKER, Claim, load_claim, load_handed, load_maker, load_parked
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 
 __all__ = ["ATTEMPTS", "held", "read_folder", "read_task", "set_aside", "task_of"]
@@ -43,6 +43,8 @@ def read_task(folder: Path, state: TaskState, max_bytes: int, root: Path, roots:
     maker = load_maker(folder)
     task_id = folder.name if state is not TaskState.INBOX else written.form.id or id_of(folder.name, True)
     task = task_of(written, task_id, folder, state, maker.by if maker else HUMAN, claim, beside, notes)
+    if (handed := load_handed(folder)) is not None:
+        task = replace(task, assignee=handed.to, role=handed.role)
     parked = load_parked(folder) if state is TaskState.ACTIVE else None
     return task if parked is None else replace(task, parked=parked)
 

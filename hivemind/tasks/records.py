@@ -14,9 +14,22 @@ from hivemind.fs import load_record, save_record
 from hivemind.names import check_name
 from hivemind.tasks.task import Parked, TaskProblem
 
-__all__ = ["CLAIM", "MAKER", "PARKED", "Claim", "Maker", "is_made_whole", "load_claim", "load_maker", "load_parked"]
+__all__ = [
+    "CLAIM",
+    "HANDED",
+    "MAKER",
+    "PARKED",
+    "Claim",
+    "Handed",
+    "Maker",
+    "is_made_whole",
+    "load_claim",
+    "load_handed",
+    "load_maker",
+    "load_parked",
+]
 
-CLAIM, MAKER, PARKED = "claim.json", "maker.json", "parked.json"
+CLAIM, MAKER, PARKED, HANDED = "claim.json", "maker.json", "parked.json", "handed.json"
 _VERSION = 1
 _MAX_BYTES = 1 << 20
 
@@ -58,6 +71,37 @@ class Maker:
 
     def save(self, folder: Path, *, durable: bool) -> None:
         save_record(folder / MAKER, "maker", _VERSION, {"by": self.by, "inode": self.inode}, durable=durable)
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """That a task was handed over: by whom, to an agent or a role, and why. `claimed` is when the claim was made that ends."""
+
+    by: str
+    to: str | None
+    role: str | None
+    reason: str
+    claimed: str
+
+    def save(self, folder: Path, *, durable: bool) -> None:
+        fields = {"by": self.by, "to": self.to, "role": self.role, "reason": self.reason, "claimed": self.claimed}
+        save_record(folder / HANDED, "handed", _VERSION, fields, durable=durable)
+
+    def ends(self, claim: Claim) -> bool:
+        """Whether it is this claim that ended: what is left to do is to put the task back."""
+        return (self.by, self.claimed) == (claim.agent, claim.claimed)
+
+
+def load_handed(folder: Path) -> Handed | None:
+    """To whom the task was handed over, or None. Raises UserError if the record is damaged."""
+    fields = _load(folder / HANDED, "handed")
+    if fields is None:
+        return None
+    try:
+        to, role = (None if fields[key] is None else check_name(fields[key], key) for key in ("to", "role"))
+        return Handed(check_name(fields["by"], "agent name"), to, role, str(fields["reason"]), str(fields["claimed"]))
+    except (KeyError, ValueError, TypeError, UserError) as error:
+        raise _damaged(folder / HANDED, error) from None
 
 
 def save_parked(folder: Path, parked: Parked, *, durable: bool) -> None:

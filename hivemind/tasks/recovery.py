@@ -14,7 +14,7 @@ from hivemind.tasks.closing import ERROR, RESULT, leave
 from hivemind.tasks.folder import held, read_task
 from hivemind.tasks.inbox import Inbox
 from hivemind.tasks.opening import BUILD, Opening, explained
-from hivemind.tasks.records import CLAIM, Claim, load_claim
+from hivemind.tasks.records import CLAIM, PARKED, Claim, load_claim, load_handed
 from hivemind.tasks.taking import Taken, Taking
 from hivemind.tasks.task import Task, TaskState
 
@@ -97,6 +97,8 @@ class Recovery:
             if claim is None or claim.agent != agent:
                 continue
             try:
+                if self._was_handed_over(path, claim):
+                    continue
                 if incarnation is not None and path.name not in renewed:
                     self._renew(path, claim, incarnation)
                 task = read_task(path, TaskState.ACTIVE, self._max_bytes, self._layout.root, self._roots)
@@ -107,6 +109,16 @@ class Recovery:
             else:
                 found.append((claim.claimed, task))
         return [task for _, task in sorted(found, key=lambda one: (one[0], one[1].id))]
+
+    def _was_handed_over(self, path: Path, claim: Claim) -> bool:
+        """Put back what the agent handed over before it could let go of it. Raises UserError for a damaged record."""
+        handed = load_handed(path)
+        if handed is None or not handed.ends(claim):
+            return False
+        with held(path, wait=True):
+            (path / PARKED).unlink(missing_ok=True)
+            self._taking.put_back(path)
+        return True
 
     def _give_up_spoiled(self, path: Path, problem: UserError) -> None:
         """A task whose text was changed, while it was worked on, into something that is no task."""

@@ -245,6 +245,17 @@ class Tasks:
         """Write error.md, which says in words why, and move the task to failed/; raises as `finish` does."""
         return self._closing.fail(task, reason, files or {})
 
+    def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
+        """Give the task, with all that was done, to an agent or a role: `release` puts it where that one claims it.
+
+        Between the two the task is on its way: an agent that dies there puts it back when it lives again (`mine`).
+        Raises TaskMoved if the claim is over, UserError for bad names or for neither or both of them.
+        """
+        if (to is None) == (role is None):
+            raise UserError("a task is handed over to an agent or to a role", where=task.id)
+        to, role = (None if one is None else check_name(one, "name") for one in (to, role))
+        self._closing.hand_over(task, to, role, reason)
+
     def release(self, task: Task) -> Path:
         """Give the task back to the inbox, with its log; where it lies now."""
         return self._closing.release(task)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from hivemind.runtime.finish import finish
 from hivemind.runtime.tools.asking import ask_person
+from hivemind.runtime.tools.handing import delegate, whom
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
 
@@ -25,6 +26,13 @@ class Wait(Arguments):
 class AskHuman(Arguments):
     question: str = Field(min_length=1)
     step: str | None = None
+
+
+class HandOver(Arguments):
+    to: str | None = Field(None, description="an agent's name")
+    role: str | None = Field(None, description="or a role: any other agent that has it")
+    reason: str = Field(min_length=1)
+    step: str | None = Field(None, description="only this step; default: the whole task")
 
 
 class FinishTask(Arguments):
@@ -60,6 +68,17 @@ def ask_human(session: Session, arguments: AskHuman) -> dict[str, Any]:
 
 
 @tool
+def hand_over(session: Session, arguments: HandOver) -> dict[str, Any]:
+    """Give the task to another agent, with all that was done and why; or only a step of it: yours rests until that is done,
+    and then this gives the result."""
+    to, role = whom(session, arguments.to, arguments.role)
+    if arguments.step is not None:
+        return delegate(session, session.step(arguments.step), to, role, arguments.reason)
+    session.work.hand_over(to, role, arguments.reason)
+    return {"task": session.work.task.id, "state": "handed over", "to": to or role}
+
+
+@tool
 def finish_task(session: Session, arguments: FinishTask) -> dict[str, Any]:
     """End the task: its quotes are checked by another agent first, then the answer is published and the result written."""
     still_open = [step.id for step in session.work.steps() if step.step.status != "done"]
@@ -75,4 +94,4 @@ def fail_task(session: Session, arguments: FailTask) -> dict[str, Any]:
     return {"task": session.work.task.id, "state": "failed", "path": session.hive.layout.relative(where)}
 
 
-TASK_TOOLS = (wait, ask_human, finish_task, fail_task)
+TASK_TOOLS = (wait, ask_human, hand_over, finish_task, fail_task)
