@@ -157,15 +157,15 @@ def _publish(arguments: argparse.Namespace) -> int:
     task = hive.tasks.get(arguments.task)
     store = graph_of(hive, task.id, agent)
     draft = store.graph.node(arguments.node)
-    if not lane_visible(draft.lane, agent, False):
-        raise UserError(
-            f"node {draft.node_id} is a draft of {draft.lane}", mend=f"--agent {draft.lane.partition('/')[2]}"
-        )
+    if not lane_visible(draft.lane, agent, False) and draft.lane != _lane_of(hive, agent):
+        raise UserError(f"node {draft.node_id} is a draft of {draft.lane}", mend=_who_drafts(hive, draft.lane))
     commits = Commits(hive.journal, task.id)
     copy = store.publish(
         draft.node_id,
         agent_id=agent,
-        commit=lambda name: commits.publish(name, card=draft.node_id, agent_id=agent, step_id=draft.step),
+        commit=lambda name: commits.publish(
+            name, card=draft.node_id, agent_id=agent, step_id=draft.step, lane=_lane_of(hive, agent)
+        ),
     )
     origin = copy.meta["origin"]
     if arguments.json:
@@ -173,3 +173,14 @@ def _publish(arguments: argparse.Namespace) -> int:
     else:
         say(f"Node {draft.node_id} stands in the shared lane as node {copy.node_id}, revision {origin['revision']}.")
     return 0
+
+
+def _lane_of(hive: Hive, agent: str) -> str | None:
+    """The lane that an agent's file names for its drafts, None if it names none or there is no such agent."""
+    return hive.agents[agent].lane if agent in hive.agents else None
+
+
+def _who_drafts(hive: Hive, lane: str) -> str:
+    """The option that names who drafts in a lane."""
+    named = [name for name, one in hive.agents.items() if one.lane == lane]
+    return f"--agent {named[0] if named else lane.partition('/')[2]}"

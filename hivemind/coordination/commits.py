@@ -9,7 +9,7 @@ from hivemind.coordination.agents import check_agent
 from hivemind.coordination.event import Draft, Event
 from hivemind.coordination.guards import check_lease
 from hivemind.coordination.journal import Journal
-from hivemind.coordination.lanes import lane_of
+from hivemind.coordination.lanes import check_lane, lane_of
 from hivemind.coordination.plan import check_task
 from hivemind.coordination.state import State
 from hivemind.coordination.swarm import BranchEntry
@@ -40,14 +40,16 @@ class Commits:
         agent_id: str,
         step_id: str | None = None,
         generation: int | None = None,
+        lane: str | None = None,
     ) -> Event:
         """Write `lane.published` for a card of the agent's lane, under the lease of the step that it is tagged to.
 
-        Raises StepLeaseHeld, StaleGeneration; committing an id again raises nothing and gives a second event.
+        `lane` is where it drafts, if not in the lane of its name. Raises StepLeaseHeld, StaleGeneration; committing an id
+        again raises nothing and gives a second event.
         """
         who = check_agent(agent_id)
         payload: dict[str, Any] = {"task_id": self.task, "commit_id": commit_id, "card": card, "agent_id": who}
-        payload["lane"] = lane_of(who)
+        payload["lane"] = lane_of(who) if lane is None else check_lane(lane)
 
         def decide(state: State) -> Sequence[Draft]:
             if step_id is not None:

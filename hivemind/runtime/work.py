@@ -250,7 +250,9 @@ class Work:
 
     def _commit_publication(self, commit_id: str, card: int, step: str | None) -> None:
         held = self.shown(step)["generation"] if step is not None else None
-        self._commits.publish(commit_id, card=card, agent_id=self.agent, step_id=step, generation=held)
+        self._commits.publish(
+            commit_id, card=card, agent_id=self.agent, step_id=step, generation=held, lane=self.trail.lane
+        )
 
     def link_cards(self, src: int, dst: int, relation: str) -> None:
         self.trail.link(src, dst, relation)

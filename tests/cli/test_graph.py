@@ -182,6 +182,15 @@ def test_a_draft_is_published_once_and_the_journal_is_told(run: Command, hive: P
     assert "revision 2" in run("graph", "publish", "t", "6", "--agent", "researcher").out
 
 
+def test_the_lane_that_an_agents_file_names_is_its_own(run: Command, hive: Path, graph: TaskGraph) -> None:
+    (hive / "agents" / "helper.yaml").write_text("lane: agent/researcher\n")
+    refused = run("graph", "publish", "t", "6", "--agent", "analyst")
+    assert refused.err == "hivemind: node 6 is a draft of agent/researcher; --agent helper\n"
+    assert run("graph", "publish", "t", "6", "--agent", "helper", "--json").json["node"] == 8
+    (event,) = run("log", "--kind", "lane", "--json").json
+    assert (event["agent_id"], event["lane"]) == ("helper", "agent/researcher")
+
+
 def test_a_card_under_anothers_lease_is_refused_and_nothing_is_written(
     run: Command, hive: Path, graph: TaskGraph
 ) -> None:
