@@ -70,6 +70,11 @@ class Searcher:
             seqs |= {seq for seq, _ in self._near(sql, asked, most)}
         return self._ranked(sql, asked, {stem: weight for stem, _, weight in weights}, seqs)
 
+    def coverage(self, query: str, text: str) -> float:
+        """The share of the query's words, without stop words, that a text has (0 to 1)."""
+        asked, there = self._stems(matching(query)), set(self._stems(words_of(text)))
+        return sum(stem in there for stem in asked) / len(asked) if asked else 0.0
+
     # words
 
     def _weights(self, sql: sqlite3.Connection, asked: Asked) -> list[tuple[str, str, float]]:

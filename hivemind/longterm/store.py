@@ -118,6 +118,10 @@ class MemoryStore(Entries):
                 raise
             return None, error.what
 
+    def coverage(self, query: str, text: str) -> float:
+        """The share of the query's words, without stop words, that a text has (0 to 1): whether it can be an answer."""
+        return self._searcher.coverage(query, text)
+
     # looking after it
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:

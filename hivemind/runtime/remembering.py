@@ -24,6 +24,7 @@ SOURCE = "memory"
 MAX_TOKENS = 1_000
 _MOST = 20  # hits (seed 001, *Query Optimization*)
 _LONGEST = 2_000  # characters of what is asked: a mail may be a book
+_WORDS, _MEANING = 0.5, 0.45
 _log = logging.getLogger(__name__)
 
 
@@ -69,13 +70,19 @@ def retrieve(hive: Parts, agent: str, focus: Focus, *, max_tokens: int = MAX_TOK
     now, questions, left = datetime.now(UTC), questions_of(focus), max_tokens
     blocks = []
     for number, hit in enumerate(hits):
-        block = _block(hit, questions, now - timedelta(microseconds=number))
+        answered = [question for question in questions if _answers(hive.memory, question, hit)]
+        block = _block(hit, answered, now - timedelta(microseconds=number))
         tokens = hive.count_tokens(hit.content) + hive.count_tokens(json.dumps(block.metadata))
         if tokens <= left:
             left -= tokens
             block.metadata["tokens"] = tokens
             blocks.append(block)
     return blocks
+
+
+def _answers(memory: MemoryStore, question: str, hit: MemorySearchResult) -> bool:
+    """Whether an entry may be quoted as an answer: it has half of the question's words, or is near to it in meaning."""
+    return memory.coverage(question, hit.content) >= _WORDS or hit.similarity >= _MEANING
 
 
 def _block(hit: MemorySearchResult, questions: list[str], timestamp: datetime) -> KnowledgeMemoryBlock:

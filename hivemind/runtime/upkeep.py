@@ -1,4 +1,4 @@
-"""Upkeep of the documents by agents that have nothing else to do: stale summaries, vectors, files of tasks that are gone.
+"""Upkeep of documents and memories by agents that have nothing else to do: stale summaries, vectors, files that are gone.
 
 One agent at a time, one small piece at a time, and only after the database has changed: looking costs two stats.
 """
@@ -55,11 +55,12 @@ class Upkeep:
             self._lock.release()
 
     def _look(self) -> str:
-        """How the database's files look; empty if there is none."""
+        """How the databases' files look; empty if there are none."""
         found = []
-        for end in ("", "-wal"):
+        layout = self._hive.layout
+        for path in (f"{base}{end}" for base in (layout.documents_db, layout.memory_db) for end in ("", "-wal")):
             try:
-                stat = os.stat(f"{self._hive.layout.documents_db}{end}")
+                stat = os.stat(path)
             except FileNotFoundError:
                 continue
             found.append(f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
@@ -73,7 +74,7 @@ class Upkeep:
             return ""
 
     def _one(self) -> bool:
-        return self._summarize() or bool(self._hive.knowledge.forget_gone()) or self._embed()
+        return self._summarize() or bool(self._hive.knowledge.forget_gone()) or self._embed() or self._embed_memories()
 
     def _summarize(self) -> bool:
         documents = self._hive.documents
@@ -113,3 +114,8 @@ class Upkeep:
             _log.warning("no vectors for documents: %s", error)
             self._failed.add("vectors")
             return False
+
+    def _embed_memories(self) -> bool:
+        """Embed memories that wait for it; one that fails is marked, and nothing is raised."""
+        memories = self._hive.layout.memory_db.exists()
+        return memories and self._hive.memory.embed_pending(_EMBEDDED_AT_ONCE) > 0

@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 
 from hivemind import Hive
-from hivemind.longterm import NamespaceForbidden
+from hivemind.longterm import MemoryStore, NamespaceForbidden
 from hivemind.minds import Thought
+from hivemind.minds.extractive import ExtractiveMind
 from hivemind.runtime.act import Acted
 from hivemind.runtime.desk import Desk
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.remembering import retrieve
 from hivemind.runtime.tools import TOOLS, Session
+from hivemind.runtime.upkeep import Upkeep
 from hivemind.runtime.work import Work
+from hivemind.tasks import TaskStep
+from tests.longterm.faulty import Faulty
 
 QUESTION = "Which tea does Ann drink?"
 OWN = ("memories", "analyst")
@@ -122,3 +126,37 @@ def test_a_key_with_slashes_is_found_again(hive: Hive) -> None:
     context = Desk(hive, "analyst", []).lay_out(focus, [focus.work])
     [entry] = [entry for entry in context if entry["id"].startswith("memory:")]
     assert entry["content"] == "Ann drinks green tea"
+
+
+def test_the_default_mind_quotes_what_is_remembered_where_no_file_answers(hive: Hive) -> None:
+    question = "Which dinghy does Zora sail?"
+    hive.memory.put(OWN, "drink", "Zora sails a red dinghy")
+    hive.memory.put(OWN, "other", "Zora was born in Rome")
+    focus = asking(hive, question)
+    work = focus.work
+    assert work is not None
+    work.plan([TaskStep(title=question, kind="ask", argument=question)])
+    [step] = work.steps()
+    context = Desk(hive, "analyst", []).lay_out(Focus("finish_step", work=work, step=step), [work])
+    thought = ExtractiveMind().think(context, [])
+    card = thought.actions[0].arguments
+    assert card["kind"] == "note"
+    assert card["text"].startswith("> Zora sails a red dinghy\n\n— remembered as `memory:memories/analyst/drink` (20")
+    assert "Rome" not in card["text"]
+    assert "citation" not in card
+
+
+def test_an_agent_at_rest_embeds_the_memories_that_wait(hive: Hive) -> None:
+    embedder = Faulty()
+    vars(hive)["memory"] = MemoryStore(hive.layout.memory_db, embedder)
+    embedder.fault = "down"
+    hive.memory.put(OWN, "drink", "Ann drinks green tea")
+    upkeep = Upkeep(hive, ExtractiveMind)
+    while upkeep.step():
+        pass
+    assert hive.memory.status().pending == 1
+    embedder.fault = None
+    hive.memory.put(OWN, "other", "something else", embed=False)
+    while upkeep.step():
+        pass
+    assert hive.memory.status().pending == 0

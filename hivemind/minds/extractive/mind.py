@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hivemind.minds.extractive.plan import plan_steps, questions_in
-from hivemind.minds.extractive.quote import Quote, quotes_for
+from hivemind.minds.extractive.quote import MAX_QUOTES, Quote, quotes_for
 from hivemind.minds.extractive.situation import Situation
 from hivemind.minds.mind import Action, Context, MindError, Thought, ToolSchema
 
@@ -87,10 +87,24 @@ def _run(now: Situation, step: str, finish: Action) -> Thought:
 def _answer(now: Situation, step: str, question: str, finish: Action) -> Thought:
     quotes = quotes_for(question, now.found_for(question))
     cards = [Action("add_card", _evidence(step, quote)) for quote in quotes]
+    said = f"{len(quotes)} quotes answer this."
     if not quotes:
-        cards = [Action("add_card", {"step": step, "kind": "note", "title": question, "text": NOTHING_FOUND})]
-    said = f"{len(quotes)} quotes answer this." if quotes else NOTHING_FOUND
+        text = _remembered(now, question)
+        cards = [Action("add_card", {"step": step, "kind": "note", "title": question, "text": text or NOTHING_FOUND})]
+        said = "Only memories answer this." if text else NOTHING_FOUND
     return _do(said, *cards, finish)
+
+
+def _remembered(now: Situation, question: str) -> str:
+    """What memory has where no file answers, each with where it is kept and since when; empty where it has nothing."""
+    parts = []
+    for entry in now.remembered_for(question)[:MAX_QUOTES]:
+        cited = "\n".join(f"> {line}".rstrip() for line in str(entry["content"]).splitlines())
+        told = entry["metadata"]
+        parts.append(
+            f"{cited}\n\n— remembered as `{told['source']}` ({str(told['remembered'])[:10]}); no file says it."
+        )
+    return "\n\n".join(parts)
 
 
 def _evidence(step: str, quote: Quote) -> dict[str, Any]:
@@ -131,5 +145,5 @@ def _reply(now: Situation) -> str:
             cited = "\n".join(f"> {line}".rstrip() for line in quote.text.splitlines())
             parts.append(f"{cited}\n\n{quote.citation} (sha256 {quote.digest[:12]})\n")
         if not quotes:
-            parts.append(f"{NOTHING_FOUND}\n")
+            parts.append(f"{_remembered(now, question) or NOTHING_FOUND}\n")
     return "\n".join(parts) or f"{NOTHING_FOUND}\n"

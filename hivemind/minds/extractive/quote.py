@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Quote", "quotes_for"]
+__all__ = ["MAX_QUOTES", "Quote", "quotes_for"]
 
 MAX_QUOTES = 3
 _MAX_LINES = 12

@@ -51,6 +51,13 @@ class Situation:
 
     def found_for(self, question: str) -> list[Entry]:
         """The passages that were recalled for one question, best first."""
+        return [entry for entry in self._about(question) if "remembered" not in entry["metadata"]]
+
+    def remembered_for(self, question: str) -> list[Entry]:
+        """The long-term memories that answer one question, best first: what somebody said, not what a file says."""
+        return [entry for entry in self._about(question) if "remembered" in entry["metadata"]]
+
+    def _about(self, question: str) -> list[Entry]:
         mine = [entry for entry in self.passages if question in entry["metadata"].get("questions", ())]
         return sorted(mine, key=lambda entry: (-float(entry["metadata"].get("relevance", 0)), str(entry["id"])))
 
