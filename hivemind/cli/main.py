@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that the terminal has no code for must not end a listing
             stream.reconfigure(errors="backslashreplace")
-    arguments = build_parser().parse_args(argv)
+    arguments = build_parser().parse_whole(argv)
     try:
         return _run(arguments)
     except BrokenPipeError:  # the reader of our output has gone: nobody to tell

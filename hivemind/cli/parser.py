@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 __all__ = ["Commands", "Parser", "add_command", "add_group", "add_json", "global_options", "number"]
@@ -22,7 +22,25 @@ class Parser(argparse.ArgumentParser):
         # `--fol` must not mean --follow: a later option --folder would change what a script does.
         super().__init__(allow_abbrev=False, **settings)
 
+    def parse_whole(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """The arguments. What nobody knows is told by the command that was given it, with the option that is like it."""
+        arguments, unknown = self.parse_known_args(argv)
+        if unknown:
+            parser: Parser = getattr(arguments, "parser", self)
+            parser.refuse(unknown)
+        return arguments
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """End with what is not understood, and what may have been meant."""
+        import difflib
+
+        options = [option for action in self._actions for option in action.option_strings]
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], options, 1)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+
     def error(self, message: str) -> NoReturn:
+        message = message.replace("the following arguments are required:", "required:")
         self.exit(_EXIT_WRONG_USE, f"{self.prog}: {' '.join(message.split())}; see: {self.prog} --help\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -60,7 +78,7 @@ def add_command(
         description=f"{sentence}\n\n{about}" if about else sentence,
         epilog=f"examples:\n{examples}" if examples else None,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     return parser
 
 

@@ -37,7 +37,8 @@ def add_to(commands: Commands, common: Parser) -> None:
         "start the swarm",
         about="Runs all agents under a supervisor until Ctrl-C or `hivemind down`, with a live picture on a terminal.\n"
         "With --until-idle it ends when no agent can do anything more: exit status 0 if every task is done, 1 if any\n"
-        "failed, 3 if some are parked (they wait for a person, a time, a provider, another task).",
+        "failed, 3 if some are parked (they wait for a person, a time, a provider, another task), 130 if it was told to\n"
+        "end before that.",
         examples="  hivemind up\n  hivemind up --until-idle\n  hivemind up --detach && hivemind status",
     )
     parser.add_argument("--until-idle", action="store_true", help="end when nothing is left to do")
@@ -144,7 +145,7 @@ def _tell(result: SwarmResult, arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json(_record(result))
         else:
-            _tell_people(result)
+            _tell_people(result, arguments.until_idle)
     if result.interrupted:
         return INTERRUPTED
     return result.exit_status if arguments.until_idle else 0
@@ -159,7 +160,7 @@ def _record(result: SwarmResult) -> dict[str, Any]:
     }
 
 
-def _tell_people(result: SwarmResult) -> None:
+def _tell_people(result: SwarmResult, idle: bool) -> None:
     for task in result.done:
         say(f"done    {task}: tasks/done/{task}/result.md")
     for task, why in result.failed:
@@ -168,3 +169,5 @@ def _tell_people(result: SwarmResult) -> None:
         say(f"parked  {task}: {one_line(why)}")
     counts = f"{len(result.done)} done, {len(result.failed)} failed, {len(result.parked)} parked"
     say(f"The swarm was told to end: {counts}." if result.interrupted else f"The swarm has ended: {counts}.")
+    if idle and not (result.done or result.failed or result.parked or result.interrupted):
+        say("There was nothing to do: hivemind task add TEXT gives it something.")

@@ -37,7 +37,9 @@ class Seal:
     def key(self) -> bytes:
         """32 bytes. Raises UserError if the file holds something else."""
         if self._key is None:
-            found = self._load() or self._make()
+            found = self._load()
+            if found is None:
+                found = self._make()
             try:
                 self._key = bytes.fromhex(found)
             except ValueError:
@@ -70,10 +72,12 @@ class Seal:
         return b"".join((head, _MARK[1:], digest.encode(), b"\n\n", body))
 
     def holds(self, raw: bytes) -> bool:
-        """True if the message is sealed and has not been changed since."""
+        """True if the message is sealed and has not been changed since. Without a key nothing is; none is made for it."""
         head_end = raw.find(b"\n\n") + 1
         at = head_end - 1 - _DIGITS - len(_MARK)
         if at < 0 or raw[at : at + len(_MARK)] != _MARK:
+            return False
+        if self._key is None and self._load() is None:
             return False
         shown = raw[at + len(_MARK) : head_end - 1]
         digest = _digest(self.key(), raw[: at + 1], raw[head_end:])

@@ -51,9 +51,12 @@ class Listing:
 
     def waiting(self, task_id: str) -> tuple[Entry, Verdict]:
         """A task in the inbox. Raises UserError if it is not there."""
-        for entry, verdict in self._verdicts()[0]:
+        verdicts, unsettled = self._verdicts()
+        for entry, verdict in verdicts:
             if entry.id == task_id:
                 return entry, verdict
+        if any(id_of(name, (self._layout.inbox / name).is_dir()) == task_id for name in unsettled):
+            raise UserError("has just come or is being written", where=task_id, mend="look again in a moment")
         raise UserError("there is no such task", where=task_id, mend="see: hivemind task list")
 
     def _verdicts(self) -> tuple[list[tuple[Entry, Verdict]], tuple[str, ...]]:

@@ -200,3 +200,11 @@ def test_every_command_answers_in_json_and_shows_an_example(run: Command) -> Non
     own_format = {"agent run", "graph export", "doc export", "mcp", "mcp serve"}  # or no answer at all
     assert {name for name, text in helps.items() if "--json" not in text} <= own_format
     assert [name for name, text in helps.items() if "example" not in text] == []
+
+
+def test_an_option_that_nobody_knows_is_told_by_its_command_with_the_one_that_is_like_it(run: Command) -> None:
+    ended = run("up", "--untilidle")
+    assert ended.status == 2
+    assert ended.err == (
+        "hivemind up: unrecognized arguments: --untilidle, did you mean '--until-idle'?; see: hivemind up --help\n"
+    )

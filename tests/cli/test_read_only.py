@@ -135,9 +135,11 @@ def test_looking_changes_no_file_of_a_hive_that_lacks_folders(
     used: Path, tmp_path: Path, run: Command, command: str
 ) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(used, copy, symlinks=True, ignore=shutil.ignore_patterns(".hive", "inbox", "mailboxes"))
+    shutil.copytree(used, copy, symlinks=True, ignore=shutil.ignore_patterns(".hive", "inbox"))
     before = _files(copy)
     assert run("--hive", str(copy), *command.split()).status == 0
+    (sealed, *_) = Hive.look(copy).mail.list("reviewer")
+    assert run("--hive", str(copy), "mail", "read", "reviewer", sealed.id, "--keep-unread").status == 0
     assert _files(copy) == before
 
 

@@ -12,7 +12,7 @@ from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.folders import check_folders, check_mailbox_folders
 from hivemind.runtime.doctor.graphs import check_graphs
 from hivemind.runtime.doctor.leftovers import check_leftovers
-from hivemind.runtime.doctor.letters import check_letters, check_strangers
+from hivemind.runtime.doctor.letters import check_letters, check_mail_key, check_strangers
 from hivemind.runtime.doctor.locks import check_doorbells, check_farewells, check_locks
 from hivemind.runtime.doctor.logs import check_journal, check_task_logs
 from hivemind.runtime.doctor.machine import check_encodings, check_file_system, check_inotify
@@ -29,8 +29,10 @@ CHECKS: tuple[Check, ...] = (
     check_file_system,
     check_folders,
     check_mailbox_folders,
+    check_mail_key,
     check_letters,
     check_strangers,
+    check_records,  # before the claims: a damaged one is nobody's
     check_claims,
     check_task_folders,
     check_task_texts,
@@ -40,7 +42,6 @@ CHECKS: tuple[Check, ...] = (
     check_locks,
     check_farewells,
     check_doorbells,
-    check_records,
     check_leftovers,
     check_databases,
     check_encodings,

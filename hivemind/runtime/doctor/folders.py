@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,9 +21,31 @@ _SUBFOLDERS = ("", ".Sent", ".Archive", ".Dead")
 
 
 def check_folders(patient: Patient) -> Iterator[Finding]:
-    """Every folder of the layout."""
-    for folder in patient.layout.folders():
+    """Every folder of the layout; those that a hive lacks which has never been used are told of at once."""
+    layout = patient.layout
+    folders = layout.folders()
+    missing = [folder for folder in folders if not os.path.lexists(folder)]
+    if layout.state in missing and not any(map(_has_tasks, (layout.active, layout.done, layout.failed))):
+        yield _unused(patient, missing)
+        folders = tuple(folder for folder in folders if folder not in missing)
+    for folder in folders:
         yield from _look(patient, folder, "the next command that writes makes it anew")
+
+
+def _has_tasks(place: Path) -> bool:
+    return place.is_dir() and any(path.is_dir() for path in place.iterdir())
+
+
+def _unused(patient: Patient, missing: Sequence[Path]) -> Finding:
+    names = ", ".join(map(patient.layout.relative, missing))
+    return Finding(
+        _NAME,
+        patient.layout.relative(patient.layout.state),
+        "is not there yet: this hive has never been used here",
+        f"the first command that writes makes what is missing: {names}",
+        lambda: "; ".join(map(_make, missing)),
+        note=True,
+    )
 
 
 def check_mailbox_folders(patient: Patient) -> Iterator[Finding]:

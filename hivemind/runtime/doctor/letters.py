@@ -10,13 +10,15 @@ from functools import partial
 from pathlib import Path
 
 from hivemind import fs
+from hivemind.errors import UserError
 from hivemind.mail.filename import is_dropping, is_unique, join, split
 from hivemind.mail.maildir import SUBFOLDERS, Entry, Maildir
 from hivemind.mail.parse import Unreadable
+from hivemind.mail.seal import Seal
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
 
-__all__ = ["check_letters", "check_strangers"]
+__all__ = ["check_letters", "check_mail_key", "check_strangers"]
 
 _NAME = "mail"
 _TMP_S = 36 * 3600  # Maildir's own rule: what lies in tmp/ that long belongs to nobody
@@ -39,6 +41,23 @@ def check_letters(patient: Patient) -> Iterator[Finding]:
             if folder != "dead":
                 yield from _unreadable(patient, name, maildir, folder)
         yield from _dead(patient, box.sub("dead"))
+
+
+def check_mail_key(patient: Patient) -> Iterator[Finding]:
+    """The key that the runtime seals its messages with."""
+    path = patient.layout.mail_key
+    if not path.exists():
+        return
+    try:
+        Seal(path, durable=False).key()
+    except UserError as error:
+        yield Finding(
+            _NAME,
+            patient.layout.relative(path),
+            f"{error.what}: nothing can be sent, and no agent can read sealed mail",
+            "put it back from a copy, or hivemind doctor --fix sets it aside: older mail then counts as unsealed",
+            partial(patient.aside.take, path),
+        )
 
 
 def check_strangers(patient: Patient) -> Iterator[Finding]:

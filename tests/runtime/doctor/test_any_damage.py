@@ -89,8 +89,8 @@ def _refusals(root: Path) -> list[str]:
         return [str(error)]
     attempt(lambda: hive.agents)
     attempt(lambda: hive.journal.read())
-    attempt(lambda: [hive.tasks.list(), hive.tasks.get("human"), hive.tasks.get("shop")])
-    attempt(lambda: [hive.mail.list(name) for name in ("human", "researcher", "reviewer")])
+    attempt(lambda: [hive.tasks.get(one.id) for state in ("active", "done") for one in hive.tasks.list(state)])
+    attempt(lambda: [hive.mail.read(name, one.id, mark=False) for name in hive.agents for one in hive.mail.list(name)])
     for task in ("human", "shop", "runs"):
         attempt(lambda task=task: resume(hive, task=task))  # type: ignore[misc]
     hive.journal.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
+from hivemind.layout import Layout
 from hivemind.runtime.doctor import Patient, examine
 
 
@@ -115,3 +116,15 @@ def test_one_folder_that_cannot_be_read_does_not_hide_the_rest(hive: Hive, visit
     hive.layout.active.write_text("a file")
     wheres = {finding.where for finding in visit()}
     assert "tasks/active" in wheres
+
+
+def test_a_hive_that_was_never_used_is_healthy_and_one_that_lost_its_state_is_not(tmp_path: Path) -> None:
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "researcher.yaml").write_text("role: researcher\n")
+    (tmp_path / "hive.yaml").write_text("version: 1\n")
+    layout = Layout.at(tmp_path)
+    found = examine(Patient(layout))
+    assert [one.where for one in found if not one.note] == []
+    assert "has never been used here" in next(one.what for one in found if one.where == ".hive")
+    (tmp_path / "tasks" / "done" / "old").mkdir(parents=True)
+    assert ".hive" in [one.where for one in examine(Patient(layout)) if not one.note]
