@@ -15,7 +15,7 @@ from hivemind.documents.lookup import node_at, split_reference
 from hivemind.documents.mending import mend
 from hivemind.documents.node import Node
 from hivemind.documents.passage import Citation, Passage, Verdict, verify
-from hivemind.documents.retrieval import search
+from hivemind.documents.retrieval import passage_text, search
 from hivemind.documents.sources import root_source
 from hivemind.documents.syncing import Sync, SyncReport
 from hivemind.fs import inside
@@ -93,6 +93,11 @@ class Knowledge:
                 return search(sql, asked, limit, keys, self.docmem.words)
 
         return self._soundly(look, tops)
+
+    def passage_at(self, node_id: str) -> str:
+        """The text of the passage that begins with a node, as `search` gave it. Raises NodeNotFoundError."""
+        with self.docmem.database.read() as sql:
+            return passage_text(sql, tree.get(sql, node_id).id)
 
     def locate(self, reference: str) -> Node:
         """The node that is meant by an id, or by `path` or `path:line` as citations have it. Raises NodeNotFoundError.

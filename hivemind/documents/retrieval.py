@@ -13,7 +13,7 @@ from hivemind.documents.question import Fields, Words, ask
 from hivemind.documents.ranking import FLOOR, rank
 from hivemind.documents.vectors import nearest
 
-__all__ = ["search"]
+__all__ = ["passage_text", "search"]
 
 _CANDIDATES = 100
 _LOOKED_AT = 1_000
@@ -70,6 +70,14 @@ def search(sql: sqlite3.Connection, asked: Asked, limit: int, keys: Sequence[str
     ]
     passages.sort(key=lambda passage: (-passage.score, passage.path, passage.start_line, passage.text))
     return passages[:limit]
+
+
+def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
+    """The text of the passage that a node is quoted with; of one from no file its own."""
+    row = sql.execute("SELECT file_id, passage FROM places WHERE node_id = ?", (node_id,)).fetchone()
+    if row is None:
+        return str(sql.execute("SELECT text FROM nodes WHERE id = ?", (node_id,)).fetchone()[0])
+    return _Reader.text(_Reader(sql).members(*row))
 
 
 def _scope(keys: Sequence[str]) -> tuple[str, list[str]]:

@@ -20,7 +20,7 @@ from hivemind.memory.compression import MemoryCompressor
 from hivemind.memory.context import ContextBuilder
 from hivemind.memory.cycle import MemoryCycle, Turn
 from hivemind.memory.janitor import MemoryJanitor
-from hivemind.memory.loading import ContentLoader, Loaded
+from hivemind.memory.loading import ContentLoader, Given, Loaded
 from hivemind.memory.manager import WorkingMemoryManager
 from hivemind.memory.relevance import RelevanceModel, citation_record
 from hivemind.memory.scoring import RelevanceScorer
@@ -35,6 +35,7 @@ __all__ = [
     "ContextMemoryBlock",
     "CriticalOverBudget",
     "FileMemoryBlock",
+    "Given",
     "HistoryMemoryBlock",
     "KnowledgeMemoryBlock",
     "Loaded",

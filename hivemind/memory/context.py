@@ -134,7 +134,7 @@ class ContextBuilder:
         )
 
     def _part(self, block: MemoryBlock, loaded: Loaded, before: _Part | None) -> _Part:
-        part = _Part(block, _entry(block, loaded, loaded.content, "full"))
+        part = _Part(block, _entry(block, loaded, loaded.content, loaded.form or "full"))
         reader = _POINTING.get(type(block))
         location = self.content_loader.location_of(block)
         if reader is not None and location is not None and loaded.source is not None and loaded.source.look is not None:
@@ -217,7 +217,8 @@ class ContextBuilder:
             if within < LEAST or loaded.error is not None:
                 break
             if self.content_loader.has_source(block) and isinstance(block, KnowledgeMemoryBlock):
-                content, form = self.content_loader.from_source(block, within).content, "excerpt"
+                given = self.content_loader.from_source(block, within)
+                content, form = given.content, given.form or "excerpt"
             else:
                 content, form = self.compressor.compress(loaded.content, block, within)
             part = _Part(block, _entry(block, loaded, content, form))

@@ -24,9 +24,18 @@ from hivemind.memory.entry import own_content
 from hivemind.memory.message import body_of, moved_to
 from hivemind.memory.sections import section
 
-__all__ = ["ContentLoader", "Loaded", "Source"]
+__all__ = ["ContentLoader", "Given", "Loaded", "Source"]
 
-Source = Callable[[str, int | None], str]
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a source gives where it knows how much of the whole that is: `form` is full, outline or excerpt."""
+
+    content: str
+    form: str
+
+
+Source = Callable[[str, int | None], str | Given]
 """Gives the content of a reference, within a number of tokens if one is given (a store of another room)."""
 TOGETHER = 4  # so many files, not fewer, are worth threads
 THREADS = 8
@@ -47,7 +56,7 @@ class Loaded:
     """The content of a block. `error`: why it is not there (then `content` says so in one line).
 
     `digest`: of the file, where it is no longer the block's own. `outside`: read from a root beside the hive. `source`:
-    what was read; the same object as long as nothing changed.
+    what was read; the same object as long as nothing changed. `form`: how much of it this is, where a source has said so.
     """
 
     content: str
@@ -55,6 +64,7 @@ class Loaded:
     error: str | None = None
     digest: str | None = None
     outside: bool = False
+    form: str | None = None
 
 
 class ContentLoader:
@@ -156,9 +166,10 @@ class ContentLoader:
         scheme, _, reference = block.location.partition(":")
         self.loads += 1
         try:
-            return Loaded(self.sources[scheme](reference, max_tokens))
+            given = self.sources[scheme](reference, max_tokens)
         except (HivemindError, OSError, LookupError) as error:
             return _failed(block.location, f"cannot be had ({error})")
+        return Loaded(given) if isinstance(given, str) else Loaded(given.content, form=given.form)
 
     def has_source(self, block: MemoryBlock) -> bool:
         return isinstance(block, KnowledgeMemoryBlock) and self._scheme(block) is not None

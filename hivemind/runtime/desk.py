@@ -30,6 +30,7 @@ from hivemind.memory import (
     WorkingMemoryManager,
 )
 from hivemind.memory.entry import piece
+from hivemind.memory.loading import Source
 from hivemind.memory.weighing import Weigher
 from hivemind.minds import Mind, Thought, ToolSchema, Usage
 from hivemind.runtime.act import Acted
@@ -38,7 +39,7 @@ from hivemind.runtime.digests import entry_digests
 from hivemind.runtime.essentials import Essentials, forget_others, place_essentials
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.parts import Parts
-from hivemind.runtime.recall import questions_of, recall
+from hivemind.runtime.recall import document_sources, questions_of, recall
 from hivemind.runtime.remembering import SOURCE, memory_source, retrieve
 from hivemind.runtime.sense import message_block, rom_blocks, status_blocks, task_blocks
 from hivemind.runtime.usage import Usages
@@ -78,7 +79,10 @@ class Desk:
         self._schemas = schemas
         self.memory = self._remembered()
         self.scorer = RelevanceScorer()
-        sources = {SOURCE: memory_source(lambda: hive.memory, hive.count_tokens)}
+        sources: dict[str, Source] = {
+            SOURCE: memory_source(lambda: hive.memory, hive.count_tokens),
+            **document_sources(hive),
+        }
         loader = ContentLoader(hive.layout.root, roots=hive.config.read_roots(hive.layout), sources=sources)
         self._weigher = Weigher(hive.count_tokens, loader.path_of)
         self._turn = MemoryCycle(self.memory, loader, token_counter=hive.count_tokens, scorer=self.scorer)

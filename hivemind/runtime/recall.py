@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import PurePath
 
-from hivemind.documents import Passage
+from hivemind.documents import Passage, title_of
 from hivemind.layout import HUMAN
-from hivemind.memory import KnowledgeMemoryBlock
+from hivemind.memory import Given, KnowledgeMemoryBlock, Priority
+from hivemind.memory.loading import Source
 from hivemind.minds.extractive import questions_in
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.parts import Parts
 
-__all__ = ["questions_of", "recall"]
+__all__ = ["DOCUMENTS", "PASSAGE", "document_sources", "questions_of", "recall"]
+
+DOCUMENTS, PASSAGE = "documents", "passage"
+"""What locations begin with that name a node: all of it that fits, and the passage that is quoted with it."""
 
 PER_QUESTION = 6
+_PARTS = 2  # parts of documents for each question, of which several passages were found,
+_PART_TOKENS = 800  # and the most that one of them is shown of
+_EXTRACTED = frozenset({".pdf", ".html", ".htm", ".xhtml"})  # whose passages are no lines of the file
+
+
+def document_sources(hive: Parts) -> dict[str, Source]:
+    """What gives a context the content of blocks that name a node, expanded to the length that is left (spec 5)."""
+
+    def part(node_id: str, max_tokens: int | None) -> Given:
+        room = _PART_TOKENS if max_tokens is None else min(max_tokens, _PART_TOKENS)
+        shown = hive.documents.shown(node_id, room)
+        return Given(shown.text, shown.form)
+
+    def passage(node_id: str, max_tokens: int | None) -> Given:
+        text = hive.knowledge.passage_at(node_id)
+        if max_tokens is None or hive.count_tokens(text) <= max_tokens:
+            return Given(text, "full")
+        return part(node_id, max_tokens)
+
+    return {DOCUMENTS: part, PASSAGE: passage}
 
 
 def questions_of(focus: Focus) -> list[str]:
@@ -52,7 +79,37 @@ def recall(hive: Parts, focus: Focus) -> list[KnowledgeMemoryBlock]:
                 told = json.dumps(block.metadata)
                 block.metadata["tokens"] = hive.count_tokens(passage.text) + hive.count_tokens(told)
                 blocks[block.id] = block
+        for block in _parts(hive, passages, now):
+            blocks.setdefault(block.id, block)
     return list(blocks.values())
+
+
+def _parts(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
+    """The parts of documents of which several passages were found: all of such a part matters (seed 003, *Summary
+    Attraction*), and goes in as far as there is room."""
+    parents = Counter(node.parent_id for one in passages if (node := hive.documents.find(one.node_id)) is not None)
+    found = []
+    for parent_id, count in parents.most_common(_PARTS):
+        node = None if parent_id is None or count < 2 else hive.documents.find(parent_id)
+        if node is None:
+            continue
+        source = hive.documents.source(node.id)
+        found.append(
+            KnowledgeMemoryBlock(
+                timestamp=now,
+                id=f"knowledge:{DOCUMENTS}:{node.id}",
+                topic=title_of(node),
+                location=f"{DOCUMENTS}:{node.id}",
+                relevance_score=0.0,
+                priority=Priority.LOW,
+                metadata={
+                    "path": None if source is None else source.path,
+                    "tokens": min(_PART_TOKENS, hive.documents.size(node.id)[1]),
+                    "why": f"{count} of the passages found stand in it",
+                },
+            )
+        )
+    return found
 
 
 def _block(passage: Passage, question: str, best: float, timestamp: datetime) -> KnowledgeMemoryBlock:
@@ -61,9 +118,12 @@ def _block(passage: Passage, question: str, best: float, timestamp: datetime) ->
         id=f"knowledge:{passage.path}:{passage.start_line}-{passage.end_line}",
         topic=passage.titles[-1] if passage.titles else passage.path,
         subtopic=passage.titles[-2] if len(passage.titles) > 1 else None,
-        location=passage.path,
+        location=f"{PASSAGE}:{passage.node_id}"
+        if PurePath(passage.path).suffix.lower() in _EXTRACTED
+        else passage.path,
         relevance_score=min(1.0, passage.score / best) if best > 0 else 0.5,
         metadata={
+            "path": passage.path,
             "lines": f"{passage.start_line}-{passage.end_line}",
             "start_line": passage.start_line,
             "end_line": passage.end_line,

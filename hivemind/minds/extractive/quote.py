@@ -34,7 +34,8 @@ class Quote:
 def quotes_for(question: str, passages: Sequence[Mapping[str, Any]]) -> list[Quote]:
     """At most three quotes, best first, from passages that score at least half of what the best one does.
 
-    `passages` are context entries of type knowledge, best first, with `source`, `start_line`, `digest`, `relevance`. What
+    `passages` are context entries of type knowledge, best first, with `source` (or `path`), `start_line`, `digest`,
+    `relevance`. What
     is not there in full is not quoted: its lines are not those of the file.
     """
     quotes: list[Quote] = []
@@ -73,7 +74,7 @@ def _best_lines(question: str, entry: Mapping[str, Any]) -> Quote | None:
         return None
     start = int(told["start_line"]) + first
     text = "\n".join(lines[first:last])
-    return Quote(text, str(told["source"]), start, start + last - first - 1, str(told["digest"]))
+    return Quote(text, str(told.get("path") or told["source"]), start, start + last - first - 1, str(told["digest"]))
 
 
 def _overlap(one: Quote, other: Quote) -> bool:

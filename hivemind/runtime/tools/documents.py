@@ -8,13 +8,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from hivemind.documents import Hit, Node, Passage, title_of
+from hivemind.runtime.recall import DOCUMENTS
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["DOCUMENT_TOOLS", "SOURCE"]
-
-SOURCE = "documents"
-"""The scheme of a location that names a node: `documents:NODE`."""
+__all__ = ["DOCUMENT_TOOLS"]
 
 _NODE = "a node's id, or path:line as citations have it"
 
@@ -153,7 +151,7 @@ def _named(session: Session, node: Node) -> dict[str, Any]:
     source = session.hive.documents.source(node.id)
     return {
         "node": node.id,
-        "location": f"{SOURCE}:{node.id}",
+        "location": f"{DOCUMENTS}:{node.id}",
         "title": title_of(node),
         "hash": node.hash,
         "readonly": node.readonly,
