@@ -25,7 +25,7 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _NOT_SECRET = re.compile(r"PWD|OLDPWD|SSH_AUTH_SOCK", re.IGNORECASE)
-_BODY = r"(?:[A-Za-z0-9+/=\s:,]|\\[nrt])"
+_BODY = r"(?:[A-Za-z0-9+/=\s:,]|\\+[nrt])"
 # What each form begins with is searched first; a literal beginning keeps the pattern itself fast as well. What stands before
 # the group `kept` is no secret. A form that goes on from a letter or a digit (`task-`) is part of a word.
 _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (

@@ -35,6 +35,7 @@ def test_a_key_is_masked_wherever_it_stands_and_the_rest_is_not(secret):
         assert mask(told) == told
     line = json.dumps({"text": f"a {secret} b"})
     assert json.loads(mask(line)) == {"text": f"a {MASK} b"}
+    assert json.loads(json.loads(mask(json.dumps(line)))) == {"text": f"a {MASK} b"}
 
 
 def test_tokens_and_passwords_are_masked_in_their_places():
