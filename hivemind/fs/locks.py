@@ -7,10 +7,12 @@ For work that lasts, see leases (`hivemind.coordination`): a lock says nothing a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
 import os
+import struct
 from datetime import UTC, datetime
 from types import TracebackType
 
@@ -51,6 +53,7 @@ class Lock:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES) and not wait:
                 return False
             raise
+        _mark(file)
         self._file = file
         self._since = datetime.now(UTC).isoformat(timespec="seconds")
         if record:
@@ -82,23 +85,22 @@ class Lock:
             self._file = None
 
     def holder(self) -> dict[str, object] | None:
-        """The record of who holds the lock now, `{}` if it wrote none, or None if nobody holds it."""
+        """The record of who holds the lock now, `{}` if it wrote none, or None if nobody holds it.
+
+        Looks without locking, so that nobody who tries to take it meanwhile is turned away.
+        """
         try:
             file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
+            if not _is_marked(file):
+                return None
             try:
                 found = json.loads(os.pread(file, 4096, 0))
             except ValueError:
                 return {}
             return found if isinstance(found, dict) else {}
-        else:
-            return None
         finally:
             os.close(file)
 
@@ -110,3 +112,35 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+# Whether a BSD lock is held can only be found out by trying for it, which for a moment keeps others from it. So its holder
+# also takes a record lock on the same open file, which ends with it: that one can be asked about. Nobody waits for it.
+
+
+def _mark(file: int) -> None:
+    with contextlib.suppress(OSError):  # a file system without record locks: `_is_marked` tries for the lock there
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_WRLCK))
+
+
+def _is_marked(file: int) -> bool:
+    try:
+        answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _record_lock(fcntl.F_RDLCK))
+    except OSError:
+        return _is_locked(file)
+    return bool(struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK)
+
+
+def _is_locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        return True
+    return False
+
+
+def _record_lock(kind: int) -> bytes:
+    """`struct flock` for a whole file."""
+    return struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)

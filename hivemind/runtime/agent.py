@@ -8,6 +8,7 @@ import os
 import select
 import time
 import weakref
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -33,7 +34,7 @@ from hivemind.runtime.watching import SUPERVISOR
 
 __all__ = ["Agent"]
 
-THINKING_S = 900
+TURN_S = 900
 _PROVIDER_DOWN_S = 2.0
 _log = logging.getLogger(__name__)
 
@@ -42,9 +43,17 @@ class Agent:
     """One agent of a hive, in its own process. `run` loops until `stop`; `cycle` is one turn."""
 
     def __init__(
-        self, hive: Parts, name: str, incarnation: int, *, lifeline: int | None = None, mind: Mind | None = None
+        self,
+        hive: Parts,
+        name: str,
+        incarnation: int,
+        *,
+        lifeline: int | None = None,
+        resting: Callable[[], object] = lambda: None,
+        mind: Mind | None = None,
     ) -> None:
-        """With a `mind` of another's it thinks with that one, on no budget (replays)."""
+        """`resting` is called whenever it has nothing to do, before it waits. With a `mind` of another's it thinks with that
+        one, on no budget (replays)."""
         self.hive, self.name = hive, name
         self.config = hive.agents[name]
         folder = hive.layout.agent_state(name)
@@ -64,6 +73,7 @@ class Agent:
         self._wake, self._wake_end = os.pipe()
         for end in (self._wake, self._wake_end):
             weakref.finalize(self, os.close, end)
+        self._resting = resting
         self._stopping = False
         self._told_idle = False
         self._looks = 0
@@ -99,6 +109,11 @@ class Agent:
         if focus is None:
             return False
         self._shows(focus)
+        with self.pulse.busy(TURN_S):  # a question, a tool, a first reading of the knowledge may take long
+            self._turn(focus)
+        return True
+
+    def _turn(self, focus: Focus) -> None:
         try:
             thought = self.think(focus)
             acted = self.act(focus, thought)
@@ -106,17 +121,17 @@ class Agent:
             thought, acted = Thought(), Acted((), parking=parking)
         except MindUnavailable as error:
             if self.leaving():  # asked no longer because of that: whoever goes on takes the turn anew
-                return True
+                return
             until = None if error.after_s is None else datetime.now(UTC) + timedelta(seconds=error.after_s)
             down = Parking(f"its mind is not available: {error}", until, again_s=_PROVIDER_DOWN_S)
             thought, acted = Thought(), Acted((), parking=down)
         except MindError as error:
             thought, acted = self.desk.useless(str(error)), Acted((), problem=f"its mind: {error}")
+        self._leased = None
         if not self.attention.only_looked(focus, acted):
             self.desk.tidy(focus, acted, thought)
         self.attention.after(focus, acted, bool(thought.actions))
         self._told(acted)
-        return True
 
     def think(self, focus: Focus) -> Thought:
         """Ask the mind; once more with a shorter context, if that was too long for it.
@@ -132,9 +147,9 @@ class Agent:
             return self._think(focus)
 
     def _think(self, focus: Focus) -> Thought:
-        with self.pulse.busy(THINKING_S):  # its memory may ask its mind, too
-            context = self.desk.lay_out(focus, self.attention.works())
-            return self.usages.think(focus.work, context, self.schemas, self.desk.tokens)
+        self._leased = self.attention.leased(focus)
+        context = self.desk.lay_out(focus, self.attention.works())
+        return self.usages.think(focus.work, context, self.schemas, self.desk.tokens)
 
     def act(self, focus: Focus, thought: Thought) -> Acted:
         """Do what the mind wants, under the step's lease. Raises Parking if another holds the step."""
@@ -266,6 +281,7 @@ class Agent:
             ring(self.hive.layout.doorbells, SUPERVISOR)
             self._told_idle = True
         self._save()
+        self._resting()
         limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
         until = time.monotonic() + self.attention.next_moment(limit, self._looks)
         descriptors: list[Any] = [self._bell, self._wake] + ([] if self.lifeline is None else [self.lifeline])

@@ -113,6 +113,11 @@ class Attention:
             holder = held.lease.holder_agent_id
             raise Parking(f"step {focus.step.step.path} is leased by {holder}", again_s=_LEASE_PAUSE_S) from None
 
+    def leased(self, focus: Focus) -> tuple[str, int] | None:
+        """The step in focus with the generation of its lease, if this agent holds it already: what is kept while it thinks."""
+        lease = None if focus.step is None else self._hive.leases.get(focus.step.id)
+        return (lease.step_id, lease.generation) if lease is not None and lease.holder_agent_id == self._name else None
+
     def keep_lease(self, step_id: str, generation: int) -> None:
         """Renew a lease at half its time. Raises CoordinationError if it is lost."""
         lease = self._hive.leases.get(step_id)

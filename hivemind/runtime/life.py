@@ -22,7 +22,7 @@ from hivemind.runtime.agent import Agent
 from hivemind.runtime.identity import announce, farewell
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import StatusFile, read_status
-from hivemind.runtime.watching import SUPERVISOR
+from hivemind.runtime.watching import SUPERVISOR, Watchman
 
 __all__ = ["Life"]
 
@@ -43,6 +43,7 @@ class Life:
         self._stopping = False
         self._tries = 0
         self._lost: str | None = None
+        self._watchman = Watchman(hive) if lifeline is None else None
         self._wake, self._wake_end = os.pipe()
         for end in (self._wake, self._wake_end):
             weakref.finalize(self, os.close, end)
@@ -65,6 +66,8 @@ class Life:
                     self._tries = 1 if time.monotonic() - began > _LONGEST_PAUSE_S else self._tries + 1
                     self._stuck(error)
         finally:
+            if self._watchman is not None:
+                self._watchman.close()
             if self._incarnation:
                 farewell(self._hive.journal, self._name, self._incarnation, by="itself")
 
@@ -73,7 +76,9 @@ class Life:
         if not self._incarnation:
             self._lost = _died_over(self._folder, self._name)
             self._incarnation = announce(self._hive.journal, self._name, os.getpid())
-        agent = Agent(self._hive, self._name, self._incarnation, lifeline=self._lifeline)
+        resting = self._watchman.take_over if self._watchman is not None else (lambda: None)
+        resting()
+        agent = Agent(self._hive, self._name, self._incarnation, lifeline=self._lifeline, resting=resting)
         try:
             self._agent = agent
             if not self._stopping:

@@ -8,13 +8,12 @@ import signal
 import sys
 from pathlib import Path
 
-from hivemind.fs import HeldLock, Lock
+from hivemind.fs import HeldLock
 from hivemind.masking import mask
 from hivemind.runtime.identity import take_name
 from hivemind.runtime.life import Life
 from hivemind.runtime.muster import muster
 from hivemind.runtime.parts import Parts
-from hivemind.runtime.watching import HiveWatch, watch_lock
 
 __all__ = ["log_to", "output_to", "run_agent", "start_logging"]
 
@@ -40,24 +39,11 @@ def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
     life = Life(hive, name, lifeline=lifeline)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: life.stop())
-    watch = None if lifeline is not None else _watch_if_nobody_does(hive)
     try:
         life.run()
     finally:
-        if watch is not None:
-            watch[0].close()
-            watch[1].release()
         name_lock.release()
     return DONE
-
-
-def _watch_if_nobody_does(hive: Parts) -> tuple[HiveWatch, Lock] | None:
-    lock = watch_lock(hive.layout.locks)
-    if not lock.acquire(wait=False):
-        return None
-    watch = HiveWatch(hive)
-    lock.note(watching=watch.described)
-    return watch, lock
 
 
 def log_to(path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from hivemind.errors import HivemindError
+
 __all__ = ["Pulse"]
+
+_log = logging.getLogger(__name__)
 
 
 class Pulse:
@@ -32,19 +37,25 @@ class Pulse:
 
     @contextmanager
     def busy(self, limit_s: float) -> Iterator[None]:
-        """Beat until the block ends, but no longer than `limit_s` seconds."""
+        """Beat until the block ends, but no longer than `limit_s` seconds. Inside another such block its own limit counts,
+        and the time of the other one stands still."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
             self._thread.start()
-        self._until = time.monotonic() + limit_s
+        began = time.monotonic()
+        outer = self._until if self._busy.is_set() else None
+        self._until = began + limit_s
         self._free.clear()
         self._busy.set()
         try:
             yield
         finally:
             with self._mutex:
-                self._busy.clear()
-                self._free.set()
+                if outer is None:
+                    self._busy.clear()
+                    self._free.set()
+                else:
+                    self._until = outer + time.monotonic() - began
 
     def close(self) -> None:
         if self._thread is None:
@@ -63,4 +74,10 @@ class Pulse:
                 continue
             with self._mutex:
                 if self._busy.is_set() and time.monotonic() < self._until:
-                    self._beat()
+                    self._beat_once()
+
+    def _beat_once(self) -> None:
+        try:
+            self._beat()
+        except (HivemindError, OSError) as error:  # no room for a moment: the next beat may do
+            _log.warning("no sign of life: %s", error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.fs import DamagedRecord, load_record, save_record
+from hivemind.layout import HUMAN
 from hivemind.runtime.parking import Parking
 
 __all__ = ["Wait", "Waits", "blocked"]
@@ -21,7 +23,8 @@ KINDS = ("until", "mail", "human", "task")
 class Wait:
     """One step's wait. `kind` is `until`, `mail`, `human` or `task`; `what` the time (ISO 8601), agent, question or task id.
 
-    `message_id` is the mail that was sent to ask (human); `answer` the Message-ID that ended the wait.
+    `message_id` is the mail that was sent to ask (human); `answer` the Message-ID that ended the wait. `lasts` is how many
+    seconds a wait lasts that is counted from its beginning: no longer, whatever becomes of the clock.
     """
 
     step: str
@@ -29,6 +32,7 @@ class Wait:
     what: str
     message_id: str | None = None
     answer: str | None = None
+    lasts: float | None = None
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> Wait:
@@ -39,7 +43,15 @@ class Wait:
             raise ValueError(wait.kind)
         if wait.kind == "until":
             datetime.fromisoformat(wait.what)
+        if wait.lasts is not None:
+            timedelta(seconds=wait.lasts)
         return wait
+
+    @property
+    def due(self) -> datetime:
+        """The time that it waits for."""
+        due = datetime.fromisoformat(self.what)
+        return due if due.tzinfo else due.replace(tzinfo=UTC)
 
 
 def blocked(path: str, reason: str | None, asked: Wait | None) -> Parking:
@@ -57,14 +69,16 @@ def _how_to_answer(message_id: str | None) -> str:
 class Waits:
     """The waits of one task, by step."""
 
-    def __init__(self, folder: Path, *, durable: bool) -> None:
+    def __init__(self, folder: Path, *, durable: bool, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._ends: dict[str, float] = {}
         self._path = folder / "waits.json"
         self._durable = durable
         record = load_record(self._path, "waits", VERSION) or {"steps": []}
         try:
             self._waits = {item["step"]: Wait.of(item) for item in record["steps"]}
             self._early = {str(sender): str(message) for sender, message in record.get("early", {}).items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DamagedRecord(
                 f"says of no step what it waits for ({type(error).__name__}: {error})",
                 where=self._path,
@@ -78,10 +92,12 @@ class Waits:
         """The wait of a step, begun at the first call: a number of seconds counts from then, also across a restart."""
         if step not in self._waits:
             kind, what = next(iter(until.items()))
+            lasts = None
             if kind == "seconds":
-                kind, what = "until", (now + timedelta(seconds=float(what))).isoformat()
+                lasts = float(what)
+                kind, what = "until", (now + timedelta(seconds=lasts)).isoformat()
             answer = self._early.pop(str(what), None) if kind == "mail" else None
-            self._keep(Wait(step, kind, str(what), answer=answer))
+            self._keep(Wait(step, kind, str(what), answer=answer, lasts=lasts))
         return self._waits[step]
 
     def asked(self, step: str, message_id: str) -> None:
@@ -95,7 +111,7 @@ class Waits:
         if any(wait.answer == message_id for wait in self._waits.values()):
             return True  # given out again after a crash
         for wait in self._waits.values():
-            answers = wait.message_id is not None and wait.message_id == in_reply_to
+            answers = wait.message_id is not None and wait.message_id == in_reply_to and sender == HUMAN
             if wait.answer is None and (answers or (wait.kind == "mail" and wait.what == sender)):
                 self._keep(replace(wait, answer=message_id))
                 return True
@@ -108,10 +124,9 @@ class Waits:
         """The wait if it is over; raises Parking if it is not."""
         wait = self._waits[step]
         if wait.kind == "until":
-            due = datetime.fromisoformat(wait.what)
-            due = due if due.tzinfo else due.replace(tzinfo=UTC)
+            due = self._due(wait, now)
             if now < due:
-                raise Parking(f"waits until {due.isoformat(timespec='seconds')}", due)
+                raise Parking(f"waits until {wait.due.isoformat(timespec='seconds')}", due)
         elif wait.kind == "task":
             if not task_done(wait.what):
                 raise Parking(f"waits for the task {wait.what} to be done")
@@ -120,6 +135,14 @@ class Waits:
                 raise Parking(f"asks a person: {wait.what} {_how_to_answer(wait.message_id)}", asks=wait.message_id)
             raise Parking(f"waits for mail from {wait.what}")
         return wait
+
+    def _due(self, wait: Wait, now: datetime) -> datetime:
+        """When a wait is over, by the clock as it is now: for one that is counted from its beginning by our own time, too."""
+        if wait.lasts is None:
+            return wait.due
+        left = min((wait.due - now).total_seconds(), wait.lasts)
+        end = self._ends.setdefault(wait.step, self._monotonic() + left)
+        return min(wait.due, now + timedelta(seconds=end - self._monotonic()))
 
     def for_task(self) -> bool:
         """True if a step waits for another task."""

@@ -14,7 +14,7 @@ from hivemind.fs.doorbell import ring
 from hivemind.fs.watch import open_watcher
 from hivemind.runtime.parts import Parts
 
-__all__ = ["SUPERVISOR", "HiveWatch", "ring_all", "watch_lock"]
+__all__ = ["SUPERVISOR", "HiveWatch", "Watchman", "ring_all", "watch_lock"]
 
 _log = logging.getLogger(__name__)
 SUPERVISOR = "_supervisor"  # no agent can have that name: it begins with no letter or digit
@@ -53,6 +53,29 @@ class HiveWatch:
 def watch_lock(locks: Path) -> Lock:
     """The lock of the process that watches where no supervisor does it."""
     return Lock(locks / "watch.lock")
+
+
+class Watchman:
+    """Keeps the hive's watcher for agents without a supervisor: one of their processes does, and when it ends another."""
+
+    def __init__(self, hive: Parts) -> None:
+        self._hive = hive
+        self._lock = watch_lock(hive.layout.locks)
+        self._watch: HiveWatch | None = None
+
+    def take_over(self) -> None:
+        """Watch, if no other process does."""
+        if self._watch is None and self._lock.acquire(wait=False):
+            self._watch = HiveWatch(self._hive)
+            self._lock.note(watching=self._watch.described)
+
+    def close(self) -> None:
+        """Watch no longer, and wake the others, one of whom takes over."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+            self._lock.release()
+            ring_all(self._hive)
 
 
 def ring_all(hive: Parts) -> None:

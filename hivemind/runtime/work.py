@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hivemind.coordination import Commits, Step, StepLease, StepLeaseHeld
+from hivemind.coordination import Commits, Receipt, Step, StepLease, StepLeaseHeld
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import load_record, save_record
 from hivemind.layout import HUMAN
@@ -193,26 +193,30 @@ class Work:
     def output_path(self, step: PlannedStep) -> Path:
         return self.task.path / "artifacts" / f"step-{step.step.position}.out"
 
-    def begin_command(self, step: PlannedStep) -> None:
-        """Note that the command of a `once: true` step is about to run.
+    def begin_command(self, step: PlannedStep) -> Receipt | None:
+        """Note that the command of a `once: true` step is about to run; its receipt if it did, and the process ended after.
 
         Raises UserError if it was begun before and nobody knows whether it took effect.
         """
         if not step.todo.once:
-            return
-        path = self._once_path()
+            return None
+        path, receipts = self._once_path(), [one for one in step.step.evidence if one.kind == "CMD"]
         begun = load_record(path, "once", 1)
         if begun is not None and begun.get("step", step.id) == step.id:  # one that names no step may be this one's
+            before = begun.get("receipts", 0)
+            if isinstance(before, int) and 0 <= before < len(receipts):
+                return receipts[-1]
             raise UserError(
                 f"the command of step {step.step.position} may run only once, and was interrupted when it ran: "
                 "nobody knows whether it took effect",
                 mend="look for yourself, then retry the task or do the rest by hand",
             )
-        save_record(path, "once", 1, {"step": step.id}, durable=self._durable)
+        save_record(path, "once", 1, {"step": step.id, "receipts": len(receipts)}, durable=self._durable)
+        return None
 
     def command_ended(self, step: PlannedStep) -> None:
         if step.todo.once:
-            self._once_path().unlink()
+            self._once_path().unlink(missing_ok=True)
 
     def _once_path(self) -> Path:
         return self.task.path / "once.json"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 from pathlib import Path
 
@@ -79,3 +80,28 @@ def test_a_damaged_holder_record_does_not_hide_that_the_lock_is_held(tmp_path: P
 def test_a_lock_is_refused_where_it_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Lock(tmp_path / "no" / "lock").acquire()
+
+
+def looks_for_ever(path, ready):
+    lock = Lock(path)
+    lock.holder()
+    ready.set()
+    while True:
+        lock.holder()
+
+
+def test_looking_who_holds_a_lock_keeps_nobody_from_taking_it(tmp_path):
+    path = tmp_path / "x.lock"
+    context = multiprocessing.get_context("fork")
+    ready = context.Event()
+    looker = context.Process(target=looks_for_ever, args=(path, ready))
+    looker.start()
+    try:
+        assert ready.wait(30)
+        lock = Lock(path)
+        for _ in range(5000):
+            assert lock.acquire(wait=False)
+            lock.release()
+    finally:
+        looker.kill()
+        looker.join()

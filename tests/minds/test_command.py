@@ -33,13 +33,8 @@ def wait_for(condition, limit_s: float = 30) -> None:
 
 
 def test_a_program_gets_the_question_whole_and_its_answer_is_a_thought(tmp_path: Path):
-    mind = CommandMind(
-        [
-            sys.executable,
-            "-c",
-            "import sys, json; print(json.dumps({'text': str(len(json.load(sys.stdin)['context'][0]['content']))}))",
-        ]
-    )
+    counts = "import sys, json; print(json.dumps({'text': str(len(json.load(sys.stdin)['context'][0]['content']))}))"
+    mind = CommandMind([sys.executable, "-c", counts])
     assert mind.think([{"content": "é" * 300_000}], []).text == "300000"
 
 
@@ -71,7 +66,10 @@ def test_a_program_and_its_children_end_when_it_is_not_waited_for_any_longer(tmp
 
 
 def test_a_program_and_its_children_end_when_who_asked_is_killed(tmp_path: Path):
-    asks = f"from pathlib import Path; from hivemind.minds.command import CommandMind; CommandMind(['sh', '-c', {THINKS_LONG!r}], folder=Path({str(tmp_path)!r})).think([], [])"
+    asks = (
+        "from pathlib import Path; from hivemind.minds.command import CommandMind; "
+        f"CommandMind(['sh', '-c', {THINKS_LONG!r}], folder=Path({str(tmp_path)!r})).think([], [])"
+    )
     process = subprocess.Popen([sys.executable, "-c", asks])
     wait_for((tmp_path / "pid").exists)
     process.kill()

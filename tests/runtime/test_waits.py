@@ -16,7 +16,7 @@ def never(task):
 
 def test_seconds_count_from_the_first_time_also_across_a_restart(tmp_path):
     Waits(tmp_path, durable=False).begin("s", {"seconds": 10}, NOW)
-    again = Waits(tmp_path, durable=False)
+    again = Waits(tmp_path, durable=False, monotonic=lambda: 0.0)
     again.begin("s", {"seconds": 10}, NOW + timedelta(seconds=8))
     with pytest.raises(Parking) as parked:
         again.check("s", NOW + timedelta(seconds=9), never)
@@ -53,3 +53,38 @@ def test_another_task_is_waited_for_until_it_is_done(tmp_path):
         waits.check("s", NOW, never)
     assert waits.for_task()
     assert waits.check("s", NOW, lambda task: task == "first").what == "first"
+
+
+def test_a_clock_that_is_set_back_lengthens_no_wait(tmp_path):
+    ours = [100.0]
+    waits = Waits(tmp_path, durable=False, monotonic=lambda: ours[0])
+    waits.begin("s", {"seconds": 60}, NOW)
+    back = NOW - timedelta(hours=6)
+    with pytest.raises(Parking) as parked:
+        waits.check("s", NOW, never)
+    ours[0] += 50
+    with pytest.raises(Parking) as parked:
+        waits.check("s", back, never)
+    assert parked.value.until == back + timedelta(seconds=10)
+    ours[0] += 10
+    assert waits.check("s", back, never).kind == "until"
+    again = Waits(tmp_path, durable=False, monotonic=lambda: ours[0])
+    with pytest.raises(Parking) as parked:
+        again.check("s", back, never)
+    assert parked.value.until == back + timedelta(seconds=60), "after a restart no longer than it lasts in all"
+
+
+def test_a_date_is_waited_for_by_the_clock_on_the_wall(tmp_path):
+    waits = Waits(tmp_path, durable=False)
+    waits.begin("s", {"until": (NOW + timedelta(hours=1)).isoformat()}, NOW)
+    with pytest.raises(Parking) as parked:
+        waits.check("s", NOW - timedelta(hours=6), never)
+    assert parked.value.until == NOW + timedelta(hours=1)
+
+
+def test_a_question_to_a_person_is_answered_by_the_person_alone(tmp_path):
+    waits = Waits(tmp_path, durable=False)
+    waits.begin("s", {"human": "Which one?"}, NOW)
+    waits.asked("s", "q@hive")
+    assert not waits.heard("eve", "a@hive", "q@hive", about=True)
+    assert waits.heard("human", "b@hive", "q@hive", about=True)

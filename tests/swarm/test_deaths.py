@@ -221,7 +221,7 @@ def test_agents_work_without_a_supervisor_and_are_woken_by_what_people_drop(hive
 
 
 def test_a_swarm_whose_mind_thinks_for_ever_ends_at_once_and_leaves_nothing_behind(hive):
-    program = "cat > /dev/null; sleep 1000 & echo $! > $HIVEMIND_HIVE/child.new; mv $HIVEMIND_HIVE/child.new $HIVEMIND_HIVE/child; wait"
+    program = "cat > /dev/null; cd $HIVEMIND_HIVE; sleep 1000 & echo $! > child.new; mv child.new child; wait"
     (hive.root / "agents/analyst.yaml").write_text(json.dumps({"mind": {"command": ["sh", "-c", program]}}))
     hive.drop("think.md", "---\nassignee: analyst\n---\nThink.")
     up = hive.start("up")
@@ -235,3 +235,30 @@ def test_a_swarm_whose_mind_thinks_for_ever_ends_at_once_and_leaves_nothing_behi
     )
     assert hive.task("think") == "active"
     assert not (hive.root / "tasks/active/think/parked.json").exists()
+
+
+def test_a_command_that_may_run_once_and_whose_receipt_is_in_the_journal_is_known_to_have_run(hive, tmp_path):
+    hive.drop("once.md", "---\nsteps: [{run: 'echo ran >> $HIVEMIND_HIVE/runs; echo told', once: true}]\n---\nx")
+    died = tmp_path / "died"
+    hive.run("up", "--until-idle", HIVEMIND_CRASH_AT="command.captured", HIVEMIND_CRASH_ONCE=str(died))
+    assert died.exists()
+    assert (hive.root / "runs").read_text() == "ran\n"
+    assert "told" in hive.result("once")
+
+
+def test_when_the_agent_that_watches_ends_another_takes_over(hive):
+    hive.configure(heartbeat_s=600, hang_after=3600)
+    first = hive.start("agent", "run", "analyst")
+    hive.wait(lambda: idle(hive, "analyst"), "the first one's start")
+    hive.start("agent", "run", "researcher")
+    hive.wait(lambda: idle(hive, "researcher"), "the second one's start")
+    first.terminate()
+    assert first.wait(15) == 0
+    hive.drop("boats.md", "What moves a rowing boat?")
+    hive.wait(lambda: hive.task("boats") == "done", "the task's end")
+
+
+def idle(hive, name):
+    return any(
+        row["name"] == name and row["state"] == "idle" for row in json.loads(hive.run("agent", "list", "--json"))
+    )

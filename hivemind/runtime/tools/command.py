@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+from pathlib import Path
 from typing import Any
 
 from hivemind import fs
+from hivemind.coordination import Receipt
 from hivemind.runtime.commands import clean_environment
 from hivemind.runtime.commands import run_command as run_program
 from hivemind.runtime.tools.session import Session
@@ -14,6 +16,8 @@ from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
 from hivemind.runtime.work import PlannedStep
 
 __all__ = ["COMMAND_TOOLS"]
+
+_SHOWN_BYTES = 8192
 
 
 class RunCommand(Arguments):
@@ -28,8 +32,11 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     step = session.step(arguments.step)
     command = _allowed(session, step, arguments.command)
     work = session.work
-    work.begin_command(step)
+    known = work.begin_command(step)
     output = work.output_path(step)
+    if known is not None:
+        work.command_ended(step)
+        return _checked(_known_answer(step, known, output, work.task.path))
     try:
         os.close(fs.folder_inside(output.parent, work.task.path, make=True))
     except OSError as error:
@@ -54,6 +61,7 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     status = 124 if result.stopped else result.exit_status
     receipt = {"kind": "CMD", "text": shown, "exit_status": status, "output_digest": result.digest}
     session.hive.steps.capture(step.id, receipt, **session.shown(step))
+    fs.reached("command.captured")
     work.command_ended(step)
     answer = {
         "step": step.id,
@@ -65,10 +73,34 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
         "output_digest": result.digest,
         "seconds": round(result.seconds, 3),
     }
-    if status != 0:
-        why = f": {result.stopped}" if result.stopped else ""
-        raise CommandFailed(f"ended with status {status}{why}", answer)
+    return _checked(answer, f": {result.stopped}" if result.stopped else "")
+
+
+def _checked(answer: dict[str, Any], why: str = "") -> dict[str, Any]:
+    """The answer of a command that ended well. Raises CommandFailed for another."""
+    if answer["exit_status"] != 0:
+        raise CommandFailed(f"ended with status {answer['exit_status']}{why}", answer)
     return answer
+
+
+def _known_answer(step: PlannedStep, receipt: Receipt, output: Path, folder: Path) -> dict[str, Any]:
+    """The answer of a command whose receipt is in the journal, and whose process ended before it could be given."""
+    try:
+        with open(output, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _SHOWN_BYTES))
+            printed = file.read().decode("utf-8", "replace")
+    except OSError:  # a person has taken it away; what counts is the receipt
+        printed = ""
+    return {
+        "step": step.id,
+        "command": receipt.text,
+        "exit_status": receipt.exit_status,
+        "output": printed,
+        "output_tail": printed[-400:],
+        "output_path": os.path.relpath(output, folder),
+        "output_digest": receipt.output_digest,
+        "seconds": 0.0,
+    }
 
 
 class CommandFailed(ToolProblem):
