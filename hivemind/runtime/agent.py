@@ -263,7 +263,7 @@ class Agent:
     def _keeps_up(self) -> bool:
         """One piece of the upkeep that somebody has to do; False if there is none, or if it fails."""
         try:
-            with self.pulse.busy(THINKING_S):
+            with self.pulse.busy(TURN_S):
                 return self.upkeep.step()
         except (HivemindError, OSError) as error:  # nobody waits for it; the next change of the documents tries again
             _log.warning("%s: upkeep of the documents: %s", self.name, error)
