@@ -38,6 +38,7 @@ TOPICS: tuple[Topic, ...] = (
     _topic("reasoning", "The reasoning graph"),
     _topic("documents", "Document memory"),
     _topic("longterm", "Long-term memory"),
+    _topic("mcp", "Calls over MCP"),
     _topic("swarm", "The swarm: start, memory, idling, whole tasks"),
 )
 

@@ -73,7 +73,8 @@ def token_in(folder: Path) -> tuple[Path, str]:
 
 @contextmanager
 def _bound(port: int) -> Iterator[socket.socket]:
-    with socket.socket() as bound:
+    # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for the client's acknowledgement.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((LOOPBACK, port))
