@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from hivemind.documents import Docmem, Knowledge
 from hivemind.layout import Layout
 
 CONTEXT = ("message", "role", "user")
+GROUP = 100
 TEXT = "The quick brown fox jumps over the lazy dog, number {}."
 
 
@@ -85,6 +87,15 @@ def writing(folder: Path, count: int) -> list[Row]:
             ("update", floor_update, count, update, "sql.js 4,749–6,229"),
         ):
             rows.append(Row(f"{name}, {how}", rate(number, work), "1/s", beside, floor, "more", note))
+
+        def grouped(docmem: Docmem = docmem, ids: list[str] = ids) -> None:
+            for at in range(0, len(ids), GROUP):
+                with docmem.transaction():
+                    for number in ids[at : at + GROUP]:
+                        docmem.update_content(number, f"changed once more {number}")
+
+        name = f"update, {GROUP} in a transaction, {how}"
+        rows.append(Row(name, rate(count, grouped), "1/s", "sql.js, in memory", 5_489, "more"))
         docmem.close()
     return rows
 
@@ -253,7 +264,22 @@ def million(folder: Path, sections: int) -> list[Row]:
         Row(f"serialize {size}", milliseconds(lambda: docmem.serialize(root), 1), "ms"),
     ]
     docmem.close()
+    on_disk = sum(path.stat().st_size for path in folder.glob("million.db*")) / (sections * 100)
+    rows.append(Row(f"{size} on the disk", on_disk, "bytes a node"))
+    rows.append(Row(f"memory of a process that expands {size} to 1,000 tokens", resident(folder, root), "MB"))
     return rows
+
+
+def resident(folder: Path, root: str) -> float:
+    """What the first use of a database adds to a process's resident memory, in MB."""
+    program = (
+        "import sys; from hivemind.documents import Docmem\n"
+        "def size(): return int(next(line for line in open('/proc/self/status') if line.startswith('VmRSS')).split()[1])\n"
+        "docmem = Docmem(sys.argv[1], token_counter=len); before = size()\n"
+        "docmem.expand_to_length(sys.argv[2], 1000); print((size() - before) / 1024)"
+    )
+    command = [sys.executable, "-c", program, str(folder / "million.db"), root]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 PARTS: dict[str, tuple[Callable[[Path, int], list[Row]], int, int]] = {

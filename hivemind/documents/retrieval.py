@@ -18,6 +18,7 @@ __all__ = ["passage_text", "search"]
 _CANDIDATES = 100
 _LOOKED_AT = 1_000
 _FRONT_MATTER = 0.5  # what it says is mostly said better below
+_EXAMPLE = 0.5  # what stands in a code block of prose is an example of what the prose says
 _NEAR_ENOUGH = 0.45  # the least cosine of a passage that shares too few words with the question
 
 
@@ -42,6 +43,7 @@ class _File:
     root_id: str
     title: str
     labels: str
+    document_class: str
 
 
 def search(sql: sqlite3.Connection, asked: Asked, limit: int, keys: Sequence[str], words: Words) -> list[Passage]:
@@ -55,9 +57,9 @@ def search(sql: sqlite3.Connection, asked: Asked, limit: int, keys: Sequence[str
     rows = [reader.fields(*where, file, members) for where, file, members in found]
     matches = rank(question, rows, words.places(rows, [term.stem for term in question.terms]))
     texts, whys = {}, {}
-    for (where, _, members), match in zip(found, matches, strict=True):
+    for (where, file, members), match in zip(found, matches, strict=True):
         if match.covered >= FLOOR and match.where.keys() & {"text", "heading", "titles"}:
-            texts[where] = match.score * (_FRONT_MATTER if members[0].kind == "frontmatter" else 1.0)
+            texts[where] = match.score * _worth(file, members[0].kind)
             whys[where] = match.why
     near = {where: cosine for where, cosine in alike.items() if cosine >= _NEAR_ENOUGH or where in texts}
     for where, cosine in near.items():
@@ -70,6 +72,13 @@ def search(sql: sqlite3.Connection, asked: Asked, limit: int, keys: Sequence[str
     ]
     passages.sort(key=lambda passage: (-passage.score, passage.path, passage.start_line, passage.text))
     return passages[:limit]
+
+
+def _worth(file: _File, kind: str) -> float:
+    """What a passage of that kind counts: one that begins with prose counts whole."""
+    if kind == "frontmatter":
+        return _FRONT_MATTER
+    return _EXAMPLE if kind == "code" and file.document_class != "code" else 1.0
 
 
 def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
@@ -134,7 +143,7 @@ class _Reader:
     def passage(self, file_id: int, number: int) -> tuple[tuple[int, int], _File, list[_Member]]:
         if file_id not in self._files:
             row = self._sql.execute(
-                "SELECT path, digest, root_id, title, labels FROM files WHERE id = ?", (file_id,)
+                "SELECT path, digest, root_id, title, labels, class FROM files WHERE id = ?", (file_id,)
             ).fetchone()
             self._files[file_id] = _File(*row)
         return (file_id, number), self._files[file_id], self.members(file_id, number)

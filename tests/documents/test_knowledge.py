@@ -387,3 +387,13 @@ def test_a_file_that_waits_for_a_library_is_read_once_it_is_there(
     found = best(knowledge, "What do bees make?")
     assert (found.text, found.start_line) == ("Bees make honey.", 2)
     assert knowledge.verify(found)
+
+
+def test_an_example_in_prose_yields_to_what_the_prose_says(layout: Layout, knowledge: Knowledge) -> None:
+    (layout.knowledge / "send.md").write_text(
+        "# Sending\n\nAnyone may send a report to the printer.\n\nFor example\n\n```\nsend report printer report\n```\n"
+    )
+    knowledge.sync()
+    best, *others = knowledge.search("Who may send a report to the printer?")
+    assert best.text == "Anyone may send a report to the printer."
+    assert all(other.score < best.score for other in others)
