@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -33,10 +34,11 @@ def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
 
 
 def _members(graph: ReasoningGraph) -> dict[int, list[int]]:
-    """What each summary stands for."""
+    """What stands below a summary, and below what is folded into it, as it was before it was folded."""
     found: dict[int, list[int]] = {}
+    inside = {edge.dst: edge.src for edges in graph.structure.inside.values() for edge in edges}
     for member, summary in sorted(graph.structure.folded_into.items()):
-        found.setdefault(summary, []).append(member)
+        found.setdefault(inside.get(member, summary), []).append(member)
     return found
 
 
@@ -51,11 +53,19 @@ def _below(
         if every or node.active is True:
             yield "  " * depth + _line(graph, node)
             depth = min(depth + 1, _DEEPEST)
-        below = [
-            one for one in sorted({*graph.structure.children(number), *members.get(number, ())}) if one not in seen
-        ]
+        below = [one for one in {*graph.structure.children(number), *members.get(number, ())} if one not in seen]
+        below.sort(key=lambda one: _moment(graph, one, members))
         seen.update(below)
         todo.extend((one, depth) for one in reversed(below))
+
+
+def _moment(graph: ReasoningGraph, number: int, members: dict[int, list[int]]) -> tuple[float, int]:
+    """What nodes are ordered by: the first turn that a node, or one right below it, stands for; then the id.
+
+    So a summary stands where what it stands for stood, and what nobody has worked on comes last.
+    """
+    near = (number, *graph.structure.children(number), *members.get(number, ()))
+    return min((turn for one in near for turn in graph.nodes[one].related_turn_ids[:1]), default=math.inf), number
 
 
 def _line(graph: ReasoningGraph, node: ReasoningNode) -> str:
