@@ -28,7 +28,9 @@ def unsound(path: str | os.PathLike[str]) -> str | None:
         return None
     if head != _MAGIC:
         return "it is no database any more"
-    name = f"file:{quote(str(Path(path).absolute()))}?mode=ro"
+    place = Path(path).absolute()
+    # Where nothing can be written SQLite could not make the file that it shares a log with others by; nobody writes there.
+    name = f"file:{quote(str(place))}?mode=ro{'' if os.access(place.parent, os.W_OK) else '&immutable=1'}"
     try:
         with closing(sqlite3.connect(name, uri=True, timeout=5)) as database:
             said = [" ".join(str(row[0]).split()) for row in database.execute("PRAGMA quick_check(3)")]
