@@ -13,7 +13,7 @@ from hivemind.documents.node import Node
 from hivemind.documents.question import Fields, Match, Words, ask
 from hivemind.documents.ranking import rank
 from hivemind.documents.summaries import is_summary
-from hivemind.documents.tags import tags_in
+from hivemind.documents.tags import tags_in, without_tags
 from hivemind.documents.vectors import nearest
 
 __all__ = ["Asked", "Hit", "Trail", "find_hits", "fused", "scored", "title_of"]
@@ -141,7 +141,26 @@ def _by_words(sql: sqlite3.Connection, asked: Asked, words: Words, trail: Trail)
     own = [
         any(field in ("text", "labels") for _, field in found) for found in places
     ]  # what only its parents say is theirs
-    return {n.id: m for n, m, is_own in zip(nodes, matches, own, strict=True) if is_own and m.covered >= _LEAST}
+    words_only = {n.id: m for n, m, is_own in zip(nodes, matches, own, strict=True) if is_own and m.covered >= _LEAST}
+    if not tags:
+        return words_only
+    plain = ask(sql, without_tags(asked.text), words).terms
+    return _tagged_first(sql, {n.id: m for n, m in zip(nodes, matches, strict=True)}, words_only if plain else {}, tags)
+
+
+def _tagged_first(
+    sql: sqlite3.Connection, matches: Mapping[str, Match], others: Mapping[str, Match], tags: Sequence[str]
+) -> dict[str, Match]:
+    """What has one of the tags asked for comes before what only has their words."""
+    best = max((match.score for match in matches.values()), default=0.0)
+    found = dict(others)
+    for tag in tags:
+        for (node_id,) in sql.execute("SELECT node_id FROM tags WHERE tag = ?", (tag,)):
+            if (match := matches.get(node_id)) is not None:
+                match.score += best + 1.0
+                match.where.setdefault("tags", []).append(f"@{tag}")
+                found[node_id] = match
+    return found
 
 
 def _fields(node: Node, above: list[Node]) -> Fields:

@@ -82,7 +82,7 @@ class Match:
     def why(self) -> str:
         names = {
             "text": "in the text", "heading": "in its heading", "titles": "in the titles above",
-            "labels": "in the document's labels",
+            "labels": "in the document's labels", "tags": "among its tags",
         }  # fmt: skip
         parts = [f"{', '.join(self.where[key])} {name}" for key, name in names.items() if self.where.get(key)]
         if self.where.get("near"):

@@ -390,10 +390,11 @@ def test_a_file_that_waits_for_a_library_is_read_once_it_is_there(
 
 
 def test_an_example_in_prose_yields_to_what_the_prose_says(layout: Layout, knowledge: Knowledge) -> None:
+    prose = "Anyone may send a report, of any length and colour, on paper of each size, and by day or night, to the printer."
     (layout.knowledge / "send.md").write_text(
-        "# Sending\n\nAnyone may send a report to the printer.\n\nFor example\n\n```\nsend report printer report\n```\n"
+        f"# Devices\n\n{prose}\n\nFor example\n\n```\nsend report printer send report printer\n```\n"
     )
     knowledge.sync()
     best, *others = knowledge.search("Who may send a report to the printer?")
-    assert best.text == "Anyone may send a report to the printer."
+    assert best.text == prose
     assert all(other.score < best.score for other in others)

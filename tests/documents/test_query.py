@@ -153,3 +153,12 @@ def test_a_thread_is_kept_once_and_classed(docmem: Docmem) -> None:
     assert [node.id for node in docmem.tagged("net")] == [root.id]
     assert docmem.keep_thread("Status of the build", [Letter("<3@h>", "a", "d", "done")]).context_value == "report"
     assert docmem.keep_thread("Lunch", [Letter("<4@h>", "a", "d", "We agreed: noon.")]).context_value == "decision"
+
+
+def test_a_tag_finds_what_has_it_and_not_what_only_has_its_word(docmem: Docmem) -> None:
+    root = docmem.create_root(text="Notes")
+    tagged = docmem.append_child(root.id, "m", "n", "v", "Invoices go out on Monday, see @billing.")
+    word = docmem.append_child(root.id, "m", "n", "v", "Billing billing billing: a word, no tag.")
+    assert [hit.node.id for hit in docmem.query("@billing")] == [tagged.id]
+    assert "@billing among its tags" in docmem.query("@billing")[0].why
+    assert [hit.node.id for hit in docmem.query("@billing word")] == [tagged.id, word.id]
