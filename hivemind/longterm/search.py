@@ -11,7 +11,7 @@ from typing import Any, Literal
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult
 from hivemind.longterm.filters import Filter
 from hivemind.longterm.parties import without
-from hivemind.longterm.ranking import Candidate, Question, rank
+from hivemind.longterm.ranking import Candidate, Question, Weights, rank
 from hivemind.longterm.rows import ALIVE, fetch, span
 from hivemind.longterm.terms import Stems, bm25, matching, rarity, words_of
 from hivemind.longterm.vectors import Vectors
@@ -53,6 +53,7 @@ class Searcher:
 
     def __init__(self, path: str) -> None:
         self.vectors = Vectors(path)
+        self.weights = Weights()
         self._stems = Stems()
 
     def find(self, sql: sqlite3.Connection, asked: Asked) -> list[MemorySearchResult]:
@@ -154,7 +155,7 @@ class Searcher:
             return []  # what is nearest is not near
         ranked = [
             (one, candidates[one.place])
-            for one in rank(Question(asked.query, asked.names, weights), candidates)
+            for one in rank(Question(asked.query, asked.names, weights, self.weights), candidates)
             if not (asked.strict and _below(candidates[one.place].cosine, asked.threshold))
         ]
         ranked.sort(key=lambda pair: -_weighted(pair[1].entry, pair[0].score))  # stable: equal ones stay older first
