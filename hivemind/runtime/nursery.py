@@ -183,7 +183,13 @@ class _Parent:
         it gets a copy of, and the child keeps the page that all of them had shared."""
         started = []
         for name in names:
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except (
+                OSError
+            ) as error:  # no more processes or memory for now: the others live, and this one is tried again
+                self._report({"unborn": name, "why": error.strerror})
+                continue
             if pid == 0:
                 raise SystemExit(self._child(name))
             started.append((pid, name))

@@ -7,6 +7,7 @@ one watcher, whose events ring the agents' doorbells.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -26,6 +27,7 @@ from hivemind.runtime.watching import SUPERVISOR, HiveWatch
 
 __all__ = ["Supervisor", "supervisor_lock"]
 
+_log = logging.getLogger(__name__)
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
 _KILLED_WITHIN_S = 1.0
@@ -160,6 +162,14 @@ class Supervisor:
                 child.pid, child.beat_seen, child.beat_ns = report["pid"], time.monotonic(), 0
             elif "exited" in report:
                 self._exited(self._children[report["exited"]])
+            elif "unborn" in report:
+                _log.warning("%s cannot be started: %s; tried again", report["unborn"], report["why"])
+                self._later(self._children[report["unborn"]])
+
+    def _later(self, child: _Child) -> None:
+        """Start it again after its pause, which doubles."""
+        child.start_at = time.monotonic() + child.delay_s
+        child.delay_s = min(_LONGEST_DELAY_S, child.delay_s * 2)
 
     def _exited(self, child: _Child) -> None:
         child.pid = 0
@@ -169,8 +179,7 @@ class Supervisor:
         if finished > child.steps_finished:
             child.delay_s = _FIRST_DELAY_S
         child.steps_finished = finished
-        child.start_at = time.monotonic() + child.delay_s
-        child.delay_s = min(_LONGEST_DELAY_S, child.delay_s * 2)
+        self._later(child)
 
     def _nursery_died(self) -> None:
         """Somebody killed the nursery: its agents end by themselves; start a new one and them again."""

@@ -147,3 +147,26 @@ def test_a_journal_that_was_let_go_of_reads_a_restored_log_anew(tmp_path: Path):
     restored.write_bytes(log.read_bytes().replace(b"ada", b"bob"))
     restored.replace(log)
     assert journal.view(lambda state: sorted(state.agents)) == ["bob"]
+
+
+def test_a_fork_that_fails_is_reported_and_ends_nobody(alarm):
+    fork, refusals = os.fork, iter([True, False])
+
+    def warm() -> (
+        None
+    ):  # runs in the nursery alone: root is not held to a limit of processes, so the refusal is made here
+        os.fork = lambda: refuse() if next(refusals, False) else fork()
+
+    def refuse() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    nursery = Nursery(warm, lambda name, lifeline: 3)
+    try:
+        nursery.start(["ada", "bob"])
+        reports = until(nursery, counted("exited", 1))
+        nursery.start(["ada"])
+        reports += until(nursery, counted("exited", 1))
+    finally:
+        nursery.close()
+    assert [report["unborn"] for report in reports if "unborn" in report] == ["ada"]
+    assert {report["exited"] for report in reports if "exited" in report} == {"ada", "bob"}
