@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hivemind.longterm.draft import digest_of
 
-__all__ = ["problems"]
+__all__ = ["problems", "rebuild"]
 
 
 def problems(sql: sqlite3.Connection) -> Iterator[str]:
@@ -32,3 +32,15 @@ def problems(sql: sqlite3.Connection) -> Iterator[str]:
     (lost,) = sql.execute("SELECT count(*) FROM vectors WHERE key NOT IN (SELECT seq FROM entries)").fetchone()
     if lost:
         yield f"{lost} vectors belong to no entry"
+
+
+def rebuild(sql: sqlite3.Connection) -> None:
+    """Make anew what follows from the entries. What the entries say stays as it is; one whose content was changed behind
+    the program's back gets its digest, and loses the vector of what it said."""
+    sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
+    sql.execute("UPDATE namespaces SET entries = (SELECT count(*) FROM entries e WHERE e.space = namespaces.id)")
+    sql.execute("DELETE FROM vectors WHERE key NOT IN (SELECT seq FROM entries)")
+    for seq, content, digest in sql.execute("SELECT seq, content, digest FROM entries").fetchall():
+        if digest != digest_of(content):
+            sql.execute("UPDATE entries SET digest = ? WHERE seq = ?", (digest_of(content), seq))
+            sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))

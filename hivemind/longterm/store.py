@@ -12,7 +12,7 @@ from hivemind.longterm.entries import Entries
 from hivemind.longterm.entry import MemorySearchResult
 from hivemind.longterm.errors import EntryInvalid, LongtermError
 from hivemind.longterm.filters import Filter
-from hivemind.longterm.integrity import problems
+from hivemind.longterm.integrity import problems, rebuild
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
 from hivemind.longterm.parties import parties, without
 from hivemind.longterm.pending import embed_waiting
@@ -156,3 +156,8 @@ class MemoryStore(Entries):
         """What is wrong with the database, one sentence each; empty if it is sound. Reads all of it."""
         with self.database.write() as sql:  # the full-text index's own check is written as an insert
             return list(problems(sql))
+
+    def mend(self) -> None:
+        """Make anew what follows from the entries: the full-text index, counts, which vectors there are."""
+        with self.database.write() as sql:
+            rebuild(sql)

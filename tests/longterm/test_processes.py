@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from hivemind import Hive
 from hivemind.embedding import HashingEmbedder
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.longterm import LongtermError, open_store
+from hivemind.runtime.doctor.databases import check_databases
+from hivemind.runtime.doctor.patient import Patient
 from tests.longterm.worker import SHARED
 
 _WORKER = Path(__file__).with_name("worker.py")
@@ -184,3 +189,22 @@ def test_where_no_index_can_be_written_it_is_kept_in_memory(database: Path, capl
     store.put(SHARED, "k", "zebra crossing")
     assert store.search(SHARED, "zebra", mode="vector")[0].key == "k"
     assert "in memory" in caplog.text
+
+
+def test_what_was_changed_behind_the_programs_back_is_named_and_mended(tmp_path: Path) -> None:
+    hive = Hive.init(tmp_path / "hive")
+    database = hive.layout.memory_db
+    with open_store(database, HashingEmbedder()) as store:
+        store.put_many(SHARED, {"a": "zebra crossing", "b": "green tea"})
+    with closing(sqlite3.connect(database, isolation_level=None)) as sql:
+        sql.execute("DROP TRIGGER entries_reworded")
+        sql.execute("UPDATE entries SET content = 'lorries' WHERE key = 'a'")
+        sql.execute("UPDATE namespaces SET entries = 7")
+    found = [finding for finding in check_databases(Patient(hive.layout)) if finding.where.endswith("memory.db")]
+    assert found
+    assert all("does not fit together" in finding.what for finding in found)
+    with open_store(database, HashingEmbedder()) as store:
+        store.mend()
+        assert store.check() == []
+        assert [hit.key for hit in store.search(SHARED, "lorries", mode="text")] == ["a"]
+        assert store.embed_pending() == 1

@@ -12,6 +12,7 @@ from hivemind.documents import Docmem, Knowledge
 from hivemind.documents.mending import REPORT
 from hivemind.errors import UserError
 from hivemind.fs.soundness import unsound
+from hivemind.longterm import MemoryStore
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
 
@@ -49,13 +50,13 @@ def _documents(patient: Patient) -> Iterator[Finding]:
         yield Finding("databases", where, f"does not fit together: {line}", mend, partial(_mend, patient))
 
 
-def _problems(path: Path) -> list[str]:
+def _problems(path: Path, store: type[Docmem | MemoryStore] = Docmem) -> list[str]:
     """What does not fit within a sound file; nothing where it cannot be written, because the index's check is a write."""
     if not path.exists() or not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return []
     try:
-        with Docmem(path) as docmem:
-            return docmem.check()
+        with store(path) as opened:
+            return opened.check()
     except UserError as error:
         return [str(error.what)]
 
@@ -77,6 +78,18 @@ def _memory(patient: Patient) -> Iterator[Finding]:
             partial(_set_aside, patient, path),
             quiet=True,
         )
+        return
+    for line in _problems(path, MemoryStore)[:_SHOWN]:
+        mend = "hivemind doctor --fix makes it anew from the entries"
+        yield Finding(
+            "databases", patient.layout.relative(path), f"does not fit together: {line}", mend, partial(_redo, path)
+        )
+
+
+def _redo(path: Path) -> str:
+    with MemoryStore(path) as memory:
+        memory.mend()
+    return "its index, counts and vectors were made anew"
 
 
 def _judge(path: Path) -> str | None:
