@@ -39,6 +39,7 @@ TOPICS: tuple[Topic, ...] = (
     _topic("documents", "Document memory"),
     _topic("longterm", "Long-term memory"),
     _topic("mcp", "Calls over MCP"),
+    _topic("minds", "A turn beside its model's own time"),
     _topic("swarm", "The swarm: start, memory, idling, whole tasks"),
 )
 

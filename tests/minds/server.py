@@ -115,6 +115,7 @@ class ModelServer:
         class Web(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             timeout = 30
+            disable_nagle_algorithm = True  # else each answer waits 40 ms for an acknowledgement
 
             def do_POST(self) -> None:
                 length = int(self.headers.get("Content-Length", 0))

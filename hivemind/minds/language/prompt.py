@@ -62,20 +62,25 @@ def completion_prompt(text: str, schema: Mapping[str, Any] | None) -> Prompt:
 
 
 def answer_schema(tools: Sequence[ToolSchema]) -> dict[str, Any]:
-    """The JSON Schema of an answer with prompted tools: only tools that there are, arguments checked afterwards."""
-    action = {
-        "type": "object",
-        "properties": {
-            "tool": {"type": "string", "enum": [tool["name"] for tool in tools]},
-            "arguments": {"type": "object"},
-        },
-        "required": ["tool", "arguments"],
-        "additionalProperties": False,
-    }
+    """The JSON Schema of an answer with prompted tools: only tools that there are, with arguments by their own schemas.
+
+    Arguments whose schema refers to definitions of its own are any object; they are checked afterwards all the same.
+    """
+    action = {"anyOf": [_action(tool) for tool in tools]}
     return {
         "type": "object",
         "properties": {"text": {"type": "string"}, "actions": {"type": "array", "items": action}},
         "required": ["text", "actions"],
+        "additionalProperties": False,
+    }
+
+
+def _action(tool: ToolSchema) -> dict[str, Any]:
+    arguments = {"type": "object"} if "$defs" in tool["parameters"] else tool["parameters"]
+    return {
+        "type": "object",
+        "properties": {"tool": {"const": tool["name"]}, "arguments": arguments},
+        "required": ["tool", "arguments"],
         "additionalProperties": False,
     }
 
