@@ -76,6 +76,7 @@ class Usages:
         self.base, self._budget, self._count, self._mail_log = mind, budget, count, mail_log
         self._mutex = threading.Lock()
         self._margin = _MARGIN
+        self._counted: dict[str, int] = {}
         self._turns: dict[str | None, Usage] = {}
         self.total = Usage()
 
@@ -120,21 +121,24 @@ class Usages:
 
     def hold(self, work: Work | None, asked: Asked) -> None:
         """Reserve what a request may use, and log that it is about to be sent."""
-        sent = math.ceil(self._count(asked.text) * self._margin) + _FRAME
+        counted = self._count(asked.text)
+        sent = math.ceil(counted * self._margin) + _FRAME
         money = 0.0 if asked.prices is None else asked.prices.of(sent, asked.max_output)
         with self._mutex:
             self._budget.hold(asked.id, sent + asked.max_output, money, self._spent(work), datetime.now(UTC))
+            self._counted[asked.id] = counted
             record = {"kind": "asking", "id": asked.id, "tokens": sent + asked.max_output, "money": money}
             try:
                 self._log(work, record)
             except (HivemindError, OSError):  # not sent, so not used
                 self._budget.release(asked.id, 0, 0.0, datetime.now(UTC))
+                del self._counted[asked.id]
                 raise
 
     def release(self, work: Work | None, exchange: Exchange) -> None:
         """Book what a request has used, and log what came of it. An answer that was lost has cost what was sent."""
         asked = exchange.asked
-        counted = self._count(asked.text)
+        counted = self._counted.pop(asked.id)
         with self._mutex:
             used = exchange.usage or Usage()
             if used.tokens_in == 0 and (exchange.lost or exchange.answer is not None):
