@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 __all__ = ["MASK", "is_secret_name", "mask", "masked"]
 
 MASK = "[masked]"
 _SHORTEST = 8
+_DEPTH = 4
 _T = TypeVar("_T")
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 
 _NAMED = re.compile(
     r"(?:^|_)(?:\w*KEY|\w*TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|CREDENTIALS?|PAT|AUTH)(?:$|_)",
@@ -38,7 +39,7 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("k_test_", re.compile(r"[rs]k_test_[A-Za-z0-9]{16,}")),
     ("AKIA", re.compile(r"AKIA[A-Z0-9]{16}(?![A-Z0-9])")),
     ("ASIA", re.compile(r"ASIA[A-Z0-9]{16}(?![A-Z0-9])")),
-    ("gh", re.compile(r"gh[opsur]_[A-Za-z0-9]{20,}")),
+    *((f"gh{kind}_", re.compile(rf"gh{kind}_[A-Za-z0-9]{{20,}}")) for kind in "opsur"),
     ("github_pat_", re.compile(r"github_pat_[A-Za-z0-9_]{20,}")),
     ("glpat-", re.compile(r"glpat-[A-Za-z0-9_-]{16,}")),
     ("xox", re.compile(r"xox[abeoprs]-[A-Za-z0-9-]{10,}")),
@@ -70,23 +71,22 @@ def mask(text: str) -> str:
 
 
 def masked(value: _T) -> _T:
-    """The same for every text in a value of JSON's kinds; keys are left as they are."""
-    return _masked(value)  # type: ignore[no-any-return]
-
-
-def _masked(value: Any) -> Any:
+    """The same for every text in a value of JSON's kinds. It is looked at as one line of JSON, so that a value without secrets,
+    which most are, costs little and is given back as it is."""
     if isinstance(value, str):
-        return mask(value)
-    if isinstance(value, Mapping):
-        return {key: _masked(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_masked(item) for item in value]
-    return tuple(map(_masked, value)) if type(value) is tuple else value
+        return mask(value)  # type: ignore[return-value]
+    line = _encode(value)
+    told = mask(line)
+    return value if told == line else json.loads(told)
 
 
 def _mask_word(found: re.Match[str]) -> str:
-    start = found.start()
-    return found[0] if start and found.string[start - 1].isalnum() else _in_place_of(found[0])
+    start, text = found.start(), found.string
+    goes_on = start > 0 and text[start - 1].isalnum()
+    after_escape = (
+        goes_on and start > 1 and text[start - 2] == "\\" and text[start - 1] in "nrt"
+    )  # a line's end in JSON
+    return found[0] if goes_on and not after_escape else _in_place_of(found[0])
 
 
 def _mask_in_word(found: re.Match[str]) -> str:
@@ -107,5 +107,7 @@ def _values() -> tuple[str, ...]:
             continue
         if value.isdecimal() or (value.isalpha() and value.islower()):
             continue
-        found |= {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+        for _ in range(_DEPTH):
+            found |= {value, json.dumps(value, ensure_ascii=False)[1:-1]}
+            value = json.dumps(value)[1:-1]  # as it stands one JSON deeper
     return tuple(sorted(found, key=lambda one: (-len(one), one)))

@@ -33,6 +33,7 @@ def test_a_key_is_masked_wherever_it_stands_and_the_rest_is_not(secret):
         assert told.replace("\n", "") == (before + MASK + after).replace("\n", "")
         assert told.count("\n") == (before + secret + after).count("\n")
         assert mask(told) == told
+    assert masked({"text": f"a\n{secret}\nb"})["text"].split() == ["a", MASK, "b"]
     line = json.dumps({"text": f"a {secret} b"})
     assert json.loads(mask(line)) == {"text": f"a {MASK} b"}
     assert json.loads(json.loads(mask(json.dumps(line)))) == {"text": f"a {MASK} b"}
