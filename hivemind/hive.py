@@ -148,7 +148,12 @@ class Hive:
 
     @cached_property
     def documents(self) -> Docmem:
-        return Docmem(self.layout.documents_db, token_counter=self.count_tokens, durable=self.config.durable)
+        return Docmem(
+            self.layout.documents_db,
+            token_counter=self.count_tokens,
+            embedder=None if self.looking else self.embedder,  # looking writes nothing, no vectors either
+            durable=self.config.durable,
+        )
 
     @cached_property
     def knowledge(self) -> Knowledge:

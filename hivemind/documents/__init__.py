@@ -19,7 +19,7 @@ from hivemind.documents.shown import Shown
 from hivemind.documents.sources import Source
 from hivemind.documents.syncing import SyncReport, files_below
 from hivemind.documents.threads import Letter
-from hivemind.documents.vectors import Embedder
+from hivemind.embedding import Embedder
 
 __all__ = [
     "Citation",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -22,13 +23,15 @@ from hivemind.documents.sources import Source, source_of
 from hivemind.documents.threads import Letter, keep_thread
 from hivemind.documents.treefile import write_entries
 from hivemind.documents.trees import Trees, short_id
-from hivemind.documents.vectors import Embedder, store, without_vector
+from hivemind.documents.vectors import store, without_vector
+from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.tokens import count_tokens
 
 __all__ = ["Docmem"]
 
 _EMBEDDED_AT_ONCE = 64
-_EMBEDDED_BY_A_QUERY = 256
+_EMBEDDED_BY_A_QUERY = 64
+_log = logging.getLogger(__name__)
 
 
 class Docmem(Trees):
@@ -117,10 +120,21 @@ class Docmem(Trees):
 
     def asked(self, text: str, below: str | None = None) -> Asked:
         """A query with its vector, got outside any transaction: an embedder may be slow."""
-        if self.embedder is None or not text.strip():
+        if self.embedder is None or not text.strip() or self._waiting(_EMBEDDED_BY_A_QUERY + 1) > _EMBEDDED_BY_A_QUERY:
+            return Asked(text, below)  # with a part of the meanings, answers would say how far the janitor is
+        try:
+            self.embed_pending(_EMBEDDED_BY_A_QUERY)
+            (vector,) = self.embedder.embed([text])
+        except EmbedderUnavailable as error:
+            _log.warning("documents: searched by words only: %s", error)
             return Asked(text, below)
-        self.embed_pending(_EMBEDDED_BY_A_QUERY)
-        return Asked(text, below, self.embedder.name, self.embedder.embed([text])[0])
+        return Asked(text, below, self.embedder.name, vector)
+
+    def _waiting(self, most: int) -> int:
+        """How many nodes have no vector yet, counted up to a bound."""
+        assert self.embedder is not None
+        with self.database.read() as sql:
+            return len(without_vector(sql, self.embedder.name, most))
 
     def tagged(self, tag: str) -> list[Node]:
         """The nodes whose text has `@tag`, and documents labelled so, oldest first."""
@@ -135,7 +149,10 @@ class Docmem(Trees):
             return [row[0] for row in sql.execute("SELECT tag FROM tags WHERE node_id = ? ORDER BY tag", (node_id,))]
 
     def embed_pending(self, limit: int = 1_000) -> int:
-        """Give vectors to at most `limit` nodes that have none yet; gives how many. For the janitor."""
+        """Give vectors to at most `limit` nodes that have none yet; gives how many. For the janitor.
+
+        Raises EmbedderUnavailable; what was embedded before is kept.
+        """
         if self.embedder is None:
             return 0
         with self.database.read() as sql:

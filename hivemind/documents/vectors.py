@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import sqlite3
 from array import array
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
 from operator import mul
-from typing import Any, Protocol
 
-__all__ = ["Embedder", "nearest", "store", "without_vector"]
+from hivemind.embedding.packed import numpy_or_none
+
+__all__ = ["nearest", "store", "without_vector"]
 
 _AT_ONCE = 1_000
-
-
-class Embedder(Protocol):
-    """Turns texts into vectors. Equal names mean comparable vectors."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def dimension(self) -> int: ...
-    def embed(self, texts: list[str]) -> Sequence[Sequence[float]]: ...
 
 
 def without_vector(sql: sqlite3.Connection, model: str, limit: int) -> list[tuple[str, str, str]]:
@@ -60,9 +50,8 @@ def nearest(sql: sqlite3.Connection, model: str, vector: Sequence[float], limit:
 
 
 def _cosines(vectors: Sequence[bytes], query: bytes) -> list[float]:
-    try:
-        numpy: Any = importlib.import_module("numpy")  # late, and it comes with most embedders, not with hivemind
-    except ModuleNotFoundError:
+    numpy = numpy_or_none()
+    if numpy is None:
         wanted = array("f", query)
         return [sum(map(mul, array("f", vector), wanted)) for vector in vectors]
     matrix = numpy.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(vectors), -1)
