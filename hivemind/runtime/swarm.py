@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hivemind.embedding import end_service
 from hivemind.errors import HivemindError
 from hivemind.minds import warm_mind
 from hivemind.runtime.idle import Failures, survey
@@ -84,7 +85,10 @@ def run_swarm(
     rehearsed = rehearse_in if len(running) >= _REHEARSED else None
     supervisor = Supervisor(hive, running, warm=_Warming(shared, rehearsed), run_agent=agent_main)
     run = _Run(hive, supervisor, running, until_idle, on_tick, on_ready)
-    supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
+    try:
+        supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
+    finally:
+        end_service(hive.layout.embedder)
     return run.result()
 
 
