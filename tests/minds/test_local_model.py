@@ -1,4 +1,4 @@
-"""One run against a real model, small enough for this machine (README.md says how to install it)."""
+"""One run against a real model, small enough for this machine (hivemind/minds/README.md says how to install it)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from importlib.util import find_spec
 
 import pytest
 
-from hivemind import Hive
 from hivemind.minds import open_mind
 
 pytest.importorskip("pydantic_ai")
@@ -45,18 +44,17 @@ def test_a_completion_by_a_schema_is_what_the_schema_says(url):
         mind.close()
 
 
-def test_an_agent_ends_a_task_with_a_real_model(url, tmp_path):
-    hive = Hive.init(tmp_path / "hive")
-    for path in hive.layout.agents.glob("*.yaml"):
-        path.unlink()
-    mind = {"openai-compatible": {"url": url, "model": "smollm2", "max_output": 100, "tools": "prompted"}}
-    told = {"mind": mind, "tools": ["finish_task"], "max_tokens": 1200, "prices": {"in": 0, "out": 0}}
-    hive.layout.agent_config("small").write_text(json.dumps(told))
-    hive.tasks.add("Say hello to the crew.", id="hello")
-    command = [sys.executable, "-m", "hivemind", "--hive", str(hive.layout.root), "up", "--until-idle"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    exchanges = [one for one in hive.tasks.read_log("hello") if one["kind"] == "exchange"]
-    assert exchanges
-    assert all(one["tokens_in"] > 0 for one in exchanges if "answer" in one)
-    assert "Worked on by small" in (hive.layout.done / "hello" / "result.md").read_text()
+def test_a_thought_with_prompted_tools_is_one_that_the_tools_take(url):
+    told = {"url": url, "model": "smollm2", "max_output": 80, "tools": "prompted"}
+    mind = open_mind({"openai-compatible": told})
+    text = {"type": "string", "maxLength": 40}
+    parameters = {"type": "object", "properties": {"text": text}, "required": ["text"], "additionalProperties": False}
+    tool = {"name": "say", "description": "Say something to the crew.", "parameters": parameters}
+    task = {"id": "task:hello", "content": "Say hello.", "metadata": {"type": "task", "origin": "human"}}
+    try:
+        thought = mind.think([task], [tool])
+    finally:
+        mind.close()
+    assert {action.tool for action in thought.actions} == {"say"}
+    assert all(isinstance(action.arguments["text"], str) for action in thought.actions)
+    assert thought.usage.tokens_in > 0
