@@ -1,8 +1,8 @@
 """How well entries answer a question (spec 6, *search*): words and meaning first, then what speaker, session, time and
 neighbours say, where entries have them.
 
-Every weight is a round number that was fixed before its effect on other conversations was looked at; docs/retrieval.md
-says what each is worth.
+Every weight is a round number on a plateau, chosen by hand on the development conversations; docs/retrieval.md says what
+each is worth there.
 """
 
 from __future__ import annotations
