@@ -10,6 +10,7 @@ import pytest
 from hivemind.documents import Docmem, Knowledge, Letter
 from hivemind.documents.classes import classify
 from hivemind.documents.formats import read_outline
+from hivemind.embedding import EmbedderUnavailable
 from hivemind.layout import Layout
 from hivemind.tokens import estimate_tokens
 
@@ -162,3 +163,15 @@ def test_a_tag_finds_what_has_it_and_not_what_only_has_its_word(docmem: Docmem) 
     assert [hit.node.id for hit in docmem.query("@billing")] == [tagged.id]
     assert "@billing among its tags" in docmem.query("@billing")[0].why
     assert [hit.node.id for hit in docmem.query("@billing word")] == [tagged.id, word.id]
+
+
+def test_an_embedder_that_is_down_is_done_without(tmp_path: Path) -> None:
+    class Down:
+        name, dimension = "down", 2
+
+        def embed(self, texts: list[str]) -> list[list[float]]:
+            raise EmbedderUnavailable(f"{len(texts)} texts are too many today")
+
+    with Docmem(tmp_path / "documents.db", embedder=Down(), durable=False) as docmem:
+        root = docmem.create_root(text="Oars are made of ash")
+        assert [hit.node.id for hit in docmem.query("ash")] == [root.id]
