@@ -22,6 +22,8 @@ __all__ = ["Database"]
 
 _BUSY_S = 60.0  # how long another program (an SQLite shell) may hold the database before we give up
 
+_SPOILT = ("Could not decode to UTF-8", "no such")  # a garbled text; a table that every such database has
+
 
 class Database:
     """Connections to one database file, one per process, opened at first use and never carried across a fork.
@@ -204,6 +206,7 @@ class Database:
             return kind(what, where=self.path, mend="end its transaction (an SQLite shell?) and try again")
         if primary == sqlite3.SQLITE_FULL:
             return kind("the disk is full; nothing was changed", where=self.path, mend="make room, try again")
-        if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "Could not decode to UTF-8" in str(error):
+        spoilt = primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        if spoilt or any(sign in str(error) for sign in _SPOILT):
             return self.schema.spoilt(f"is damaged ({error})", self.path)
         return kind(f"failed ({error})", where=self.path)
