@@ -13,18 +13,22 @@ BIN := $(VENV)/bin
 $(VENV)/.base: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ echo "python3 has no venv module: on Debian, apt-get install python3-venv" >&2; exit 1; }
+	@echo "Installing hivemind and its five packages into $(VENV)/ ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
+	@echo "Installing what the tests need into $(VENV)/ (every extra: some minutes) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.test
+	@echo "Installing the linters into $(VENV)/ ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.base
+	@echo "Installing what the measurements need into $(VENV)/ ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -214,6 +215,18 @@ def test_the_hive_yaml_of_the_repository_shows_the_defaults() -> None:
 def test_every_tool_is_in_the_chapter_on_agents() -> None:
     text = (ROOT / "knowledge/manual/05-agents.md").read_text("utf-8")
     assert [name for name in TOOLS if f"`{name}`" not in text] == []
+
+
+def test_chapters_are_numbered_one_after_the_other_and_the_first_names_them_all() -> None:
+    assert [int(path.name.split("-")[0]) for path in MANUAL] == list(range(1, len(MANUAL) + 1))
+    first = MANUAL[0].read_text("utf-8")
+    assert [path.name for path in MANUAL[1:] if f"({path.name})" not in first] == []
+
+
+def test_every_extra_for_users_is_in_the_readme() -> None:
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"])
+    rows = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE))
+    assert rows == extras - {"test", "dev", "bench"}
 
 
 def test_every_folder_of_a_hive_is_in_the_first_chapter(tmp_path: Path) -> None:
