@@ -64,6 +64,13 @@ class Lock:
                 raise
         return True
 
+    @property
+    def file(self) -> int:
+        """The descriptor of the locked file itself, open for reading and writing: what is written through it lands nowhere
+        else, whatever became of the name. Only for who holds it."""
+        assert self._file is not None
+        return self._file
+
     def note(self, **record: object) -> None:
         """Write (anew) who holds the lock and what for. Only for who holds it."""
         assert self._file is not None

@@ -37,16 +37,16 @@ class GraphLog:
         self._lines = 0  # complete lines read, the header among them
         self._offset = 0
         self._identity: tuple[int, int] | None = None
+        self._lock = Lock(self.path)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the task's lock, which is a lock on the log itself. Raises UserError if the task's folder is gone."""
-        lock = Lock(self.path)
         try:
-            self._take(lock)
+            self._take(self._lock)
             yield
         finally:
-            lock.release()
+            self._lock.release()
 
     def _take(self, lock: Lock) -> None:
         try:
@@ -171,13 +171,13 @@ class GraphLog:
 
     def _write(self, line: str) -> None:
         content = line.encode("utf-8", "surrogatepass")
+        if (
+            not self._lock.is_current()
+        ):  # moved with its task since it was locked: a line must not land in its successor
+            raise self._gone()
         try:
-            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                self._write_whole(file, content)
-                found = os.fstat(file)
-            finally:
-                os.close(file)
+            self._write_whole(self._lock.file, content)
+            found = os.fstat(self._lock.file)
         except OSError as error:
             mend = "nothing was written; make room, or open the task where it is now"
             raise UserError(f"cannot be written ({error.strerror})", where=self.path, mend=mend) from None
@@ -187,9 +187,10 @@ class GraphLog:
 
     def _write_whole(self, file: int, content: bytes) -> None:
         try:
-            view = memoryview(content)
+            at, view = self._offset, memoryview(content)
             while view:
-                view = view[os.write(file, view) :]
+                written = os.pwrite(file, view, at)
+                at, view = at + written, view[written:]
             reached("graph.append.written")
             if self.durable:
                 os.fdatasync(file)

@@ -252,19 +252,33 @@ def test_a_task_that_was_moved_away_says_so(task: TaskGraph, tmp_path: Path) -> 
         _ = task.graph
 
 
+def test_a_change_that_outlives_its_folder_does_not_land_in_the_next_of_that_name(task: TaskGraph) -> None:
+    folder, moved = task.folder, task.folder.with_name("moved")
+    before = (folder / "graph.jsonl").read_bytes()
+    with pytest.raises(UserError, match="folder is gone"), task.change() as graph:  # noqa: PT012 - it happens inside
+        graph.add_edge(1, graph.add_node("note", "late").node_id)
+        folder.rename(moved)
+        folder.mkdir()
+        opened(folder).add_note("the next attempt")
+        after = (folder / "graph.jsonl").read_bytes()
+    assert (moved / "graph.jsonl").read_bytes() == before
+    assert (folder / "graph.jsonl").read_bytes() == after
+    assert [note.text for note in opened(folder).notes()] == ["the next attempt"]
+
+
 def test_a_full_disk_writes_nothing_and_says_so(task: TaskGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     before, text = task.graph.to_dict(), (task.folder / "graph.jsonl").read_bytes()
-    real = os.write
+    real = os.pwrite
     said = iter([10])
 
-    def short_then_full(file: int, data: bytes) -> int:
+    def short_then_full(file: int, data: bytes, at: int) -> int:
         size = next(said, None)
         if size is None:
             raise OSError(28, "No space left on device")
-        return real(file, bytes(data)[:size])
+        return real(file, bytes(data)[:size], at)
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "write", short_then_full)
+        patched.setattr(os, "pwrite", short_then_full)
         with pytest.raises(UserError, match="No space left"), task.change() as graph:
             graph.add_edge(1, graph.add_node("note", "x" * 100).node_id)
     assert (task.folder / "graph.jsonl").read_bytes() == text
