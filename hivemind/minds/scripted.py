@@ -9,6 +9,7 @@ from typing import Any
 
 from hivemind.errors import UserError
 from hivemind.minds.mind import Action, Context, MindError, MindUnavailable, Thought, ToolSchema, Usage
+from hivemind.minds.plain import fault_of
 
 __all__ = ["ScriptedMind", "thought_from"]
 
@@ -67,7 +68,7 @@ def _answer(line: str, where: str) -> Mapping[str, Any]:
     """One line of a script. Raises UserError."""
     try:
         answer = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"is no JSON object ({error})", where=where) from None
     if not isinstance(answer, dict):
         raise UserError(f"is no JSON object, but {line[:50]!r}", where=where)
@@ -90,6 +91,8 @@ def _lines(path: Path) -> list[str]:
 
 def thought_from(answer: Mapping[str, Any]) -> Thought:
     """A Thought from its JSON form. Raises MindError for what is none."""
+    if fault := fault_of(answer):
+        raise MindError(f"the answer can't be used: {fault}")
     wishes = answer.get("actions", [])
     if not isinstance(wishes, list):
         raise MindError("'actions' is no list")

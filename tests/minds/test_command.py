@@ -43,6 +43,10 @@ def test_what_is_no_answer_says_so():
         CommandMind(["echo", "hello"]).think([], [])
     with pytest.raises(MindError, match="no JSON"):
         CommandMind([sys.executable, "-c", "print('[' * 100_000)"]).think([], [])
+    with pytest.raises(MindError, match="half a character"):
+        CommandMind(["printf", r'{"text": "\\ud800"}']).think([], [])
+    with pytest.raises(MindError, match="64 deep"):
+        CommandMind(["echo", '{"text": ' + "[" * 100 + "]" * 100 + "}"]).think([], [])
     with pytest.raises(MindUnavailable, match=r"can't be started: .*no-such-program"):
         CommandMind(["no-such-program"]).think([], [])
     with pytest.raises(MindUnavailable, match="ended with status 3: why"):

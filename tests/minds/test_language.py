@@ -215,6 +215,49 @@ def test_bad_arguments_go_back_with_the_reason(server, mind, arguments):
     assert "note" in told[-1]["content"]
 
 
+DEEP = "[" * 50_000 + "]" * 50_000
+HALF = chr(0xD800)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (DEEP, None),
+        (HALF, None),
+        (None, [("note", f'{{"text": {DEEP}}}')]),
+        (None, [("note", '{"text": ' + "[" * 100 + "]" * 100 + "}")]),
+        (None, [("note", r'{"text": "\ud800"}')]),
+        (None, [("note", f'{{"text": "{HALF}"}}')]),
+        (None, [("note", f'{{"text": "x", "times": {"9" * 5000}}}')]),
+        (None, [(f"note{HALF}", {})]),
+    ],
+    ids=[
+        "deep",
+        "half",
+        "deep in a call",
+        "too deep for a tool",
+        "half in a call",
+        "half as it stands",
+        "digits",
+        "name",
+    ],
+)
+def test_json_that_no_log_can_hold_goes_back_like_any_other_fault(server, mind, meter, answer):
+    server.orders.append(lambda request: request.answer(*answer))
+    server.think = note
+    assert dict(mind.think(CONTEXT, [TOOL]).actions[0].arguments) == {"text": "seen"}
+    assert len(server.requests) == 2
+    for one in meter.exchanges:
+        json.dumps(one.answer, ensure_ascii=False).encode()
+
+
+def test_an_error_in_half_characters_can_be_told(server, mind):
+    server.think = lambda request: request.error(400, f"bad {HALF}")
+    with pytest.raises(MindError) as found:
+        mind.think(CONTEXT, [TOOL])
+    str(found.value).encode()
+
+
 def test_a_wrong_tool_goes_back_three_times_and_then_the_runtime_refuses_it(server, mind):
     server.think = lambda request: request.answer(None, [("teleport", {})])
     thought = mind.think(CONTEXT, [TOOL])
@@ -283,6 +326,27 @@ def test_a_refusal_is_the_minds_last_word(server, mind):
     with pytest.raises(Refused):
         mind.think(CONTEXT, [TOOL])
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("usage", [True, False], ids=["reported", "not reported"])
+def test_a_refusal_is_charged_for(server, mind, meter, usage):
+    server.think = lambda request: request.answer("No.", finish="content_filter", usage=usage)
+    with pytest.raises(Refused):
+        mind.think(CONTEXT, [TOOL])
+    (told,) = meter.exchanges
+    assert told.lost
+    assert (told.usage.tokens_in, told.usage.tokens_out) == (server.tokens_in, server.tokens_out)
+
+
+def test_a_report_that_can_be_none_is_one_that_is_missing(server, mind, meter):
+    def answer(request: Request) -> None:
+        whole = json.loads(request.completion(None, [("note", {"text": "seen"})]))
+        whole["usage"]["prompt_tokens"] = 2**60
+        request.send(200, json.dumps(whole))
+
+    server.think = answer
+    assert mind.think(CONTEXT, [TOOL]).actions
+    assert meter.exchanges[0].usage.tokens_in == 0  # so that it is estimated
 
 
 def test_empty_answers_end_as_an_error_of_the_mind(server, mind):

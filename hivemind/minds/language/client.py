@@ -27,7 +27,8 @@ from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.language.errors import Refused, in_our_words
 from hivemind.minds.language.prompt import Prompt
 from hivemind.minds.language.provider import http_client, open_model
-from hivemind.minds.mind import ToolSchema, Usage
+from hivemind.minds.mind import MindError, ToolSchema, Usage
+from hivemind.minds.plain import fault_of, whole_text
 
 __all__ = ["Client"]
 
@@ -81,15 +82,30 @@ class Client:
         return ModelRequestParameters(output_mode="native", output_object=form)
 
     def _answer(self, response: ModelResponse) -> Answer:
+        text, used, cost = whole_text(response.text or ""), _usage(response), _cost(response)
         if response.finish_reason == "content_filter":
-            raise Refused(f"the provider refused to answer{': ' + response.text if response.text else ''}")
+            reason = f"the provider refused to answer{': ' + text if text else ''}"
+            raise Refused(reason, Answer(text, usage=used, cost=cost))
         calls = tuple(
-            Call(part.tool_name, part.args, part.tool_call_id)
+            Call(whole_text(part.tool_name), _given(part.args), part.tool_call_id)
             for part in response.parts
             if isinstance(part, ToolCallPart)
         )
-        used = Usage(response.usage.input_tokens, response.usage.output_tokens)
-        return Answer(response.text or "", calls, response.finish_reason == "length", used, _cost(response))
+        return Answer(text, calls, response.finish_reason == "length", used, cost)
+
+
+def _given(arguments: str | Mapping[str, Any] | None) -> str | Mapping[str, Any] | None:
+    """Arguments as they came, if a log can hold them."""
+    fault = fault_of(arguments)
+    return arguments if fault is None else f"(arguments that can't be used: {fault})"
+
+
+def _usage(response: ModelResponse) -> Usage:
+    """The tokens as reported; none for a report that can't be one, which is estimated like one that is missing."""
+    try:
+        return Usage(response.usage.input_tokens, response.usage.output_tokens)
+    except MindError:
+        return Usage()
 
 
 def _cost(response: ModelResponse) -> float | None:
@@ -120,6 +136,8 @@ def _sent_back(call: Call) -> dict[str, Any]:
         return dict(call.arguments)
     try:
         value = json.loads(call.arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
+        value = call.arguments
+    if fault_of(value):
         value = call.arguments
     return value if isinstance(value, dict) else {"unreadable": value}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
+from hivemind.minds.language.answer import Answer
 from hivemind.minds.mind import ContextTooLong, MindError, MindUnavailable
+from hivemind.minds.plain import whole_text
 
 __all__ = ["Refused", "in_our_words"]
 
@@ -16,7 +18,14 @@ _SHOWN = 300
 
 
 class Refused(MindError):
-    """The model or its provider will not answer this; the message says why, if it was told."""
+    """The model or its provider will not answer this; the message says why, if it was told.
+
+    `answer` is what came all the same: a refusal is charged for, too.
+    """
+
+    def __init__(self, reason: str, answer: Answer | None = None) -> None:
+        super().__init__(reason)
+        self.answer = answer
 
 
 def in_our_words(error: Exception, key: str | None) -> MindError:
@@ -74,5 +83,5 @@ def _said(error: Exception, key: str | None) -> str:
         text = f"{text} ({type(cause).__name__}: {cause})"
     if key:
         text = text.replace(key, "[key]")
-    text = " ".join(text.split())
+    text = whole_text(" ".join(text.split()))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

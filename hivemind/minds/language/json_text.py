@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from hivemind.minds.plain import fault_of
+
 __all__ = ["NoJson", "fault_in", "find_json"]
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
@@ -21,8 +23,19 @@ class NoJson(ValueError):
 def find_json(text: str) -> Any:
     """The one JSON value of a text: all of it, or what a fence has in it, or the first object or list among words.
 
-    What is cut off is never completed by guessing: half an order may be another order. Raises NoJson.
+    What is cut off is never completed by guessing: half an order may be another order. Raises NoJson, for what is nested too
+    deeply or has half a character in it as well.
     """
+    try:
+        found = _found(text)
+    except RecursionError:
+        raise NoJson("the JSON in the answer is nested too deeply") from None
+    if fault := fault_of(found):
+        raise NoJson(f"the JSON in the answer can't be used: {fault}")
+    return found
+
+
+def _found(text: str) -> Any:
     whole = text.strip()
     if not whole:
         raise NoJson("the answer was empty")
@@ -52,6 +65,8 @@ def _among_words(text: str) -> tuple[Any] | None:
             if error.pos >= len(text) or error.msg.startswith("Unterminated"):
                 raise NoJson(f"the JSON in the answer is cut off ({error.msg})") from None
             at = max(error.pos, start.end())
+        except ValueError as error:  # a number of thousands of digits
+            raise NoJson(f"the JSON in the answer can't be read ({error})") from None
     return None
 
 

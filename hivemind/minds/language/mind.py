@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.minds.language.answer import Answer, thought_in
 from hivemind.minds.language.caller import Caller
 from hivemind.minds.language.config import ModelConfig
+from hivemind.minds.language.errors import Refused
 from hivemind.minds.language.json_text import NoJson, fault_in, find_json
 from hivemind.minds.language.prompt import Prompt, answer_schema, completion_prompt, prompt_of
 from hivemind.minds.meter import Asked, Exchange, Meter, Unmetered
@@ -182,7 +183,9 @@ class LanguageMind:
             answer: Answer = self._line.caller.run(ask)
         except MindError as error:
             lost = isinstance(error, MindUnavailable) and error.lost
-            self.meter.after(Exchange(asked, error=str(error), lost=lost))
+            came = error.answer if isinstance(error, Refused) else None
+            usage = None if came is None else self._priced(came)
+            self.meter.after(Exchange(asked, usage=usage, error=str(error), lost=lost or came is not None))
             raise
         usage = self._priced(answer)
         answer = answer.with_usage(usage)
