@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from typing import TYPE_CHECKING
 
 from hivemind.cli.hive_of import layout_of
 from hivemind.cli.output import print_json, say, warn
 from hivemind.cli.parser import Commands, Parser, add_command, add_json
+
+if TYPE_CHECKING:
+    from hivemind.layout import Layout
 
 __all__ = ["add_to"]
 
@@ -41,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     layout = layout_of(arguments)
     ended = end_swarm(layout, timeout_s=arguments.timeout)
+    if ended is None or ended.over:
+        _end_embedding(layout)
     if arguments.json:
         pid, over = (None, True) if ended is None else (ended.pid, ended.over)
         print_json({"pid": pid, "ended": over})
@@ -55,3 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     say(f"The swarm of {layout.root} has ended (process {ended.pid}).")
     return 0
+
+
+def _end_embedding(layout: Layout) -> None:
+    """End the process that embeds, so that nothing of the hive runs any more; a command that still needs it starts it anew."""
+    from hivemind.embedding import end_service
+
+    with contextlib.suppress(OSError):  # another user's: it ends by itself a minute after its last client
+        end_service(layout.embedder)
