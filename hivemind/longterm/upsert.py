@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hivemind.longterm.draft import Draft
@@ -67,12 +67,24 @@ def _with_the_rest(sql: sqlite3.Connection, space: int, key: str, asked: Upsert)
 
 def _alike(sql: sqlite3.Connection, asked: Upsert, vectors: Vectors) -> tuple[str, str, float] | None:
     """(id, key, similarity) of the entry under another key that says the same: word for word, else by meaning."""
-    near = [(seq, 1.0) for (seq,) in sql.execute(
+    same = sql.execute(
         "SELECT seq FROM entries WHERE digest = ? AND space = ? ORDER BY seq", (asked.draft.digest, asked.space)
-    )]  # fmt: skip
-    vector = asked.meaning.vector
-    if vector is not None:
-        near += vectors.nearest(sql, asked.meaning.model, vector, _LOOKED_AT, [asked.space])
+    ).fetchall()
+    found = _first_other(sql, asked, [(seq, 1.0) for (seq,) in same])
+    vector, reach = asked.meaning.vector, _LOOKED_AT
+    while found is None and vector is not None:
+        near = vectors.nearest(sql, asked.meaning.model, vector, reach, [asked.space])
+        found = _first_other(sql, asked, near)
+        if len(near) < reach or near[-1][1] < ALIKE:
+            break
+        reach *= 8  # all of them have expired, or are the entry itself
+    return found
+
+
+def _first_other(
+    sql: sqlite3.Connection, asked: Upsert, near: Sequence[tuple[int, float]]
+) -> tuple[str, str, float] | None:
+    """(id, key, similarity) of the first that is alike, is there, and has another key."""
     for seq, similarity in near:
         if similarity < ALIKE:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,18 @@ def test_a_near_duplicate_under_another_key_is_named_and_without_a_key_not_store
     assert store.upsert_memory(ME, "the user likes green tea with honey", allow_duplicate=True).success
     assert store.upsert_memory(("memories", "u2"), "the user likes green tea with honey").success
     assert len(store.list(ME)) == 3
+
+
+def test_a_near_duplicate_is_found_behind_many_that_have_expired(tmp_path: Path) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    with open_store(tmp_path / "memory.db", HashingEmbedder(), clock=lambda: now) as store:
+        text = "the user likes green tea with honey"
+        for number in range(12):
+            store.upsert_memory(ME, text + "!" * (number + 1), key=f"old-{number}", expires_at=now + timedelta(days=1))
+        store.upsert_memory(ME, text, key="alive")
+        now += timedelta(days=2)
+        found = store.upsert_memory(ME, text + "?")
+        assert (found.action, found.key) == ("duplicate", "alive")
 
 
 def test_updating_an_entry_is_no_duplicate_of_itself(store) -> None:
