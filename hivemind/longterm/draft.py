@@ -14,6 +14,7 @@ from typing import Any
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.moment import as_micros
+from hivemind.longterm.unicode import check_unicode
 from hivemind.masking import mask
 
 __all__ = [
@@ -93,21 +94,13 @@ def check_key(key: str) -> str:
     """The key as it is. Raises EntryInvalid unless it is 1 to 256 characters of text."""
     if not isinstance(key, str) or not 1 <= len(key) <= _MAX_KEY:
         raise EntryInvalid(f"{str(key)[:60]!r} is no key", mend=f"a key is a text of 1 to {_MAX_KEY} characters")
-    return _unicode(key, "the key")
-
-
-def _unicode(text: str, what: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise EntryInvalid(f"{what} has half a character in it (at {error.start})") from None
-    return text
+    return check_unicode(key, "the key")
 
 
 def _content(content: object, count: Callable[[str], int]) -> str:
     if not isinstance(content, str) or not content.strip():
         raise EntryInvalid("the content is blank", mend="say what is to be remembered")
-    _unicode(content, "the content")
+    check_unicode(content, "the content")
     # A token has at least one byte: most contents need no counting.
     if len(content.encode()) > MAX_TOKENS and (tokens := count(content)) > MAX_TOKENS:
         raise EntryInvalid(
@@ -137,7 +130,7 @@ def _category(category: object) -> str | None:
         return None
     if not isinstance(category, str) or not category.strip():
         raise EntryInvalid(f"{category!r} is no category", mend="a word, such as preference, fact, goal, context")
-    return _unicode(category, "the category")
+    return check_unicode(category, "the category")
 
 
 def _importance(importance: object) -> float | None:
@@ -159,7 +152,7 @@ def _expiry(moment: object) -> int | None:
 def _parent(parent_id: object) -> str | None:
     if parent_id is not None and (not isinstance(parent_id, str) or not parent_id):
         raise EntryInvalid(f"{parent_id!r} is no id of a parent")
-    return None if parent_id is None else _unicode(parent_id, "the parent's id")
+    return None if parent_id is None else check_unicode(parent_id, "the parent's id")
 
 
 def _links(links: object) -> str:

@@ -21,9 +21,10 @@ from hivemind.longterm.links import children_of, history_of, linked_from, set_li
 from hivemind.longterm.moment import as_micros, as_time
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
 from hivemind.longterm.pending import embed_waiting, some_failed
-from hivemind.longterm.rows import fetch, fetch_key, space_of, spaces_below, with_vector
+from hivemind.longterm.rows import embedding_is_of_another, fetch, fetch_key, space_of, spaces_below, with_vector
 from hivemind.longterm.schema import SCHEMA
 from hivemind.longterm.search import Searcher
+from hivemind.longterm.unicode import check_unicode
 from hivemind.longterm.upsert import Upsert, upsert
 from hivemind.longterm.writing import Meaning, delete_entry, space_for, write_entry
 from hivemind.tokens import count_tokens
@@ -96,7 +97,7 @@ class Entries:
         self, namespace: Sequence[str], pairs: Sequence[tuple[str, Value]], expected: int | None, embed: bool
     ) -> list[MemoryEntry]:
         path = check_namespace(namespace)
-        checked = [(check_key(key), self._draft(value)) for key, value in pairs]
+        checked = [(check_key(key), self._of_what_it_says(value, self._draft(value))) for key, value in pairs]
         meanings = self._meanings([draft for _, draft in checked], embed)
         now = self._now()
         with self.database.write() as sql:
@@ -114,6 +115,15 @@ class Entries:
         """The embedder has just worked: give it some of what it failed for before."""
         if waiting and any(meaning.vector is not None for meaning in meanings):
             self.embed_pending(_EMBEDDED_BY_A_WRITE)
+
+    def _of_what_it_says(self, value: Value, draft: Draft) -> Draft:
+        """The draft without the embedding that the store itself gave with another content: an entry that was read, said
+        anew and put back means what it says now."""
+        if draft.vector is None or not isinstance(value, MemoryEntry) or not value.id:
+            return draft
+        with self.database.read() as sql:
+            stale = embedding_is_of_another(sql, value.id, draft.vector, draft.digest)
+        return replace(draft, vector=None) if stale else draft
 
     def _draft(self, value: Value) -> Draft:
         return draft_of(value, self._count, self.embeddings.dimension)
@@ -247,6 +257,7 @@ class Entries:
         """Somebody new, whose memories lie under `user.namespace`. Two users may have one name (seed 001, *User*)."""
         if not isinstance(name, str) or not name.strip():
             raise EntryInvalid(f"{name!r} is no name of a user")
+        check_unicode(name, "the name")
         now = self._now()
         user = User(self._new_id(), name, as_time(now))
         with self.database.write() as sql:

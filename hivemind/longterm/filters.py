@@ -11,6 +11,7 @@ from typing import Any
 
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.moment import as_micros
+from hivemind.longterm.unicode import check_unicode
 
 __all__ = ["Filter", "metadata_fits"]
 
@@ -40,6 +41,8 @@ class Filter:
             ("e.created_at >= ?", None if self.since is None else as_micros(self.since)),
             ("e.created_at < ?", None if self.until is None else as_micros(self.until)),
         ):
+            if isinstance(value, str):
+                check_unicode(value, "the filter")
             if value is not None:
                 parts.append(column)
                 given.append(value)
@@ -54,7 +57,7 @@ class Filter:
         except (TypeError, ValueError) as error:
             raise EntryInvalid(f"the filter cannot be said in JSON ({error})") from None
         _tests(text)
-        return text
+        return check_unicode(text, "the filter")
 
 
 Test = tuple[str, Callable[[Any, bool], bool]]

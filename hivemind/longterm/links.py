@@ -13,6 +13,7 @@ from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.moment import as_time
 from hivemind.longterm.rows import ALIVE, fetch, fetch_key
+from hivemind.longterm.unicode import check_unicode
 
 __all__ = ["children_of", "history_of", "linked_from", "set_link"]
 
@@ -60,6 +61,7 @@ def set_link(sql: sqlite3.Connection, seq: int, links: Mapping[str, str], relati
     """Let an entry name another by a relation, or with None no longer. That is no new version of it."""
     if not isinstance(relation, str) or not relation.strip():
         raise EntryInvalid(f"{relation!r} is no relation", mend='a word, such as "previous"')
+    check_unicode(relation, "the relation")
     kept = {name: one for name, one in links.items() if name != relation}
     if key is not None:
         kept[relation] = check_key(key)

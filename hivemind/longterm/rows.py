@@ -99,3 +99,10 @@ def with_vector(sql: sqlite3.Connection, seq: int) -> tuple[float, ...] | None:
     )
     found = row.fetchone()
     return None if found is None else tuple(array("f", found[0]))
+
+
+def embedding_is_of_another(sql: sqlite3.Connection, entry_id: str, vector: bytes, digest: bytes) -> bool:
+    """Whether an entry has this very embedding (float32 bytes, as `with_vector` gives it), and another content."""
+    row = sql.execute("SELECT seq FROM entries WHERE id = ? AND digest <> ?", (entry_id, digest)).fetchone()
+    found = None if row is None else with_vector(sql, row[0])
+    return found is not None and array("f", found).tobytes() == vector

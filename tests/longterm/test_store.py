@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -323,6 +324,39 @@ def test_a_given_embedding_is_kept_as_it_was_given(store):
     assert store.put(ME, "k", "another text").version == 2
     assert list(store.get(ME, "k").embedding) != vector
     assert store.check() == []
+
+
+def test_an_entry_that_was_read_said_anew_and_put_back_means_what_it_says_now(store):
+    store.put(ME, "k", "the user likes pizza")
+    read = store.get(ME, "k")
+    store.put(ME, "k", replace(read, content="motorcycles are in the garage"))
+    store.put(ME, "other", replace(store.get(ME, "k"), content="a train to Rome"))
+    assert [hit.key for hit in store.search(ME, "motorcycles garage", mode="vector")] == ["k"]
+    assert [hit.key for hit in store.search(ME, "train Rome", mode="vector")] == ["other"]
+    assert store.search(ME, "pizza", mode="vector") == []
+
+
+def test_what_was_read_is_put_back_with_the_embedding_that_was_given(store):
+    vector = [float(number) for number in range(384)]
+    store.put(ME, "k", MemoryEntry(content="x", embedding=tuple(vector)))
+    store.put(ME, "k", replace(store.get(ME, "k"), category="fact"))
+    assert list(store.get(ME, "k").embedding) == vector
+    mine = tuple(reversed(vector))
+    store.put(ME, "k", replace(store.get(ME, "k"), content="y", embedding=mine))
+    assert store.get(ME, "k").embedding == mine
+
+
+def test_half_a_character_is_an_invalid_name_relation_or_filter(store):
+    store.put(ME, "k", "tea")
+    for refused in (
+        lambda: store.create_user("\ud800"),
+        lambda: store.link(ME, "k", "\ud800", "k"),
+        lambda: store.search(ME, "tea", category="\ud800"),
+        lambda: store.search(ME, "tea", metadata={"a": "\ud800"}),
+        lambda: store.search(ME, "", metadata={"\ud800": 1}),
+    ):
+        with pytest.raises(EntryInvalid, match="half a character"):
+            refused()
 
 
 def test_users_have_ids_and_may_share_a_name(store):
