@@ -46,6 +46,15 @@ def test_a_task_goes_as_it_went_and_nothing_is_touched(done, tmp_path):
     assert (tmp_path / "marker").read_text() == "x\n"
 
 
+def test_a_task_with_a_dependency_and_a_message_goes_as_it_went(hive):
+    hive.drop("first.md", "---\nsteps: [{run: echo 1}]\n---\nFirst\n")
+    mail = "{to: reviewer, subject: Done, body: It is done.}"
+    hive.drop("then.md", f"---\ndependencies: [first]\nsteps:\n  - mail: {mail}\n  - run: echo 2\n---\nThen\n")
+    hive.run("up", "--until-idle")
+    assert hive.task("then") == "done"
+    assert "all of them as they went" in hive.run("task", "replay", "then")
+
+
 def test_what_a_changed_file_would_change_is_shown_turn_by_turn(done):
     boats = done.root / "knowledge/boats.md"
     boats.write_text(boats.read_text().replace("needs wind and has a keel", "needs a lot of wind, and it has a keel"))

@@ -33,6 +33,7 @@ def replayed_tools(tools: Mapping[str, Tool], mind: RecordedMind) -> dict[str, T
         "finish_task": log.finish_task,
         "wait": log.wait,
         "ask_human": log.wait,
+        "send_mail": log.send_mail,
         **dict.fromkeys(_OF_THE_HIVE, log.as_recorded),
     }
 
@@ -103,6 +104,12 @@ class _Log:
             step = session.step(arguments.step)
             session.work.add_card(step, "note", result["answer"], title=f"{result.get('from', 'they')} answered")
         return self._result(found)
+
+    def send_mail(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
+        """Sent to the mailboxes of the copy, and called by the id that it had: the conversation names it."""
+        found = self._next(tool.name)
+        result = tool.use(session, arguments)
+        return result | {key: found["result"][key] for key in ("message_id",) if key in found.get("result", {})}
 
     @staticmethod
     def _result(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -75,6 +75,8 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
     with tempfile.TemporaryDirectory(prefix="hivemind-replay-") as folder:
         scratch = Layout.at(folder)
         _copy(hive.layout, scratch, task.path, task.state.value, written_in(turns))
+        for name in task.dependencies:  # they were done, or it could not have begun
+            (scratch.tasks / TaskState.DONE.value / name).mkdir(exist_ok=True)
         taken = _take_again(open_hive(scratch, _harmless(hive.config, hive.layout)), task.id, agent, mine)
     shown = [
         ReplayedTurn(int(was.get("cycle", at)), was.get("focus", {}), _compared(was, now))
