@@ -14,6 +14,7 @@ __all__ = ["add_to"]
 
 _PROFILES = ("core", "daily", "full")
 _PORT = 8765
+_LAST_PORT = 65_535
 
 
 def add_to(commands: Commands, common: Parser) -> None:
@@ -34,7 +35,11 @@ def add_to(commands: Commands, common: Parser) -> None:
     )
     parser.add_argument("--http", action="store_true", help="serve on 127.0.0.1 instead")
     parser.add_argument(
-        "--port", type=number("of a port"), default=_PORT, metavar="N", help=f"with --http (default: {_PORT}; 0: any)"
+        "--port",
+        type=number("of a port", most=_LAST_PORT),
+        default=_PORT,
+        metavar="N",
+        help=f"with --http (default: {_PORT}; 0: any)",
     )
 
 

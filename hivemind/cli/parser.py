@@ -98,11 +98,11 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="answer with JSON, for programs")
 
 
-def number(what: str, least: int = 0) -> Callable[[str], int]:
-    """A `type` for options: a whole number, `least` or more; the complaint says that the text is no number `what`."""
+def number(what: str, least: int = 0, most: int | None = None) -> Callable[[str], int]:
+    """A `type` for options: a whole number from `least` to `most`; the complaint says that the text is no number `what`."""
 
     def read(text: str) -> int:
-        if not text.isdecimal() or len(text) > _DIGITS or int(text) < least:
+        if not text.isdecimal() or len(text) > _DIGITS or int(text) < least or (most is not None and int(text) > most):
             raise argparse.ArgumentTypeError(f"{text!r} is no number {what}")
         return int(text)
 

@@ -101,6 +101,11 @@ def test_an_agent_that_the_hive_does_not_have_is_refused_with_the_command_that_m
     assert "hivemind agent add gemini --mind mcp" in hive.run("mcp", "--agent", "gemini", status=2)
 
 
+def test_a_port_that_is_none_is_refused_in_words(hive):
+    said = hive.run("mcp", "--agent", "claude", "--http", "--port", "65536", status=2)
+    assert "'65536' is no number of a port" in said
+
+
 @pytest.fixture
 def listening(hive):
     process = hive.start("mcp", "--agent", "claude", "--http", "--port", "0", stdout=subprocess.PIPE)
