@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from hivemind.documents import summaries, toml, tree
 from hivemind.documents.errors import DocmemError
 from hivemind.documents.expansion import By, Interior, Resolution, expand
+from hivemind.documents.filenames import is_utf8, uncitable
 from hivemind.documents.files import Stamp, take_in
 from hivemind.documents.formats import decoded, read_bytes, read_outline
 from hivemind.documents.integrity import problems, rehash
@@ -116,6 +117,8 @@ class Docmem(Trees):
         """
         asked = self.asked(text, node_id)
         with self.database.read() as sql:
+            if node_id is not None:
+                tree.get(sql, node_id)
             return find_hits(sql, asked, limit, self.words)
 
     def asked(self, text: str, below: str | None = None) -> Asked:
@@ -172,6 +175,8 @@ class Docmem(Trees):
         DocmemError that names the file (and line) for what cannot be read; then nothing has changed.
         """
         name = os.path.realpath(path)
+        if not is_utf8(name):
+            raise uncitable(name)
         raw, found = read_bytes(name)
         if name.lower().endswith(".toml"):
             return self._import_toml(decoded(raw, name), name)[0]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hivemind.documents import tree
+from hivemind.documents.errors import DocmemError
 from hivemind.documents.node import Node
 from hivemind.documents.summaries import is_summary, summary_ids
 
@@ -147,6 +148,9 @@ def expand(
     Breadth first, group by group, in order; what doesn't fit is passed over. With `priority` (of an id and its
     importance) siblings' units go in by falling priority instead, equal ones in the breadth-first order.
     """
+    check_interior(interior)
+    if resolution not in ("full", "mixed"):
+        raise DocmemError(f"resolution={resolution!r} cannot be", mend='resolution is "full" or "mixed"')
     start = tree.get(sql, start_id)
     work = _Expansion(sql, max_tokens - start.token_count, interior, resolution, {start_id: start.token_count})
     if work.left < 0:
@@ -172,8 +176,15 @@ def _by_priority(work: _Expansion, start_id: str, priority: Callable[[str, float
         work.offer(together[at])
 
 
+def check_interior(interior: str) -> None:
+    """Raises DocmemError for a word that says nothing, instead of taking it for one that does."""
+    if interior not in ("keep", "skip", "replace"):
+        raise DocmemError(f"interior={interior!r} cannot be", mend='interior is "keep", "skip" or "replace"')
+
+
 def without_interior(sql: sqlite3.Connection, nodes: list[Node], interior: Interior) -> list[Node]:
     """A subtree: all of it (keep), its leaves (skip), or without summaries, whose children stand there (replace)."""
+    check_interior(interior)
     if interior == "keep":
         return nodes
     parents = {node.parent_id for node in nodes}

@@ -23,7 +23,10 @@ def node_at(sql: sqlite3.Connection, path: str, line: int | None) -> str | None:
 
     Without a line the document's root. None if the file is no document, or has nothing there.
     """
-    row = sql.execute("SELECT id, root_id FROM files WHERE path = ?", (path,)).fetchone()
+    try:
+        row = sql.execute("SELECT id, root_id FROM files WHERE path = ?", (path,)).fetchone()
+    except UnicodeEncodeError:  # half a character: no file that is a document is named so
+        return None
     if row is None:
         return None
     file_id, root_id = row

@@ -13,6 +13,7 @@ from pathlib import Path
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.edit import Edit
 from hivemind.documents.errors import DocmemError, MissingLibraryError
+from hivemind.documents.filenames import is_utf8, uncitable
 from hivemind.documents.files import (
     GONE,
     Stamp,
@@ -98,10 +99,14 @@ class Sync:
     def _look(self, tops: Sequence[Path]) -> _Work:
         work, report = _Work(), self._report
         for top in tops:
+            name = self._layout.relative(top)
             with self._docmem.database.read() as sql:
-                known = known_files(sql, self._layout.relative(top))
+                known = known_files(sql, name) if is_utf8(name) else {}
             for path, found in files_below(top):
                 key = self._layout.relative(path)
+                if not is_utf8(key):
+                    report.skipped[key] = str(uncitable(key))
+                    continue
                 old = known.pop(key, None)
                 if old is None or not old.is_unchanged(found):
                     work.changed.append((key, Stamp.of(found)))

@@ -30,7 +30,10 @@ WITH RECURSIVE below(id) AS (
 
 def find(sql: sqlite3.Connection, node_id: str) -> Node | None:
     """The node with this id, or None."""
-    row = sql.execute(f"SELECT {_ALL} FROM nodes WHERE id = ?", (node_id,)).fetchone()
+    try:
+        row = sql.execute(f"SELECT {_ALL} FROM nodes WHERE id = ?", (node_id,)).fetchone()
+    except UnicodeEncodeError:  # half a character: SQLite can't even look for it, and no id has one
+        return None
     return None if row is None else Node(*row)
 
 
@@ -70,10 +73,9 @@ def has_children(sql: sqlite3.Connection, node_id: str) -> bool:
 
 def subtree(sql: sqlite3.Connection, node_id: str) -> list[Node]:
     """The node and all below it in reading order. Raises NodeNotFoundError."""
+    get(sql, node_id)
     rows = sql.execute(f"{_BELOW} SELECT {_N_ALL} FROM below CROSS JOIN nodes n ON n.id = below.id", (node_id,))
     nodes = {row[0]: Node(*row) for row in rows}
-    if not nodes:
-        raise NodeNotFoundError(node_id)
     order = _reading_order(node_id, ((node.id, node.parent_id, node.order_value) for node in nodes.values()))
     return [nodes[found] for found in order]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind.documents import Docmem, DocmemError, Node
+from hivemind.documents import Docmem, DocmemError, Node, NodeNotFoundError
 
 
 @pytest.fixture
@@ -98,3 +98,24 @@ def test_expanding_is_greedy_in_breadth_first_order(tree: list[tuple[int, int]],
         big = {node.id for node in found if node.token_count}
         assert [node.id for node in found if node.id in big] == [i for i in reading if i in big]
         assert big == {i for i in wanted if next(n for n in nodes if n.id == i).token_count}
+
+
+@pytest.mark.parametrize("options", [{"interior": "keeep"}, {"resolution": "half"}, {"by": "luck"}])
+def test_a_word_that_says_nothing_is_refused(counted: Docmem, options: dict[str, str]) -> None:
+    root = counted.create_root(text="r")
+    with pytest.raises(DocmemError, match="cannot be"):
+        counted.expand_to_length(root.id, 5, **options)  # type: ignore[arg-type]
+    if "interior" in options:
+        with pytest.raises(DocmemError, match="cannot be"):
+            counted.serialize(root.id, **options)  # type: ignore[arg-type]
+
+
+def test_below_what_is_not_there_nothing_is_asked(counted: Docmem) -> None:
+    with pytest.raises(NodeNotFoundError):
+        counted.query("fruit", node_id="gone")
+
+
+def test_half_a_character_names_no_node(counted: Docmem) -> None:
+    assert counted.find("\ud800") is None
+    with pytest.raises(NodeNotFoundError):
+        counted.serialize("\ud800")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind.documents import Docmem, Knowledge, files, syncing
+from hivemind.documents import Docmem, DocmemError, Knowledge, NodeNotFoundError, files, syncing
 from hivemind.documents.formats import VERSION
 from hivemind.fs import Lock
 from hivemind.layout import Layout
@@ -124,3 +125,19 @@ def test_a_database_of_the_version_before_is_brought_up_to_date(tmp_path: Path) 
         docmem.delete(hit.node.id)
         assert docmem.check() == []
         assert [found.node.text for found in docmem.query("leaf")] == ["another leaf"]
+
+
+def test_a_file_whose_name_is_no_utf8_is_passed_over_and_the_others_are_read(
+    layout: Layout, knowledge: Knowledge
+) -> None:
+    write(layout, 2)
+    odd = layout.knowledge / os.fsdecode(b"caf\xe9.md")
+    odd.write_text("# Odd\n")
+    for report in (knowledge.sync(), knowledge.sync(extra=[odd])):
+        (why,) = report.skipped.values()
+        assert "caf\\xe9.md: has a name that is no UTF-8" in why
+    assert sorted(root.text for root in knowledge.docmem.roots()) == ["File 0", "File 1"]
+    with pytest.raises(DocmemError, match="no UTF-8"):
+        knowledge.docmem.import_file(odd)
+    with pytest.raises(NodeNotFoundError):
+        knowledge.locate(os.fspath(odd))
