@@ -177,7 +177,11 @@ def _without(above: Above, parent: int) -> Above:
 
 
 def standing(src: int, dst: int, bases: list[Edge]) -> Edge:
-    """The live edge between two nodes for the base edges that it stands for."""
+    """The live edge between two nodes for the base edges that it stands for, the first of which speaks for all.
+
+    They are in the order in which a snapshot has them, so that one that is loaded says the same.
+    """
+    bases.sort(key=lambda edge: (edge.dst, edge.src))
     first = bases[0]
     if len(bases) == 1 and first.src == src and first.dst == dst:
         return first

@@ -91,3 +91,12 @@ def test_a_broken_snapshot_is_refused(graph: ReasoningGraph, change: dict[str, o
 def test_another_version_is_refused(graph: ReasoningGraph) -> None:
     with pytest.raises(UnknownVersion):
         ReasoningGraph.from_dict({**graph.to_dict(), "version": 2})
+
+
+def test_a_summary_that_came_by_edges_of_two_kinds_is_the_same_after_loading(graph: ReasoningGraph) -> None:
+    graph.add_node("evidence", "F")
+    graph.add_edge(2, 4)
+    graph.add_node("subtask", "G")
+    graph.add_edge(2, 5)
+    graph.fold_nodes([5, 4], "the subtask first: its edge refines, the older one supports")
+    assert ReasoningGraph.from_dict(json.loads(graph.to_json())) == graph
