@@ -64,7 +64,9 @@ def ask(
             return apply(parse(model, find_json(answer)))
         except GraphError as error:
             reasons.append(error.what if not error.mend else f"{error.what}; {error.mend}")
-        text = f"{prompt}\n\nYour last answer:\n{answer[:_SHOWN]}\n\nIt can't be used: {reasons[-1]}\nAnswer again."
+        text = (
+            f"{prompt}\n\nYour last answer:\n{str(answer)[:_SHOWN]}\n\nIt can't be used: {reasons[-1]}\nAnswer again."
+        )
     raise NoAnswer(reasons)
 
 

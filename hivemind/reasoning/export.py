@@ -166,7 +166,7 @@ def draw_picture(graph: ReasoningGraph, kind: str, *, every: bool = False, where
 
     dot = shutil.which("dot")
     if kind == "svg" and (dot is None or len(_drawn(graph, every)) > _DOT_NODES):
-        return to_svg(graph, every=every).encode()
+        return to_svg(graph, every=every).encode("utf-8", "replace")
     if dot is None or not kind.isalnum():
         raise UserError(
             f"a picture of kind {kind!r} needs Graphviz",
@@ -180,7 +180,8 @@ def _by_dot(dot: str, text: str, kind: str, where: object) -> bytes:
     import subprocess  # half of the room's import
 
     try:
-        done = subprocess.run([dot, f"-T{kind}"], input=text.encode(), capture_output=True, timeout=_DOT_SECONDS)
+        asked = text.encode("utf-8", "replace")
+        done = subprocess.run([dot, f"-T{kind}"], input=asked, capture_output=True, timeout=_DOT_SECONDS)
     except subprocess.TimeoutExpired:
         mend = "take svg or mermaid, or fewer nodes: --at, or without --all"
         raise UserError(f"dot drew for more than {_DOT_SECONDS} s", where=where, mend=mend) from None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hivemind.reasoning.errors import GraphError
-from hivemind.reasoning.node import ReasoningNode, as_lane, as_tags, check_meta, node_to_dict
+from hivemind.reasoning.node import ReasoningNode, as_lane, as_tags, as_turns, check_meta, node_to_dict
 from hivemind.reasoning.notes import Notes, as_thought
 
 __all__ = ["as_op", "checked", "plain", "plain_value", "typed"]
@@ -26,7 +26,7 @@ def checked(node: ReasoningNode, fields: Mapping[str, Any]) -> dict[str, Any]:
         elif name == "lane":
             values[name] = as_lane(value)
         elif name == "related_turn_ids":
-            values[name] = [int(turn) for turn in value]
+            values[name] = as_turns(value)
     if "pinned" not in values and "pinned" in values.get("tags", ()):
         values["pinned"] = True
     return values

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 from hivemind.reasoning.edge import Edge, Link, as_relation, derive
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.fields import as_op, checked, plain, plain_value, typed
-from hivemind.reasoning.node import FLUSHED, SHARED, NodeKind, ReasoningNode, as_kind, as_lane, as_tags, check_meta
+from hivemind.reasoning.node import (
+    FLUSHED,
+    SHARED,
+    NodeKind,
+    ReasoningNode,
+    as_kind,
+    as_lane,
+    as_tags,
+    as_turns,
+    check_meta,
+)
 from hivemind.reasoning.notes import Notes, as_thought
 from hivemind.reasoning.order import as_way
 from hivemind.reasoning.readable import ReadableGraph
@@ -53,7 +63,7 @@ class ReasoningGraph(ReadableGraph):
             self.next_id,
             as_kind(kind),
             thought if isinstance(thought, str) else as_thought(thought),
-            list(related_turn_ids) if related_turn_ids is not None else [],
+            as_turns(related_turn_ids) if related_turn_ids else [],
             True,
             title,
             status,

@@ -22,7 +22,7 @@ def save(path: str | os.PathLike[str], graph: ReasoningGraph, talk: Conversation
         record = {**graph.to_dict(), **talk.to_dict()}
         text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), check_circular=False)
     try:
-        write(path, text + "\n", durable=durable)
+        write(path, f"{text}\n".encode("utf-8", "surrogatepass"), durable=durable)
     except OSError as error:
         raise UserError(f"cannot be written ({error.strerror})", where=path) from None
 
@@ -52,7 +52,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
         record = json.loads(text)
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", where=path) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"is damaged ({error})", where=path, mend="the file was left as it is") from None
     if isinstance(record, dict) and isinstance(record.get("memory"), dict):
         record = record["memory"]

@@ -12,7 +12,17 @@ from hivemind.names import check_name
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.notes import Notes, as_thought
 
-__all__ = ["FLUSHED", "SHARED", "NodeKind", "ReasoningNode", "as_kind", "as_lane", "node_from", "node_to_dict"]
+__all__ = [
+    "FLUSHED",
+    "SHARED",
+    "NodeKind",
+    "ReasoningNode",
+    "as_kind",
+    "as_lane",
+    "as_turns",
+    "node_from",
+    "node_to_dict",
+]
 
 FLUSHED = "Flushed"
 SHARED = "shared"
@@ -102,6 +112,17 @@ def as_tags(tags: Iterable[str]) -> tuple[str, ...]:
     if isinstance(tags, str):
         raise GraphError(f"tags are a list, not the text {tags!r}")
     return tuple(dict.fromkeys(str(tag) for tag in tags))
+
+
+def as_turns(turns: Iterable[int]) -> list[int]:
+    """The ids of messages as a list. Raises GraphError for what is no whole number: no snapshot of it could be read."""
+    if not isinstance(turns, Iterable):
+        raise GraphError(f"the ids of turns are a list, not {turns!r}")
+    found = list(turns)
+    for turn in found:
+        if turn.__class__ is not int:
+            raise GraphError(f"the id of a turn is a whole number, not {turn!r}")
+    return found
 
 
 def check_meta(meta: Mapping[str, Any]) -> dict[str, Any]:

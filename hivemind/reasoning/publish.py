@@ -62,7 +62,7 @@ def _content(source: ReasoningNode) -> tuple[dict[str, Any], str]:
     plain = node_to_dict(source)
     told = [plain["thought"], source.title, source.status, list(source.tags), source.step, meta]
     text = json.dumps(told, sort_keys=True, ensure_ascii=False)
-    return content, hashlib.sha256(text.encode()).hexdigest()
+    return content, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _first(graph: ReasoningGraph, source: ReasoningNode, content: dict[str, Any], digest: str) -> ReasoningNode:

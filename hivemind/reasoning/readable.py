@@ -14,6 +14,8 @@ from hivemind.reasoning.structure import Structure
 
 __all__ = ["ReadableGraph"]
 
+_LONGEST = 20  # digits of an id; of thousands of them Python makes no number
+
 
 class ReadableGraph:
     """What a graph holds, and questions to it. `ReasoningGraph` changes it."""
@@ -154,7 +156,7 @@ class ReadableGraph:
 
     def _known(self, node_id: object) -> int:
         number = node_id
-        if isinstance(node_id, str) and node_id.isascii() and node_id.isdigit():
+        if isinstance(node_id, str) and len(node_id) <= _LONGEST and node_id.isascii() and node_id.isdigit():
             number = int(node_id)
         if not isinstance(number, int) or isinstance(number, bool) or number not in self.nodes:
             raise GraphError(f"there is no node {node_id!r}")

@@ -217,7 +217,7 @@ class TaskGraph:
         """Write graph.json, the seed's snapshot of the graph as it is now; gives its path."""
         path = self.folder / SNAPSHOT_NAME
         try:
-            write(path, self.graph.to_json() + "\n", durable=self._history.log.durable)
+            write(path, f"{self.graph.to_json()}\n".encode("utf-8", "surrogatepass"), durable=self._history.log.durable)
         except OSError as error:
             raise UserError(f"cannot be written ({error.strerror})", where=path) from None
         return path

@@ -82,6 +82,9 @@ def test_there_is_one_task_node(graph: ReasoningGraph) -> None:
         {"lane": "agent/../x"},
         {"tags": "one"},
         {"meta": {"title": "x"}},
+        {"related_turn_ids": ["a"]},
+        {"related_turn_ids": "12"},
+        {"related_turn_ids": 3},
     ],
 )
 def test_a_bad_node_is_refused_and_changes_nothing(graph: ReasoningGraph, fields: dict[str, object]) -> None:

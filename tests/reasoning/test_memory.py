@@ -280,7 +280,8 @@ def test_what_is_no_memory_is_refused_and_kept(tmp_path: Path) -> None:
     cases = {"{": UserError, "[]": UserError, '{"nodes": 1, "edges": []}': GraphError,
              '{"version": 9, "nodes": {}, "edges": []}': UnknownVersion,
              '{"nodes": {}, "edges": [{"src": 1, "dst": 2}]}': GraphError,
-             '{"nodes": {}, "edges": [], "messages": [1]}': GraphError}  # fmt: skip
+             '{"nodes": {}, "edges": [], "messages": [1]}': GraphError,
+             "[" * 100_000: UserError}  # fmt: skip
     for text, kind in cases.items():
         path.write_text(text)
         with pytest.raises(kind, match=r"m\.json"):
@@ -388,3 +389,21 @@ def test_what_the_rule_has_taken_over_is_not_put_into_the_graph_a_second_time() 
         ("I", [0, 1]),
         ("too", [2, 3]),
     ]
+
+
+@pytest.mark.parametrize("answer", [None, {"add_nodes": []}, 7, patch("x", below="9" * 5_000)])
+def test_no_answer_whatever_its_type_ends_the_agent(answer: object) -> None:
+    memory = talk(1, Scripted(answer))  # type: ignore[arg-type]
+    (_, node) = memory.graph.nodes.values()
+    assert node.tags == ("unstructured",)
+    assert node.related_turn_ids == [2, 3]
+
+
+def test_half_a_character_is_saved_and_comes_back(tmp_path: Path) -> None:
+    memory = talk(1)
+    memory.memorize([{"role": "assistant", "content": "read \udcff"}, {"role": "tool", "content": "\ud800"}])
+    memory.save_memory(tmp_path / "m.json")
+    loaded = ReasoningMemory()
+    loaded.load_memory(tmp_path / "m.json")
+    assert loaded.graph == memory.graph
+    assert loaded.recall() == memory.recall()
