@@ -336,7 +336,8 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(status.as_dict())
         return 0
-    say(f"Entries     {status.entries:,} in {status.namespaces:,} namespaces")
+    spaces = "namespace" if status.namespaces == 1 else "namespaces"
+    say(f"Entries     {status.entries:,} in {status.namespaces:,} {spaces}")
     say(f"Searched    {'by words only' if status.model is None else f'by words and by meaning ({status.model})'}")
     if status.note is not None:
         say(f"Note        {status.note}")

@@ -170,4 +170,4 @@ def _tell_people(result: SwarmResult, idle: bool) -> None:
     counts = f"{len(result.done)} done, {len(result.failed)} failed, {len(result.parked)} parked"
     say(f"The swarm was told to end: {counts}." if result.interrupted else f"The swarm has ended: {counts}.")
     if idle and not (result.done or result.failed or result.parked or result.interrupted):
-        say("There was nothing to do: hivemind task add TEXT gives it something.")
+        say("No task was there to be done: hivemind task add TEXT gives it one.")

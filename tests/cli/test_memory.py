@@ -94,4 +94,4 @@ def test_status_tells_how_much_there_is_and_how_it_is_searched(run: Command, hiv
     run("memory", "remember", "x")
     status = run("memory", "status", "--json").json
     assert (status["entries"], status["namespaces"]) == (1, 1)
-    assert "Entries     1 in 1 namespaces" in run("memory", "status").out
+    assert "Entries     1 in 1 namespace" in run("memory", "status").out

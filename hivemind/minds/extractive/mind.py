@@ -87,7 +87,7 @@ def _run(now: Situation, step: str, finish: Action) -> Thought:
 def _answer(now: Situation, step: str, question: str, finish: Action) -> Thought:
     quotes = quotes_for(question, now.found_for(question))
     cards = [Action("add_card", _evidence(step, quote)) for quote in quotes]
-    said = f"{len(quotes)} quotes answer this."
+    said = "One quote answers this." if len(quotes) == 1 else f"{len(quotes)} quotes answer this."
     if not quotes:
         text = _remembered(now, question)
         cards = [Action("add_card", {"step": step, "kind": "note", "title": question, "text": text or NOTHING_FOUND})]
