@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from sqlite3 import Connection
@@ -26,7 +27,7 @@ from hivemind.longterm.schema import SCHEMA
 from hivemind.longterm.search import Searcher
 from hivemind.longterm.unicode import check_unicode
 from hivemind.longterm.upsert import Upsert, upsert
-from hivemind.longterm.writing import Meaning, delete_entry, space_for, write_entry
+from hivemind.longterm.writing import Meaning, delete_entry, indexed_together, space_for, write_entry
 from hivemind.tokens import count_tokens
 
 __all__ = ["DIMENSION", "SIMILARITY_THRESHOLD", "Entries", "Value"]
@@ -102,10 +103,12 @@ class Entries:
         now = self._now()
         with self.database.write() as sql:
             space = space_for(sql, path)
-            seqs = [
-                write_entry(sql, space, key, draft, meaning, now=now, new_id=self._new_id, expected=expected)[0]
-                for (key, draft), meaning in zip(checked, meanings, strict=True)
-            ]
+            apart = len({key for key, _ in checked}) == len(checked) > 1
+            with indexed_together(sql, space) if apart else nullcontext():
+                seqs = [
+                    write_entry(sql, space, key, draft, meaning, now=now, new_id=self._new_id, expected=expected)[0]
+                    for (key, draft), meaning in zip(checked, meanings, strict=True)
+                ]
             entries = dict(fetch(sql, set(seqs), -1))  # -1: also what has expired already
             waiting = some_failed(sql)
         self._embed_others(waiting, meanings)

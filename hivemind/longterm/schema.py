@@ -11,7 +11,7 @@ from hivemind.longterm.filters import metadata_fits
 
 __all__ = ["PLACES", "SCHEMA", "TOKENIZER", "VERSION"]
 
-VERSION = 1
+VERSION = 2
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 PLACES = 1 << 32
 """How many entries a namespace can have had: an entry's `seq` is its namespace's number × PLACES + its own, so that a
@@ -68,12 +68,22 @@ _TABLES = (
     f"CREATE VIRTUAL TABLE words USING fts5(content, content='entries', content_rowid='seq', tokenize='{TOKENIZER}')",
 )
 
-# What follows from a change follows here, so that no writer can forget it.
-_TRIGGERS = (
-    f"""CREATE TRIGGER entries_added AFTER INSERT ON entries BEGIN
+# While a row stands in `unindexed`, whoever writes gives `words` the new entries himself, many at once, and takes the row
+# out again in the same transaction. One by one, by a trigger, the full-text index writes itself out for each.
+_ADDED = (
+    "CREATE TABLE unindexed (mark INTEGER PRIMARY KEY)",
+    """CREATE TRIGGER entries_added AFTER INSERT ON entries WHEN NOT EXISTS (SELECT 1 FROM unindexed) BEGIN
         INSERT INTO words(rowid, content) VALUES (new.seq, new.content);
+    END""",
+    f"""CREATE TRIGGER entries_counted AFTER INSERT ON entries BEGIN
         UPDATE namespaces SET entries = entries + 1, made = new.seq % {PLACES} WHERE id = new.space;
     END""",
+    # Every write asks whether there are any: without this it would read all entries to learn that there are none.
+    "CREATE INDEX entries_problem ON entries(seq) WHERE problem IS NOT NULL",
+)
+
+# What follows from a change follows here, so that no writer can forget it.
+_TRIGGERS = (
     """CREATE TRIGGER entries_removed AFTER DELETE ON entries BEGIN
         INSERT INTO words(words, rowid, content) VALUES ('delete', old.seq, old.content);
         UPDATE namespaces SET entries = entries - 1 WHERE id = old.space;
@@ -99,5 +109,6 @@ SCHEMA = Schema(
     version=VERSION,
     error=LongtermError,
     functions=(("metadata_fits", 2, metadata_fits),),
-    statements=_TABLES + VectorTable("vectors").schema + _TRIGGERS,
+    statements=_TABLES + VectorTable("vectors").schema + _TRIGGERS + _ADDED,
+    upgrades={1: ("DROP TRIGGER entries_added", *_ADDED)},
 )

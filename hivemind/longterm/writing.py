@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hivemind.embedding import VectorTable, pack
@@ -13,7 +14,7 @@ from hivemind.longterm.errors import EntryInvalid, VersionConflict
 from hivemind.longterm.namespace import Namespace, encoded
 from hivemind.longterm.schema import PLACES
 
-__all__ = ["Meaning", "delete_entry", "space_for", "write_entry"]
+__all__ = ["Meaning", "delete_entry", "indexed_together", "space_for", "write_entry"]
 
 _VECTORS = VectorTable("vectors")
 _INSERT = (
@@ -42,6 +43,22 @@ def space_for(sql: sqlite3.Connection, namespace: Namespace) -> int:
     sql.execute("INSERT OR IGNORE INTO namespaces(path) VALUES (?)", (path,))
     (space,) = sql.execute("SELECT id FROM namespaces WHERE path = ?", (path,)).fetchone()
     return int(space)
+
+
+@contextmanager
+def indexed_together(sql: sqlite3.Connection, space: int) -> Iterator[None]:
+    """The entries that are made in a namespace within this reach the full-text index at its end, all in one statement.
+
+    None that is made within may be changed or deleted within: its words are not in the index yet.
+    """
+    (made,) = sql.execute("SELECT made FROM namespaces WHERE id = ?", (space,)).fetchone()
+    sql.execute("INSERT INTO unindexed VALUES (1)")
+    yield  # after an error everything is undone, the mark too
+    sql.execute(
+        "INSERT INTO words(rowid, content) SELECT seq, content FROM entries WHERE seq > ? AND seq < ?",
+        (space * PLACES + made, (space + 1) * PLACES),
+    )
+    sql.execute("DELETE FROM unindexed")
 
 
 def write_entry(

@@ -208,3 +208,28 @@ def test_what_was_changed_behind_the_programs_back_is_named_and_mended(tmp_path:
         assert store.check() == []
         assert [hit.key for hit in store.search(SHARED, "lorries", mode="text")] == ["a"]
         assert store.embed_pending() == 1
+
+
+def test_a_database_of_the_first_version_is_brought_up_to_date(database: Path) -> None:
+    with open_store(database) as store:
+        store.put(SHARED, "old", "what was said before")
+        with store.database.write() as sql:
+            for what in (
+                "TRIGGER entries_added",
+                "TRIGGER entries_counted",
+                "TABLE unindexed",
+                "INDEX entries_problem",
+            ):
+                sql.execute(f"DROP {what}")
+            sql.execute(  # as version 1 had it
+                """CREATE TRIGGER entries_added AFTER INSERT ON entries BEGIN
+                    INSERT INTO words(rowid, content) VALUES (new.seq, new.content);
+                    UPDATE namespaces SET entries = entries + 1, made = new.seq % 4294967296 WHERE id = new.space;
+                END"""
+            )
+            sql.execute("PRAGMA user_version = 1")
+    with open_store(database) as store:
+        store.put_many(SHARED, {"one": "what was said since", "two": "something else was said"})
+        store.put(SHARED, "three", "what was said last")
+        assert {hit.key for hit in store.search(SHARED, "said", mode="text")} == {"old", "one", "two", "three"}
+        assert store.check() == []

@@ -404,3 +404,25 @@ def test_a_store_opens_anywhere_and_by_url(tmp_path):
 def test_what_cannot_be_opened_is_said_in_words(tmp_path, where):
     with pytest.raises(LongtermError):
         open_store(where.format(tmp=tmp_path))
+
+
+def test_many_at_once_are_found_by_their_words_whatever_was_there(store, clock):
+    store.put_many(ME, {"a": "an apple", "b": "a banana"})
+    store.put_many(ME, {"b": "a blueberry", "c": "a cherry"})  # one is changed, one is new
+    store.put_many(ME, [("d", "a date"), ("d", "a damson"), ("e", "an elderberry")])  # one is said twice
+    gone = clock.now - timedelta(days=1)
+    store.put_many(ME, [("f", {"content": "a fig", "expires_at": gone}), ("g", "a grape")])
+    store.put_many(ME, {"f": "a feijoa", "g": "a guava"})  # what has expired is a new entry
+    store.put(ME, "h", "a honeydew")
+    for word, found in {"blueberry": ["b"], "damson": ["d"], "feijoa": ["f"], "honeydew": ["h"]}.items():
+        assert [hit.key for hit in store.search(ME, word, mode="text")] == found
+    assert [store.search(ME, word, mode="text") for word in ("banana", "date", "fig", "grape")] == [[]] * 4
+    assert store.check() == []
+
+
+def test_many_that_fail_leave_nothing_behind(store):
+    with pytest.raises(EntryInvalid):
+        store.put_many(ME, [("a", "an apple"), ("b", {"content": "a banana", "parent_id": "nobody"})])
+    store.put(ME, "c", "a cherry")
+    assert [hit.key for hit in store.search(ME, "cherry apple", mode="text")] == ["c"]
+    assert store.check() == []
