@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.fs.crash import reached
@@ -43,6 +44,7 @@ class Database:
         self._guard = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._opened: tuple[int, int] | None = None
+        self._unchanging = False
         self._depth = 0
         self._writing = False
         self._writers = None if self.path == ":memory:" else Lock(self.path + ".lock")
@@ -78,13 +80,29 @@ class Database:
         return found.st_dev, found.st_ino
 
     def _is_current(self) -> bool:
-        return self._writers is None or self._look() == self._opened
+        return self._writers is None or (self._look() == self._opened and not self._unchanging)
+
+    def _is_on_read_only_disk(self) -> bool:
+        """Whether nothing can be made beside the file, and all of it is in the file: no log of what was written since."""
+        try:
+            mounted = os.statvfs(self.path).f_flag
+            return bool(mounted & os.ST_RDONLY) and not os.path.exists(self.path + "-wal")
+        except OSError:
+            return False
 
     def _connect(self) -> sqlite3.Connection:
         if self.path != ":memory:":
             self.schema.check_file(self.path)
+        # SQLite reads a database with a write-ahead log only where it can make files beside it, or if it is told that the
+        # file does not change. It may do that elsewhere, so such a connection is made anew for each reading.
+        self._unchanging = self._writers is not None and self._is_on_read_only_disk()
         connection = sqlite3.connect(
-            self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256
+            Path(self.path).absolute().as_uri() + "?immutable=1" if self._unchanging else self.path,
+            uri=self._unchanging,
+            timeout=_BUSY_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
         )
         try:
             connection.execute("PRAGMA foreign_keys = ON")

@@ -32,7 +32,11 @@ LOOKS = (
     f"graph export {TASK} --format mermaid",
     f"graph branch list {TASK}",
     "agent list",
+    "memory list",
+    "memory search hours",
+    "memory status",
 )
+LOOKS_AT_ENTRIES = ("memory show hours", "memory history hours")
 WRITES = (
     "task add more",
     f"task retry {TASK}",
@@ -55,6 +59,8 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hive = Hive.open(root)
     hive.tasks.add("Wait", id="waiting")
     hive.mail.send("human", "researcher", "Hello", "There")
+    hive.memory.put(("shared", hive.config.workspace), "hours", "the opening hours are from nine to five")
+    hive.memory.close()
     return root
 
 
@@ -79,7 +85,7 @@ def _files(root: Path) -> dict[str, tuple[int, int]]:
     return {str(one): (one.lstat().st_size, one.lstat().st_mtime_ns) for one in root.rglob("*")}
 
 
-@pytest.mark.parametrize("command", LOOKS)
+@pytest.mark.parametrize("command", LOOKS + LOOKS_AT_ENTRIES)
 def test_everything_can_be_looked_at_on_a_read_only_disk(used: Path, command: str) -> None:
     ended = _on_read_only_disk(used, command)
     assert (ended.status, ended.err) == (0, "")
