@@ -151,7 +151,7 @@ def test_long_leaves_are_split_at_sentence_ends() -> None:
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        (b"\xff\xfea\x00b\x00", "ab"), ("\ufeffa".encode(), "\ufeffa"), ("Grüße".encode("latin-1"), "Grüße"),
+        (b"\xff\xfea\x00b\x00", "ab"), ("\ufeffa".encode(), "a"), ("Grüße".encode("latin-1"), "Grüße"),
         (b"a\r\nb", "a\r\nb"), (b"", ""),
     ],
 )  # fmt: skip
@@ -231,3 +231,11 @@ def test_a_missing_library_is_named_with_how_to_get_it(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(DocmemError, match=r"pip install 'hivemind\[docs\]'"):
         read_outline(b"x", name, estimate_tokens)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.md", "# One\n\ntext\n\n## Two\n"), ("a.rst", "One\n===\n\ntext\n"), ("a.py", "def one():\n    pass\n")],
+)
+def test_a_byte_order_mark_hides_nothing(name: str, text: str) -> None:
+    assert read_outline(text.encode("utf-8-sig"), name, count_tokens) == read_outline(text.encode(), name, count_tokens)

@@ -43,7 +43,7 @@ _HEADINGS = re.compile(r"^#{1,6} \S.*(?:\n|\Z)(?=\s|\Z)|^#{1,6} \S.*\n(?=[^#\n])
 
 
 def decoded(raw: bytes, where: object) -> str:
-    """The text of a file: UTF-8, UTF-16 with a byte-order mark, else one byte a character if it looks like text.
+    """The text of a file: UTF-8, UTF-16 with a byte-order mark (which is left out), else one byte a character if it looks like text.
 
     Raises DocmemError for what is no text.
     """
@@ -55,7 +55,7 @@ def decoded(raw: bytes, where: object) -> str:
     if b"\0" in raw[:65536]:
         raise DocmemError("is no text (it has NUL bytes)", where=where)
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")  # a byte-order mark is no text: it would hide the first heading
     except UnicodeDecodeError as error:
         sample = raw[:65536]
         odd = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in sample)
