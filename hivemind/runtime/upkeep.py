@@ -18,7 +18,7 @@ from hivemind.runtime.parts import Parts
 
 __all__ = ["Upkeep"]
 
-_EMBEDDED_AT_ONCE = 64
+_EMBEDDED_AT_ONCE = 16  # what the embedding process takes in one go: an agent hears nothing while a piece lasts
 _PROMPT = (
     "Write one paragraph, of at most {tokens} tokens, that says what the following parts of a document say. "
     "Say nothing that they do not say, and nothing about this request.\n\n{parts}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,17 @@ def test_documents_of_files_that_are_gone_are_dropped(hive: Hive) -> None:
     while upkeep.step():
         pass
     assert "tasks/active/t/notes.md" not in [root.context_value for root in hive.documents.roots()]
+
+
+def test_a_piece_of_embedding_is_small_so_that_mail_is_not_kept_waiting(
+    hive: Hive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIVEMIND_EMBEDDER", "hashing")
+    shutil.rmtree(hive.layout.knowledge / "manual")
+    (hive.layout.knowledge / "boats.md").write_text("\n\n".join(f"Boat {number} floats." for number in range(40)))
+    hive.knowledge.sync()
+    assert Upkeep(hive, ExtractiveMind).step()
+    assert hive.documents.embed_pending() >= 40 - 16
 
 
 def test_an_agent_that_rests_does_it(hive: Hive) -> None:
