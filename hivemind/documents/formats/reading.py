@@ -43,7 +43,9 @@ _HEADINGS = re.compile(r"^#{1,6} \S.*(?:\n|\Z)(?=\s|\Z)|^#{1,6} \S.*\n(?=[^#\n])
 
 
 def decoded(raw: bytes, where: object) -> str:
-    """The text of a file: UTF-8, UTF-16 with a byte-order mark (which is left out), else one byte a character if it looks like text.
+    """The text of a file: UTF-8, UTF-16 with a byte-order mark, else one byte a character if it looks like text.
+
+    A byte-order mark is left out.
 
     Raises DocmemError for what is no text.
     """
