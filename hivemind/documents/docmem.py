@@ -15,7 +15,7 @@ from hivemind.documents.expansion import By, Interior, Resolution, expand
 from hivemind.documents.filenames import is_utf8, uncitable
 from hivemind.documents.files import Stamp, take_in
 from hivemind.documents.formats import decoded, read_bytes, read_outline
-from hivemind.documents.integrity import problems, rehash
+from hivemind.documents.integrity import drop_lost_vectors, problems, rehash
 from hivemind.documents.node import Node
 from hivemind.documents.query import Asked, Hit, find_hits, scored
 from hivemind.documents.question import Words
@@ -24,8 +24,8 @@ from hivemind.documents.sources import Source, source_of
 from hivemind.documents.threads import Letter, keep_thread
 from hivemind.documents.treefile import write_entries
 from hivemind.documents.trees import Trees, short_id
-from hivemind.documents.vectors import store, without_vector
-from hivemind.embedding import Embedder, EmbedderUnavailable
+from hivemind.documents.vectors import Meaning, store, without_vector
+from hivemind.embedding import Embedder, EmbedderUnavailable, Vectors, embed_packed
 from hivemind.tokens import count_tokens
 
 __all__ = ["Docmem"]
@@ -55,6 +55,7 @@ class Docmem(Trees):
         super().__init__(path, token_counter=token_counter, durable=durable, clock=clock, new_id=new_id)
         self.embedder = embedder
         self.words = Words()
+        self._vectors = Vectors(self.database.path)
 
     # -- expanding and asking ---------------------------------------------------------------------------------------
     def expand_to_length(
@@ -127,17 +128,17 @@ class Docmem(Trees):
             return Asked(text, below)  # with a part of the meanings, answers would say how far the janitor is
         try:
             self.embed_pending(_EMBEDDED_BY_A_QUERY)
-            (vector,) = self.embedder.embed([text])
+            (vector,) = embed_packed(self.embedder, [text])
         except EmbedderUnavailable as error:
             _log.warning("documents: searched by words only: %s", error)
             return Asked(text, below)
-        return Asked(text, below, self.embedder.name, vector)
+        return Asked(text, below, Meaning(self._vectors, self.embedder.name, vector))
 
     def _waiting(self, most: int) -> int:
         """How many nodes have no vector yet, counted up to a bound."""
         assert self.embedder is not None
         with self.database.read() as sql:
-            return len(without_vector(sql, self.embedder.name, most))
+            return len(without_vector(sql, self.embedder, most))
 
     def tagged(self, tag: str) -> list[Node]:
         """The nodes whose text has `@tag`, and documents labelled so, oldest first."""
@@ -159,12 +160,12 @@ class Docmem(Trees):
         if self.embedder is None:
             return 0
         with self.database.read() as sql:
-            rows = without_vector(sql, self.embedder.name, limit)
+            rows = without_vector(sql, self.embedder, limit)
         for at in range(0, len(rows), _EMBEDDED_AT_ONCE):
             batch = rows[at : at + _EMBEDDED_AT_ONCE]
-            vectors = self.embedder.embed([text for _, text, _ in batch])
+            vectors = embed_packed(self.embedder, [text for _, text, _ in batch])
             with self.database.write() as sql:
-                store(sql, self.embedder.name, [(i, h, v) for (i, _, h), v in zip(batch, vectors, strict=True)])
+                store(sql, self.embedder.name, [(s, h, v) for (s, _, h), v in zip(batch, vectors, strict=True)])
         return len(rows)
 
     # -- files ------------------------------------------------------------------------------------------------------
@@ -225,6 +226,11 @@ class Docmem(Trees):
         """Build the full-text index anew from the nodes."""
         with self.database.write() as sql:
             sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
+
+    def drop_lost_vectors(self) -> int:
+        """Take out the vectors that belong to no node; gives how many they were."""
+        with self.database.write() as sql:
+            return drop_lost_vectors(sql)
 
     def rehash(self) -> list[str]:
         """Compute the hash of nodes that were changed past this program anew; gives their ids.

@@ -1,5 +1,6 @@
 """Whether the database is what it should be: for `hivemind doctor`."""
 
+# ruff: noqa: S608 - statements are put together from this program's own constants
 from __future__ import annotations
 
 import sqlite3
@@ -7,10 +8,15 @@ from collections.abc import Iterator
 
 from hivemind.documents.node import node_hash
 
-__all__ = ["INDEX", "problems", "rehash"]
+__all__ = ["INDEX", "LOST", "drop_lost_vectors", "problems", "rehash"]
 
 INDEX = "the full-text index"
 """How the sentence about the index begins."""
+
+LOST = "vectors belong to no node"
+"""How the sentence about vectors that were left behind ends."""
+
+_LOST_VECTORS = "FROM vectors WHERE key NOT IN (SELECT seq FROM nodes)"
 
 
 def problems(sql: sqlite3.Connection) -> Iterator[str]:
@@ -37,10 +43,21 @@ def problems(sql: sqlite3.Connection) -> Iterator[str]:
     ).fetchone()
     if reached != total:
         yield f"{total - reached} nodes hang on no root (a cycle)"
+    (lost,) = sql.execute(f"SELECT count(*) {_LOST_VECTORS}").fetchone()
+    if lost:
+        yield f"{lost} {LOST}"
+    (sources,) = sql.execute("SELECT count(*) FROM vectors_source").fetchone()
+    if sources != 1:
+        yield f"the vectors have {sources} sources"
+
+
+def drop_lost_vectors(sql: sqlite3.Connection) -> int:
+    """Delete the vectors that belong to no node; gives how many they were."""
+    return sql.execute(f"DELETE {_LOST_VECTORS}").rowcount
 
 
 def rehash(sql: sqlite3.Connection) -> list[str]:
     """Compute the hash of every node that does not fit its own anew; gives their ids."""
     fit = "node_hash(parent_id, context_type, context_name, context_value, text, order_value)"
-    update = f"UPDATE nodes SET hash = {fit} WHERE hash IS NOT {fit} RETURNING id"  # noqa: S608 - constants
+    update = f"UPDATE nodes SET hash = {fit} WHERE hash IS NOT {fit} RETURNING id"
     return [row[0] for row in sql.execute(update).fetchall()]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.errors import DamagedError
-from hivemind.documents.integrity import INDEX
+from hivemind.documents.integrity import INDEX, LOST
 from hivemind.documents.salvage import Salvaged, read_damaged, write_salvaged
 from hivemind.fs import Lock, fsync_folder, move, reached, write
 from hivemind.fs.soundness import unsound
@@ -56,9 +56,12 @@ def mend(docmem: Docmem, aside: Path, tell: Callable[[str], None] = lambda _: No
 def _in_place(docmem: Docmem) -> list[str]:
     """Mend what needs no new file."""
     done = []
-    if any(INDEX in line for line in _left(docmem)):
+    left = _left(docmem)
+    if any(INDEX in line for line in left):
         docmem.rebuild_index()
         done.append("the full-text index did not fit the texts and was built anew")
+    if any(line.endswith(LOST) for line in left):
+        done.append(f"{docmem.drop_lost_vectors()} {LOST} and were taken out")
     if changed := docmem.rehash():
         named = ", ".join(changed[:_NAMED]) + (" …" if len(changed) > _NAMED else "")
         done.append(f"{len(changed)} nodes did not fit their hash, look at them: {named}")

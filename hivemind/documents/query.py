@@ -14,7 +14,7 @@ from hivemind.documents.question import Fields, Match, Words, ask
 from hivemind.documents.ranking import rank
 from hivemind.documents.summaries import is_summary
 from hivemind.documents.tags import tags_in, without_tags
-from hivemind.documents.vectors import nearest
+from hivemind.documents.vectors import Meaning
 
 __all__ = ["Asked", "Hit", "Trail", "find_hits", "fused", "scored", "title_of"]
 
@@ -48,12 +48,11 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query: its text, below which node (None: everywhere), and its vector and the vectors' model, if there is one."""
+    """A query: its text, below which node (None: everywhere), and what it means, if there is an embedder."""
 
     text: str
     below: str | None = None
-    model: str | None = None
-    vector: Sequence[float] = ()
+    meaning: Meaning | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def scored(sql: sqlite3.Connection, asked: Asked, words: Words) -> dict[str, _Sc
     """The nodes that answer, each with its score and why."""
     trail = Trail(sql)
     found = _by_words(sql, asked, words, trail)
-    alike = dict(nearest(sql, asked.model, asked.vector, _CANDIDATES)) if asked.model else {}
+    alike = dict(asked.meaning.nearest(sql, _CANDIDATES)) if asked.meaning else {}
     nodes = {node.id: node for node in tree.get_many(sql, [*found, *(i for i in alike if i not in found)])}
     if asked.below is not None:
         inside = {i for i, n in nodes.items() if i == asked.below or any(a.id == asked.below for a in trail.up(n))}

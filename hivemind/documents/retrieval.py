@@ -11,7 +11,6 @@ from hivemind.documents.passage import Passage
 from hivemind.documents.query import Asked, fused
 from hivemind.documents.question import Fields, Words, ask
 from hivemind.documents.ranking import FLOOR, rank
-from hivemind.documents.vectors import nearest
 
 __all__ = ["passage_text", "search"]
 
@@ -117,11 +116,11 @@ def _candidates(sql: sqlite3.Connection, match: str | None, keys: Sequence[str])
 
 def _alike(sql: sqlite3.Connection, asked: Asked, keys: Sequence[str]) -> dict[tuple[int, int], float]:
     """(file, passage) of what is nearest in meaning, with its cosine; nothing without an embedder."""
-    if asked.model is None:
+    if asked.meaning is None:
         return {}
     where, bounds = _scope(keys)
     found: dict[tuple[int, int], float] = {}
-    for node_id, cosine in nearest(sql, asked.model, asked.vector, _CANDIDATES):
+    for node_id, cosine in asked.meaning.nearest(sql, _CANDIDATES):
         row = sql.execute(
             f"SELECT p.file_id, p.passage FROM places p JOIN files f ON f.id = p.file_id WHERE p.node_id = ? AND {where}",
             (node_id, *bounds),

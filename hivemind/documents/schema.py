@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from hivemind.documents.errors import DamagedError, DocmemError
 from hivemind.documents.node import node_hash
+from hivemind.documents.vectors import TABLE
 from hivemind.fs.schema import Schema
 
 __all__ = ["SCHEMA", "VERSION"]
 
-VERSION = 2
+VERSION = 3
 
 _NODES = """
 CREATE TABLE nodes (
@@ -87,11 +88,6 @@ _TABLES = (
         gap TEXT NOT NULL          -- what stands between this node's text and the next one's
     ) WITHOUT ROWID""",
     "CREATE INDEX places_file ON places(file_id, passage, number)",
-    """CREATE TABLE vectors (
-        node_id TEXT PRIMARY KEY REFERENCES nodes(id) ON DELETE CASCADE,
-        model TEXT NOT NULL,
-        vector BLOB NOT NULL       -- float32, little-endian, of length 1
-    ) WITHOUT ROWID""",
     """CREATE VIRTUAL TABLE words USING fts5(
         text, context_value, content='nodes', content_rowid='seq', tokenize='porter unicode61 remove_diacritics 2'
     )""",
@@ -117,17 +113,26 @@ _TRIGGERS = (
     END""",
     """CREATE TRIGGER nodes_removed AFTER DELETE ON nodes BEGIN
         UPDATE summaries SET stale = 1 WHERE node_id = old.parent_id;
+        DELETE FROM vectors WHERE key = old.seq;
     END""",
     """CREATE TRIGGER nodes_reworded AFTER UPDATE OF text, context_value ON nodes
         WHEN old.text <> new.text OR old.context_value <> new.context_value BEGIN
         INSERT INTO words(words, rowid, text, context_value)
             VALUES ('delete', old.seq, old.text, old.context_value);
         INSERT INTO words(rowid, text, context_value) VALUES (new.seq, new.text, new.context_value);
-        DELETE FROM vectors WHERE node_id = new.id;
+        DELETE FROM vectors WHERE key = new.seq;
         UPDATE summaries SET stale = 1 WHERE node_id = new.parent_id;
     END""",
     """CREATE TRIGGER nodes_reparented AFTER UPDATE OF parent_id ON nodes WHEN old.parent_id IS NOT new.parent_id BEGIN
         UPDATE summaries SET stale = 1 WHERE node_id IN (old.parent_id, new.parent_id);
+    END""",
+)
+
+# What version 2 had of them, where version 1 becomes it.
+_UP_TO_2 = (
+    _TRIGGERS[0],
+    """CREATE TRIGGER nodes_removed AFTER DELETE ON nodes BEGIN
+        UPDATE summaries SET stale = 1 WHERE node_id = old.parent_id;
     END""",
 )
 
@@ -142,15 +147,24 @@ SCHEMA = Schema(
     version=VERSION,
     error=DocmemError,
     damaged=DamagedError,
-    statements=_TABLES + _TRIGGERS + _UNINDEXED,
+    statements=_TABLES + TABLE.schema + _TRIGGERS + _UNINDEXED,
     functions=(("node_hash", 6, _sql_hash),),
     upgrades={
         1: (
             "ALTER TABLE files ADD COLUMN parser INTEGER NOT NULL DEFAULT 0",
             "DROP TRIGGER nodes_added",
             "DROP TRIGGER nodes_removed",
-            *_TRIGGERS[:2],
+            *_UP_TO_2,
             *_UNINDEXED,
-        )
+        ),
+        2: (
+            "DROP TRIGGER nodes_removed",
+            "DROP TRIGGER nodes_reworded",
+            "ALTER TABLE vectors RENAME TO vectors_before",
+            *TABLE.schema,
+            "INSERT INTO vectors SELECT n.seq, 0, v.model, v.vector FROM vectors_before v JOIN nodes n ON n.id = v.node_id",
+            "DROP TABLE vectors_before",
+            *_TRIGGERS[1:3],
+        ),
     },
 )

@@ -1,59 +1,59 @@
-"""Vectors of nodes, where there is an embedder: stored beside the tree, compared exactly (seed 003, *Vector Database*)."""
+"""Meanings of nodes: their vectors in the database, searched with the index that memories use too (seed 003, spec 6)."""
 
 from __future__ import annotations
 
-import math
+import json
 import sqlite3
-from array import array
-from collections.abc import Iterable, Sequence
-from heapq import nlargest
-from operator import mul
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from hivemind.embedding.packed import numpy_or_none
+from hivemind.embedding import Embedder, Vectors, VectorTable
 
-__all__ = ["nearest", "store", "without_vector"]
+__all__ = ["TABLE", "Meaning", "store", "without_vector"]
 
-_AT_ONCE = 1_000
+TABLE = VectorTable("vectors")
+"""A row for each node that was embedded; its key is the node's `seq`."""
+
+_ALL = 0  # the group of every vector: a node may move to another document and keeps its vector
 
 
-def without_vector(sql: sqlite3.Connection, model: str, limit: int) -> list[tuple[str, str, str]]:
-    """(id, text, hash) of nodes with text that have no vector of this model yet, oldest first."""
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a query means: its packed vector, the model that made it, and the vectors it is compared with."""
+
+    vectors: Vectors
+    model: str
+    query: bytes
+
+    def nearest(self, sql: sqlite3.Connection, limit: int) -> list[tuple[str, float]]:
+        """(id, cosine) of the nodes nearest to it, best first, equal ones by age.
+
+        The index knows what was committed since this transaction began, and a number may be another node's by then: which
+        nodes there are, and how near they are, is read in the transaction's own state.
+        """
+        keys = [key for key, _ in self.vectors.nearest(sql, self.model, self.query, limit)]
+        cosines = self.vectors.cosines(sql, self.model, self.query, keys)
+        ids = sql.execute(
+            "SELECT seq, id FROM nodes WHERE seq IN (SELECT value FROM json_each(?))", (json.dumps(keys),)
+        )
+        found = sorted((-round(cosines[seq], 6), seq, node_id) for seq, node_id in ids if seq in cosines)
+        return [(node_id, -cosine) for cosine, _, node_id in found]
+
+
+def without_vector(sql: sqlite3.Connection, embedder: Embedder, limit: int) -> list[tuple[int, str, str]]:
+    """(seq, text, hash) of nodes with text that have no vector of this model yet, oldest first."""
     return sql.execute(
-        "SELECT n.id, n.text, n.hash FROM nodes n LEFT JOIN vectors v ON v.node_id = n.id"
-        " WHERE n.text <> '' AND (v.model IS NULL OR v.model <> ?) ORDER BY n.seq LIMIT ?",
-        (model, limit),
+        "SELECT n.seq, n.text, n.hash FROM nodes n LEFT JOIN vectors v ON v.key = n.seq"
+        " WHERE n.text <> '' AND (v.model IS NULL OR v.model <> ? OR length(v.vector) <> ?) ORDER BY n.seq LIMIT ?",
+        (embedder.name, 4 * embedder.dimension, limit),
     ).fetchall()
 
 
-def store(sql: sqlite3.Connection, model: str, rows: Iterable[tuple[str, str, Sequence[float]]]) -> None:
-    """Keep vectors of (id, hash of the node when its text was read, vector); one that has changed since is left out."""
-    sql.executemany(
-        "INSERT OR REPLACE INTO vectors SELECT id, ?, ? FROM nodes WHERE id = ? AND hash = ?",
-        [(model, _packed(vector), node_id, node_hash) for node_id, node_hash, vector in rows],
-    )
-
-
-def _packed(vector: Sequence[float]) -> bytes:
-    length = math.sqrt(sum(value * value for value in vector)) or 1.0
-    return array("f", (value / length for value in vector)).tobytes()
-
-
-def nearest(sql: sqlite3.Connection, model: str, vector: Sequence[float], limit: int) -> list[tuple[str, float]]:
-    """(id, cosine) of the nodes nearest to the vector, best first: every vector of the model is compared."""
-    query = _packed(vector)
-    cursor = sql.execute("SELECT node_id, vector FROM vectors WHERE model = ?", (model,))
-    best: list[tuple[float, str]] = []
-    while rows := cursor.fetchmany(_AT_ONCE):
-        scores = _cosines([row[1] for row in rows], query)
-        best = nlargest(limit, [*best, *zip(scores, (row[0] for row in rows), strict=True)])
-    return [(node_id, score) for score, node_id in best]
-
-
-def _cosines(vectors: Sequence[bytes], query: bytes) -> list[float]:
-    numpy = numpy_or_none()
-    if numpy is None:
-        wanted = array("f", query)
-        return [sum(map(mul, array("f", vector), wanted)) for vector in vectors]
-    matrix = numpy.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(vectors), -1)
-    found: list[float] = (matrix @ numpy.frombuffer(query, dtype="<f4")).tolist()
-    return found
+def store(sql: sqlite3.Connection, model: str, rows: Iterable[tuple[int, str, bytes]]) -> None:
+    """Keep packed vectors of (seq, hash of the node when its text was read, vector); one that has changed is left out."""
+    kept = [
+        (seq, _ALL, vector)
+        for seq, node_hash, vector in rows
+        if sql.execute("SELECT 1 FROM nodes WHERE seq = ? AND hash = ?", (seq, node_hash)).fetchone()
+    ]
+    TABLE.put(sql, model, kept)

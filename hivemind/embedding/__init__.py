@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hivemind.embedding.embedder import Embedder, EmbedderUnavailable
 from hivemind.embedding.hashing import HashingEmbedder
-from hivemind.embedding.index import VectorIndex, VectorTable
+from hivemind.embedding.index import VectorIndex, Vectors, VectorTable
 from hivemind.embedding.minilm import INSTALL, MiniLM
 from hivemind.embedding.opening import open_embedder
 from hivemind.embedding.packed import embed_packed, pack, unpack
@@ -19,6 +19,7 @@ __all__ = [
     "SharedEmbedder",
     "VectorIndex",
     "VectorTable",
+    "Vectors",
     "embed_packed",
     "end_service",
     "open_embedder",

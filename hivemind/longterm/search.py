@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from hivemind.embedding import Vectors
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult
 from hivemind.longterm.filters import Filter
 from hivemind.longterm.parties import without
 from hivemind.longterm.ranking import Candidate, Question, Weights, rank
 from hivemind.longterm.rows import ALIVE, fetch, span
 from hivemind.longterm.terms import Stems, bm25, matching, rarity, words_of
-from hivemind.longterm.vectors import Vectors
 
 __all__ = ["Asked", "Mode", "Searcher"]
 

@@ -6,10 +6,10 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from hivemind.embedding import Vectors
 from hivemind.longterm.draft import Draft
 from hivemind.longterm.embeddings import UNNAMED
 from hivemind.longterm.entry import UpsertMemoryResult
-from hivemind.longterm.vectors import Vectors
 from hivemind.longterm.writing import Meaning, write_entry
 
 __all__ = ["ALIKE", "Upsert", "upsert"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,32 @@ def knowledge(layout: Layout) -> Iterator[Knowledge]:
     with Docmem(layout.documents_db, durable=False) as docmem:
         yield Knowledge(docmem, layout)
         assert docmem.check() == []
+
+
+@pytest.fixture
+def to_version_2() -> Callable[[Path], None]:
+    """Makes a database what version 2 would have made of it."""
+    return _to_version_2
+
+
+def _to_version_2(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as sql:
+        rows = sql.execute("SELECT n.id, v.model, v.vector FROM vectors v JOIN nodes n ON n.seq = v.key").fetchall()
+        for what in ("TRIGGER nodes_removed", "TRIGGER nodes_reworded", "TABLE vectors", "TABLE vectors_changes"):
+            sql.execute(f"DROP {what}")
+        sql.execute("DROP TABLE vectors_source")
+        sql.execute(
+            "CREATE TABLE vectors (node_id TEXT PRIMARY KEY REFERENCES nodes(id) ON DELETE CASCADE, model TEXT NOT NULL,"
+            " vector BLOB NOT NULL) WITHOUT ROWID"
+        )
+        sql.execute(
+            "CREATE TRIGGER nodes_removed AFTER DELETE ON nodes BEGIN"
+            " UPDATE summaries SET stale = 1 WHERE node_id = old.parent_id; END"
+        )
+        sql.execute(
+            "CREATE TRIGGER nodes_reworded AFTER UPDATE OF text, context_value ON nodes WHEN old.text <> new.text BEGIN"
+            " DELETE FROM vectors WHERE node_id = new.id; END"
+        )
+        sql.executemany("INSERT INTO vectors VALUES (?, ?, ?)", rows)
+        sql.execute("PRAGMA user_version = 2")
+        sql.commit()

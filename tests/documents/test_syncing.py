@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -97,11 +98,12 @@ def test_a_new_importer_reads_everything_anew_and_ids_stay(
     assert knowledge.sync().changed == []
 
 
-def test_a_database_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> None:
+def test_a_database_of_version_1_is_brought_up_to_date(tmp_path: Path, to_version_2: Callable[[Path], None]) -> None:
     path = tmp_path / "documents.db"
     with Docmem(path) as docmem:
         root = docmem.create_root("r", "A tree from before")
         docmem.append_child(root.id, "m", "n", "v", "its leaf")
+    to_version_2(path)
     with closing(sqlite3.connect(path)) as sql:  # what version 1 had
         for what in ("TRIGGER words_added", "TRIGGER words_removed", "TABLE unindexed"):
             sql.execute(f"DROP {what}")

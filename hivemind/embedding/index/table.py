@@ -81,8 +81,10 @@ class VectorTable:
     def _index(
         self, sql: sqlite3.Connection, folder: str | os.PathLike[str] | None, model: str, dimension: int
     ) -> VectorIndex:
-        (source,) = sql.execute(f"SELECT id FROM {self.name}_source").fetchone()
-        source = f"{source} {_inode(sql)} {dimension} {model}"
+        row = sql.execute(f"SELECT id FROM {self.name}_source").fetchone()
+        if row is None:
+            raise sqlite3.DatabaseError(f"no such row: the id in {self.name}_source")  # damage, and told as such
+        source = f"{row[0]} {_inode(sql)} {dimension} {model}"
         found = self._indexes.get(source)
         if found is None:
             for other in self._indexes.values():

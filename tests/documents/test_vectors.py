@@ -1,0 +1,259 @@
+"""Meanings of nodes are searched with the index that memories use: shared, followed, thrown away and made anew."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hivemind.documents import Docmem, Knowledge
+from hivemind.documents.errors import DamagedError
+from hivemind.documents.vectors import Meaning
+from hivemind.embedding import HashingEmbedder, VectorIndex, pack, unpack
+from hivemind.fs.soundness import unsound
+from hivemind.layout import Layout
+
+
+class Counting(HashingEmbedder):
+    """Says what it was asked."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self) -> None:
+        super().__init__(64)
+        self.asked: list[str] = []
+
+    def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
+        self.asked += texts
+        return super().embed(texts)
+
+
+def open_at(path: Path) -> Docmem:
+    return Docmem(path, embedder=Counting(), durable=False)
+
+
+def near(docmem: Docmem, text: str, limit: int = 3) -> list[str]:
+    """The texts nearest in meaning alone."""
+    meaning = docmem.asked(text).meaning
+    assert isinstance(meaning, Meaning)
+    with docmem.database.read() as sql:
+        found = meaning.nearest(sql, limit)
+    return [node.text for node_id, _ in found if (node := docmem.find(node_id))]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "documents.db"
+    with open_at(found) as docmem:
+        root = docmem.create_root(text="birds")
+        for text in ("kestrels hover", "owls hunt at night", "swifts sleep in flight"):
+            docmem.append_child(root.id, "m", "n", "v", text)
+        docmem.embed_pending()
+    return found
+
+
+def test_the_index_is_a_cache_beside_the_database(path: Path) -> None:
+    with open_at(path) as docmem:
+        assert near(docmem, "kestrels")[0] == "kestrels hover"
+    folder = Path(f"{path}.vectors")
+    assert sorted(name.suffix for name in folder.iterdir() if name.name != "lock") == [
+        ".bits",
+        ".json",
+        ".keys",
+        ".rows",
+    ]
+    shutil.rmtree(folder)
+    with open_at(path) as docmem:
+        assert near(docmem, "owls at night")[0] == "owls hunt at night"
+        assert isinstance(docmem.embedder, Counting)
+        assert docmem.embedder.asked == ["owls at night"], "nothing is embedded again"
+
+
+def test_what_another_process_has_written_is_found_at_once(path: Path) -> None:
+    code = (
+        "import sys; from hivemind.documents import Docmem; from hivemind.embedding import HashingEmbedder\n"
+        "with Docmem(sys.argv[1], embedder=HashingEmbedder(64)) as docmem:\n"
+        "    docmem.create_root(text='penguins swim'); docmem.embed_pending(); docmem.query('penguins')\n"
+        "    docmem.delete(next(n.id for n in docmem.serialize(docmem.roots()[0].id) if 'owls' in n.text))\n"
+    )
+    with open_at(path) as docmem:
+        assert "owls hunt at night" in near(docmem, "owls at night")
+        subprocess.run([sys.executable, "-c", code, os.fspath(path)], check=True, timeout=60)
+        assert near(docmem, "penguins swim")[0] == "penguins swim"
+        assert "owls hunt at night" not in near(docmem, "owls at night", 10)
+        assert docmem.check() == []
+
+
+def test_a_number_that_is_used_again_has_the_new_nodes_meaning(path: Path) -> None:
+    with open_at(path) as docmem:
+        root = docmem.roots()[0]
+        last = docmem.serialize(root.id)[-1]
+        docmem.delete(last.id)
+        new = docmem.append_child(root.id, "m", "n", "v", "rain falls")
+        with docmem.database.read() as sql:
+            assert sql.execute("SELECT count(*), max(key) FROM vectors").fetchone() == (3, 3)
+            assert sql.execute("SELECT seq FROM nodes WHERE id = ?", (new.id,)).fetchone() == (4,)
+        assert near(docmem, "rain falls")[0] == "rain falls"
+        assert last.text not in near(docmem, "swifts sleep in flight", 10)
+
+
+def test_a_transaction_is_answered_with_the_nodes_that_it_sees(path: Path) -> None:
+    with open_at(path) as reader, open_at(path) as writer:
+        asked = reader.asked("swifts sleep in flight")
+        assert asked.meaning is not None
+        with reader.database.read() as sql:
+            sql.execute("SELECT count(*) FROM nodes").fetchone()  # its state is this one from here on
+            root = writer.roots()[0]
+            last = writer.serialize(root.id)[-1]
+            writer.delete(last.id)
+            writer.append_child(root.id, "m", "n", "v", "swifts")  # under the same number
+            assert near(writer, "swifts")[0] == "swifts"
+            assert dict(asked.meaning.nearest(sql, 10))[last.id] == 1.0
+
+
+def test_another_model_is_another_index(path: Path) -> None:
+    with Docmem(path, embedder=HashingEmbedder(32), durable=False) as docmem:
+        assert docmem.embed_pending() == 4
+        assert near(docmem, "kestrels")[0] == "kestrels hover"
+    with open_at(path) as docmem:
+        assert docmem.embed_pending() == 4
+
+
+def test_where_no_index_can_be_kept_it_is_in_memory(path: Path) -> None:
+    Path(f"{path}.vectors").write_text("a file stands in its place")
+    with open_at(path) as docmem:
+        assert near(docmem, "kestrels")[0] == "kestrels hover"
+
+
+def test_an_embedder_that_gives_no_vectors_is_done_without(tmp_path: Path) -> None:
+    class Nothing(HashingEmbedder):
+        def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
+            return [[0.0] * self.dimension for _ in texts]
+
+    with Docmem(tmp_path / "documents.db", embedder=Nothing(8), durable=False) as docmem:
+        docmem.create_root(text="zebra")
+        (hit,) = docmem.query("zebra")
+        assert "meaning" not in hit.why
+        with docmem.database.read() as sql:
+            assert sql.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
+
+
+def test_vectors_of_a_database_of_version_2_are_kept(path: Path, to_version_2: Callable[[Path], None]) -> None:
+    to_version_2(path)
+    with open_at(path) as docmem:
+        assert docmem.embed_pending() == 0
+        assert near(docmem, "kestrels")[0] == "kestrels hover"
+        root = docmem.roots()[0]
+        docmem.update_content(docmem.serialize(root.id)[1].id, "herons wade")
+        docmem.delete(docmem.serialize(root.id)[2].id)
+        assert near(docmem, "herons wade", 10)[0] == "herons wade"
+        assert sorted(near(docmem, "herons", 10)) == ["birds", "herons wade", "swifts sleep in flight"]
+        assert docmem.check() == []
+
+
+def test_vectors_that_belong_to_no_node_are_taken_out(layout: Layout) -> None:
+    with open_at(layout.documents_db) as docmem:
+        docmem.create_root(text="kestrels hover")
+        docmem.embed_pending()
+    with closing(sqlite3.connect(layout.documents_db)) as sql:
+        sql.execute("INSERT INTO vectors SELECT 99, grp, model, vector FROM vectors")
+        sql.commit()
+    with open_at(layout.documents_db) as docmem:
+        assert near(docmem, "kestrels") == ["kestrels hover"]
+        assert docmem.check() == ["1 vectors belong to no node"]
+        assert Knowledge(docmem, layout).mend() == ["1 vectors belong to no node and were taken out"]
+        assert docmem.check() == []
+
+
+def test_vectors_that_lost_their_source_are_damage_and_mended(layout: Layout) -> None:
+    (layout.knowledge / "a.md").write_text("# Birds\n\nkestrels hover\n")
+    with open_at(layout.documents_db) as docmem:
+        Knowledge(docmem, layout).sync()
+        docmem.embed_pending()
+    with closing(sqlite3.connect(layout.documents_db)) as sql:
+        sql.execute("DELETE FROM vectors_source")
+        sql.commit()
+    with open_at(layout.documents_db) as docmem:
+        assert docmem.check() == ["the vectors have 0 sources"]
+        with pytest.raises(DamagedError):
+            docmem.query("kestrels")
+        assert Knowledge(docmem, layout).search("What do kestrels do?")[0].text == "kestrels hover"
+        assert docmem.check() == []
+
+
+def test_a_mended_database_is_searched_by_meaning_again(layout: Layout) -> None:
+    for number in range(60):
+        text = "kestrels wait above the sea" if number == 7 else f"bird{number} " + "hovers long " * 40
+        (layout.knowledge / f"{number}.md").write_text(f"# Bird {number}\n\n{text}\n")
+    with open_at(layout.documents_db) as docmem:
+        Knowledge(docmem, layout).sync()
+        docmem.embed_pending()
+        assert near(docmem, "kestrels wait above")[0] == "kestrels wait above the sea"
+    with open(layout.documents_db, "r+b") as file:
+        file.seek(3 * 4_096)
+        file.write(bytes(4_096))
+    assert unsound(layout.documents_db) is not None
+    with open_at(layout.documents_db) as docmem:
+        knowledge = Knowledge(docmem, layout)
+        assert knowledge.mend()
+        knowledge.sync()
+        assert docmem.embed_pending() > 0
+        assert near(docmem, "kestrels wait above")[0] == "kestrels wait above the sea"
+        assert docmem.check() == []
+
+
+_WORDS = st.lists(
+    st.sampled_from(["kestrel", "owl", "swift", "rain", "hover", "sleep", "night", "sea"]), min_size=1, max_size=4
+)
+_STEPS = st.lists(st.tuples(st.sampled_from(["add", "change", "delete", "embed", "throw"]), st.integers(0, 99), _WORDS))
+
+
+@settings(max_examples=15, deadline=None)
+@given(_STEPS, _WORDS)
+def test_whatever_was_done_it_finds_what_a_comparison_with_all_finds(
+    steps: list[tuple[str, int, list[str]]], query: list[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, open_at(Path(folder) / "documents.db") as docmem:
+        root = docmem.create_root(text="birds")
+        for what, number, words in steps:
+            leaves = docmem.serialize(root.id)[1:]
+            if what == "add":
+                docmem.append_child(root.id, "m", "n", "v", " ".join(words))
+            elif what == "change" and leaves:
+                docmem.update_content(leaves[number % len(leaves)].id, " ".join(words))
+            elif what == "delete" and leaves:
+                docmem.delete(leaves[number % len(leaves)].id)
+            elif what == "embed":
+                near(docmem, "owl")
+            elif what == "throw":
+                shutil.rmtree(f"{docmem.database.path}.vectors", ignore_errors=True)
+        meaning = docmem.asked(" ".join(query)).meaning
+        assert meaning is not None
+        wanted = unpack(meaning.query)
+        model = HashingEmbedder(64)
+        with docmem.database.read() as sql:
+            found = meaning.nearest(sql, 1_000)
+        nodes = {node.id: unpack(pack(model.embed([node.text])[0], 64)) for node in docmem.serialize(root.id)}
+        assert {node_id for node_id, _ in found} == nodes.keys()
+        for node_id, cosine in found:
+            assert cosine == pytest.approx(sum(map(float.__mul__, nodes[node_id], wanted)), abs=1e-5)
+        assert [cosine for _, cosine in found] == sorted((cosine for _, cosine in found), reverse=True)
+
+
+def test_it_is_the_index_that_memories_use(path: Path) -> None:
+    with open_at(path) as docmem:
+        near(docmem, "kestrels")
+        with closing(sqlite3.connect(path)) as sql:
+            (source,) = sql.execute("SELECT id FROM vectors_source").fetchone()
+        name = f"{source} {path.stat().st_ino} 64 hashing-64"
+        assert len(VectorIndex(64, folder=f"{path}.vectors", source=name)) == 4
