@@ -11,6 +11,7 @@ from typing import TypeVar
 from hivemind.documents import tree
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.errors import DamagedError, NodeNotFoundError
+from hivemind.documents.filenames import is_utf8
 from hivemind.documents.lookup import node_at, split_reference
 from hivemind.documents.mending import mend
 from hivemind.documents.node import Node
@@ -85,7 +86,7 @@ class Knowledge:
         """
         named = [self.layout.knowledge] if scope is None else scope
         tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in named]
-        keys = [self.layout.relative(top) for top in tops]
+        keys = [name for name in map(self.layout.relative, tops) if is_utf8(name)]  # another names no document
         asked = self.docmem.asked(query)
 
         def look() -> list[Passage]:

@@ -139,6 +139,8 @@ def test_a_file_whose_name_is_no_utf8_is_passed_over_and_the_others_are_read(
         (why,) = report.skipped.values()
         assert "caf\\xe9.md: has a name that is no UTF-8" in why
     assert sorted(root.text for root in knowledge.docmem.roots()) == ["File 0", "File 1"]
+    assert knowledge.search("sentence number", scope=[layout.knowledge, odd])
+    assert knowledge.search("sentence number", scope=[odd]) == []
     with pytest.raises(DocmemError, match="no UTF-8"):
         knowledge.docmem.import_file(odd)
     with pytest.raises(NodeNotFoundError):
