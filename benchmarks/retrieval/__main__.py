@@ -13,7 +13,8 @@ from benchmarks.retrieval.locomo import MEASURES, Conversation, load, measured
 from hivemind.longterm.ranking import Weights
 
 WITHOUT = {
-    "neighbours": {"neighbour": 0.0},
+    "neighbours": {"neighbour": 0.0, "complement": 0.0},
+    "words that neighbours add": {"complement": 0.0},
     "speaker and first person": {"speaker": 0.0, "first_person": 0.0},
     "first person": {"first_person": 0.0},
     "session": {"session": 0.0},
@@ -28,6 +29,8 @@ DIFFERENT = {
     "meaning 3": {"meaning": 3.0},
     "neighbours 0.2": {"neighbour": 0.2},
     "neighbours 0.4": {"neighbour": 0.4},
+    "words that neighbours add 0.3": {"complement": 0.3},
+    "words that neighbours add 0.9": {"complement": 0.9},
     "speaker 0.3": {"speaker": 0.3},
     "session 0.3": {"session": 0.3},
 }

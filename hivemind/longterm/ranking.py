@@ -28,7 +28,8 @@ class Weights:
     """What each thing counts. Words and meaning together give 0 to 1; the others are added to that."""
 
     meaning: float = 2.0  # beside the words' 1
-    neighbour: float = 0.3  # of what the entry before and the entry after have in common with the question
+    neighbour: float = 0.3  # of how near the entry before and the entry after are in meaning
+    complement: float = 0.6  # of the words that those have and the entry itself has not
     speaker: float = 0.2  # it is by whom the question names
     first_person: float = 0.1  # and of themselves
     session: float = 0.2  # what the session as a whole has in common with it, 0 to 1
@@ -82,7 +83,7 @@ def rank(question: Question, candidates: Sequence[Candidate]) -> list[Ranked]:
     known = [one.cosine for one in candidates if one.cosine is not None]
     floor = min(known, default=0.0)
     cosines = [floor if one.cosine is None else one.cosine for one in candidates]
-    near_words = _with_neighbours(words, candidates, weights.neighbour)
+    near_words = _with_complement(words, candidates, question.terms, weights.complement)
     near_cosines = _with_neighbours(cosines, candidates, weights.neighbour)
     base = _fused(near_words, near_cosines if known else None, weights.meaning)
     sessions = _sessions(question, candidates, cosines if known else None)
@@ -124,6 +125,28 @@ def _with_neighbours(values: Sequence[float], candidates: Sequence[Candidate], s
     return [
         value + share * sum(values[near] for near in (one.previous, one.next) if near is not None)
         for value, one in zip(values, candidates, strict=True)
+    ]
+
+
+def _with_complement(
+    words: Sequence[float], candidates: Sequence[Candidate], terms: Mapping[str, float], share: float
+) -> list[float]:
+    """Each score by words with a share of its neighbours', as far as they have terms that the entry itself has not.
+
+    What answers a question often leaves out what the talk is about, as that was said just before. Neighbours that say
+    the same again show nothing more.
+    """
+    had = [
+        terms.keys() & set(one.stems) if value > 0 else set[str]() for value, one in zip(words, candidates, strict=True)
+    ]
+
+    def added(place: int, near: int) -> float:
+        of_all = sum(terms[stem] for stem in had[near])
+        return words[near] * sum(terms[stem] for stem in had[near] - had[place]) / of_all if of_all > 0 else 0.0
+
+    return [
+        value + share * sum(added(place, near) for near in (one.previous, one.next) if near is not None)
+        for place, (value, one) in enumerate(zip(words, candidates, strict=True))
     ]
 
 

@@ -13,6 +13,7 @@ from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import MemoryEntry, MemorySearchResult, MemoryStore, open_store
 from hivemind.longterm.cues import asks_only, has_time, in_first_person, moment_of, wanted
 from hivemind.longterm.parties import said_by, without
+from hivemind.longterm.ranking import Candidate, Question, rank
 
 TALK = ("shared", "talk")
 
@@ -146,3 +147,24 @@ def test_the_same_entries_and_question_give_the_same_answer(store: MemoryStore) 
         (found.key, found.score) for found in first
     ]
     assert first == sorted(first, key=lambda found: -found.score)
+
+
+def test_what_was_said_just_before_completes_an_entry_and_repeating_it_does_not() -> None:
+    terms = {"cello": 2.0, "price": 2.0}
+
+    def candidate(key: str, stems: list[str], bm25: float, **links: int) -> Candidate:
+        return Candidate(MemoryEntry(content=" ".join(stems), id=key), stems, bm25, None, **links)
+
+    said = ["the", "cello"]
+    found = rank(
+        Question("cello price", terms=terms),
+        [
+            candidate("cello", said, 2.0, next=1),
+            candidate("its price", ["the", "price"], 2.0, previous=0),
+            candidate("cello again", said, 2.0, next=3),
+            candidate("and again", said, 2.0, previous=2),
+            candidate("beside nothing", said, 2.0),
+        ],
+    )
+    scores = {one.place: one.score for one in found}
+    assert scores[0] == scores[1] > scores[2] == scores[3] == scores[4]
