@@ -125,7 +125,7 @@ def _sqlite_store(path: Path, index: dict[str, Any]) -> Any:
     return store
 
 
-def sqlite_vec(folder: Path, made: Texts) -> Callable[[str, Any], object] | None:
+def sqlite_vec(folder: Path, vectors: Any) -> Callable[[str, Any], object] | None:
     """A search in a table of sqlite-vec, which compares every row; None if it is not installed."""
     try:
         extension, own = importlib.import_module("sqlite_vec"), _loading()
@@ -137,7 +137,7 @@ def sqlite_vec(folder: Path, made: Texts) -> Callable[[str, Any], object] | None
     sql.execute(f"CREATE VIRTUAL TABLE v USING vec0(vector float[{DIMENSION}] distance_metric=cosine)")
     sql.execute("BEGIN")
     sql.executemany(
-        "INSERT INTO v(rowid, vector) VALUES (?, ?)", [(at, row.tobytes()) for at, row in enumerate(made.vectors)]
+        "INSERT INTO v(rowid, vector) VALUES (?, ?)", [(at, row.tobytes()) for at, row in enumerate(vectors)]
     )
     sql.execute("COMMIT")
     asked = "SELECT rowid, distance FROM v WHERE vector MATCH ? AND k = ? ORDER BY distance"
@@ -158,7 +158,7 @@ def searching(folder: Path, count: int) -> list[Row]:
         if found is not None:
             rates[kind] = found[1]
             rivals[kind] = _asking(found[0])
-    vec = sqlite_vec(folder, made)
+    vec = sqlite_vec(folder, made.vectors)
     if vec is not None:
         rivals["sqlite-vec"] = vec
     ours = {mode: _ours(store, mode) for mode in ("vector", "hybrid", "text")}

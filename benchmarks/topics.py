@@ -37,6 +37,7 @@ TOPICS: tuple[Topic, ...] = (
     _topic("context", "Building a context"),
     _topic("reasoning", "The reasoning graph"),
     _topic("documents", "Document memory"),
+    _topic("embedding", "The index of vectors"),
     _topic("longterm", "Long-term memory"),
     _topic("mcp", "Calls over MCP"),
     _topic("minds", "A turn beside its model's own time"),

@@ -89,7 +89,9 @@ def _by_numpy(
 ) -> list[Near]:
     pairs = numpy.frombuffer(view.keys, dtype="<i8", count=2 * view.count).reshape(-1, 2)
     wanted = pairs[:, 0] != DEAD
-    if groups is not None:
+    if groups is not None and len(groups) == 1:  # the usual search: comparing is six times as fast as isin
+        wanted &= pairs[:, 1] == next(iter(groups))
+    elif groups is not None:
         wanted &= numpy.isin(pairs[:, 1], numpy.fromiter(groups, dtype="<i8", count=len(groups)))
     places = numpy.flatnonzero(wanted)
     if len(places) > exact_to:

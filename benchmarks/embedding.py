@@ -1,0 +1,160 @@
+"""The index of vectors: `python -m benchmarks.embedding [--quick]`.
+
+`VectorIndex` over mapped files, beside a bare matrix product, and sqlite-vec and usearch where they are installed; all are
+asked in turns, query by query. Two kinds of vectors: "clustered" lie round 200 centres, far from each other; "loose" have
+a few dozen directions that matter, as embeddings of texts do, and no clusters: there the signs tell rows apart worst.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.longterm import seconds, sqlite_vec
+from benchmarks.processes import share_mb
+from benchmarks.table import Row, show
+from hivemind.embedding import VectorIndex
+
+DIMENSION, TOP, QUERIES, BATCH = 384, 10, 24, 4_000
+CLUSTERS, DIRECTIONS = 200, 60
+RECALL_TARGET, SEARCH_TARGET_MS = 0.99, 5.0
+GROUP = 1
+
+
+class Points:
+    """`count` vectors of one kind, and queries of the same."""
+
+    def __init__(self, kind: str, count: int) -> None:
+        self.kind = kind
+        self.numpy = numpy = importlib.import_module("numpy")
+        chance = numpy.random.default_rng(7)
+        if kind == "clustered":
+            centres = chance.normal(size=(CLUSTERS, DIMENSION))
+            rows = centres[chance.integers(0, CLUSTERS, count + QUERIES)]
+            rows = rows + 0.9 * chance.normal(size=(count + QUERIES, DIMENSION))
+        else:
+            strengths = 1 / numpy.sqrt(numpy.arange(1, DIRECTIONS + 1))
+            rows = (chance.normal(size=(count + QUERIES, DIRECTIONS)) * strengths) @ chance.normal(
+                size=(DIRECTIONS, DIMENSION)
+            ) + 0.3 * chance.normal(size=(count + QUERIES, DIMENSION))
+        rows = (rows / numpy.linalg.norm(rows, axis=1, keepdims=True)).astype("<f4")
+        self.vectors, self.queries = numpy.ascontiguousarray(rows[:count]), rows[count:]
+
+    def exact(self, query: Any) -> list[int]:
+        """The numbers of the vectors nearest to a query, by one matrix product."""
+        top: list[int] = self.numpy.argpartition(-(self.vectors @ query), TOP)[:TOP].tolist()
+        return top
+
+
+def filled(folder: Path, points: Points) -> VectorIndex:
+    """An index in files with all the vectors in it."""
+    index = VectorIndex(DIMENSION, folder=folder)
+    for at in range(0, len(points.vectors), BATCH):
+        some = points.vectors[at : at + BATCH]
+        index.apply([(at + place, GROUP, row.tobytes()) for place, row in enumerate(some)])
+    return index
+
+
+def usearch(points: Points) -> Callable[[Any], object] | None:
+    """A search in usearch's graph; None if it is not installed."""
+    try:
+        graph = importlib.import_module("usearch.index").Index(ndim=DIMENSION, metric="cos", dtype="f32")
+    except ModuleNotFoundError:
+        return None
+    graph.add(points.numpy.arange(len(points.vectors)), points.vectors)
+    return lambda query: graph.search(query, TOP)
+
+
+def searching(folder: Path, kind: str, count: int) -> list[Row]:
+    """How long a search takes, and how much of what an exact one finds it finds."""
+    points = Points(kind, count)
+    index = filled(folder / "index", points)
+    searches: dict[str, Callable[[Any], Any]] = {
+        "ours": lambda query: index.search_packed(query.tobytes(), TOP, groups=[GROUP]),
+        "matrix product": points.exact,
+    }
+    vec = sqlite_vec(folder, points.vectors)
+    if vec is not None:
+        searches["sqlite-vec"] = lambda query: vec("", query)
+    graph = usearch(points)
+    if graph is not None:
+        searches["usearch"] = graph
+    times: dict[str, list[float]] = {name: [] for name in searches}
+    recalled = 0
+    for search in searches.values():
+        search(points.queries[0])  # what is opened, mapped and loaded at the first use
+    for query in points.queries:
+        for name, search in searches.items():
+            times[name].append(1_000 * seconds(lambda search=search, query=query: search(query)))  # type: ignore[misc]
+        recalled += len({key for key, _ in searches["ours"](query)} & set(points.exact(query)))
+    index.close()
+    target = SEARCH_TARGET_MS if count == 100_000 else None
+    what = f"{count:,} {kind} vectors"
+    rows = [
+        Row(f"search in {what}, top {TOP}", median(times["ours"]), "ms", name, median(taken), target=target)
+        for name, taken in times.items()
+        if name != "ours"
+    ]
+    recall = recalled / (TOP * len(points.queries))
+    return [*rows, Row(f"recall@{TOP} of exact in {what}", recall, "", better="more", target=RECALL_TARGET)]
+
+
+def memory(folder: Path, count: int, agents: int) -> list[Row]:
+    """What a process holds that searches, beside so many others that do: its proportional share, over what it had."""
+    points = Points("clustered", count)
+    filled(folder / "index", points).close()
+    query, points.vectors = points.queries[0].tobytes(), points.vectors[:0]
+    told, telling = os.pipe()
+    waiting, go = os.pipe()  # closed when all have searched
+    children = []
+    for _ in range(agents):
+        child = os.fork()
+        if child == 0:
+            os.close(go)
+            _search_and_wait(folder / "index", query, telling, waiting)
+        children.append(child)
+    for _ in children:
+        os.read(told, 1)
+    shares = [share_mb(child) for child in children]
+    os.close(go)
+    for child in children:
+        os.waitpid(child, 0)
+    return [
+        Row(
+            f"memory of a process that searches {count:,} vectors, one of {agents}", median(shares), "MB",
+            "its vectors in its own memory", count * DIMENSION * 4 / 1e6,
+            note="proportional share of all, Python and numpy too",
+        )
+    ]  # fmt: skip
+
+
+def _search_and_wait(folder: Path, query: bytes, telling: int, waiting: int) -> None:
+    """The life of a forked process: it searches, says so, and stays until it has been looked at."""
+    try:
+        found = VectorIndex(DIMENSION, folder=folder).search_packed(query, TOP)
+        os.write(telling, b"1" if len(found) == TOP else b"0")
+        os.read(waiting, 1)
+    finally:
+        os._exit(0)
+
+
+def run(quick: bool = False) -> list[Row]:
+    """All of it; quick: without 100,000 vectors."""
+    rows: list[Row] = []
+    for kind in ("clustered", "loose"):
+        for count in (1_000, 10_000) if quick else (1_000, 10_000, 100_000):
+            with tempfile.TemporaryDirectory() as folder:
+                rows += searching(Path(folder), kind, count)
+    with tempfile.TemporaryDirectory() as folder:
+        rows += memory(Path(folder), 10_000 if quick else 100_000, 5 if quick else 50)
+    return rows
+
+
+if __name__ == "__main__":
+    show("The index of vectors", run("--quick" in sys.argv))
