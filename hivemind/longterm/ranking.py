@@ -17,7 +17,7 @@ from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.parties import said_by
 from hivemind.longterm.terms import bm25
 
-__all__ = ["Candidate", "Question", "Ranked", "Weights", "rank"]
+__all__ = ["Candidate", "Question", "Ranked", "Weights", "borne_out", "rank"]
 
 _SESSIONS = 2  # of one session alone nothing can be said
 _BEST = 3  # cosines that a session is judged by
@@ -100,6 +100,25 @@ def rank(question: Question, candidates: Sequence[Candidate]) -> list[Ranked]:
     )
 
 
+def borne_out(question: Question, candidates: Sequence[Candidate], least: float) -> list[bool]:
+    """Whether anything bears out each candidate: a word or a cosine of `least`, its own, of an entry beside it or of its
+    session, or that who is asked about said it. The others are candidates only because there was nothing nearer."""
+    alike = [one.bm25 > 0 or (one.cosine is not None and one.cosine >= least) for one in candidates]
+    sessions = {_session_of(one) for one, found in zip(candidates, alike, strict=True) if found} - {None}
+    return [
+        found
+        or any(alike[near] for near in (one.previous, one.next) if near is not None)
+        or _session_of(one) in sessions
+        or bool(question.names & said_by(one.entry.metadata.get("speaker"), one.entry.content))
+        for one, found in zip(candidates, alike, strict=True)
+    ]
+
+
+def _session_of(one: Candidate) -> tuple[object, str] | None:
+    session = one.entry.metadata.get("session")
+    return None if session is None or session == "" else (one.entry.namespace, str(session))
+
+
 def _signs(question: Question, want: Wanted, one: Candidate) -> list[tuple[str, float]]:
     """What the entry itself shows beside its words and meaning: (what, what it counts)."""
     weights, entry = question.weights, one.entry
@@ -166,9 +185,9 @@ def _sessions(question: Question, candidates: Sequence[Candidate], cosines: Sequ
     """
     members: dict[tuple[object, str], list[int]] = defaultdict(list)
     for place, one in enumerate(candidates):
-        session = one.entry.metadata.get("session")
-        if session is not None and session != "":
-            members[(one.entry.namespace, str(session))].append(place)
+        session = _session_of(one)
+        if session is not None:
+            members[session].append(place)
     if len(members) < _SESSIONS:
         return [0.0] * len(candidates)
     together = [[stem for place in places for stem in candidates[place].stems] for places in members.values()]

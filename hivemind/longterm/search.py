@@ -12,7 +12,7 @@ from hivemind.embedding import Vectors
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult
 from hivemind.longterm.filters import Filter
 from hivemind.longterm.parties import without
-from hivemind.longterm.ranking import Candidate, Question, Weights, rank
+from hivemind.longterm.ranking import Candidate, Question, Weights, borne_out, rank
 from hivemind.longterm.rows import ALIVE, fetch, span
 from hivemind.longterm.terms import Stems, bm25, matching, rarity, words_of
 
@@ -21,6 +21,7 @@ __all__ = ["Asked", "Mode", "Searcher"]
 Mode = Literal["hybrid", "vector", "text"]
 
 _CANDIDATES = 200  # looked at closely, by words and by meaning each
+_FAINT = 0.5  # of the threshold: what is less like the query, with nothing else for it, is not found
 _COMMON, _FEW = 0.2, 1_000  # a word that more entries have finds nothing by itself, where rarer ones do
 _NEIGHBOURS = ("previous", "next")
 _FIELDS = tuple(item.name for item in fields(MemoryEntry))
@@ -153,10 +154,12 @@ class Searcher:
             candidates.append(Candidate(entry, own, text, cosines.get(seq), before, after))
         if not any(one.bm25 > 0 or (one.cosine is not None and one.cosine >= asked.threshold) for one in candidates):
             return []  # what is nearest is not near
+        question = Question(asked.query, asked.names, weights, self.weights)
+        kept = borne_out(question, candidates, asked.threshold * _FAINT)
         ranked = [
             (one, candidates[one.place])
-            for one in rank(Question(asked.query, asked.names, weights, self.weights), candidates)
-            if not (asked.strict and _below(candidates[one.place].cosine, asked.threshold))
+            for one in rank(question, candidates)
+            if kept[one.place] and not (asked.strict and _below(candidates[one.place].cosine, asked.threshold))
         ]
         ranked.sort(key=lambda pair: -_weighted(pair[1].entry, pair[0].score))  # stable: equal ones stay older first
         return [

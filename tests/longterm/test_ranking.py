@@ -13,7 +13,7 @@ from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import MemoryEntry, MemorySearchResult, MemoryStore, open_store
 from hivemind.longterm.cues import asks_only, has_time, in_first_person, moment_of, wanted
 from hivemind.longterm.parties import said_by, without
-from hivemind.longterm.ranking import Candidate, Question, rank
+from hivemind.longterm.ranking import Candidate, Question, borne_out, rank
 
 TALK = ("shared", "talk")
 
@@ -168,3 +168,30 @@ def test_what_was_said_just_before_completes_an_entry_and_repeating_it_does_not(
     )
     scores = {one.place: one.score for one in found}
     assert scores[0] == scores[1] > scores[2] == scores[3] == scores[4]
+
+
+def test_an_entry_that_nothing_speaks_for_is_not_found() -> None:
+    def candidate(bm25: float, cosine: float | None, near: int | None = None, **metadata: Any) -> Candidate:
+        return Candidate(MemoryEntry(content="x", metadata=metadata), ["x"], bm25, cosine, previous=near)
+
+    cases = [
+        (candidate(1.0, 0.0), True),  # a word
+        (candidate(0.0, 0.2, session="one"), True),
+        (candidate(0.0, 0.09), False),
+        (candidate(0.0, None), False),
+        (candidate(0.0, 0.09, near=0), True),
+        (candidate(0.0, 0.09, near=2), False),
+        (candidate(0.0, 0.09, session="one"), True),
+        (candidate(0.0, 0.09, session="two"), False),
+        (candidate(0.0, 0.09, speaker="Ann"), True),
+        (candidate(0.0, 0.09, speaker="Bob"), False),
+    ]
+    kept = borne_out(Question("Ann's tea", frozenset({"ann"})), [one for one, _ in cases], 0.125)
+    assert kept == [wanted for _, wanted in cases]
+
+
+def test_what_is_far_from_the_query_stays_out_beside_what_is_near(store: MemoryStore) -> None:
+    say(store, "tea", "Ann likes green tea")
+    say(store, "far", "quarterly revenue forecast")
+    assert keys(store, "green tea") == ["tea"]
+    assert [found.key for found in store.search(TALK, "green tea", threshold=-1.0)] == ["tea", "far"]
