@@ -36,7 +36,7 @@ run: $(VENV)/.base
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/ask.sh
 
 test: $(VENV)/.test
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -13,7 +13,7 @@ import re
 from functools import cache
 from typing import TypeVar
 
-__all__ = ["MASK", "is_secret_name", "mask", "masked"]
+__all__ = ["MASK", "is_secret_name", "keep_secret", "mask", "masked"]
 
 MASK = "[masked]"
 _SHORTEST = 8
@@ -52,11 +52,19 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("://", re.compile(r"(?P<kept>://)[^\s/:@\"'\\]{1,64}:[^\s/@\"'\\]{3,}(?=@)")),
 )
 _GOES_ON = frozenset(("earer ", "://"))
+_SAID: set[str] = set()
 
 
 def is_secret_name(name: str) -> bool:
     """True for the name of an environment variable that says that its value is a secret."""
     return _NAMED.search(name) is not None and _NOT_SECRET.fullmatch(name) is None
+
+
+def keep_secret(name: str) -> None:
+    """Mask the value of this environment variable from now on, whatever it is called: a person has said that it is a key."""
+    if name not in _SAID:
+        _SAID.add(name)
+        _values.cache_clear()
 
 
 def mask(text: str) -> str:
@@ -103,7 +111,7 @@ def _values() -> tuple[str, ...]:
     found = set()
     for name, value in os.environ.items():
         value = value.strip()
-        if not is_secret_name(name) or len(value) < _SHORTEST or value.startswith(("/", "~")):
+        if not (is_secret_name(name) or name in _SAID) or len(value) < _SHORTEST or value.startswith(("/", "~")):
             continue
         if value.isdecimal() or (value.isalpha() and value.islower()):
             continue

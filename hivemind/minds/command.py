@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -61,7 +63,8 @@ class CommandMind:
         except OSError as error:
             raise MindUnavailable(f"{self.program[0]} can't be started ({error.strerror})") from None
         with guarded as process:
-            printed, said = self._converse(process, json.dumps(question).encode())
+            _feed(process, json.dumps(question).encode())
+            printed, said = self._converse(process)
         if process.returncode != 0:
             last = said.decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
             what = (
@@ -70,14 +73,24 @@ class CommandMind:
             raise MindUnavailable(f"{self.program[0]} {what}: {last[0][:200]}")
         return printed.decode("utf-8", "replace")
 
-    def _converse(self, process: subprocess.Popen[bytes], question: bytes) -> tuple[bytes, bytes]:
+    def _converse(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
         """What the program prints, on both streams, until it ends. Raises MindUnavailable, and what `waiting` raises."""
         deadline = time.monotonic() + self._timeout_s
-        told: bytes | None = question
         while (left := deadline - time.monotonic()) > 0:
             try:
-                return process.communicate(told, timeout=min(left, _LOOK_S))
+                return process.communicate(timeout=min(left, _LOOK_S))
             except subprocess.TimeoutExpired:
-                told = None  # it goes on with what it was given
                 self._waiting()
         raise MindUnavailable(f"{self.program[0]} gave no answer in {self._timeout_s:g} s")
+
+
+def _feed(process: subprocess.Popen[bytes], question: bytes) -> None:
+    """Give a program its question beside what else is done: it may read it late, and it may be more than a pipe holds."""
+    stream, process.stdin = process.stdin, None
+    assert stream is not None
+
+    def write() -> None:
+        with contextlib.suppress(OSError), stream:  # it ended, or was ended, without having read it all
+            stream.write(question)
+
+    threading.Thread(target=write, name="question", daemon=True).start()

@@ -185,15 +185,18 @@ class TaskGraph:
 
     def add_note(self, text: str, *, agent_id: str | None = None, lane: str = SHARED, step: str | None = None) -> Note:
         """Write a note down."""
-        self._say({"op": "note", "lane": as_lane(lane), "step": step, "text": str(text)}, agent_id)
-        return self._history.state(self.branch).notes[-1]
+        with self._mutex:
+            self._say({"op": "note", "lane": as_lane(lane), "step": step, "text": str(text)}, agent_id)
+            return self._history.state(self.branch).notes[-1]
 
     def add_trace(
         self, kind: str, text: str, *, agent_id: str | None = None, lane: str = SHARED, step: str | None = None
     ) -> Trace:
         """Add an action to the trace."""
-        self._say({"op": "trace", "kind": str(kind), "lane": as_lane(lane), "step": step, "text": str(text)}, agent_id)
-        return self._history.state(self.branch).traces[-1]
+        operation = {"op": "trace", "kind": str(kind), "lane": as_lane(lane), "step": step, "text": str(text)}
+        with self._mutex:
+            self._say(operation, agent_id)
+            return self._history.state(self.branch).traces[-1]
 
     def _say(self, operation: dict[str, Any], agent_id: str | None) -> None:
         with self.change(agent_id) as graph:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import time
 import weakref
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 from hivemind.config import BudgetConfig
 from hivemind.errors import HivemindError
 from hivemind.fs.doorbell import Doorbell, ring
+from hivemind.fs.ready import readable
 from hivemind.minds import ContextTooLong, Mind, MindError, MindUnavailable, Patience, Thought, ToolSchema
 from hivemind.runtime.act import Acted, act
 from hivemind.runtime.attention import Attention
@@ -200,13 +200,13 @@ class Agent:
     def leaving(self) -> bool:
         """True once it was told to end, or its parent is gone."""
         if not self._stopping and self.lifeline is not None:
-            self._stopping = bool(select.select([self.lifeline], [], [], 0)[0])
+            self._stopping = bool(readable([self.lifeline], 0))
         return self._stopping
 
     def _sleep(self, seconds: float) -> None:
         """A pause before a provider is asked again. Raises MindUnavailable if the agent is told to end meanwhile."""
         waited_for = [self._wake] + ([] if self.lifeline is None else [self.lifeline])
-        if self._stopping or select.select(waited_for, [], [], seconds)[0]:
+        if self._stopping or readable(waited_for, seconds):
             raise MindUnavailable("the agent was told to end")
 
     def close(self) -> None:
@@ -285,8 +285,8 @@ class Agent:
         limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
         until = time.monotonic() + self.attention.next_moment(limit, self._looks)
         descriptors: list[Any] = [self._bell, self._wake] + ([] if self.lifeline is None else [self.lifeline])
-        while not select.select(descriptors, [], [], 0)[0] and self._keeps_up():
+        while not readable(descriptors, 0) and self._keeps_up():
             self.status.beat()
-        ready = select.select(descriptors, [], [], max(0.0, until - time.monotonic()))[0]
+        ready = readable(descriptors, max(0.0, until - time.monotonic()))
         self._looks = 0 if self._bell in ready else self._looks + 1
         self._bell.wait(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import select
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from hivemind.config import LimitsConfig
+from hivemind.fs.ready import readable
 from hivemind.guarded import Guarded
 from hivemind.masking import is_secret_name, mask
 from hivemind.runtime.sandbox import sandboxed
@@ -129,7 +129,7 @@ class _Reading:
             if left <= 0:
                 return "its time was up"
             # A quarter of a second bounds how late an end without output (a child keeps the pipe open) is noticed.
-            ready = select.select(watched, [], [], min(left, 0.25))[0]
+            ready = readable(watched, min(left, 0.25))
             if self._lifeline in ready:
                 return "the agent's parent is gone"
             if pipe in ready:

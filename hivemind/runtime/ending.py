@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import signal
 import time
 from dataclasses import dataclass
 
 from hivemind.fs import HeldLock, Lock
+from hivemind.fs.ready import readable
 from hivemind.layout import Layout
 from hivemind.runtime.supervisor import supervisor_lock
 
@@ -82,7 +82,7 @@ def _wait(lock: Lock, pid: int, process: int | None, deadline: float) -> bool:
         if process is None:
             time.sleep(min(left, _LOOK_S))
         else:
-            select.select([process], [], [], min(left, 1.0))
+            readable([process], min(left, 1.0))
     return True
 
 

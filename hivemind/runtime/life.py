@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import sys
 import time
 import weakref
@@ -18,6 +17,7 @@ from pathlib import Path
 from hivemind.errors import HivemindError
 from hivemind.fs import set_aside
 from hivemind.fs.doorbell import ring
+from hivemind.fs.ready import readable
 from hivemind.runtime.agent import Agent
 from hivemind.runtime.identity import announce, farewell
 from hivemind.runtime.parts import Parts
@@ -96,7 +96,7 @@ class Life:
 
     def _ending(self) -> bool:
         if not self._stopping and self._lifeline is not None:
-            self._stopping = bool(select.select([self._lifeline], [], [], 0)[0])
+            self._stopping = bool(readable([self._lifeline], 0))
         return self._stopping
 
     def _stuck(self, error: Exception) -> None:
@@ -117,7 +117,7 @@ class Life:
                 if changed:
                     ring(self._hive.layout.doorbells, SUPERVISOR)
             watched = [self._wake] if self._lifeline is None else [self._wake, self._lifeline]
-            select.select(watched, [], [], min(left, self._hive.config.hang_after / 3))
+            readable(watched, min(left, self._hive.config.hang_after / 3))
 
 
 def _died_over(folder: Path, name: str) -> str | None:

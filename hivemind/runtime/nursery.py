@@ -13,7 +13,6 @@ import contextlib
 import gc
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -22,6 +21,8 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
+
+from hivemind.fs.ready import readable
 
 __all__ = ["END_WITHIN_S", "Nursery", "RunAgent", "nursery_main"]
 
@@ -63,7 +64,7 @@ class Nursery:
     def reports(self) -> list[dict[str, Any]] | None:
         """What has been reported and not been read yet; None once the nursery is gone."""
         found: list[dict[str, Any]] = []
-        while select.select([self.socket], [], [], 0)[0]:
+        while readable([self.socket], 0):
             try:
                 packet = self.socket.recv(65_536)
             except ConnectionError:
@@ -135,7 +136,7 @@ class _Parent:
         self._report({"ready": os.getpid()})
         while True:
             watched: list[Any] = [self._socket, wake]
-            ready = select.select(watched, [], [], 0 if self._orders else None)[0]
+            ready = readable(watched, 0 if self._orders else None)
             if wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake, 4096)
@@ -221,7 +222,7 @@ class _Parent:
         for pid in self._children:
             os.kill(pid, signal.SIGTERM)
         while self._children and time.monotonic() < deadline:
-            select.select([self._wake[0]], [], [], max(0.0, deadline - time.monotonic()))
+            readable([self._wake[0]], max(0.0, deadline - time.monotonic()))
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake[0], 4096)
             self._reap()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -19,6 +18,7 @@ from typing import Any
 
 from hivemind.fs import HeldLock, Lock
 from hivemind.fs.doorbell import Doorbell
+from hivemind.fs.ready import readable
 from hivemind.runtime.identity import bury
 from hivemind.runtime.nursery import END_WITHIN_S, Nursery, RunAgent
 from hivemind.runtime.parts import Parts
@@ -128,7 +128,7 @@ class Supervisor:
         assert self._bell is not None
         timeout = self._next_moment(tick_s)
         watched: list[Any] = [wake, self._nursery.socket, self._bell]
-        ready = select.select(watched, [], [], timeout)[0]
+        ready = readable(watched, timeout)
         if wake in ready:
             os.read(wake, 4096)
         if self._bell in ready:
@@ -237,7 +237,7 @@ class Supervisor:
             left = deadline - time.monotonic()
             if left <= 0:
                 return True
-            if not select.select([self._nursery.socket], [], [], left)[0]:
+            if not readable([self._nursery.socket], left):
                 continue
             reports = self._nursery.reports()
             if reports is None:

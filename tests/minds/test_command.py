@@ -89,3 +89,12 @@ def test_a_program_and_its_children_end_when_who_asked_is_killed(tmp_path: Path)
 def test_a_completion_is_what_was_printed():
     asked = CommandMind(["cat"]).complete("hello", {"type": "object"})
     assert json.loads(asked) == {"prompt": "hello", "schema": {"type": "object"}}
+
+
+def test_a_program_may_read_late_and_more_than_a_pipe_holds() -> None:
+    mind = CommandMind(["sh", "-c", "sleep 0.5; wc -c >&2; echo '{}'"], timeout_s=60)
+    assert mind.think([{"content": "x" * 300_000}], []).actions == ()
+
+
+def test_a_program_may_answer_without_reading() -> None:
+    assert CommandMind(["echo", "{}"], timeout_s=60).think([{"content": "x" * 300_000}], []).actions == ()

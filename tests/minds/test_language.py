@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("pydantic_ai")
 pytest.importorskip("openai")
 
+from hivemind.masking import MASK, mask
 from hivemind.minds import ContextTooLong, MindError, MindUnavailable, Patience, Prices, open_mind
 from hivemind.minds.language.errors import Refused
 from tests.minds.server import Request, model_server
@@ -122,6 +123,14 @@ def test_a_context_becomes_messages_and_the_answers_calls_become_actions(server,
     assert body["tools"][0]["function"]["name"] == "note"
     assert body["max_tokens"] == 4096
     assert server.keys == {f"Bearer {KEY}"}
+
+
+def test_the_key_is_masked_whatever_its_variable_is_called(server, mind_of, monkeypatch):
+    key = "PlainLooking-4711"
+    monkeypatch.setenv("MODEL_LOGIN", key)
+    assert mask(key) == key
+    mind_of(key_env="MODEL_LOGIN")
+    assert mask(f"my key is {key}") == f"my key is {MASK}"
 
 
 def test_what_is_reported_is_counted_and_priced(server, mind_of, meter):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -264,6 +265,31 @@ def test_a_change_that_outlives_its_folder_does_not_land_in_the_next_of_that_nam
     assert (moved / "graph.jsonl").read_bytes() == before
     assert (folder / "graph.jsonl").read_bytes() == after
     assert [note.text for note in opened(folder).notes()] == ["the next attempt"]
+
+
+def test_threads_that_share_a_graph_note_and_change_side_by_side(task: TaskGraph) -> None:
+    problems: list[Exception] = []
+
+    def repeat(work: Callable[[int], object]) -> None:
+        try:
+            for number in range(300):
+                work(number)
+        except Exception as error:  # told to the test, which is in another thread
+            problems.append(error)
+
+    def add(number: int) -> None:
+        with task.change() as graph:
+            graph.add_edge(1, graph.add_node("note", f"{number}").node_id)
+
+    works = [add, lambda number: task.add_trace("tool", f"{number}"), lambda number: task.add_note(f"{number}")]
+    threads = [threading.Thread(target=repeat, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert len(task.traces()) == len(task.notes()) == 300
+    assert opened(task.folder).graph == task.graph
 
 
 def test_a_full_disk_writes_nothing_and_says_so(task: TaskGraph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hivemind.errors import UserError
+from hivemind.masking import keep_secret
 
 __all__ = ["KEYS", "ModelConfig", "model_config"]
 
@@ -54,6 +55,8 @@ class ModelConfig(BaseModel):
     def key(self) -> str | None:
         """The key, from the environment only; None for a model that needs none. Raises UserError if it is not set."""
         names = (self.key_env,) if self.key_env is not None else KEYS.get(self.provider, ())
+        if self.key_env is not None:
+            keep_secret(self.key_env)  # a model that is told its key, or a server that echoes it, gets it into no log
         for name in names:
             if found := os.environ.get(name, "").strip():
                 return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import select
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hivemind.config import AgentConfig
 from hivemind.errors import UserError
+from hivemind.fs.ready import readable
 from hivemind.mail import Message
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.parts import Parts
@@ -77,7 +77,7 @@ class Session:
 
     def leaving(self) -> bool:
         """True if this process has been told to end, or its parent is gone."""
-        gone = self.lifeline is not None and bool(select.select([self.lifeline], [], [], 0)[0])
+        gone = self.lifeline is not None and bool(readable([self.lifeline], 0))
         return gone or self.stopping()
 
     @property
