@@ -1,4 +1,4 @@
-"""The long-term memory store behind the interface of the LoCoMo measuring program: index, search (see README.md).
+"""The long-term memory store behind the interface of the LoCoMo measuring program: index, search, select.
 
 `System` is the general store as it is: dialog turns are entries whose metadata says speaker, session and time, and whose
 links say what came before and after. `Plain` is the same store without any of that.
@@ -7,6 +7,7 @@ links say what came before and after. `Plain` is the same store without any of t
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from hivemind.longterm import MemoryEntry, MemoryStore, open_store
 
 NAMESPACE = ("shared", "conversation")
 Item = tuple[str, str, str, str]
+_LOOKED_AT = 400  # of the best, for a context
 
 
 class System:
@@ -34,10 +36,12 @@ class System:
             atexit.register(System._folder.cleanup)
         path = Path(System._folder.name) / f"{next(System._numbers)}.db"
         self.store: MemoryStore = open_store(path, _embedder(), durable=False)
+        self._items: dict[str, Item] = {}
 
     def index(self, items: Sequence[Item]) -> None:
         """Store (id, text, speaker, ISO time of the session), oldest first."""
         rows = list(items)
+        self._items |= {row[0]: row for row in rows}
         self.store.put_many(NAMESPACE, [(row[0], self.entry(rows, at)) for at, row in enumerate(rows)])
 
     def entry(self, rows: Sequence[Item], at: int) -> MemoryEntry:
@@ -55,6 +59,19 @@ class System:
         """The keys of the best entries, best first."""
         return [found.key for found in self.store.search(NAMESPACE, query, limit=k)]
 
+    def select(self, query: str, budget: int) -> list[str]:
+        """The best that fit a context of `budget` tokens (four characters each): turns as `Speaker: text`, and a line with
+        the time before each session's. What does not fit is passed over, smaller ones after it may still go in."""
+        chosen, told, left = [], set[str](), budget
+        for key in self.search(query, _LOOKED_AT):
+            _, text, speaker, moment = self._items[key]
+            cost = _tokens(f"{speaker}: {text}\n") + (0 if moment in told else _tokens(f"[{moment}]\n"))
+            if cost <= left:
+                chosen.append(key)
+                told.add(moment)
+                left -= cost
+        return chosen
+
 
 class Plain(System):
     """Texts alone: no metadata, no links."""
@@ -68,6 +85,10 @@ class Labelled(System):
 
     def entry(self, rows: Sequence[Item], at: int) -> MemoryEntry:
         return MemoryEntry(content=f"{rows[at][2]}: {rows[at][1]}")
+
+
+def _tokens(text: str) -> int:
+    return math.ceil(len(text) / 4)
 
 
 def _embedder() -> Embedder | None:
