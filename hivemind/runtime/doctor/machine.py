@@ -92,7 +92,10 @@ def check_encodings(patient: Patient) -> Iterator[Finding]:
             "encodings", "the environment", f"file names are taken for {encoding}, not UTF-8", "export LC_ALL=C.UTF-8"
         )
     layout = patient.layout
-    for top in (layout.rom, layout.knowledge):
+    for top, what_of_it in (
+        (layout.rom, "it is not read"),
+        (layout.knowledge, "its letters are guessed, and may be wrong"),
+    ):
         for folder, folders, names in os.walk(top):
             for name in sorted([*folders, *names]):
                 path = Path(folder, name)
@@ -103,7 +106,7 @@ def check_encodings(patient: Patient) -> Iterator[Finding]:
                     yield Finding(
                         "encodings",
                         layout.relative(path),
-                        f"is no UTF-8 (byte {at}): it is not read",
+                        f"is no UTF-8 (byte {at}): {what_of_it}",
                         "save it as UTF-8 text",
                     )
 
