@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
+
+import pytest
 
 # A run in the background of a shell inherits SIGINT as ignored, and so would every program that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -11,3 +15,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # No test starts an embedding process by accident; the tests of it name their embedder.
 os.environ["HIVEMIND_EMBEDDER"] = "none"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collected() -> Iterator[None]:
+    """What a module's tests opened and dropped is closed at its end: cycles would keep their files open for a long time."""
+    yield
+    gc.collect()

@@ -6,7 +6,6 @@ import contextlib
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytest
 from hivemind import Hive
 from hivemind.embedding import SharedEmbedder
 from hivemind.fs import Lock
+from hivemind.fs.ready import readable
 from hivemind.layout import Layout
 from hivemind.runtime.ending import end_swarm
 from hivemind.runtime.overview import AgentNow, agents_now
@@ -234,7 +234,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(status)
 
     def _read(self) -> bool:
-        if not select.select([self._side], [], [], LIMIT_S)[0]:
+        if not readable([self._side], LIMIT_S):
             return False
         with contextlib.suppress(OSError):  # the other side has been closed
             piece = os.read(self._side, 65_536)

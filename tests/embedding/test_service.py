@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import select
 import signal
 import socket
 import sys
@@ -20,6 +19,7 @@ from hivemind.embedding.service.frames import Incoming, frame, receive
 from hivemind.embedding.service.places import connect, lock_of
 from hivemind.embedding.service.server import Server
 from hivemind.fs import socket_places
+from hivemind.fs.ready import readable
 
 TEXTS = ["a cat on the mat", "", "x" * 100_000, "\udc80 half a character", "a cat on the mat"]
 
@@ -47,7 +47,7 @@ def pid_of(folder: Path) -> int:
 def wait_for(pid: int) -> None:
     """Until a process that is not our child is gone."""
     file = os.pidfd_open(pid)
-    select.select([file], [], [], 20)
+    readable([file], 20)
     os.close(file)
 
 

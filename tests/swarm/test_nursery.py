@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.coordination import Journal
+from hivemind.fs.ready import readable
 from hivemind.runtime.nursery import Nursery
 
 LIMIT_S = 120  # of a machine that has other things to do
@@ -23,7 +23,7 @@ def until(nursery: Nursery, condition) -> list[dict]:
     end = time.monotonic() + LIMIT_S
     while not condition(found):
         assert time.monotonic() < end, f"only {len(found)} reports: {found[-3:]}"
-        select.select([nursery.socket], [], [], 1)
+        readable([nursery.socket], 1)
         heard = nursery.reports()
         assert heard is not None, "the nursery is gone"
         found += heard
@@ -63,7 +63,7 @@ def test_more_orders_than_a_socket_holds_block_nobody(alarm):
 def test_a_child_ends_when_its_nursery_is_gone(tmp_path: Path):
     def wait_for_the_end(name: str, lifeline: int) -> int:
         (tmp_path / f"{name}.up").touch()
-        select.select([lifeline], [], [], LIMIT_S)
+        readable([lifeline], LIMIT_S)
         (tmp_path / f"{name}.ended").touch()
         return 0
 

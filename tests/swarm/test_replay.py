@@ -48,7 +48,7 @@ def test_a_task_goes_as_it_went_and_nothing_is_touched(done, tmp_path):
 
 def test_a_task_with_a_dependency_and_a_message_goes_as_it_went(hive):
     hive.drop("first.md", "---\nsteps: [{run: echo 1}]\n---\nFirst\n")
-    mail = "{to: reviewer, subject: Done, body: It is done.}"
+    mail = "{to: human, subject: Done, body: It is done.}"
     hive.drop("then.md", f"---\ndependencies: [first]\nsteps:\n  - mail: {mail}\n  - run: echo 2\n---\nThen\n")
     hive.run("up", "--until-idle")
     assert hive.task("then") == "done"
