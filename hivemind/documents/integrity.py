@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from hivemind.documents.node import node_hash
+from hivemind.fs.soundness import faults, index_fault
 
 __all__ = ["INDEX", "LOST", "drop_lost_vectors", "problems", "rehash"]
 
@@ -21,14 +22,8 @@ _LOST_VECTORS = "FROM vectors WHERE key NOT IN (SELECT seq FROM nodes)"
 
 def problems(sql: sqlite3.Connection) -> Iterator[str]:
     """One sentence for each thing that is wrong; nothing for a sound database. Reads all of it."""
-    for (line,) in sql.execute("PRAGMA integrity_check"):
-        if line != "ok":
-            yield f"SQLite: {line}"
-    for table, row, parent, _ in sql.execute("PRAGMA foreign_key_check"):
-        yield f"{table}, row {row}: it refers to {parent} that is not there"
-    try:
-        sql.execute("INSERT INTO words(words, rank) VALUES ('integrity-check', 1)")
-    except sqlite3.DatabaseError as error:
+    yield from faults(sql)
+    if (error := index_fault(sql)) is not None:
         yield f"{INDEX} does not fit the texts ({error}); rebuild_index() mends it"
     rows = sql.execute(
         "SELECT id, parent_id, context_type, context_name, context_value, text, order_value, hash FROM nodes"

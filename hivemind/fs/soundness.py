@@ -1,14 +1,15 @@
-"""Whether a store's SQLite file is whole, judged by SQLite itself and without writing anything."""
+"""Whether a store's SQLite file is whole, judged by SQLite itself and without changing anything."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["unsound"]
+__all__ = ["faults", "index_fault", "unsound"]
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _MAGIC = b"SQLite format 3\0"
@@ -39,3 +40,21 @@ def unsound(path: str | os.PathLike[str]) -> str | None:
             raise
         return str(error)
     return None if said == ["ok"] else "; ".join(said)
+
+
+def faults(sql: sqlite3.Connection) -> Iterator[str]:
+    """One sentence for each thing that SQLite finds wrong in an open database: its pages, its references. Reads all of it."""
+    for (line,) in sql.execute("PRAGMA integrity_check"):
+        if line != "ok":
+            yield f"SQLite: {line}"
+    for table, row, parent, _ in sql.execute("PRAGMA foreign_key_check"):
+        yield f"{table}, row {row}: it refers to {parent} that is not there"
+
+
+def index_fault(sql: sqlite3.Connection) -> str | None:
+    """Why the full-text index `words` does not fit the texts that it was made from; None if it does."""
+    try:
+        sql.execute("INSERT INTO words(words, rank) VALUES ('integrity-check', 1)")
+    except sqlite3.DatabaseError as error:
+        return str(error)
+    return None

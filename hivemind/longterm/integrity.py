@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
+from hivemind.fs.soundness import faults, index_fault
 from hivemind.longterm.draft import digest_of
 
 __all__ = ["problems", "rebuild"]
@@ -12,14 +13,8 @@ __all__ = ["problems", "rebuild"]
 
 def problems(sql: sqlite3.Connection) -> Iterator[str]:
     """One sentence for each thing that is wrong; nothing for a sound database. Reads all of it."""
-    for (line,) in sql.execute("PRAGMA integrity_check"):
-        if line != "ok":
-            yield f"SQLite: {line}"
-    for table, row, parent, _ in sql.execute("PRAGMA foreign_key_check"):
-        yield f"{table}, row {row}: it refers to {parent} that is not there"
-    try:
-        sql.execute("INSERT INTO words(words, rank) VALUES ('integrity-check', 1)")
-    except sqlite3.DatabaseError as error:
+    yield from faults(sql)
+    if (error := index_fault(sql)) is not None:
         yield f"the full-text index does not fit the contents ({error})"
     for path, said, found in sql.execute(
         "SELECT n.path, n.entries, (SELECT count(*) FROM entries e WHERE e.space = n.id) AS found FROM namespaces n"

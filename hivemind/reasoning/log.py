@@ -43,17 +43,17 @@ class GraphLog:
     def locked(self) -> Iterator[None]:
         """Hold the task's lock, which is a lock on the log itself. Raises UserError if the task's folder is gone."""
         try:
-            self._take(self._lock)
+            self._take()
             yield
         finally:
             self._lock.release()
 
-    def _take(self, lock: Lock) -> None:
+    def _take(self) -> None:
         try:
-            lock.acquire()
-            while not lock.is_current():  # replaced by hand, or moved with the task, while we waited
-                lock.release()
-                lock.acquire()
+            self._lock.acquire()
+            while not self._lock.is_current():  # replaced by hand, or moved with the task, while we waited
+                self._lock.release()
+                self._lock.acquire()
         except FileNotFoundError:
             raise self._gone() from None
         except OSError as error:
