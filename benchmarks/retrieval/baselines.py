@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benchmarks.retrieval.hivemind_system import NAMESPACE, Item, System
 from hivemind.longterm import MemoryEntry
 from hivemind.longterm.search import Asked
-from hivemind.longterm.terms import bm25, words_of
+from hivemind.terms import bm25, words_of
 
 _K = 60  # of reciprocal rank fusion, as is usual
 

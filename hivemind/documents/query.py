@@ -6,7 +6,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from hivemind.documents import tree
 from hivemind.documents.node import Node
@@ -15,10 +14,10 @@ from hivemind.documents.ranking import rank
 from hivemind.documents.summaries import is_summary
 from hivemind.documents.tags import tags_in, without_tags
 from hivemind.documents.vectors import Meaning
+from hivemind.embedding import fused
 
-__all__ = ["Asked", "Hit", "Trail", "find_hits", "fused", "scored", "title_of"]
+__all__ = ["Asked", "Hit", "Trail", "find_hits", "scored", "title_of"]
 
-_K = TypeVar("_K")
 _CANDIDATES = 200
 _LEAST = 0.2  # the share of the query that a node must cover: a query may ask for several things at once
 _ALIKE = 0.3  # the least cosine of a node that shares no word with the query
@@ -103,19 +102,6 @@ def scored(sql: sqlite3.Connection, asked: Asked, words: Words) -> dict[str, _Sc
     for node_id, cosine in alike.items():
         whys[node_id] = "; ".join(filter(None, (whys.get(node_id), f"its meaning is near ({cosine:.2f})")))
     return {node_id: _Scored(score, whys[node_id]) for node_id, score in fused(texts, alike).items()}
-
-
-def fused(texts: Mapping[_K, float], alike: Mapping[_K, float]) -> dict[_K, float]:
-    """One score from two: without vectors the text's own; else each brought to 0..1, meaning counting twice."""
-    if not alike:
-        return dict(texts)
-    scores: dict[_K, float] = dict.fromkeys([*texts, *alike], 0.0)
-    for part, weight in ((texts, 1.0), (alike, 2.0)):
-        if part:
-            least, most = min(part.values()), max(part.values())
-            for key, value in part.items():
-                scores[key] += weight * ((value - least) / (most - least) if most > least else 1.0)
-    return scores
 
 
 def _by_words(sql: sqlite3.Connection, asked: Asked, words: Words, trail: Trail) -> dict[str, Match]:

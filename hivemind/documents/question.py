@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from hivemind.terms import TOKENIZER
 from hivemind.words import GENERIC_WORDS, STOP_WORDS
 
 __all__ = ["FIELDS", "Fields", "Match", "Question", "Term", "Words", "ask"]
 
-TOKENIZER = "porter unicode61 remove_diacritics 2"  # that of the table `words` (schema.py)
 _MOST_TERMS = 24
 _COMMON, _FEW = 0.2, 200  # what is common: the share of all nodes, but never so few
 _GENERIC = 0.25  # what a word that any question may use counts, beside one that says what it is about

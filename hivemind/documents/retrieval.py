@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hivemind.documents.passage import Passage
-from hivemind.documents.query import Asked, fused
+from hivemind.documents.query import Asked
 from hivemind.documents.question import Fields, Words, ask
 from hivemind.documents.ranking import FLOOR, rank
+from hivemind.embedding import fused
 
 __all__ = ["passage_text", "search"]
 

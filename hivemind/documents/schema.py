@@ -6,6 +6,7 @@ from hivemind.documents.errors import DamagedError, DocmemError
 from hivemind.documents.node import node_hash
 from hivemind.documents.vectors import TABLE
 from hivemind.fs.schema import Schema
+from hivemind.terms import TOKENIZER
 
 __all__ = ["SCHEMA", "VERSION"]
 
@@ -88,8 +89,8 @@ _TABLES = (
         gap TEXT NOT NULL          -- what stands between this node's text and the next one's
     ) WITHOUT ROWID""",
     "CREATE INDEX places_file ON places(file_id, passage, number)",
-    """CREATE VIRTUAL TABLE words USING fts5(
-        text, context_value, content='nodes', content_rowid='seq', tokenize='porter unicode61 remove_diacritics 2'
+    f"""CREATE VIRTUAL TABLE words USING fts5(
+        text, context_value, content='nodes', content_rowid='seq', tokenize='{TOKENIZER}'
     )""",
     "CREATE VIRTUAL TABLE vocabulary USING fts5vocab('words', 'row')",
 )

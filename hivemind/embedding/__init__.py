@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hivemind.embedding.embedder import Embedder, EmbedderUnavailable
+from hivemind.embedding.fusing import fused
 from hivemind.embedding.hashing import HashingEmbedder
 from hivemind.embedding.index import VectorIndex, Vectors, VectorTable
 from hivemind.embedding.minilm import INSTALL, MiniLM
@@ -22,6 +23,7 @@ __all__ = [
     "Vectors",
     "embed_packed",
     "end_service",
+    "fused",
     "open_embedder",
     "pack",
     "unpack",

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 from hivemind.longterm.rows import span
-from hivemind.longterm.terms import words_of
+from hivemind.terms import words_of
 from hivemind.words import STOP_WORDS
 
 __all__ = ["parties", "said_by", "without"]

@@ -15,7 +15,7 @@ from math import log
 from hivemind.longterm.cues import Wanted, asks_only, has_name, has_time, in_first_person, moment_of, wanted
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.parties import said_by
-from hivemind.longterm.terms import bm25
+from hivemind.terms import bm25
 
 __all__ = ["Candidate", "Question", "Ranked", "Weights", "borne_out", "rank"]
 

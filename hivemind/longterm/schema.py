@@ -8,11 +8,11 @@ from hivemind.embedding import VectorTable
 from hivemind.fs.schema import Schema
 from hivemind.longterm.errors import LongtermError
 from hivemind.longterm.filters import metadata_fits
+from hivemind.terms import TOKENIZER
 
-__all__ = ["PLACES", "SCHEMA", "TOKENIZER", "VERSION"]
+__all__ = ["PLACES", "SCHEMA", "VERSION"]
 
 VERSION = 2
-TOKENIZER = "porter unicode61 remove_diacritics 2"
 PLACES = 1 << 32
 """How many entries a namespace can have had: an entry's `seq` is its namespace's number × PLACES + its own, so that a
 namespace is one unbroken range, in the tables and in the full-text index."""

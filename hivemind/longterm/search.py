@@ -14,7 +14,7 @@ from hivemind.longterm.filters import Filter
 from hivemind.longterm.parties import without
 from hivemind.longterm.ranking import Candidate, Question, Weights, borne_out, rank
 from hivemind.longterm.rows import ALIVE, fetch, span
-from hivemind.longterm.terms import Stems, bm25, matching, rarity, words_of
+from hivemind.terms import Stems, bm25, matching, rarity, words_of
 
 __all__ = ["Asked", "Mode", "Searcher"]
 

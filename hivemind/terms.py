@@ -1,4 +1,4 @@
-"""Words as the full-text index sees them, and how well texts match a question by them (BM25)."""
+"""Words as a full-text index sees them, and how well texts match a question by them (BM25): for every store that is searched."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from hivemind.longterm.schema import TOKENIZER
 from hivemind.words import STOP_WORDS
 
-__all__ = ["Stems", "bm25", "matching", "rarity", "words_of"]
+__all__ = ["TOKENIZER", "Stems", "bm25", "matching", "rarity", "words_of"]
+
+TOKENIZER = "porter unicode61 remove_diacritics 2"
+"""How the full-text indexes of all stores part and stem texts."""
 
 _WORD = re.compile(r"[^\W_]+")
 _MOST_TERMS = 32
