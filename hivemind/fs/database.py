@@ -23,6 +23,10 @@ __all__ = ["Database"]
 
 _BUSY_S = 60.0  # how long another program (an SQLite shell) may hold the database before we give up
 
+_LOG_PAGES = 4_000
+"""Pages of the write-ahead log (16 MB) from which on a commit also writes them into the database: a page that every
+transaction changes is then written there once for many, and a transaction that fills the log by itself is rare."""
+
 _SPOILT = ("Could not decode to UTF-8", "no such")  # a garbled text; a table that every such database has
 
 
@@ -108,6 +112,7 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
             connection.execute("PRAGMA cache_size = -16000")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
             for name, arguments, function in self.schema.functions:
                 connection.create_function(name, arguments, function, deterministic=True)
             if self._writers is None:

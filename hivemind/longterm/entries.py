@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,6 +17,7 @@ from hivemind.longterm.draft import Draft, check_key, draft_of, shortened
 from hivemind.longterm.embeddings import Embeddings
 from hivemind.longterm.entry import MemoryEntry, UpsertMemoryResult, User
 from hivemind.longterm.errors import EntryInvalid
+from hivemind.longterm.identity import new_id
 from hivemind.longterm.links import children_of, history_of, linked_from, set_link
 from hivemind.longterm.moment import as_micros, as_time
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
@@ -40,10 +40,6 @@ Value = MemoryEntry | Mapping[str, Any] | str
 """What can be stored: an entry, a mapping with some of its fields (`content` among them), or just the content."""
 
 
-def _random_id() -> str:
-    return str(uuid.uuid4())
-
-
 class Entries:
     """The entries of one SQLite file, put and got. `MemoryStore`, which searches them too, says what its arguments are."""
 
@@ -57,7 +53,7 @@ class Entries:
         durable: bool = True,
         token_counter: Callable[[str], int] = count_tokens,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        new_id: Callable[[], str] = _random_id,
+        new_id: Callable[[], str] = new_id,
     ) -> None:
         self.database = Database(path, SCHEMA, durable=durable)
         self.embeddings = Embeddings(embedder, dimension)
