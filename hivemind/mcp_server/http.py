@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import stat
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from typing import Any
 import uvicorn
 from mcp.server import Server
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import INVALID_REQUEST, JSONRPCError
 
 from hivemind.errors import UserError
 from hivemind.fs import create
+from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
 
 __all__ = ["listen", "token_in"]
 
@@ -29,6 +31,8 @@ _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
 _App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
+_UNKNOWN = NoMessage(INVALID_REQUEST, "Authorization: Bearer TOKEN, from the hive's mcp.token").answer
+_MAX_SESSIONS = 100
 
 
 async def listen(
@@ -41,7 +45,8 @@ async def listen(
         names = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
         # Another site's page that a browser was led to must not speak to us: Host and Origin have to be ours (421, 403).
         security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
-        app = _Guard(server.streamable_http_app(transport_security=security, host=LOOPBACK), token)
+        served = server.streamable_http_app(transport_security=security, host=LOOPBACK, max_sessions=_MAX_SESSIONS)
+        app = _Guard(served, token)
         settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
         if on_ready is not None:
             on_ready(f"http://{names[0]}/mcp", os.fspath(path))
@@ -96,23 +101,61 @@ async def _serve(listener: _Listener, bound: socket.socket) -> None:
 
 
 class _Guard:
-    """Lets requests through that show the token; says 401 to all others, before a byte of them is read."""
+    """Lets requests through that show the token and carry a message. Others are answered here, in JSON: 401 before a byte of
+    their body is read, 413 and 400 before the SDK opens a session for them."""
 
     def __init__(self, app: _App, token: str) -> None:
         self._app = app
         self._wanted = f"Bearer {token}".encode()
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
-        if scope["type"] != "http" or self._is_allowed(scope):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
-            return
-        headers = [(b"www-authenticate", b'Bearer realm="hivemind"'), (b"content-type", b"text/plain; charset=utf-8")]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": b"Authorization: Bearer TOKEN, from the hive's mcp.token\n"})
+        elif not self._is_allowed(scope):
+            await _refuse(send, 401, _UNKNOWN, [(b"www-authenticate", b'Bearer realm="hivemind"')])
+        elif scope["method"] != "POST":
+            await self._app(scope, receive, send)
+        elif (body := await _body(receive)) is not None:
+            try:
+                read_message(body)
+            except NoMessage as wrong:
+                await _refuse(send, 413 if len(body) > LIMIT_BYTES else 400, wrong.answer)
+            else:
+                await self._app(scope, _again(body, receive), send)
 
     def _is_allowed(self, scope: _Message) -> bool:
         shown = [value for name, value in scope["headers"] if name == b"authorization"]
         return len(shown) == 1 and hmac.compare_digest(shown[0], self._wanted)
+
+
+async def _body(receive: _Receive) -> bytes | None:
+    """What was posted, read no further than to see that it is too long; None if the client went away over it."""
+    body = bytearray()
+    while len(body) <= LIMIT_BYTES:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            break
+    return bytes(body)
+
+
+def _again(body: bytes, receive: _Receive) -> _Receive:
+    """What gives the body once more, and then what comes after it."""
+    told: list[_Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> _Message:
+        return told.pop() if told else await receive()
+
+    return replay
+
+
+async def _refuse(send: _Send, status: int, error: JSONRPCError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    body = error.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    about = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": [*about, *headers]})
+    await send({"type": "http.response.body", "body": body})
 
 
 class _Listener(uvicorn.Server):

@@ -61,15 +61,11 @@ async def _until_told(serving: Coroutine[Any, Any, None]) -> None:
 
 
 async def _stdio(open_hive: OpenHive, name: str, profile: str) -> None:
-    from mcp.server.stdio import stdio_server
-
-    from hivemind.mcp_server.stdio import Lines, Out, own_streams
+    from hivemind.mcp_server.stdio import own_streams, talk
 
     with own_streams() as (given, taken):
         async with joined(open_hive, name, profile) as (_, server):
-            streams: Any = (Lines(given), Out(taken))  # the SDK uses no more of a file than they have
-            async with stdio_server(*streams) as (read, write):
-                await server.run(read, write, server.create_initialization_options())
+            await talk(server, given, taken)
 
 
 async def _http(

@@ -7,14 +7,25 @@ reaches the log and never the client.
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.server import Server
+from mcp.shared.message import SessionMessage
 
-__all__ = ["Lines", "Out", "own_streams"]
+from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
+
+__all__ = ["Lines", "Out", "own_streams", "talk"]
 
 _CHUNK = 1 << 16
+_AT_ONCE = 4096
+"""So much a pipe takes without blocking, once it is said to take anything (PIPE_BUF)."""
+_LAST_WORDS_S = 2.0
+"""So long a client that has closed its end may take to read the answers that it is still owed."""
 
 
 @contextmanager
@@ -33,18 +44,62 @@ def own_streams() -> Iterator[tuple[int, int]]:
         os.close(taken)
 
 
+async def talk(server: Server[Any], given: int, taken: int) -> None:
+    """Serve one client on the two descriptors until its input ends, or until nobody reads its output any more."""
+    heard, hears = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    said, says = anyio.create_memory_object_stream[SessionMessage](0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_listen, Lines(given), heard, said.clone())
+        tasks.start_soon(_speak, Out(taken), says, tasks.cancel_scope)
+        await server.run(hears, said, server.create_initialization_options())
+        tasks.cancel_scope.deadline = anyio.current_time() + _LAST_WORDS_S
+
+
+async def _listen(
+    lines: Lines,
+    heard: MemoryObjectSendStream[SessionMessage | Exception],
+    said: MemoryObjectSendStream[SessionMessage],
+) -> None:
+    """Each line is a message for the server, or is answered here with what is wrong with it."""
+    async with heard, said:
+        async for line in lines:
+            try:
+                message = read_message(line)
+            except NoMessage as wrong:
+                await said.send(SessionMessage(wrong.answer))
+            else:
+                await heard.send(SessionMessage(message))
+
+
+async def _speak(out: Out, says: MemoryObjectReceiveStream[SessionMessage], serving: anyio.CancelScope) -> None:
+    try:
+        async with says:
+            async for one in says:
+                await out.write(one.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+    except (BrokenPipeError, ConnectionResetError):  # the client has gone, though its input is still open
+        serving.cancel()
+
+
 class Lines:
-    """The lines of a descriptor, to its end."""
+    """The lines of a descriptor, to its end, without blank ones. What comes after the last line's end is no line: whoever
+    wrote it died over it. Of a line longer than `limit` bytes only so much is kept that it can be seen to be longer."""
 
-    def __init__(self, file: int) -> None:
-        self._file = file
-        self._rest = b""
+    def __init__(self, file: int, limit: int = LIMIT_BYTES) -> None:
+        self._file, self._limit = file, limit
 
-    async def __aiter__(self) -> AsyncIterator[str]:
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        kept: list[bytes] = []
+        size = 0
         while data := await self._read():
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                yield line.decode("utf-8", "replace")
+            *ended, rest = data.split(b"\n")
+            for end in ended:
+                line = b"".join((*kept, end)).strip() if size <= self._limit else b"".join(kept)
+                kept, size = [], 0
+                if line:
+                    yield line
+            if size <= self._limit:
+                kept.append(rest)
+                size += len(rest)
 
     async def _read(self) -> bytes:
         try:
@@ -55,16 +110,17 @@ class Lines:
 
 
 class Out:
-    """Writes whole lines to a descriptor."""
+    """Writes to a descriptor, and never waits in a write: a client that does not read holds up nothing but its answers."""
 
     def __init__(self, file: int) -> None:
         self._file = file
+        self._room = select.poll()
+        self._room.register(file, select.POLLOUT)
 
-    async def write(self, text: str) -> None:
+    async def write(self, raw: bytes) -> None:
         """Write it all. Raises BrokenPipeError if the client has gone."""
-        view = memoryview(text.encode())
+        view = memoryview(raw)
         while view:
-            view = view[os.write(self._file, view) :]
-
-    async def flush(self) -> None:
-        """Nothing is kept back."""
+            if not self._room.poll(0):
+                await anyio.wait_writable(self._file)
+            view = view[os.write(self._file, view[:_AT_ONCE]) :]

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -70,8 +71,15 @@ class Hive:
         assert done.returncode == status, (words, done.stdout, done.stderr)
         return done.stdout if status == 0 else done.stderr
 
-    def start(self, *words: str, **streams) -> subprocess.Popen:
-        return subprocess.Popen([sys.executable, "-m", "hivemind", *words], env=self.environment, text=True, **streams)
+    def start(self, *words: str, text: bool = True, **streams) -> subprocess.Popen:
+        return subprocess.Popen([sys.executable, "-m", "hivemind", *words], env=self.environment, text=text, **streams)
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Look until it holds; fails once that has taken too long."""
+        given_up = time.monotonic() + LIMIT_S
+        while not holds():
+            assert time.monotonic() < given_up
+            time.sleep(0.01)
 
     def events(self) -> list[dict]:
         paths = sorted((self.root / ".hive/journal").glob("0*.jsonl"))
@@ -97,6 +105,36 @@ class Hive:
 @pytest.fixture
 def hive(tmp_path):
     return Hive(tmp_path / "hive")
+
+
+def greeting(id_: int = 1) -> str:
+    told = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    return json.dumps({"jsonrpc": "2.0", "id": id_, "method": "initialize", "params": told}) + "\n"
+
+
+@pytest.fixture
+def served(hive):
+    """A server that has answered its first request."""
+    process = hive.start(
+        "mcp", "--agent", "claude", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdin.write(greeting())
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "hivemind"
+    yield process
+    if process.poll() is None:
+        process.kill()
+    process.communicate(timeout=LIMIT_S)
+
+
+@pytest.fixture
+def listening(hive):
+    process = hive.start("mcp", "--agent", "claude", "--http", "--port", "0", stdout=subprocess.PIPE)
+    address = process.stdout.readline().split()[0]
+    yield process, address, hive.root / ".hive/agents/claude/mcp.token"
+    if process.poll() is None:
+        process.terminate()
+    process.communicate(timeout=LIMIT_S)
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:

@@ -12,27 +12,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 import hivemind
-from tests.mcp_server.conftest import LIMIT_S, Joined, run
-
-
-def greeting(id_: int = 1) -> str:
-    told = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    return json.dumps({"jsonrpc": "2.0", "id": id_, "method": "initialize", "params": told}) + "\n"
-
-
-@pytest.fixture
-def served(hive):
-    """A server that has answered its first request."""
-    process = hive.start(
-        "mcp", "--agent", "claude", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    process.stdin.write(greeting())
-    process.stdin.flush()
-    assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "hivemind"
-    yield process
-    if process.poll() is None:
-        process.kill()
-    process.communicate(timeout=LIMIT_S)
+from tests.mcp_server.conftest import LIMIT_S, Joined, greeting, run
 
 
 def test_it_ends_when_its_input_does(hive, served):
@@ -79,8 +59,7 @@ def test_the_swarm_does_not_start_members_from_outside(hive, served):
 def test_an_agent_that_the_swarm_runs_is_refused_to_a_client(hive):
     up = hive.start("agent", "run", "researcher", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        while not hive.lives("researcher"):
-            pass
+        hive.until(lambda: hive.lives("researcher"))
         assert "is running already" in hive.run("mcp", "--agent", "researcher", status=2)
     finally:
         up.terminate()
@@ -104,16 +83,6 @@ def test_an_agent_that_the_hive_does_not_have_is_refused_with_the_command_that_m
 def test_a_port_that_is_none_is_refused_in_words(hive):
     said = hive.run("mcp", "--agent", "claude", "--http", "--port", "65536", status=2)
     assert "'65536' is no number of a port" in said
-
-
-@pytest.fixture
-def listening(hive):
-    process = hive.start("mcp", "--agent", "claude", "--http", "--port", "0", stdout=subprocess.PIPE)
-    address = process.stdout.readline().split()[0]
-    yield process, address, hive.root / ".hive/agents/claude/mcp.token"
-    if process.poll() is None:
-        process.terminate()
-    process.communicate(timeout=LIMIT_S)
 
 
 def test_over_http_a_client_shows_the_token(hive, listening):

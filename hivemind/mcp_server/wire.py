@@ -1,0 +1,57 @@
+"""One message of the protocol, from the bytes that a client sent; what is none is answered with JSON-RPC's own errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mcp_types as types
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+__all__ = ["LIMIT_BYTES", "NoMessage", "read_message"]
+
+LIMIT_BYTES = 4 << 20
+"""The longest message that is read. The SDK's own limit for HTTP bodies."""
+_REASON_CHARS = 200
+
+
+class NoMessage(Exception):
+    """What came is no message. `answer` says so to the client, under the request's id where one could be read."""
+
+    def __init__(self, code: int, why: str, id_: str | int | None = None) -> None:
+        super().__init__(why)
+        self.answer = types.JSONRPCError(jsonrpc="2.0", id=id_, error=types.ErrorData(code=code, message=why))
+
+
+def read_message(raw: bytes) -> types.JSONRPCMessage:
+    """The message. Raises NoMessage: -32700 for what is no JSON (invalid UTF-8, NaN, deeper than 200 levels), -32600 for JSON
+    that is no single message, and for what is too long (JSON-RPC 2.0, sections 4, 4.1 and 5.1)."""
+    if len(raw) > LIMIT_BYTES:
+        raise NoMessage(types.INVALID_REQUEST, f"Invalid request: longer than {LIMIT_BYTES} bytes")
+    try:
+        told = from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise NoMessage(types.PARSE_ERROR, f"Parse error: {str(error)[:_REASON_CHARS]}") from None
+    if not isinstance(told, dict):
+        kind = "a batch" if isinstance(told, list) else "no object"
+        raise NoMessage(types.INVALID_REQUEST, f"Invalid request: {kind}; one message at a time")
+    try:
+        message: types.JSONRPCMessage = types.jsonrpc_message_adapter.validate_python(told, by_name=False)
+    except ValidationError:
+        raise NoMessage(types.INVALID_REQUEST, f"Invalid request: {_wrong(told)}", _id_of(told)) from None
+    if isinstance(message, types.JSONRPCNotification) and "id" in told:  # a request by its form: it is owed an answer
+        raise NoMessage(types.INVALID_REQUEST, "Invalid request: its id is neither text nor a whole number")
+    return message
+
+
+def _wrong(told: dict[str, Any]) -> str:
+    if told.get("jsonrpc") != "2.0":
+        return 'there must be "jsonrpc": "2.0"'
+    if "method" in told:
+        return "method must be text, params an object, id text or a whole number"
+    return "there must be a method, or a result or an error with its id"
+
+
+def _id_of(told: dict[str, Any]) -> str | int | None:
+    found = told.get("id")
+    return found if isinstance(found, str) or (isinstance(found, int) and not isinstance(found, bool)) else None
