@@ -1,30 +1,32 @@
-"""Programs that end with whoever started them: each has a process group of its own, and a guard that outlives kill -9."""
+"""Programs that end, with all that they start, with whoever started them."""
 
 from __future__ import annotations
 
 import contextlib
+import marshal
 import os
-import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from hivemind import guard
+
 __all__ = ["Guarded"]
 
-_GRACE_S = 1.0
-# Waits for the word "go", so that the program can't run before the guard below watches over it.
-_START = 'read go || exit 125; {before}exec "$@"{after}'
-# Lives as long as the pipe from its maker does; an end of that without a word ends the program's whole group.
-_GUARD = 'read ended || kill -s KILL -- "-$1"'
+_END_S = 5.0
+"""So long is waited for what a program leaves behind: who is stuck in a file system that is gone can't be killed before."""
+_NEEDED = ("LD_LIBRARY_PATH",)  # by some builds of Python, to start at all
 
 
 class Guarded:
-    """A running program, `process`; leaving the block ends its whole group: SIGTERM, a second of grace, SIGKILL.
+    """A running program; leaving the block ends it with all that it started: SIGTERM, a second of grace, SIGKILL.
 
-    `before` are words of the shell that are obeyed first, with `values` as `$1`, `$2`, …; it shifts them away itself. Without
-    `reads` the program's standard input is empty, else what is written to `process.stdin`. Raises OSError.
+    `process` is its guard (`hivemind.guard`), which has the program's streams and ends with the program's exit status, once
+    nothing of it is left. It does the same at once when this process dies, by kill -9 too.
     """
 
     def __init__(
@@ -33,21 +35,28 @@ class Guarded:
         *,
         folder: Path | None,
         environment: Mapping[str, str] | None = None,
-        before: str = "",
-        values: Sequence[str] = (),
-        reads: bool = False,
+        cpu_s: int | None = None,
+        memory_bytes: int | None = None,
         **streams: Any,
     ) -> None:
-        script = _START.format(before=before, after="" if reads else " </dev/null")
-        self.process: subprocess.Popen[bytes] = subprocess.Popen(
-            ["sh", "-c", script, "sh", *values, *program],
-            stdin=subprocess.PIPE, cwd=folder, env=None if environment is None else dict(environment),
-            start_new_session=True, **streams,
-        )  # fmt: skip
-        self._guard = subprocess.Popen(
-            ["sh", "-c", _GUARD, "sh", str(self.process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
-        _say(self.process, b"go\n", close=not reads)
+        """`environment` is ours where there is none; `streams` are those of subprocess.Popen. Raises OSError."""
+        words = [os.fsencode(word) for word in program]
+        given = os.environ if environment is None else environment
+        order = (words, {os.fsencode(name): os.fsencode(value) for name, value in given.items()}, cpu_s, memory_bytes)
+        self._line, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self.process: subprocess.Popen[bytes] = subprocess.Popen(
+                    [sys.executable, "-I", "-S", guard.__file__, str(theirs.fileno())],
+                    cwd=folder, env={name: os.environ[name] for name in _NEEDED if name in os.environ},
+                    pass_fds=(theirs.fileno(),), start_new_session=True, **streams,
+                )  # fmt: skip
+            told = marshal.dumps(order)
+            with contextlib.suppress(ConnectionError):  # it has been killed already
+                self._line.sendall(len(told).to_bytes(8, "big") + told)
+        except BaseException:
+            self._line.close()
+            raise
 
     def __enter__(self) -> subprocess.Popen[bytes]:
         return self.process
@@ -55,27 +64,21 @@ class Guarded:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self.process.pid, number)
-            except (ProcessLookupError, PermissionError):
-                break
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(_GRACE_S)
-        self.process.wait()
+        self.process.terminate()
+        try:
+            self.process.wait(2 * guard.GRACE_S + _END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # the inner guard goes on alone
+            self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
-        _say(self._guard, b"ended\n", close=True)
-        self._guard.wait()
+        self._await_both()
 
-
-def _say(process: subprocess.Popen[bytes], word: bytes, *, close: bool) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it has ended already
-        process.stdin.write(word)
-        process.stdin.flush()
-    if close:
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
+    def _await_both(self) -> None:
+        """Until both guards have ended: where one was killed, the other may still be at it."""
+        self._line.settimeout(_END_S)
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            self._line.recv(1)
+        self._line.close()

@@ -58,8 +58,9 @@ class CommandMind:
     def _ask(self, question: Mapping[str, Any]) -> str:
         try:
             guarded = Guarded(
-                self.program, folder=self._folder, reads=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
+                self.program, folder=self._folder,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )  # fmt: skip
         except OSError as error:
             raise MindUnavailable(f"{self.program[0]} can't be started ({error.strerror})") from None
         with guarded as process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import subprocess
@@ -24,8 +25,6 @@ _KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL
 _TAIL_BYTES = 8192
 _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_HELD = 65_536
-
-_LIMITS = 'ulimit -t "$1" && ulimit -v "$2" || exit 125; shift 2; '
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,9 @@ def run_command(
     limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
     with open(os.open(output, _OUTPUT, 0o644), "wb") as file:
         guarded = Guarded(
-            argv, folder=folder, environment=environment, before=_LIMITS,
-            values=[str(int(limits.cpu_s)), str(limits.memory_mb * 1024)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            argv, folder=folder, environment=environment, cpu_s=math.ceil(limits.cpu_s),
+            memory_bytes=limits.memory_mb * 1024**2, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )  # fmt: skip
         started = time.monotonic()
         with guarded as process:

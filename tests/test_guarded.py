@@ -1,0 +1,171 @@
+"""What a program starts ends with it, however it hides, and whoever is killed. Real processes, real kill -9."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hivemind.guarded import Guarded
+
+# Away from whoever could know it: a session and a group of its own, its parent gone, told to heed nothing.
+DAEMON = """
+import os, signal, sys, time
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+for _ in range(3):
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+with open("pid.new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename("pid.new", "pid")
+time.sleep(1000)
+"""
+HIDES = ["sh", "-c", f'{sys.executable} -I -S -c "$1"; exec sleep 1000', "sh", DAEMON]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Callable[[], int]]:
+    """The pid of the daemon, once there is one; it is killed at the end if it lives on."""
+
+    def pid() -> int:
+        wait_for((tmp_path / "pid").exists)
+        return int((tmp_path / "pid").read_text())
+
+    yield pid
+    if (tmp_path / "pid").exists() and is_alive(pid()):
+        os.kill(pid(), signal.SIGKILL)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for(condition: Callable[[], object], limit_s: float = 30) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "what was waited for did not happen"
+        time.sleep(0.01)
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_nothing_of_a_program_is_left_when_it_has_ended(tmp_path: Path, daemon: Callable[[], int]) -> None:
+    ends = f'{sys.executable} -I -S -c "$1"; until [ -e pid ]; do sleep 0.01; done; exit 7'
+    with Guarded(["sh", "-c", ends, "sh", DAEMON], folder=tmp_path) as process:
+        assert process.wait(30) == 7
+        assert not is_alive(daemon())  # gone before the end is told
+
+
+def test_nothing_is_left_when_it_is_not_waited_for(tmp_path: Path, daemon: Callable[[], int]) -> None:
+    with Guarded(HIDES, folder=tmp_path):
+        pid = daemon()
+    assert not is_alive(pid)
+
+
+@pytest.mark.parametrize("victim", ["outer", "inner"])
+def test_nothing_is_left_when_a_guard_is_killed(tmp_path: Path, daemon: Callable[[], int], victim: str) -> None:
+    with Guarded(HIDES, folder=tmp_path) as process:
+        pid = daemon()
+        [inner] = children(process.pid)
+        [program] = [one for one in children(inner) if one != pid]
+        os.kill(process.pid if victim == "outer" else inner, signal.SIGKILL)
+        assert process.wait(30) == -signal.SIGKILL
+    assert not is_alive(pid)
+    assert not is_alive(program)
+    wait_for(lambda: not is_alive(inner))
+
+
+def test_nothing_is_left_when_a_guard_is_stopped(tmp_path: Path, daemon: Callable[[], int]) -> None:
+    with Guarded(HIDES, folder=tmp_path) as process:
+        pid = daemon()
+        os.kill(children(process.pid)[0], signal.SIGSTOP)
+    assert not is_alive(pid)
+
+
+def test_nothing_is_left_when_its_maker_is_killed(tmp_path: Path, daemon: Callable[[], int]) -> None:
+    makes = (
+        "import sys; from pathlib import Path; from hivemind.guarded import Guarded\n"
+        "with Guarded(sys.argv[2:], folder=Path(sys.argv[1])) as process: process.wait()"
+    )
+    maker = subprocess.Popen([sys.executable, "-c", makes, tmp_path, *HIDES])
+    pid = daemon()
+    [outer] = children(maker.pid)
+    maker.kill()
+    maker.wait()
+    wait_for(lambda: not is_alive(pid) and not is_alive(outer))
+
+
+def test_a_program_that_kills_its_guards_one_after_the_other_ends_as_well(tmp_path: Path) -> None:
+    # the inner one first, so that the program is killed with it; what it has left behind goes for the outer one
+    kills = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); open('lived', 'w')"
+    with Guarded([sys.executable, "-c", kills], folder=tmp_path) as process:
+        assert process.wait(30) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("does", "status"), [("exit 3", 3), ("kill -SEGV $$", -11), ("kill -9 $$", -9), (":", 0)])
+def test_the_guard_ends_as_its_program_did(tmp_path: Path, does: str, status: int) -> None:
+    with Guarded(["sh", "-c", does], folder=tmp_path) as process:
+        assert process.wait(30) == status
+    assert not list(tmp_path.glob("core*"))
+
+
+def test_a_script_that_does_not_say_what_runs_it_is_the_shells(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("echo $0 $1\n")
+    script.chmod(0o755)
+    with Guarded([str(script), "a"], folder=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read() == f"{script} a\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "told"), [("none-such", 127, "not found"), ("/", 126, "Permission denied")]
+)
+def test_a_program_that_cannot_be_started_says_so(tmp_path: Path, program: str, status: int, told: str) -> None:
+    with Guarded([program], folder=tmp_path, stderr=subprocess.PIPE) as process:
+        assert process.communicate(timeout=30)[1].decode() == f"{program}: {told}\n"
+    assert process.returncode == status
+
+
+def test_words_and_values_are_passed_as_they_are(tmp_path: Path) -> None:
+    odd = os.fsdecode(b"a\xff\n'\"$x")
+    shows = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]) + b'|' + os.environb[b'ODD'])"
+    with Guarded(
+        [sys.executable, "-c", shows, odd], folder=tmp_path, environment={"ODD": odd}, stdout=subprocess.PIPE
+    ) as process:
+        assert process.communicate(timeout=30)[0] == os.fsencode(odd) + b"|" + os.fsencode(odd)
+
+
+def test_it_gets_no_descriptor_of_ours_and_none_of_its_guards(tmp_path: Path) -> None:
+    mine = os.open(tmp_path, os.O_RDONLY)
+    try:
+        listing = shutil.which("ls") or "ls"
+        with Guarded([listing, "/proc/self/fd"], folder=tmp_path, stdout=subprocess.PIPE) as process:
+            assert process.communicate(timeout=30)[0].split() == [b"0", b"1", b"2", b"3"]  # the last is what it lists
+    finally:
+        os.close(mine)
+
+
+def test_the_limits_hold_for_the_program(tmp_path: Path) -> None:
+    tells = "import resource as r; print(r.getrlimit(r.RLIMIT_CPU), r.getrlimit(r.RLIMIT_AS)); bytes(400_000_000)"
+    with Guarded(
+        [sys.executable, "-c", tells], folder=tmp_path, cpu_s=7, memory_bytes=200_000_000,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        printed, said = process.communicate(timeout=30)
+    assert printed == b"(7, 7) (200000000, 200000000)\n"
+    assert b"MemoryError" in said
