@@ -8,19 +8,18 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from hivemind.longterm.arguments import check_between, check_text, check_time, check_unicode
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import EntryInvalid
-from hivemind.longterm.moment import as_micros
-from hivemind.longterm.unicode import check_unicode
 from hivemind.masking import mask
 
 __all__ = [
     "MAX_METADATA_BYTES",
     "MAX_TOKENS",
     "Draft",
+    "check_category",
     "check_key",
     "check_vector",
     "digest_of",
@@ -61,14 +60,14 @@ def draft_of(value: MemoryEntry | Mapping[str, Any] | str, count: Callable[[str]
     """
     told = _fields(value)
     content = _content(told.get("content"), count)
-    embedding = told.get("embedding")
+    embedding, importance, expires = (told.get(name) for name in ("embedding", "importance", "expires_at"))
     return Draft(
         content=content,
         digest=digest_of(content),
         metadata=_metadata(told.get("metadata")),
-        category=_category(told.get("category")),
-        importance=_importance(told.get("importance")),
-        expires_at=_expiry(told.get("expires_at")),
+        category=check_category(told.get("category")),
+        importance=None if importance is None else check_between(importance, "importance", 0, 1),
+        expires_at=None if expires is None else check_time(expires, "expires_at"),
         parent_id=_parent(told.get("parent_id")),
         links=_links(told.get("links")),
         vector=None if embedding is None else check_vector(embedding, dimension),
@@ -125,28 +124,13 @@ def _metadata(metadata: object) -> str:
     return text
 
 
-def _category(category: object) -> str | None:
+def check_category(category: object) -> str | None:
+    """A category as it is, or None. Raises EntryInvalid unless it is a word."""
     if category is None:
         return None
     if not isinstance(category, str) or not category.strip():
         raise EntryInvalid(f"{category!r} is no category", mend="a word, such as preference, fact, goal, context")
     return check_unicode(category, "the category")
-
-
-def _importance(importance: object) -> float | None:
-    if importance is None:
-        return None
-    if isinstance(importance, bool) or not isinstance(importance, int | float) or not 0 <= importance <= 1:
-        raise EntryInvalid(f"{importance!r} is no importance", mend="a number from 0 to 1")
-    return float(importance)
-
-
-def _expiry(moment: object) -> int | None:
-    if moment is None:
-        return None
-    if not isinstance(moment, datetime):
-        raise EntryInvalid(f"{moment!r} is no time to expire at", mend="a datetime; without a zone it is UTC")
-    return as_micros(moment)
 
 
 def _parent(parent_id: object) -> str | None:
@@ -156,7 +140,7 @@ def _parent(parent_id: object) -> str | None:
 
 
 def _links(links: object) -> str:
-    if not links:
+    if links is None:
         return "{}"
     if not isinstance(links, Mapping) or not all(isinstance(name, str) and name for name in links):
         raise EntryInvalid("links are relations with keys", mend='as {"previous": "turn-41"}')
@@ -180,6 +164,7 @@ def check_vector(vector: Sequence[float], dimension: int) -> bytes:
 
 def shortened(text: str, count: Callable[[str], int], most: int = MAX_TOKENS) -> str:
     """The beginning of a text that has at most `most` tokens; all of it where it fits."""
+    check_text(text, "what is to be shortened")
     while len(text.encode("utf-8", "surrogatepass")) > most and count(text) > most:
         text = text[: len(text) * 3 // 4]
     return text

@@ -11,10 +11,11 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from hivemind.embedding import Embedder, EmbedderUnavailable, embed_packed
 from hivemind.longterm.draft import Draft
+from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.writing import Meaning
 
 __all__ = ["UNNAMED", "Embeddings"]
@@ -24,6 +25,15 @@ UNNAMED = ""
 _AT_ONCE = 64
 _REMEMBERED = 512  # vectors of contents and of queries, each
 _log = logging.getLogger(__name__)
+
+
+def _dimension_of(embedder: object) -> Any:
+    """What an embedder says that its vectors have. Raises EntryInvalid for what is no embedder."""
+    if not callable(getattr(embedder, "embed", None)) or not getattr(embedder, "name", None):
+        raise EntryInvalid(
+            f"a {type(embedder).__name__} is no embedder", mend="it needs `name`, `dimension` and `embed`"
+        )
+    return getattr(embedder, "dimension", None)
 
 
 class Said(Protocol):
@@ -61,7 +71,9 @@ class Embeddings:
 
     def __init__(self, embedder: Embedder | None, dimension: int) -> None:
         self.embedder = embedder
-        self.dimension = dimension if embedder is None else embedder.dimension
+        self.dimension = dimension if embedder is None else _dimension_of(embedder)
+        if not isinstance(self.dimension, int) or isinstance(self.dimension, bool) or self.dimension < 1:
+            raise EntryInvalid(f"{self.dimension!r} is no dimension", mend="a whole number from 1, such as 384")
         self._contents, self._queries = _Recent(), _Recent()
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from sqlite3 import Connection
@@ -13,19 +14,20 @@ from typing import Any, Self
 
 from hivemind.embedding import Embedder
 from hivemind.fs.database import Database
+from hivemind.longterm.arguments import check_between, check_flag, check_time, check_unicode, check_whole
 from hivemind.longterm.draft import Draft, check_key, draft_of, shortened
 from hivemind.longterm.embeddings import Embeddings
 from hivemind.longterm.entry import MemoryEntry, UpsertMemoryResult, User
 from hivemind.longterm.errors import EntryInvalid
+from hivemind.longterm.expiry import drop_expired, next_expiry
 from hivemind.longterm.identity import new_id
 from hivemind.longterm.links import children_of, history_of, linked_from, set_link
-from hivemind.longterm.moment import as_micros, as_time
+from hivemind.longterm.moment import FIRST, as_micros, as_time
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
 from hivemind.longterm.pending import embed_waiting, some_failed
 from hivemind.longterm.rows import embedding_is_of_another, fetch, fetch_key, space_of, spaces_below, with_vector
 from hivemind.longterm.schema import SCHEMA
 from hivemind.longterm.search import Searcher
-from hivemind.longterm.unicode import check_unicode
 from hivemind.longterm.upsert import Upsert, upsert
 from hivemind.longterm.writing import Meaning, delete_entry, indexed_together, space_for, write_entry
 from hivemind.tokens import count_tokens
@@ -35,9 +37,20 @@ __all__ = ["DIMENSION", "SIMILARITY_THRESHOLD", "Entries", "Value"]
 DIMENSION = 384
 SIMILARITY_THRESHOLD = 0.25
 _EMBEDDED_BY_A_WRITE = 8
+_FORGOTTEN_BY_A_WRITE = 32  # expired entries
+_FORGOTTEN_AT_ONCE = 500  # by `purge`, in one transaction: others may write between
 
 Value = MemoryEntry | Mapping[str, Any] | str
 """What can be stored: an entry, a mapping with some of its fields (`content` among them), or just the content."""
+
+
+def _pairs(values: Mapping[str, Value] | Iterable[tuple[str, Value]]) -> list[tuple[str, Value]]:
+    """Keys and values as pairs. Raises EntryInvalid for what is neither a mapping nor pairs."""
+    pairs = values.items() if isinstance(values, Mapping) else values
+    found = list(pairs) if isinstance(pairs, Iterable) and not isinstance(pairs, str | bytes) else [()]
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in found):
+        raise EntryInvalid("put_many takes keys with values", mend='as {"diet": "vegetarian"}, or pairs of them')
+    return [(key, value) for key, value in found]
 
 
 class Entries:
@@ -57,7 +70,7 @@ class Entries:
     ) -> None:
         self.database = Database(path, SCHEMA, durable=durable)
         self.embeddings = Embeddings(embedder, dimension)
-        self.similarity_threshold = similarity_threshold
+        self.similarity_threshold = check_between(similarity_threshold, "similarity_threshold", -1, 1)
         self._count = token_counter
         self._clock, self._new_id = clock, new_id
         self._searcher = Searcher(self.database.path)
@@ -87,17 +100,18 @@ class Entries:
         self, namespace: Sequence[str], values: Mapping[str, Value] | Iterable[tuple[str, Value]], *, embed: bool = True
     ) -> list[MemoryEntry]:
         """Store many values at once, all or none; gives the entries, in their order."""
-        pairs = values.items() if isinstance(values, Mapping) else values
-        return self._put(namespace, list(pairs), None, embed)
+        return self._put(namespace, _pairs(values), None, embed)
 
     def _put(
         self, namespace: Sequence[str], pairs: Sequence[tuple[str, Value]], expected: int | None, embed: bool
     ) -> list[MemoryEntry]:
         path = check_namespace(namespace)
+        if expected is not None:
+            check_whole(expected, "expected_version")
+        check_flag(embed, "embed")
         checked = [(check_key(key), self._of_what_it_says(value, self._draft(value))) for key, value in pairs]
         meanings = self._meanings([draft for _, draft in checked], embed)
-        now = self._now()
-        with self.database.write() as sql:
+        with self._writing() as (sql, now):
             space = space_for(sql, path)
             apart = len({key for key, _ in checked}) == len(checked) > 1
             with indexed_together(sql, space) if apart else nullcontext():
@@ -105,7 +119,7 @@ class Entries:
                     write_entry(sql, space, key, draft, meaning, now=now, new_id=self._new_id, expected=expected)[0]
                     for (key, draft), meaning in zip(checked, meanings, strict=True)
                 ]
-            entries = dict(fetch(sql, set(seqs), -1))  # -1: also what has expired already
+            entries = dict(fetch(sql, set(seqs), FIRST - 1))  # when none of them has expired
             waiting = some_failed(sql)
         self._embed_others(waiting, meanings)
         return [entries[seq] for seq in seqs]
@@ -157,6 +171,7 @@ class Entries:
         path = check_namespace(namespace)
         if key is not None:
             check_key(key)
+        check_flag(allow_duplicate, "allow_duplicate")
         told = {
             "metadata": metadata, "category": category, "importance": importance,
             "expires_at": expires_at, "parent_id": parent_id,
@@ -164,33 +179,57 @@ class Entries:
         draft = self._draft({"content": content, **told})
         said = frozenset(name for name, value in told.items() if value is not None)
         (meaning,) = self._meanings([draft])
-        with self.database.write() as sql:
-            asked = Upsert(space_for(sql, path), key, draft, meaning, said, allow_duplicate, self._now())
+        with self._writing() as (sql, now):
+            asked = Upsert(space_for(sql, path), key, draft, meaning, said, allow_duplicate, now)
             result = upsert(sql, asked, self._searcher.vectors, self._new_id)
             waiting = some_failed(sql)
         self._embed_others(waiting, [meaning])
         return result
 
     def delete(self, namespace: Sequence[str], key: str) -> bool:
-        """Forget an entry and all that it ever said; False if there is none."""
+        """Forget an entry and all that it ever said; False if there is none (any more)."""
         path = check_namespace(namespace)
-        with self.database.write() as sql:
+        check_key(key)
+        with self._writing() as (sql, now):
             space = space_of(sql, path)
-            return space is not None and delete_entry(sql, space, check_key(key))
+            return space is not None and delete_entry(sql, space, key, now)
 
     def expire(self, namespace: Sequence[str], key: str, expires_at: datetime | None) -> bool:
         """Let an entry expire at another time, None: never. That is no new version of it; False if there is none."""
-        with self.database.write() as sql:
+        at = None if expires_at is None else check_time(expires_at, "expires_at")
+        with self._writing() as (sql, _):
             found = self._find(sql, namespace, key)
             if found is not None:
-                at = None if expires_at is None else as_micros(expires_at)
                 sql.execute("UPDATE entries SET expires_at = ? WHERE seq = ?", (at, found[1]))
             return found is not None
 
-    def purge(self) -> int:
-        """Forget what has expired for good; gives how many entries. They were not found any more anyway."""
+    def purge(self, limit: int | None = None) -> int:
+        """Forget what has expired for good, at most `limit` entries; gives how many.
+
+        They were not found any more anyway, and every write forgets some.
+        """
+        left, done = (sys.maxsize if limit is None else check_whole(limit, "limit")), 0
+        while left:
+            some = min(left, _FORGOTTEN_AT_ONCE)
+            with self.database.write() as sql:
+                dropped = drop_expired(sql, self._now(), some)
+            done += dropped
+            left = left - some if dropped == some else 0
+        return done
+
+    def next_expiry(self) -> datetime | None:
+        """When the entry that expires first does, which may be over already; None if none will."""
+        with self.database.read() as sql:
+            found = next_expiry(sql)
+        return None if found is None else as_time(found)
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[Connection, int]]:
+        """A write and the time it happens at; at its end some of what has expired is forgotten in passing."""
         with self.database.write() as sql:
-            return sql.execute("DELETE FROM entries WHERE expires_at <= ?", (self._now(),)).rowcount
+            now = self._now()
+            yield sql, now
+            drop_expired(sql, now, _FORGOTTEN_BY_A_WRITE)
 
     # reading
 
@@ -200,6 +239,8 @@ class Entries:
 
     def get_many(self, namespace: Sequence[str], keys: Iterable[str]) -> list[MemoryEntry | None]:
         """The entries under some keys, in their order; None where there is none."""
+        if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
+            raise EntryInvalid("get_many takes several keys", mend='as ["diet", "timezone"]')
         path, wanted = check_namespace(namespace), [check_key(key) for key in keys]
         found: list[MemoryEntry | None] = []
         with self.database.read() as sql:
@@ -213,7 +254,7 @@ class Entries:
         """The namespaces that have entries and are the prefix or lie below it, sorted."""
         beginning = check_prefix(prefix)
         with self.database.read() as sql:
-            return [path for _, path in spaces_below(sql, beginning)]
+            return [path for _, path in spaces_below(sql, beginning, self._now())]
 
     def history(self, namespace: Sequence[str], key: str) -> list[MemoryEntry]:
         """What the entry under a key said, oldest first; the last is what it says now. Empty if there is none."""
@@ -238,7 +279,7 @@ class Entries:
 
         Raises EntryInvalid if there is no entry under `key`.
         """
-        with self.database.write() as sql:
+        with self._writing() as (sql, _):
             found = self._find(sql, namespace, key)
             if found is None:
                 raise EntryInvalid(f"no entry has the key {key!r}")
@@ -273,7 +314,8 @@ class Entries:
 
     def embed_pending(self, limit: int | None = None) -> int:
         """Embed entries that wait for it, at most `limit`; gives how many. 0 where the embedder still fails."""
-        return 0 if self.embeddings.embedder is None else embed_waiting(self.database, self.embeddings, limit)
+        most = None if limit is None else check_whole(limit, "limit")
+        return embed_waiting(self.database, self.embeddings, self._now(), most)
 
     def embed_ahead(self, contents: Iterable[str]) -> None:
         """Embed contents that are put next, within `database.write()`: nobody should wait for an embedder there."""

@@ -9,9 +9,10 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from hivemind.longterm.arguments import check_between, check_time, check_unicode
+from hivemind.longterm.draft import check_category
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.moment import as_micros
-from hivemind.longterm.unicode import check_unicode
 
 __all__ = ["Filter", "metadata_fits"]
 
@@ -31,6 +32,16 @@ class Filter:
     since: datetime | None = None
     until: datetime | None = None
 
+    def __post_init__(self) -> None:
+        check_category(self.category)
+        if self.min_importance is not None:
+            check_between(self.min_importance, "min_importance", 0, 1)
+        for name, moment in (("since", self.since), ("until", self.until)):
+            if moment is not None:
+                check_time(moment, name)
+        if self.metadata is not None:
+            self._wanted()
+
     def condition(self) -> tuple[str, list[Any]]:
         """The same as a condition on the table `entries e`, with its parameters; the empty text where all are meant."""
         parts: list[str] = []
@@ -41,8 +52,6 @@ class Filter:
             ("e.created_at >= ?", None if self.since is None else as_micros(self.since)),
             ("e.created_at < ?", None if self.until is None else as_micros(self.until)),
         ):
-            if isinstance(value, str):
-                check_unicode(value, "the filter")
             if value is not None:
                 parts.append(column)
                 given.append(value)
@@ -52,9 +61,11 @@ class Filter:
         return " AND ".join(parts), given
 
     def _wanted(self) -> str:
+        if not isinstance(self.metadata, Mapping) or not all(isinstance(name, str) for name in self.metadata):
+            raise EntryInvalid("a filter of metadata is a mapping of names", mend='as {"customer": "Acme"}')
         try:
-            text = json.dumps(dict(self.metadata or {}), ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError) as error:
+            text = json.dumps(dict(self.metadata), ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
             raise EntryInvalid(f"the filter cannot be said in JSON ({error})") from None
         _tests(text)
         return check_unicode(text, "the filter")

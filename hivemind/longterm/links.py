@@ -8,12 +8,12 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import replace
 
+from hivemind.longterm.arguments import check_unicode
 from hivemind.longterm.draft import check_key
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.moment import as_time
 from hivemind.longterm.rows import ALIVE, fetch, fetch_key
-from hivemind.longterm.unicode import check_unicode
 
 __all__ = ["children_of", "history_of", "linked_from", "set_link"]
 

@@ -19,11 +19,7 @@ def open_store(path_or_url: str | os.PathLike[str], embedder: Embedder | None = 
 
     `options` are MemoryStore's. Raises LongtermError for any other URL, a folder, or a file in a folder that is not there.
     """
-    name = os.fspath(path_or_url)
-    path = name.removeprefix(_SQLITE)
-    if "://" in path:
-        scheme = path.split("://", 1)[0]
-        raise LongtermError(f"{scheme} is no kind of store that is known here", mend="give a path, or sqlite:///path")
+    path = _path_of(path_or_url)
     if path != ":memory:":
         path = os.path.abspath(path)
         if os.path.isdir(path):
@@ -33,3 +29,20 @@ def open_store(path_or_url: str | os.PathLike[str], embedder: Embedder | None = 
                 "the folder is not there", where=os.path.dirname(path), mend="make it, or check the path"
             )
     return MemoryStore(path, embedder, **options)
+
+
+def _path_of(path_or_url: object) -> str:
+    """The path that is meant. Raises LongtermError for what means none; no URL is shown, it may hold a password."""
+    if not isinstance(path_or_url, str | os.PathLike):
+        raise LongtermError(f"a {type(path_or_url).__name__} names no store", mend="give a path, or sqlite:///path")
+    path = os.fsdecode(path_or_url).removeprefix(_SQLITE)
+    scheme, found, _ = path.partition("://")
+    if found and scheme.startswith("postgres"):
+        raise LongtermError(
+            "memories are kept in SQLite; a PostgreSQL store is not there yet", mend="give a path, or sqlite:///path"
+        )
+    if found:
+        raise LongtermError(f"{scheme}:// is no kind of store that is known", mend="give a path, or sqlite:///path")
+    if not path or "\0" in path:
+        raise LongtermError(f"{path!r} is no path", mend="give that of a file, such as memory.db")
+    return path

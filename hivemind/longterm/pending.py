@@ -11,6 +11,7 @@ from hivemind.embedding import VectorTable
 from hivemind.fs import reached
 from hivemind.fs.database import Database
 from hivemind.longterm.embeddings import Embeddings
+from hivemind.longterm.rows import ALIVE
 from hivemind.longterm.schema import PLACES
 from hivemind.longterm.writing import Meaning
 
@@ -20,7 +21,7 @@ _AT_ONCE = 64
 _FAILURES = 3  # in a row, one text at a time: then it is the embedder, not the texts
 _WAITS = (
     " FROM entries e LEFT JOIN vectors v ON v.key = e.seq"
-    " WHERE e.wants AND (v.key IS NULL OR v.model <> ? OR length(v.vector) <> ?)"
+    f" WHERE e.wants AND (v.key IS NULL OR v.model <> ? OR length(v.vector) <> ?) AND {ALIVE}"
 )
 
 
@@ -35,9 +36,9 @@ class _Waiting(NamedTuple):
 _VECTORS = VectorTable("vectors")
 
 
-def count_waiting(sql: sqlite3.Connection, embeddings: Embeddings) -> int:
+def count_waiting(sql: sqlite3.Connection, embeddings: Embeddings, now: int) -> int:
     """How many entries have no vector of the model that is in use."""
-    (found,) = sql.execute("SELECT count(*)" + _WAITS, (embeddings.model, 4 * embeddings.dimension)).fetchone()
+    (found,) = sql.execute("SELECT count(*)" + _WAITS, (embeddings.model, 4 * embeddings.dimension, now)).fetchone()
     return int(found)
 
 
@@ -47,17 +48,24 @@ def some_failed(sql: sqlite3.Connection) -> bool:
 
 
 def embed_waiting(
-    database: Database, embeddings: Embeddings, limit: int | None, progress: Callable[[int], None] | None = None
+    database: Database,
+    embeddings: Embeddings,
+    now: int,
+    limit: int | None,
+    progress: Callable[[int], None] | None = None,
 ) -> int:
     """Embed entries that wait, oldest first, at most `limit`; gives how many. `progress` is told after each batch.
 
-    Stops where the embedder fails for several texts one by one; a single text that it cannot take is passed over.
+    Stops where the embedder fails for several texts one by one; a single text that it cannot take is passed over. Without
+    an embedder, and for what has expired (`now`, microseconds), nothing is done.
     """
+    if embeddings.embedder is None:
+        return 0
     done = failures = 0
     after, size = -1, _AT_ONCE
     while limit is None or done < limit:
         with database.read() as sql:
-            waiting = _next(sql, embeddings, after, size if limit is None else min(size, limit - done))
+            waiting = _next(sql, embeddings, now, after, size if limit is None else min(size, limit - done))
         if not waiting:
             break
         found = embeddings.embed(waiting)
@@ -78,10 +86,10 @@ def embed_waiting(
     return done
 
 
-def _next(sql: sqlite3.Connection, embeddings: Embeddings, after: int, limit: int) -> list[_Waiting]:
+def _next(sql: sqlite3.Connection, embeddings: Embeddings, now: int, after: int, limit: int) -> list[_Waiting]:
     rows = sql.execute(
         f"SELECT e.seq, e.content, e.digest{_WAITS} AND e.seq > ? ORDER BY e.seq LIMIT ?",
-        (embeddings.model, 4 * embeddings.dimension, after, limit),
+        (embeddings.model, 4 * embeddings.dimension, now, after, limit),
     )
     return [_Waiting(*row) for row in rows]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hivemind.longterm.entry import MemoryEntry
+from hivemind.longterm.expiry import expired_by_space
 from hivemind.longterm.moment import as_time
 from hivemind.longterm.namespace import Namespace, decoded, encoded, is_below
 from hivemind.longterm.schema import PLACES
@@ -62,10 +63,11 @@ def space_of(sql: sqlite3.Connection, namespace: Namespace) -> int | None:
     return None if row is None else row[0]
 
 
-def spaces_below(sql: sqlite3.Connection, prefix: Namespace) -> list[tuple[int, Namespace]]:
+def spaces_below(sql: sqlite3.Connection, prefix: Namespace, now: int) -> list[tuple[int, Namespace]]:
     """(number, namespace) of all that have entries and are the prefix or lie below it, in the order of their parts."""
-    rows = sql.execute("SELECT id, path FROM namespaces WHERE entries > 0")
-    found = ((space, decoded(path)) for space, path in rows)
+    expired = expired_by_space(sql, now)
+    rows = sql.execute("SELECT id, path, entries FROM namespaces WHERE entries > 0")
+    found = ((space, decoded(path)) for space, path, entries in rows if entries > expired.get(space, 0))
     return sorted(((space, one) for space, one in found if is_below(one, prefix)), key=lambda pair: pair[1])
 
 

@@ -1,5 +1,6 @@
 """How a store is: how much it holds, by which model it is searched, what waits."""
 
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
 
 import sqlite3
@@ -7,7 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hivemind.longterm.embeddings import UNNAMED, Embeddings
+from hivemind.longterm.expiry import expired_by_space
 from hivemind.longterm.pending import count_waiting
+from hivemind.longterm.rows import ALIVE
 
 __all__ = ["StoreStatus", "status_of"]
 
@@ -29,15 +32,17 @@ class StoreStatus:
         return asdict(self)
 
 
-def status_of(sql: sqlite3.Connection, embeddings: Embeddings) -> StoreStatus:
-    """The state that a transaction sees. Looks at every entry."""
-    entries, spaces = sql.execute(
-        "SELECT coalesce(sum(entries), 0), count(*) FROM namespaces WHERE entries > 0"
-    ).fetchone()
-    pending = count_waiting(sql, embeddings)
+def status_of(sql: sqlite3.Connection, embeddings: Embeddings, now: int) -> StoreStatus:
+    """The state that a transaction sees, without what has expired. Looks at every entry."""
+    expired = expired_by_space(sql, now)
+    counts = sql.execute("SELECT id, entries FROM namespaces WHERE entries > 0").fetchall()
+    alive = [found for space, entries in counts if (found := entries - expired.get(space, 0)) > 0]
+    entries, spaces = sum(alive), len(alive)
+    pending = count_waiting(sql, embeddings, now)
     (other,) = sql.execute(
-        "SELECT count(*) FROM vectors WHERE model <> ? OR length(vector) <> ?",
-        (embeddings.model, 4 * embeddings.dimension),
+        "SELECT count(*) FROM vectors v JOIN entries e ON e.seq = v.key"
+        f" WHERE (v.model <> ? OR length(v.vector) <> ?) AND {ALIVE}",
+        (embeddings.model, 4 * embeddings.dimension, now),
     ).fetchone()
     note = None
     if embeddings.embedder is None:

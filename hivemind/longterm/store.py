@@ -8,6 +8,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from hivemind.embedding import EmbedderUnavailable
+from hivemind.longterm.arguments import check_between, check_flag, check_text, check_whole
 from hivemind.longterm.entries import Entries
 from hivemind.longterm.entry import MemorySearchResult
 from hivemind.longterm.errors import EntryInvalid, LongtermError
@@ -54,7 +55,7 @@ class MemoryStore(Entries):
         are those of `Filter`; a blank query gives the newest. Where the embedder fails words alone decide, and `why` says
         so; only mode "vector" raises EmbedderUnavailable then. Writes nothing.
         """
-        path = check_prefix(namespace) if prefix else check_namespace(namespace)
+        path = check_prefix(namespace) if check_flag(prefix, "prefix") else check_namespace(namespace)
         narrowed = Filter(metadata, category, min_importance, since, until)
         return self._search([path], prefix, query, threshold, limit, mode, narrowed)
 
@@ -62,6 +63,10 @@ class MemoryStore(Entries):
         self, namespaces: Iterable[Sequence[str]], query: str, threshold: float | None = None, limit: int = 20
     ) -> list[MemorySearchResult]:
         """The same in several namespaces together, so that their entries are compared with each other."""
+        if isinstance(namespaces, str | bytes) or not isinstance(namespaces, Iterable):
+            raise EntryInvalid(
+                "search_in takes several namespaces", mend='as [("memories", "ann"), ("shared", "main")]'
+            )
         paths = [check_namespace(namespace) for namespace in namespaces]
         return self._search(paths, False, query, threshold, limit, "hybrid", Filter())
 
@@ -77,6 +82,9 @@ class MemoryStore(Entries):
     ) -> list[MemorySearchResult]:
         if mode not in ("hybrid", "vector", "text"):
             raise EntryInvalid(f"{mode!r} is no mode of searching", mend="hybrid, vector or text")
+        least = self.similarity_threshold if threshold is None else check_between(threshold, "threshold", -1, 1)
+        check_text(query, "a query")
+        most = check_whole(limit, "limit")
         names = frozenset[str]()
         if mode != "vector":  # which compares with the query itself
             with self.database.read() as sql:
@@ -87,8 +95,8 @@ class MemoryStore(Entries):
             asked = Asked(
                 spaces=spaces,
                 query=query,
-                limit=limit,
-                threshold=self.similarity_threshold if threshold is None else threshold,
+                limit=most,
+                threshold=least,
                 now=self._now(),
                 mode=mode,
                 strict=threshold is not None,
@@ -100,11 +108,10 @@ class MemoryStore(Entries):
             )
             return self._searcher.find(sql, asked)
 
-    @staticmethod
-    def _spaces(sql: Connection, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
+    def _spaces(self, sql: Connection, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
         """The numbers of namespaces that there are, or of all below them."""
         if prefix:
-            return [space for path in paths for space, _ in spaces_below(sql, path)]
+            return [space for path in paths for space, _ in spaces_below(sql, path, self._now())]
         return [space for path in paths if (space := space_of(sql, path)) is not None]
 
     def _meant(self, query: str, mode: Mode) -> tuple[bytes | None, str | None]:
@@ -120,7 +127,7 @@ class MemoryStore(Entries):
 
     def coverage(self, query: str, text: str) -> float:
         """The share of the query's words, without stop words, that a text has (0 to 1): whether it can be an answer."""
-        return self._searcher.coverage(query, text)
+        return self._searcher.coverage(check_text(query, "a query"), check_text(text, "what may answer"))
 
     # looking after it
 
@@ -137,7 +144,7 @@ class MemoryStore(Entries):
             if progress is not None:
                 progress(done, total)
 
-        done = embed_waiting(self.database, self.embeddings, None, tell)
+        done = embed_waiting(self.database, self.embeddings, self._now(), None, tell)
         left = self.status()
         if left.pending:
             raise LongtermError(
@@ -150,7 +157,7 @@ class MemoryStore(Entries):
     def status(self) -> StoreStatus:
         """How much it holds, by which model it is searched, what waits."""
         with self.database.read() as sql:
-            return status_of(sql, self.embeddings)
+            return status_of(sql, self.embeddings, self._now())
 
     def check(self) -> list[str]:
         """What is wrong with the database, one sentence each; empty if it is sound. Reads all of it."""

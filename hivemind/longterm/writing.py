@@ -1,5 +1,6 @@
 """Putting a checked value into the database: the one way in which an entry is made or changed. All within one write."""
 
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
 
 import sqlite3
@@ -12,6 +13,7 @@ from hivemind.longterm.draft import Draft
 from hivemind.longterm.entry import Action
 from hivemind.longterm.errors import EntryInvalid, VersionConflict
 from hivemind.longterm.namespace import Namespace, encoded
+from hivemind.longterm.rows import ALIVE
 from hivemind.longterm.schema import PLACES
 
 __all__ = ["Meaning", "delete_entry", "indexed_together", "space_for", "write_entry"]
@@ -78,17 +80,22 @@ def write_entry(
     EntryInvalid for a parent that is no entry of this namespace.
     """
     row = sql.execute(
-        "SELECT seq, id, version, updated_at, expires_at FROM entries WHERE space = ? AND key = ?", (space, key)
+        "SELECT seq, id, version, updated_at, parent_id, expires_at FROM entries WHERE space = ? AND key = ?",
+        (space, key),
     ).fetchone()
-    if row is not None and row[4] is not None and row[4] <= now:
+    if row is not None and row[5] is not None and row[5] <= now:
         sql.execute("DELETE FROM entries WHERE seq = ?", (row[0],))
         row = None
     if expected is not None and expected != (0 if row is None else row[2]):
         raise VersionConflict(key, expected, 0 if row is None else row[2])
-    _check_parent(sql, space, draft.parent_id, None if row is None else row[1])
     if row is None:
+        _check_parent(sql, space, draft.parent_id, now)
         return *_insert(sql, space, key, draft, meaning, now, new_id), "created"
-    seq, entry_id, _, updated, _ = row
+    seq, entry_id, _, updated, had, _ = row
+    if draft.parent_id == entry_id:
+        raise EntryInvalid("an entry cannot be its own parent")
+    if draft.parent_id != had:  # the one that it has may have expired meanwhile
+        _check_parent(sql, space, draft.parent_id, now)
     sql.execute(
         _UPDATE,
         (
@@ -117,12 +124,9 @@ def _insert(
     return seq, entry_id
 
 
-def _check_parent(sql: sqlite3.Connection, space: int, parent_id: str | None, own_id: str | None) -> None:
-    if parent_id is None:
-        return
-    if parent_id == own_id:
-        raise EntryInvalid("an entry cannot be its own parent")
-    if not sql.execute("SELECT 1 FROM entries WHERE id = ? AND space = ?", (parent_id, space)).fetchone():
+def _check_parent(sql: sqlite3.Connection, space: int, parent_id: str | None, now: int) -> None:
+    found = f"SELECT 1 FROM entries e WHERE e.id = ? AND e.space = ? AND {ALIVE}"
+    if parent_id is not None and not sql.execute(found, (parent_id, space, now)).fetchone():
         raise EntryInvalid(f"no entry of this namespace has the id {parent_id!r}", mend="store the parent first")
 
 
@@ -137,6 +141,10 @@ def _keep_meaning(sql: sqlite3.Connection, seq: int, draft: Draft, meaning: Mean
         sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
 
 
-def delete_entry(sql: sqlite3.Connection, space: int, key: str) -> bool:
-    """Delete an entry with its history; False if there is none."""
-    return sql.execute("DELETE FROM entries WHERE space = ? AND key = ?", (space, key)).rowcount > 0
+def delete_entry(sql: sqlite3.Connection, space: int, key: str, now: int) -> bool:
+    """Delete an entry with its history; False if there is none, or it had expired."""
+    rows = sql.execute(
+        "DELETE FROM entries WHERE space = ? AND key = ? RETURNING expires_at IS NULL OR expires_at > ?",
+        (space, key, now),
+    ).fetchall()
+    return rows == [(1,)]

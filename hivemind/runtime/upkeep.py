@@ -1,12 +1,16 @@
-"""Upkeep of documents and memories by agents that have nothing else to do: stale summaries, vectors, files that are gone.
+"""Upkeep of documents and memories by agents that have nothing else to do: stale summaries, vectors, files that are gone,
+memories that have expired.
 
-One agent at a time, one small piece at a time, and only after the database has changed: looking costs two stats.
+One agent at a time, one small piece at a time, and only after a database has changed, or once a memory has expired: looking
+costs four stats, and wakes nobody.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
+import time
 from collections.abc import Callable, Sequence
 
 from hivemind import fs
@@ -18,6 +22,8 @@ from hivemind.runtime.parts import Parts
 
 __all__ = ["Upkeep"]
 
+_FORGOTTEN_AT_ONCE = 256  # expired memories: some milliseconds
+_NEVER = math.inf
 _EMBEDDED_AT_ONCE = 16  # what the embedding process takes in one go: an agent hears nothing while a piece lasts
 _PROMPT = (
     "Write one paragraph, of at most {tokens} tokens, that says what the following parts of a document say. "
@@ -34,21 +40,25 @@ class Upkeep:
         self._lock = fs.Lock(hive.layout.locks / "upkeep.lock")
         self._note = hive.layout.state / "documents.upkept"
         self._seen = ""
+        self._due = _NEVER
         self._failed: set[str] = set()
 
     def step(self) -> bool:
         """Do one piece, if there is anything to do and nobody else is at it. True if there may be more."""
         look = self._look()
-        if look in ("", self._seen):
+        if look == "" or (look == self._seen and time.time() < self._due):
             return False
         if not self._lock.acquire(wait=False):
             return False
         try:
-            if self._noted() != look and self._one():
-                return True
+            noted, self._due = self._noted()
+            if noted != look or time.time() >= self._due:
+                if self._one():
+                    return True
+                self._due = self._next_expiry()
             self._seen = self._look()
             if not self._failed:  # what failed here may work out for another agent, or after the next change
-                fs.write(self._note, self._seen, durable=False)
+                fs.write(self._note, f"{self._seen}\n{self._due}", durable=False)
             self._failed.clear()
             return False
         finally:
@@ -66,15 +76,23 @@ class Upkeep:
             found.append(f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
         return " ".join(found)
 
-    def _noted(self) -> str:
-        """How they looked when an agent found nothing to do."""
+    def _noted(self) -> tuple[str, float]:
+        """How they looked when an agent found nothing to do, and when the next memory expires (seconds since 1970)."""
         try:
-            return self._note.read_text("utf-8", "replace")
-        except FileNotFoundError:
-            return ""
+            look, _, due = self._note.read_text("utf-8", "replace").partition("\n")
+            return look, float(due)
+        except (FileNotFoundError, ValueError):  # a note is only a note: look anew
+            return "", _NEVER
 
     def _one(self) -> bool:
-        return self._summarize() or bool(self._hive.knowledge.forget_gone()) or self._embed() or self._embed_memories()
+        """One piece of work; False if there is none."""
+        return (
+            self._summarize()
+            or bool(self._hive.knowledge.forget_gone())
+            or self._embed()
+            or self._embed_memories()
+            or self._forget_expired()
+        )
 
     def _summarize(self) -> bool:
         documents = self._hive.documents
@@ -119,3 +137,12 @@ class Upkeep:
         """Embed memories that wait for it; one that fails is marked, and nothing is raised."""
         memories = self._hive.layout.memory_db.exists()
         return memories and self._hive.memory.embed_pending(_EMBEDDED_AT_ONCE) > 0
+
+    def _forget_expired(self) -> bool:
+        memories = self._hive.layout.memory_db.exists()
+        return memories and self._hive.memory.purge(_FORGOTTEN_AT_ONCE) > 0
+
+    def _next_expiry(self) -> float:
+        """When the next memory expires, in seconds since 1970."""
+        found = self._hive.memory.next_expiry() if self._hive.layout.memory_db.exists() else None
+        return _NEVER if found is None else found.timestamp()

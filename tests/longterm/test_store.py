@@ -258,9 +258,70 @@ def test_an_expired_entry_is_gone_for_every_call(store, clock):
     again = store.put(ME, "k", "the parking spot is 14")
     assert again.id != first.id
     assert again.version == 1
-    store.put(ME, "gone", {"content": "x", "expires_at": clock.now})
-    assert store.purge() == 1
+    assert store.put(ME, "gone", {"content": "x", "expires_at": clock.now}).content == "x"
+    assert (store.get(ME, "gone"), store.purge()) == (None, 0)
     assert store.check() == []
+
+
+def test_what_has_expired_is_counted_nowhere(store, clock):
+    soon = clock.now + timedelta(hours=1)
+    store.put(ME, "stays", "the parking spot is 12")
+    store.put(ME, "goes", {"content": "the door code is 4711", "expires_at": soon})
+    store.put(OTHER, "goes", {"content": "the gate code is 4712", "expires_at": soon}, embed=False)
+    parent = store.put(ME, "parent", {"content": "the house", "expires_at": soon})
+    child = store.put(ME, "child", {"content": "the roof", "parent_id": parent.id})
+    assert (store.status().entries, store.status().namespaces) == (5, 2)
+    clock.forward(hours=2)
+    assert (store.status().entries, store.status().namespaces) == (2, 1)
+    assert store.namespaces() == [ME]
+    assert store.search(("memories",), "code", prefix=True) == []
+    assert store.next_expiry() == soon
+    assert store.put(ME, "child", replace(child, content="the red roof")).version == 2  # though it names its parent
+    assert not store.delete(OTHER, "goes")
+    with pytest.raises(EntryInvalid, match="no entry of this namespace"):
+        store.put(ME, "new", {"content": "the cellar", "parent_id": parent.id})
+    assert store.check() == []
+
+
+def test_what_has_expired_waits_for_no_embedding(tmp_path, clock):
+    with open_store(tmp_path / "plain.db", clock=clock) as store:
+        store.put(ME, "goes", {"content": "the door code is 4711", "expires_at": clock.now + timedelta(hours=1)})
+        clock.forward(hours=2)
+    with open_store(tmp_path / "plain.db", HashingEmbedder(), clock=clock) as store:
+        assert (store.status().pending, store.reindex(), store.embed_pending()) == (0, 0, 0)
+
+
+def test_every_write_forgets_some_of_what_has_expired_with_all_that_it_said(store, clock):
+    soon = clock.now + timedelta(hours=1)
+    for text in ("first", "second"):
+        store.put_many(ME, {f"k{number}": {"content": f"{text} {number}", "expires_at": soon} for number in range(40)})
+    clock.forward(hours=2)
+    writes = (
+        lambda: store.upsert_memory(ME, "something else", key="new"), lambda: store.put(ME, "newer", "and more"),
+        lambda: store.delete(ME, "new"), lambda: store.link(ME, "newer", "next", "new"),
+        lambda: store.expire(ME, "newer", None),
+    )  # fmt: skip
+    for number, write in enumerate(writes):
+        write()
+        with store.database.read() as sql:
+            counts = [
+                sql.execute(f"SELECT count(*) FROM {table} WHERE {column} LIKE '%second%'").fetchone()[0]
+                for table, column in (("entries", "content"), ("words", "content"))
+            ]
+            old = sql.execute("SELECT count(*) FROM versions WHERE content LIKE 'first%'").fetchone()[0]
+            vectors = sql.execute("SELECT count(*) FROM vectors").fetchone()[0]
+        left = max(0, 40 - 32 * (number + 1))
+        assert (*counts, old) == (left, left, left)
+        assert vectors == left + len(store.list(ME))
+    assert store.check() == []
+
+
+def test_forgetting_what_has_expired_may_be_bounded(store, clock):
+    soon = clock.now + timedelta(hours=1)
+    store.put_many(ME, {f"k{number}": {"content": f"text {number}", "expires_at": soon} for number in range(7)})
+    clock.forward(hours=1)
+    assert [store.purge(limit) for limit in (0, 3, None, None)] == [0, 3, 4, 0]
+    assert store.next_expiry() is None
 
 
 def test_importance_weighs_in_the_score(store):

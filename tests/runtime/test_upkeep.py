@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +124,27 @@ def test_a_piece_of_embedding_is_small_so_that_mail_is_not_kept_waiting(
     hive.knowledge.sync()
     assert Upkeep(hive, ExtractiveMind).step()
     assert hive.documents.embed_pending() >= 40 - 16
+
+
+def test_a_memory_that_has_expired_is_forgotten_for_good_though_nothing_was_written_since(
+    hive: Hive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    hive.memory.put(("memories", "ann"), "gate", {"content": "the code is 4711", "expires_at": soon})
+    first = Upkeep(hive, ExtractiveMind)
+    while first.step():
+        pass
+    fresh, other = Hive.open(hive.layout.root), Hive.open(hive.layout.root)
+    sibling = Upkeep(other, ExtractiveMind)  # it learns from the note when to look again
+    assert not sibling.step()
+    monkeypatch.setattr("hivemind.runtime.upkeep.time.time", lambda: soon.timestamp() + 1)
+    monkeypatch.setattr(other.memory, "_clock", lambda: soon + timedelta(seconds=1))
+    assert sibling.step()
+    with closing(sqlite3.connect(hive.layout.memory_db)) as sql:
+        assert [sql.execute(f"SELECT count(*) FROM {table}").fetchone() for table in ("entries", "words")] == [(0,)] * 2
+    assert not sibling.step()
+    assert not Upkeep(fresh, ExtractiveMind).step()
+    assert "memory" not in vars(fresh)
 
 
 def test_an_agent_that_rests_does_it(hive: Hive) -> None:
