@@ -30,4 +30,5 @@ def bounce(original: Draft, recipient: str, reason: str, message_id: str, sender
         task=original.task,
         step=original.step,
         automatic=True,
+        hops=original.hops + 1,
     )

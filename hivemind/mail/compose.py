@@ -43,6 +43,7 @@ class Draft:
     lane: str | None = None
     importance: str | None = None
     automatic: bool = False
+    hops: int = 0
     attachments: tuple[Attachment, ...] = ()
 
 
@@ -86,6 +87,8 @@ def _hive_fields(draft: Draft) -> Iterable[str]:
         yield field("Importance", draft.importance)
     if draft.automatic:
         yield field("Auto-Submitted", "auto-replied")
+    if draft.hops:
+        yield field("X-Hive-Hops", str(draft.hops))
 
 
 def _text(body: str) -> tuple[str, str, bytes]:

@@ -34,6 +34,7 @@ _ID = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]+@[!#-'*+\-./0-9=?A-Z^_`a-z{|}~
 _REFERABLE = re.compile(r"[!-;=?-~]{1,900}")
 _MAX_ID = 250
 _MAX_REFERENCES = 40
+_MAX_HOPS = 50
 _EVERYWHERE = ("inbox", "archive", "sent", "dead")
 
 
@@ -83,12 +84,16 @@ class Mail:
         lane: str | None = None,
         importance: str | None = None,
         attachments: Iterable[Attachment | str | os.PathLike[str]] = (),
+        cause: Message | None = None,
     ) -> SendReport:
         """Send a message in the name of `sender`, which the caller knows from its own identity.
 
         The report says who has it and who has not; unknown recipients bounce. With a `message_id` that was sent before
-        only those get it who have it not. `attachments` are files, or Attachment values.
-        Raises UserError for no recipient at all, a bad sender, id or importance, or an attachment that cannot be read.
+        only those get it who have it not. `attachments` are files, or Attachment values. `cause` is the message because of
+        which an agent writes: each such message counts one hop more (as RFC 5321, 6.3 counts relays against mail loops),
+        and what is written because of an automatic message is automatic itself and does not bounce (RFC 3834, 2).
+        Raises UserError for no recipient at all, a bad sender, id or importance, an attachment that cannot be read, or
+        the 51st message in a row that was written because of the one before.
         """
         sender = check_name(sender, "sender")
         recipients = self._addressing.resolve(to)
@@ -113,6 +118,8 @@ class Mail:
             step=step,
             lane=lane,
             importance=importance,
+            automatic=cause is not None and cause.automatic,
+            hops=0 if cause is None else _next_hop(cause),
             attachments=tuple(_attachment(one) for one in attachments),
         )
         sending = Sending.to(sender, draft, ours or base, (*recipients, *copies))
@@ -262,6 +269,16 @@ class Mail:
             maildir = self.boxes.get(box, folder)
             if os.path.dirname(message.path) in (maildir.new, maildir.cur):
                 maildir.flag(Entry(message.base, message.flags, message.path, False), flags, self.durable)
+
+
+def _next_hop(cause: Message) -> int:
+    if cause.hops >= _MAX_HOPS:
+        raise UserError(
+            f"mail has gone to and fro {_MAX_HOPS} times here with no task and no person between: this one is not sent",
+            where=cause.path,
+            mend="leave it: a person's message or a task begins anew",
+        )
+    return cause.hops + 1
 
 
 def _referred(given: str) -> str:

@@ -76,7 +76,8 @@ class Message:
     """A message, whole. The first fields are as in MessageSummary.
 
     `trusted` is true if the runtime wrote it: only then is `sender` more than what the file says of itself. `box` is
-    whose mailbox it was read from, `base` the base name of its file, `key` what an Intake knows it by.
+    whose mailbox it was read from, `base` the base name of its file, `key` what an Intake knows it by. `hops` counts the
+    messages before it, each written because of the one before.
     """
 
     id: str
@@ -99,6 +100,7 @@ class Message:
     lane: str | None = None
     importance: str | None = None
     automatic: bool = False
+    hops: int = 0
     attachments: tuple[Attachment, ...] = ()
 
     @property

@@ -53,6 +53,7 @@ class Parsed:
     lane: str | None
     importance: str | None
     automatic: bool
+    hops: int
     attachments: tuple[Attachment, ...]
 
 
@@ -89,6 +90,7 @@ def parse(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
         lane=_text(fields, "x-hive-lane") or None,
         importance=_text(fields, "importance").lower() or None,
         automatic=fields.get("auto-submitted", "no").strip().lower() != "no",
+        hops=_hops(fields.get("x-hive-hops", "")),
         attachments=attachments,
     )
 
@@ -102,6 +104,11 @@ def derived_id(raw: bytes, hand_name: str, mtime_ns: int, domain: str) -> str:
 def _text(fields: dict[str, str], name: str) -> str:
     value = fields.get(name)
     return one_line(decode_text(value)) if value else ""
+
+
+def _hops(value: str) -> int:
+    value = value.strip()
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
 
 
 def _one_id(value: str) -> str | None:

@@ -96,6 +96,7 @@ class Reader:
             lane=parsed.lane,
             importance=parsed.importance,
             automatic=parsed.automatic,
+            hops=parsed.hops,
             attachments=parsed.attachments,
         )
 

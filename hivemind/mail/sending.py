@@ -196,7 +196,7 @@ class Sender:
         """Tell the sender who is unknown; returns those of whom it has been told."""
         told: set[str] = set()
         for name, reason in unknown.items():
-            if sending.sender == POSTMASTER:
+            if sending.sender == POSTMASTER or sending.draft.automatic:
                 break
             now = self._clock()
             base = self._names.fresh(now)

@@ -52,6 +52,29 @@ def test_a_message_is_over_once_a_reply_was_sent_whatever_else_was_wanted(crew: 
     assert len(list((crew.root / "mailboxes/human/new").iterdir())) == wants.count("reply") + wants.count(MAIL)
 
 
+def test_two_minds_that_always_answer_each_other_come_to_an_end(crew: Crew):
+    crew.agent_file("{}\n", "bob")
+    crew.write("From: bob\nSubject: thanks\n\nThank you!\n")
+    ada, bob = [], []
+    ada.append(crew.start(replying(ada, "reply")))
+    bob.append(crew.start(replying(bob, "reply"), "bob"))
+    for _ in range(200):
+        if not sum(one[0].cycle() for one in (ada, bob)):
+            break
+    else:
+        raise AssertionError("they write to each other for ever")
+    sent = [list((crew.root / f"mailboxes/{name}/.Sent/cur").iterdir()) for name in ("ada", "bob")]
+    assert sum(map(len, sent)) == 50
+    assert "to and fro 50 times" in reasons(crew)[0]
+
+
+def test_a_mind_that_writes_to_a_stranger_because_of_its_own_bounce_starts_no_storm(crew: Crew):
+    crew.write()
+    turns = until_idle(crew.start(doing(("send_mail", {"to": ["stranger@example.org"], "body": "x"}))), turns=30)
+    assert turns <= 12  # three for the message, three for each of its bounces
+    assert len(reasons(crew)) == 4
+
+
 def test_a_mind_that_cannot_be_understood_puts_the_message_into_dead_and_says_why(crew: Crew):
     def think(context):
         raise MindError("it printed no JSON")

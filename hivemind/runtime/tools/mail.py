@@ -56,7 +56,7 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
         message_id = _made_id(session, "step", step.id, str(step.step.added_seq), arguments.subject)
     report = session.hive.mail.send(
         session.agent, arguments.to, arguments.subject, arguments.body,
-        cc=arguments.cc, message_id=message_id, task=task, step=arguments.step,
+        cc=arguments.cc, message_id=message_id, task=task, step=arguments.step, cause=session.focus.message,
     )  # fmt: skip
     if report.failed:
         missing = "; ".join(f"{name}: {why}" for name, why in report.failed.items())
@@ -94,6 +94,7 @@ def reply_mail(session: Session, arguments: ReplyMail) -> dict[str, Any]:
     report = session.hive.mail.send(
         session.agent, [asked.sender], subject, arguments.body, message_id=message_id, in_reply_to=asked.id,
         references=(*asked.references, asked.id), task=asked.task, step=asked.step, lane=asked.lane,
+        cause=asked,
     )  # fmt: skip
     if report.failed:
         raise ToolProblem("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
