@@ -24,9 +24,10 @@ from pydantic_ai.tools import ToolDefinition
 
 from hivemind.minds.language.answer import Answer, Call
 from hivemind.minds.language.config import ModelConfig
+from hivemind.minds.language.connection import http_client
 from hivemind.minds.language.errors import Refused, in_our_words
 from hivemind.minds.language.prompt import Prompt
-from hivemind.minds.language.provider import http_client, open_model
+from hivemind.minds.language.provider import open_model
 from hivemind.minds.mind import MindError, ToolSchema, Usage
 from hivemind.minds.plain import fault_of, whole_text
 
@@ -39,7 +40,7 @@ class Client:
     def __init__(self, config: ModelConfig) -> None:
         self._config = config
         self._key = config.key()
-        self._http = http_client(config.timeout_s)
+        self._http = http_client(config)
         self._model = open_model(config, self._http)
 
     async def ask(

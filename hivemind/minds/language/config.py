@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from hivemind.errors import UserError
 from hivemind.masking import keep_secret
 
-__all__ = ["KEYS", "ModelConfig", "model_config"]
+__all__ = ["ADDRESSES", "KEYS", "ModelConfig", "model_config"]
 
 KEYS = {
     "anthropic": ("ANTHROPIC_API_KEY",),
@@ -20,6 +20,14 @@ KEYS = {
     "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
 }
 """The environment variables that hold a provider's key; the first that is set counts."""
+
+ADDRESSES = {
+    "anthropic": "ANTHROPIC_BASE_URL",
+    "openai": "OPENAI_BASE_URL",
+    "google": "GOOGLE_GEMINI_BASE_URL",
+    "ollama": "OLLAMA_BASE_URL",
+}
+"""The environment variables, the client libraries' own, that say where a provider is asked if no `url` does."""
 
 _CLIENTS = {"anthropic": "anthropic", "google": "google.genai"}
 
@@ -51,6 +59,11 @@ class ModelConfig(BaseModel):
     def name(self) -> str:
         """`provider:model`, as the log and the price list have it."""
         return f"{self.provider}:{self.model}"
+
+    @property
+    def address(self) -> str | None:
+        """Where it is asked: `url`, else what the provider's variable says; None for the provider's own place."""
+        return self.url or os.environ.get(ADDRESSES.get(self.provider, ""), "").strip() or None
 
     def key(self) -> str | None:
         """The key, from the environment only; None for a model that needs none. Raises UserError if it is not set."""

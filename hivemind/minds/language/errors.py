@@ -11,9 +11,11 @@ from hivemind.minds.plain import whole_text
 __all__ = ["Refused", "in_our_words"]
 
 _TOO_LONG = re.compile(
-    r"context.{0,20}(length|window|size)|prompt is too long|too many (input )?tokens|maximum.{0,30}tokens",
+    r"context.{0,20}(length|window|size|limit)|prompt is too long|too many (input )?tokens|maximum.{0,30}tokens",
     re.IGNORECASE,
 )
+_BOUND_TOO_HIGH = re.compile(r"(output|completion) tokens", re.IGNORECASE)
+_TOO_LARGE = 413
 _SHOWN = 300
 
 
@@ -37,13 +39,15 @@ def in_our_words(error: Exception, key: str | None) -> MindError:
     status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
     if isinstance(error, theirs.ContentFilterError):
         return Refused(f"the provider refused to answer: {said}")
-    if isinstance(error, theirs.ModelContextWindowExceededError) or (
-        status in (400, 413, 422) and _TOO_LONG.search(said)
+    if (
+        isinstance(error, theirs.ModelContextWindowExceededError)
+        or status == _TOO_LARGE
+        or _says_too_long(status, said)
     ):
         return ContextTooLong(f"the context is too long for the model: {said}")
     if isinstance(error, theirs.ModelRateLimitError):
         return MindUnavailable(f"asked too often: {said}", after_s=after, passing=True)
-    if isinstance(error, theirs.ModelUnavailableError | theirs.ModelServerError):
+    if isinstance(error, theirs.ModelUnavailableError | theirs.ModelServerError) or (status or 0) >= 500:
         return MindUnavailable(f"the provider has trouble: {said}", after_s=after, passing=True)
     if isinstance(error, theirs.ModelQuotaExceededError):
         return MindUnavailable(f"the account's quota is used up: {said}")
@@ -56,6 +60,11 @@ def in_our_words(error: Exception, key: str | None) -> MindError:
             "the provider answers with a redirect, which is not followed: its url: is another one by now"
         )
     return _of_the_connection(error, said)
+
+
+def _says_too_long(status: int | None, said: str) -> bool:
+    """Whether a request was turned away for the length of its context, not for the length of the answer that it asks for."""
+    return status in (400, 422) and bool(_TOO_LONG.search(said)) and not _BOUND_TOO_HIGH.search(said)
 
 
 def _of_the_connection(error: Exception, said: str) -> MindError:

@@ -1,0 +1,199 @@
+"""The other protocols in which the played model is asked: Anthropic's messages, Gemini's generateContent, Ollama's words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from tests.minds.request import Request
+
+__all__ = ["AnthropicRequest", "GeminiRequest", "OllamaRequest", "request_of"]
+
+
+def request_of(path: str) -> type[Request]:
+    """The protocol that is spoken at a path."""
+    for known in (AnthropicRequest, GeminiRequest, OllamaRequest):
+        if path.startswith(known.place):
+            return known
+    return Request
+
+
+class AnthropicRequest(Request):
+    root = ""
+    place: ClassVar[str] = "/v1/messages"
+
+    @property
+    def user(self) -> str:
+        return "".join(part["text"] for part in _blocks(self.messages[0]))
+
+    @property
+    def system(self) -> str:
+        system = self.body["system"]
+        return system if isinstance(system, str) else "".join(part["text"] for part in system)
+
+    @property
+    def key(self) -> str:
+        return self.headers.get("X-Api-Key") or super().key
+
+    @property
+    def tools(self) -> list[str]:
+        return [tool["name"] for tool in self.body.get("tools", ())]
+
+    def error(self, status: int, message: str, code: str | None = None, **headers: str) -> None:
+        told = {"type": code or "invalid_request_error", "message": message}
+        self.send(status, json.dumps({"type": "error", "error": told, "request_id": "req_1"}), **headers)
+
+    def completion(self, text, calls, finish=None, tokens_out=None, usage=True) -> str:
+        content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+        content += [
+            {"type": "tool_use", "id": f"toolu_{at}", "name": tool, "input": given}
+            for at, (tool, given) in enumerate(calls or ())
+        ]
+        out = tokens_out if tokens_out is not None else max(1, len(json.dumps(content)) // 4)
+        ends = {"length": "max_tokens", "content_filter": "refusal", None: "tool_use" if calls else "end_turn"}
+        if usage:
+            self.server.charge(self.tokens_in, out)
+        return json.dumps({
+            "id": "msg_1", "type": "message", "role": "assistant", "model": self.body["model"], "content": content,
+            "stop_reason": ends[finish], "stop_sequence": None,
+            "usage": {"input_tokens": self.tokens_in if usage else 0, "output_tokens": out if usage else 0},
+        })  # fmt: skip
+
+    def limited(self, after_s: int | None = None) -> None:
+        told = {} if after_s is None else {"Retry_After": str(after_s)}
+        self.error(
+            429, "This request would exceed your rate limit of 50 requests per minute.", "rate_limit_error", **told
+        )
+
+    def troubled(self) -> None:
+        self.error(529, "Overloaded", "overloaded_error")
+
+    def wrong_key(self) -> None:
+        self.error(401, f"invalid x-api-key {self.key}", "authentication_error")
+
+    def too_long(self) -> None:
+        self.error(400, "prompt is too long: 212345 tokens > 200000 maximum")
+
+    def bound_too_high(self) -> None:
+        self.error(400, "max_tokens: 4096 > 2048, which is the maximum allowed number of output tokens for played")
+
+    def refuse(self) -> None:
+        self.answer("I can't help with that.", finish="content_filter")
+
+
+class GeminiRequest(Request):
+    root = ""
+    place: ClassVar[str] = "/v1beta/models/"
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return self.body["contents"]
+
+    @property
+    def user(self) -> str:
+        return "".join(part["text"] for part in self.messages[0]["parts"])
+
+    @property
+    def system(self) -> str:
+        return "".join(part["text"] for part in self.body["systemInstruction"]["parts"])
+
+    @property
+    def key(self) -> str:
+        return self.headers.get("X-Goog-Api-Key", "")
+
+    @property
+    def tools(self) -> list[str]:
+        return [tool["name"] for given in self.body.get("tools", ()) for tool in given["functionDeclarations"]]
+
+    @property
+    def bound(self) -> int:
+        return self.body["generationConfig"]["maxOutputTokens"]
+
+    def error(self, status: int, message: str, code: str | None = None, **headers: str) -> None:
+        self.fail(status, message, code or "INVALID_ARGUMENT", [], **headers)
+
+    def fail(self, status: int, message: str, name: str, details: list[dict[str, Any]], **headers: str) -> None:
+        told = {"code": status, "message": message, "status": name, "details": details}
+        self.send(status, json.dumps({"error": told}), **headers)
+
+    def completion(self, text, calls, finish=None, tokens_out=None, usage=True) -> str:
+        parts: list[dict[str, Any]] = [{"text": text}] if text else []
+        parts += [{"functionCall": {"name": tool, "args": given}} for tool, given in calls or ()]
+        out = tokens_out if tokens_out is not None else max(1, len(json.dumps(parts)) // 4)
+        ends = {"length": "MAX_TOKENS", "content_filter": "SAFETY", None: "STOP"}
+        whole: dict[str, Any] = {
+            "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": ends[finish], "index": 0}],
+            "modelVersion": "played",
+        }
+        if usage:
+            whole["usageMetadata"] = {
+                "promptTokenCount": self.tokens_in, "candidatesTokenCount": out, "totalTokenCount": self.tokens_in + out
+            }  # fmt: skip
+            self.server.charge(self.tokens_in, out)
+        return json.dumps(whole)
+
+    def limited(self, after_s: int | None = None) -> None:
+        details = [] if after_s is None else [_google("RetryInfo", retryDelay=f"{after_s}s")]
+        self.fail(429, "Resource has been exhausted (e.g. check quota).", "RESOURCE_EXHAUSTED", details)
+
+    def troubled(self) -> None:
+        self.error(503, "The model is overloaded. Please try again later.", "UNAVAILABLE")
+
+    def wrong_key(self) -> None:
+        details = [_google("ErrorInfo", reason="API_KEY_INVALID", domain="googleapis.com")]
+        self.fail(400, "API key not valid. Please pass a valid API key.", "INVALID_ARGUMENT", details)
+
+    def too_long(self) -> None:
+        self.error(400, "The input token count (1048600) exceeds the maximum number of tokens allowed (1048576).")
+
+    def bound_too_high(self) -> None:
+        self.error(
+            400,
+            "Unable to submit request because it has a maxOutputTokens value of 4096 but the supported range is from 1 "
+            "(inclusive) to 2049 (exclusive).",
+        )
+
+    def refuse(self) -> None:
+        """The prompt itself was blocked: there is no candidate."""
+        usage = {"promptTokenCount": self.tokens_in, "totalTokenCount": self.tokens_in}
+        self.server.charge(self.tokens_in, 0)
+        self.send(200, json.dumps({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": usage}))
+
+
+class OllamaRequest(Request):
+    """OpenAI's protocol, with errors of its own."""
+
+    root = "/ollama/v1"
+    place: ClassVar[str] = "/ollama/"
+
+    def error(self, status: int, message: str, code: str | None = None, **headers: str) -> None:
+        told = {"message": message, "type": "api_error", "param": None, "code": None}
+        self.send(status, json.dumps({"error": told}), **headers)
+
+    def limited(self, after_s: int | None = None) -> None:
+        told = {} if after_s is None else {"Retry_After": str(after_s)}
+        self.error(429, "too many requests", **told)
+
+    def troubled(self) -> None:
+        self.error(503, "server busy, please try again.  maximum pending requests exceeded")
+
+    def wrong_key(self) -> None:
+        self.error(401, "unauthorized")
+
+    def too_long(self) -> None:
+        self.error(400, "the input length exceeds the context length")
+
+    def bound_too_high(self) -> None:
+        self.error(400, "num_predict is out of range")
+
+    def refuse(self) -> None:
+        self.answer("I can't help with that.", finish="content_filter")
+
+
+def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _google(kind: str, **more: Any) -> dict[str, Any]:
+    return {"@type": f"type.googleapis.com/google.rpc.{kind}", **more}

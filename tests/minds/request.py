@@ -1,0 +1,157 @@
+"""One request to the server that plays a model, and the ways to answer it, in OpenAI's protocol."""
+
+from __future__ import annotations
+
+import json
+import time
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from tests.minds.server import ModelServer
+
+
+class Request:
+    """One request, and the ways to answer it. What follows `# in its own words` differs from provider to provider."""
+
+    root: ClassVar[str] = "/v1"
+    """Where below the server's address this protocol's clients are pointed."""
+
+    def __init__(self, web: BaseHTTPRequestHandler, server: ModelServer, body: dict[str, Any]) -> None:
+        self.web, self.server, self.body = web, server, body
+        self.headers = web.headers
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return self.body["messages"]
+
+    @property
+    def user(self) -> str:
+        """The first message of the user: the context."""
+        return next(_text(one) for one in self.messages if one["role"] == "user")
+
+    @property
+    def system(self) -> str:
+        return next(_text(one) for one in self.messages if one["role"] == "system")
+
+    @property
+    def told(self) -> str:
+        """What was said last: an answer that could not be used goes back with the reason."""
+        return json.dumps(self.messages[-1], ensure_ascii=False)
+
+    @property
+    def key(self) -> str:
+        """The key as it was shown."""
+        return self.headers.get("Authorization", "").removeprefix("Bearer ")
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools that were offered."""
+        return [tool["function"]["name"] for tool in self.body.get("tools", ())]
+
+    @property
+    def bound(self) -> int:
+        """The most tokens of the answer."""
+        return self.body.get("max_tokens") or self.body["max_completion_tokens"]
+
+    @property
+    def tokens_in(self) -> int:
+        return len(json.dumps(self.body)) // 4
+
+    def send(self, status: int, body: str | bytes, kind: str = "application/json", **headers: str) -> None:
+        whole = body.encode() if isinstance(body, str) else body
+        self.web.send_response(status)
+        self.web.send_header("Content-Type", kind)
+        self.web.send_header("Content-Length", str(len(whole)))
+        for name, value in headers.items():
+            self.web.send_header(name.replace("_", "-"), value)
+        self.web.end_headers()
+        self.web.wfile.write(whole)
+
+    def error(self, status: int, message: str, code: str | None = None, **headers: str) -> None:
+        self.send(status, json.dumps({"error": {"message": message, "code": code, "type": "error"}}), **headers)
+
+    def answer(
+        self,
+        text: str | None = None,
+        calls: list[tuple[str, Any]] | None = None,
+        *,
+        finish: str | None = None,
+        tokens_out: int | None = None,
+        usage: bool = True,
+    ) -> None:
+        """A completion; arguments that are a string are sent as they stand."""
+        self.send(200, self.completion(text, calls, finish, tokens_out, usage))
+
+    def completion(self, text, calls, finish=None, tokens_out=None, usage=True) -> str:
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if calls:
+            message["tool_calls"] = [
+                {
+                    "id": f"call-{at}",
+                    "type": "function",
+                    "function": {"name": tool, "arguments": given if isinstance(given, str) else json.dumps(given)},
+                }
+                for at, (tool, given) in enumerate(calls)
+            ]
+        out = tokens_out if tokens_out is not None else max(1, len(json.dumps(message)) // 4)
+        finish = finish or ("tool_calls" if calls else "stop")
+        whole: dict[str, Any] = {
+            "id": "x", "object": "chat.completion", "created": int(time.time()), "model": self.body["model"],
+            "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
+        }  # fmt: skip
+        if usage:
+            whole["usage"] = {
+                "prompt_tokens": self.tokens_in, "completion_tokens": out, "total_tokens": self.tokens_in + out
+            }  # fmt: skip
+            self.server.charge(self.tokens_in, out)
+        return json.dumps(whole)
+
+    def cut(self, after: int = 60) -> None:
+        """Break the connection in the middle of an answer."""
+        whole = self.completion("this will be cut", None, usage=False).encode()
+        self.web.send_response(200)
+        self.web.send_header("Content-Type", "application/json")
+        self.web.send_header("Content-Length", str(len(whole)))
+        self.web.end_headers()
+        self.web.wfile.write(whole[:after])
+        self.web.wfile.flush()
+        self.web.close_connection = True
+
+    # in its own words
+
+    def limited(self, after_s: int | None = None) -> None:
+        """Asked too often; with the seconds to wait, or without."""
+        told = {} if after_s is None else {"Retry_After": str(after_s)}
+        self.error(429, "Rate limit reached for requests", "rate_limit_exceeded", **told)
+
+    def troubled(self) -> None:
+        self.error(500, "The server had an error while processing your request. Sorry about that!", "server_error")
+
+    def wrong_key(self) -> None:
+        self.error(401, f"Incorrect API key provided: {self.key}.", "invalid_api_key")
+
+    def too_long(self) -> None:
+        self.error(
+            400,
+            "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.",
+            "context_length_exceeded",
+        )
+
+    def bound_too_high(self) -> None:
+        """More tokens of answer are asked for than the model can give: no shorter context helps."""
+        self.error(
+            400,
+            "max_tokens is too large: 4096. This model supports at most 2048 completion tokens, whereas you provided 4096.",
+        )
+
+    def refuse(self) -> None:
+        """The model's own no."""
+        whole = json.loads(self.completion(None, None))
+        whole["choices"][0]["message"]["refusal"] = "I can't help with that."
+        self.send(200, json.dumps(whole))
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content or ())
