@@ -34,69 +34,76 @@ def milliseconds(work: Callable[[], object], repeats: int = 5) -> float:
     return 1000 * min(1 / rate(1, work) for _ in range(repeats))
 
 
+def side_by_side(count: int, ours: Callable[[int], object], floor: Callable[[int], object]) -> tuple[float, float]:
+    """How often a second each of the two can be done, taking turns: what else the disk does falls on both."""
+    took = [0.0, 0.0]
+    for number in range(count):
+        for at, work in enumerate((ours, floor)):
+            start = time.perf_counter()
+            work(number)
+            took[at] += time.perf_counter() - start
+    return count / took[0], count / took[1]
+
+
 class Plain:
     """The rows of a tree in SQLite and nothing else."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, durable: bool) -> None:
         self.sql = sqlite3.connect(path, isolation_level=None)
         self.sql.execute("PRAGMA journal_mode = WAL")
-        self.sql.execute("PRAGMA synchronous = FULL")
+        self.sql.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         self.sql.execute("CREATE TABLE nodes (id INTEGER PRIMARY KEY, parent INTEGER, place REAL, text TEXT)")
         self.sql.execute("CREATE INDEX siblings ON nodes (parent, place)")
 
-    def append(self, count: int) -> None:
+    def append(self, number: int) -> None:
         insert = (
             "INSERT INTO nodes (parent, place, text)"
             " SELECT 1, coalesce(max(place), 0) + 1, ? FROM nodes WHERE parent = 1"
         )
-        for number in range(count):
-            self.sql.execute(insert, (TEXT.format(number),))
+        self.sql.execute(insert, (TEXT.format(number),))
 
-    def update(self, count: int) -> None:
-        for number in range(1, count + 1):
-            self.sql.execute("UPDATE nodes SET text = ? WHERE id = ?", (f"changed {number}", number))
+    def update(self, number: int) -> None:
+        self.sql.execute("UPDATE nodes SET text = ? WHERE id = ?", (f"changed {number}", number + 1))
 
 
 def writing(folder: Path, count: int) -> list[Row]:
-    plain = Plain(folder / "plain.db")
-    floor_append = rate(count, lambda: plain.append(count))
-    floor_update = rate(count, lambda: plain.update(count))
+    return [row for durable in (True, False) for row in writing_once(folder, count, durable)]
+
+
+def writing_once(folder: Path, count: int, durable: bool) -> list[Row]:
+    how = "durable" if durable else "relaxed"
+    plain, docmem = Plain(folder / f"plain-{how}.db", durable), Docmem(folder / f"{how}.db", durable=durable)
+    root = docmem.create_root(text="flat").id
+    docmem.append_child(root, *CONTEXT, TEXT)  # the vocabulary is loaded, the file is made
+    ids: list[str] = []
+
+    def append(number: int) -> None:
+        ids.append(docmem.append_child(root, *CONTEXT, TEXT.format(number)).id)
+
+    def insert(number: int) -> None:
+        docmem.insert_before(ids[number * 2 + 1], *CONTEXT, TEXT.format(number))
+
+    def update(number: int) -> None:
+        docmem.update_content(ids[number], f"changed {number}")
+
+    def grouped() -> None:
+        for at in range(0, count, GROUP):
+            with docmem.transaction():
+                for number in ids[at : at + GROUP]:
+                    docmem.update_content(number, f"changed once more {number}")
+
     rows = []
-    for durable in (True, False):
-        how = "durable" if durable else "relaxed"
-        docmem = Docmem(folder / f"{how}.db", durable=durable)
-        root = docmem.create_root(text="flat").id
-        docmem.append_child(root, *CONTEXT, TEXT)  # the vocabulary is loaded, the file is made
-        ids: list[str] = []
-
-        def append(docmem: Docmem = docmem, root: str = root, ids: list[str] = ids) -> None:
-            ids.extend(docmem.append_child(root, *CONTEXT, TEXT.format(n)).id for n in range(count))
-
-        def insert(docmem: Docmem = docmem, ids: list[str] = ids) -> None:
-            for number in range(count // 4):
-                docmem.insert_before(ids[number * 2 + 1], *CONTEXT, TEXT.format(number))
-
-        def update(docmem: Docmem = docmem, ids: list[str] = ids) -> None:
-            for number in ids:
-                docmem.update_content(number, f"changed {number}")
-
-        beside = "plain SQLite, durable"
-        for name, floor, number, work, note in (
-            ("append to a flat list", floor_append, count, append, "sql.js 159–183"),
-            (f"insert among {count:,}", floor_append, count // 4, insert, "sql.js 69–78"),
-            ("update", floor_update, count, update, "sql.js 4,749–6,229"),
-        ):
-            rows.append(Row(f"{name}, {how}", rate(number, work), "1/s", beside, floor, "more", note))
-
-        def grouped(docmem: Docmem = docmem, ids: list[str] = ids) -> None:
-            for at in range(0, len(ids), GROUP):
-                with docmem.transaction():
-                    for number in ids[at : at + GROUP]:
-                        docmem.update_content(number, f"changed once more {number}")
-
-        name = f"update, {GROUP} in a transaction, {how}"
-        rows.append(Row(name, rate(count, grouped), "1/s", "sql.js, in memory", 5_489, "more"))
-        docmem.close()
+    for name, number, work, floor, note, target in (
+        ("append to a flat list", count, append, plain.append, "sql.js 159–183", None),
+        (f"insert among {count:,}", count // 4, insert, plain.append, "sql.js 69–78", None),
+        ("update", count, update, plain.update, "sql.js 4,749–6,229", 1 / 1.3 if durable else None),
+    ):
+        value, beside = side_by_side(number, work, floor)
+        least = None if target is None else beside * target
+        rows.append(Row(f"{name}, {how}", value, "1/s", f"plain SQLite, {how}", beside, "more", note, least))
+    name = f"update, {GROUP} in a transaction, {how}"
+    rows.append(Row(name, rate(count, grouped), "1/s", "sql.js, in memory", 5_489, "more"))
+    docmem.close()
     return rows
 
 
@@ -252,34 +259,58 @@ def million(folder: Path, sections: int) -> list[Row]:
     root = roots[0]
     with docmem.database.read() as sql:
         (middle,) = sql.execute("SELECT id FROM nodes WHERE seq = ?", (sections * 50,)).fetchone()
+    section = docmem.root_of(middle).id if sections < 2 else docmem.structure(root)[1]["id"]
 
     def insert() -> None:
         docmem.insert_after(middle, *CONTEXT, "one more")
+
+    def to_length() -> None:
+        docmem.expand_to_length(root, 1_000)
 
     size = f"{sections * 100:,} nodes"
     rows = [
         Row(f"build {size} in one transaction", built, "1/s", better="more"),
         Row(f"insert one among {size}", milliseconds(insert, 9), "ms"),
-        Row(f"expand {size} to 1,000 tokens", milliseconds(lambda: docmem.expand_to_length(root, 1_000), 3), "ms"),
-        Row(f"serialize {size}", milliseconds(lambda: docmem.serialize(root), 1), "ms"),
+        Row(f"update one of {size}", milliseconds(lambda: docmem.update_content(middle, "changed"), 9), "ms"),
+        Row(f"search {size}", milliseconds(lambda: docmem.query("section 77"), 3), "ms"),
+        Row(f"expand {size} to 1,000 tokens", milliseconds(to_length, 3), "ms"),
+        Row(f"delete 100 of {size}", milliseconds(lambda: docmem.delete(section), 1), "ms"),
     ]
+    rows += [row for what in OF_A_MILLION for row in process_rows(folder, root, what, size)]
     docmem.close()
     on_disk = sum(path.stat().st_size for path in folder.glob("million.db*")) / (sections * 100)
     rows.append(Row(f"{size} on the disk", on_disk, "bytes a node"))
-    rows.append(Row(f"memory of a process that expands {size} to 1,000 tokens", resident(folder, root), "MB"))
     return rows
 
 
-def resident(folder: Path, root: str) -> float:
-    """What the first use of a database adds to a process's resident memory, in MB."""
+OF_A_MILLION = {
+    "expand to 1,000 tokens": "docmem.expand_to_length(root, 1000)",
+    "serialize": "docmem.serialize(root)",
+    "structure": "docmem.structure(root)",
+    "size": "docmem.size(root)",
+    "check": "assert docmem.check() == []",
+    "copy": "docmem.copy_append_child(root, docmem.create_root().id)",
+    "delete": "docmem.delete(root)",
+}
+"""What is done with all of it, each in a process of its own, so that its memory can be measured."""
+
+
+def process_rows(folder: Path, root: str, what: str, size: str) -> list[Row]:
+    """How long it takes, and the largest size of the process while it does, beyond what it was before, in MB."""
     program = (
-        "import sys; from hivemind.documents import Docmem\n"
-        "def size(): return int(next(line for line in open('/proc/self/status') if line.startswith('VmRSS')).split()[1])\n"
-        "docmem = Docmem(sys.argv[1], token_counter=len); before = size()\n"
-        "docmem.expand_to_length(sys.argv[2], 1000); print((size() - before) / 1024)"
+        "import sys, time; from hivemind.documents import Docmem\n"
+        "def most(): return int(next(x for x in open('/proc/self/status') if x.startswith('VmHWM')).split()[1]) / 1024\n"
+        "docmem = Docmem(sys.argv[1], token_counter=len, durable=False); root = sys.argv[2]; before = most()\n"
+        f"start = time.perf_counter(), time.process_time(); {OF_A_MILLION[what]}\n"
+        "print(time.perf_counter() - start[0], time.process_time() - start[1], most() - before)"
     )
     command = [sys.executable, "-c", program, str(folder / "million.db"), root]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    took, busy, memory = map(float, printed.split())
+    return [
+        Row(f"{what}: all {size}", took * 1000, "ms", note=f"processor {busy * 1000:,.0f} ms"),
+        Row(f"{what}: memory for {size}", memory, "MB"),
+    ]
 
 
 PARTS: dict[str, tuple[Callable[[Path, int], list[Row]], int, int]] = {

@@ -15,6 +15,7 @@ from hivemind.documents.expansion import By, Interior, Resolution, expand
 from hivemind.documents.filenames import is_utf8, uncitable
 from hivemind.documents.files import Stamp, take_in
 from hivemind.documents.formats import decoded, read_bytes, read_outline
+from hivemind.documents.indexing import index
 from hivemind.documents.integrity import drop_lost_vectors, problems, rehash
 from hivemind.documents.node import Node
 from hivemind.documents.query import Asked, Hit, find_hits, scored
@@ -220,12 +221,14 @@ class Docmem(Trees):
     def check(self) -> list[str]:
         """What is wrong with the database, one sentence each; empty if it is sound. Reads all of it."""
         with self.database.write() as sql:  # the full-text index's own check is written as an insert
+            index(sql)  # it compares with the texts as they are now
             return list(problems(sql))
 
     def rebuild_index(self) -> None:
         """Build the full-text index anew from the nodes."""
         with self.database.write() as sql:
             sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
+            sql.execute("DELETE FROM unindexed")
 
     def drop_lost_vectors(self) -> int:
         """Take out the vectors that belong to no node; gives how many they were."""

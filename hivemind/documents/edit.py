@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import Any
 
 from hivemind.documents import orders, tree
 from hivemind.documents.errors import (
@@ -108,21 +108,8 @@ class Edit:
                 tags.extend((tag, node.id) for tag in sorted(tags_in(node.text)))
                 yield _row(node)
 
-        (last,) = self.sql.execute("SELECT coalesce(max(seq), 0) FROM nodes").fetchone()
-        with self._unindexed():
-            self.sql.executemany(_INSERT, rows())
-        self.sql.execute(
-            "INSERT INTO words(rowid, text, context_value) SELECT seq, text, context_value FROM nodes WHERE seq > ?",
-            (last,),
-        )
+        self.sql.executemany(_INSERT, rows())
         self.sql.executemany("INSERT INTO tags VALUES (?, ?)", tags)
-
-    @contextmanager
-    def _unindexed(self) -> Iterator[None]:
-        """Whoever writes here keeps the full-text index himself."""
-        self.sql.execute("INSERT INTO unindexed VALUES (1)")
-        yield
-        self.sql.execute("DELETE FROM unindexed")
 
     def free_ids(self, count: int) -> list[str]:
         """So many new short ids; nothing has them yet."""
@@ -150,12 +137,12 @@ class Edit:
             if self.sql.execute(taken, (found,)).fetchone() is None:
                 return found
 
-    def change(self, node: Node, *, keep_version: bool = True, **changes: object) -> Node:
+    def change(self, node: Node, *, keep_version: bool = True, **changes: Any) -> Node:
         """Write the node with some fields changed; token count, hash, time, history and tags follow."""
-        after = replace(node, **changes, updated_at=self.now)  # type: ignore[arg-type]
-        worded = after.text != node.text
+        worded = changes.get("text", node.text) != node.text
         if worded:
-            after = replace(after, token_count=self.count(check_text(after.text)))
+            changes["token_count"] = self.count(check_text(changes["text"]))
+        after = replace(node, **changes, updated_at=self.now)
         after = replace(after, hash=node_hash(after.parent_id, after.context, after.text, after.order_value))
         if keep_version and (worded or after.context != node.context):
             self._keep_version(node)
@@ -190,13 +177,7 @@ class Edit:
 
     def remove(self, node_ids: Sequence[str]) -> None:
         """Delete nodes, given in reading order: children go before their parents (seed 003, *Delete*)."""
-        self.sql.execute(
-            "INSERT INTO words(words, rowid, text, context_value) SELECT 'delete', n.seq, n.text, n.context_value"
-            " FROM json_each(?) j JOIN nodes n ON n.id = j.value",
-            (json.dumps(list(node_ids)),),
-        )
-        with self._unindexed():
-            self.sql.executemany("DELETE FROM nodes WHERE id = ?", ((node_id,) for node_id in reversed(node_ids)))
+        self.sql.executemany("DELETE FROM nodes WHERE id = ?", ((node_id,) for node_id in reversed(node_ids)))
 
     # -- places -----------------------------------------------------------------------------------------------------
     def last_in(self, parent_id: str, mover: str | None = None) -> float:

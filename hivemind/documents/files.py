@@ -14,6 +14,7 @@ from hivemind.documents.classes import classify
 from hivemind.documents.edit import Edit
 from hivemind.documents.formats import VERSION, Outline
 from hivemind.documents.importing import import_outline, value, write_places
+from hivemind.documents.indexing import index
 from hivemind.documents.node import Context
 from hivemind.documents.refresh import refresh
 
@@ -112,7 +113,8 @@ def files_like(sql: sqlite3.Connection, digest: str) -> list[KnownFile]:
 def take_in(edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, *, kept: bool) -> tuple[str, Taken]:
     """Bring the file's document in line with what was read: a new one, or the old one changed node by node.
 
-    Gives the root's id. What another process has taken in meanwhile is not taken in twice.
+    Gives the root's id. What another process has taken in meanwhile is not taken in twice. The index knows all of it at
+    once: how rare a word is, and so which passage is best, must depend on the files alone.
     """
     found = classify(path, outline)
     context = Context("root", found.name, value(path, "document"))
@@ -123,6 +125,7 @@ def take_in(edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, 
         number = _save(edit.sql, path, kept, stamp, digest, root_id, row)
         write_places(edit.sql, number, root_id, outline, node_ids)
         edit.label(root_id, [*found.tags, found.name])
+        index(edit.sql)
         return root_id, "imported"
     _save(edit.sql, path, kept, stamp, digest, old.root_id, row)
     root = tree.get(edit.sql, old.root_id)
@@ -135,6 +138,7 @@ def take_in(edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, 
             text=outline.title, context_name=context.name, context_value=context.value,
         )  # fmt: skip
     edit.label(root.id, [*found.tags, found.name])
+    index(edit.sql)
     return root.id, "changed"
 
 
@@ -194,3 +198,4 @@ def forget(edit: Edit, old: KnownFile) -> None:
     else:
         edit.sql.execute("DELETE FROM files WHERE id = ?", (old.number,))
         edit.remove([old.root_id])
+    index(edit.sql)

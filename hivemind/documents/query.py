@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hivemind.documents import tree
+from hivemind.documents.indexing import unindexed_ids
 from hivemind.documents.node import Node
 from hivemind.documents.question import Fields, Match, Words, ask
 from hivemind.documents.ranking import rank
@@ -105,8 +106,8 @@ def scored(sql: sqlite3.Connection, asked: Asked, words: Words) -> dict[str, _Sc
 
 
 def _by_words(sql: sqlite3.Connection, asked: Asked, words: Words, trail: Trail) -> dict[str, Match]:
+    ids = dict.fromkeys(unindexed_ids(sql))
     question = ask(sql, asked.text, words)
-    ids: dict[str, None] = {}
     tags = sorted(tags_in(asked.text))
     for tag in tags:
         ids |= {row[0]: None for row in sql.execute("SELECT node_id FROM tags WHERE tag = ? LIMIT 200", (tag,))}

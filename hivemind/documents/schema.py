@@ -10,7 +10,7 @@ from hivemind.terms import TOKENIZER
 
 __all__ = ["SCHEMA", "VERSION"]
 
-VERSION = 3
+VERSION = 4
 
 _NODES = """
 CREATE TABLE nodes (
@@ -95,15 +95,19 @@ _TABLES = (
     "CREATE VIRTUAL TABLE vocabulary USING fts5vocab('words', 'row')",
 )
 
-# While a row stands here, whoever writes keeps `words` himself, for many nodes at once; only within a transaction. Row by
-# row the full-text index is five times as slow.
+# What the full-text index has yet to be told: the number of a node that was added, changed or removed, and what the index
+# says of it until then (NULL: nothing). Node by node the index is five times as slow, and writes more pages than the rest.
 _UNINDEXED = (
-    "CREATE TABLE unindexed (mark INTEGER PRIMARY KEY)",
-    """CREATE TRIGGER words_added AFTER INSERT ON nodes WHEN NOT EXISTS (SELECT 1 FROM unindexed) BEGIN
-        INSERT INTO words(rowid, text, context_value) VALUES (new.seq, new.text, new.context_value);
+    "CREATE TABLE unindexed (seq INTEGER PRIMARY KEY, text TEXT, context_value TEXT)",
+    """CREATE TRIGGER words_added AFTER INSERT ON nodes BEGIN
+        INSERT INTO unindexed (seq) VALUES (new.seq) ON CONFLICT DO NOTHING;
     END""",
-    """CREATE TRIGGER words_removed AFTER DELETE ON nodes WHEN NOT EXISTS (SELECT 1 FROM unindexed) BEGIN
-        INSERT INTO words(words, rowid, text, context_value) VALUES ('delete', old.seq, old.text, old.context_value);
+    """CREATE TRIGGER words_removed AFTER DELETE ON nodes BEGIN
+        INSERT INTO unindexed VALUES (old.seq, old.text, old.context_value) ON CONFLICT DO NOTHING;
+    END""",
+    """CREATE TRIGGER words_changed AFTER UPDATE OF text, context_value ON nodes
+        WHEN old.text <> new.text OR old.context_value <> new.context_value BEGIN
+        INSERT INTO unindexed VALUES (old.seq, old.text, old.context_value) ON CONFLICT DO NOTHING;
     END""",
 )
 
@@ -118,9 +122,6 @@ _TRIGGERS = (
     END""",
     """CREATE TRIGGER nodes_reworded AFTER UPDATE OF text, context_value ON nodes
         WHEN old.text <> new.text OR old.context_value <> new.context_value BEGIN
-        INSERT INTO words(words, rowid, text, context_value)
-            VALUES ('delete', old.seq, old.text, old.context_value);
-        INSERT INTO words(rowid, text, context_value) VALUES (new.seq, new.text, new.context_value);
         DELETE FROM vectors WHERE key = new.seq;
         UPDATE summaries SET stale = 1 WHERE node_id = new.parent_id;
     END""",
@@ -156,7 +157,6 @@ SCHEMA = Schema(
             "DROP TRIGGER nodes_added",
             "DROP TRIGGER nodes_removed",
             *_UP_TO_2,
-            *_UNINDEXED,
         ),
         2: (
             "DROP TRIGGER nodes_removed",
@@ -166,6 +166,14 @@ SCHEMA = Schema(
             "INSERT INTO vectors SELECT n.seq, 0, v.model, v.vector FROM vectors_before v JOIN nodes n ON n.id = v.node_id",
             "DROP TABLE vectors_before",
             *_TRIGGERS[1:3],
+        ),
+        3: (
+            "DROP TRIGGER IF EXISTS words_added",
+            "DROP TRIGGER IF EXISTS words_removed",
+            "DROP TRIGGER nodes_reworded",
+            "DROP TABLE IF EXISTS unindexed",
+            _TRIGGERS[2],
+            *_UNINDEXED,
         ),
     },
 )

@@ -11,8 +11,8 @@ from hivemind.documents.errors import NodeNotFoundError
 from hivemind.documents.node import COLUMNS, Node
 
 __all__ = [
-    "ancestors", "children", "descendant_ids", "find", "get", "get_many", "has_children", "roots", "siblings_around",
-    "size", "subtree",
+    "ancestors", "children", "descendant_ids", "find", "first_child", "get", "get_many", "has_children", "roots",
+    "siblings_around", "size", "subtree",
 ]  # fmt: skip
 
 _ALL = ", ".join(COLUMNS)
@@ -64,6 +64,12 @@ def children(sql: sqlite3.Connection, node_id: str) -> list[Node]:
     """The children in reading order."""
     rows = sql.execute(f"SELECT {_ALL} FROM nodes WHERE parent_id = ? ORDER BY order_value", (node_id,))
     return [Node(*row) for row in rows]
+
+
+def first_child(sql: sqlite3.Connection, node_id: str) -> str | None:
+    """The id of the first child; None for a leaf."""
+    row = sql.execute("SELECT id FROM nodes WHERE parent_id = ? ORDER BY order_value LIMIT 1", (node_id,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def has_children(sql: sqlite3.Connection, node_id: str) -> bool:

@@ -14,6 +14,7 @@ from hivemind.documents.edit import Draft, Edit
 from hivemind.documents.errors import DocmemError, ReadonlyError
 from hivemind.documents.expansion import Interior, without_interior
 from hivemind.documents.extract import extract
+from hivemind.documents.indexing import index_if_many
 from hivemind.documents.node import Node, check_context
 from hivemind.documents.schema import SCHEMA
 from hivemind.fs.database import Database
@@ -74,6 +75,8 @@ class Trees:
         with self.database.write() as sql:
             now = self._clock().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
             yield Edit(sql, now, self.count, self._new_id)
+            if not self.database.is_nested:
+                index_if_many(sql)
 
     # -- finding ----------------------------------------------------------------------------------------------------
     def find(self, node_id: str) -> Node | None:
@@ -163,8 +166,8 @@ class Trees:
             node = tree.get(edit.sql, node_id)
             if node.parent_id is not None:
                 return edit.add(node.parent_id, edit.after(node_id), draft)
-            first = next(iter(tree.children(edit.sql, node_id)), None)
-            return edit.add(node_id, edit.before(first.id) if first else edit.last_in(node_id), draft)
+            first = tree.first_child(edit.sql, node_id)
+            return edit.add(node_id, edit.before(first) if first else edit.last_in(node_id), draft)
 
     # -- changing ---------------------------------------------------------------------------------------------------
     def update_content(self, node_id: str, content: str, expected_hash: str | None = None) -> Node:

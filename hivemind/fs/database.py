@@ -164,6 +164,11 @@ class Database:
                 with self._whole(connection):
                     yield connection
 
+    @property
+    def is_nested(self) -> bool:
+        """Whether a transaction stands around the one at work. Only for who is within one."""
+        return self._depth > 1
+
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Our turn to write: nobody else does until it is over."""

@@ -98,6 +98,21 @@ def test_a_new_importer_reads_everything_anew_and_ids_stay(
     assert knowledge.sync().changed == []
 
 
+def test_a_database_of_version_3_is_brought_up_to_date(tmp_path: Path, to_version_3: Callable[[Path], None]) -> None:
+    path = tmp_path / "documents.db"
+    with Docmem(path) as docmem:
+        root = docmem.create_root("r", "A tree from before")
+        docmem.append_child(root.id, "m", "n", "v", "its leaf")
+    to_version_3(path)
+    with Docmem(path) as docmem:
+        [hit] = docmem.query("leaf")
+        assert hit.node.text == "its leaf"
+        docmem.update_content(hit.node.id, "its twig")
+        assert docmem.query("leaf") == []
+        assert [found.node.text for found in docmem.query("twig")] == ["its twig"]
+        assert docmem.check() == []
+
+
 def test_a_database_of_version_1_is_brought_up_to_date(tmp_path: Path, to_version_2: Callable[[Path], None]) -> None:
     path = tmp_path / "documents.db"
     with Docmem(path) as docmem:

@@ -224,6 +224,7 @@ def test_a_document_database_of_no_byte_or_one(hive: Hive, visit, treatment, con
 
 def test_what_does_not_fit_within_the_document_database_is_mended_in_place(hive: Hive, visit, treatment) -> None:
     root = hive.documents.create_root(text="By hand")
+    hive.documents.rebuild_index()  # it is told of changes later
     hive.documents.close()
     with closing(sqlite3.connect(hive.layout.documents_db)) as database:
         database.execute("UPDATE nodes SET hash = 'x'")
