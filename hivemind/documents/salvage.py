@@ -8,13 +8,13 @@ import os
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hivemind.documents.edit import Draft, Edit
 from hivemind.documents.files import GONE
 from hivemind.documents.node import COLUMNS, Context, Node, node_hash
+from hivemind.fs.salvage import open_damaged, rows_by_id, rows_of
 
 __all__ = ["Salvaged", "read_damaged", "write_salvaged"]
 
@@ -29,12 +29,11 @@ _BESIDE = ("versions", "summaries", "tags", "places")
 
 @dataclass(slots=True)
 class Salvaged:
-    """What was read. `holes` says how many runs of rows could not be; `unfit` counts texts that do not fit their hash."""
+    """What was read. `unfit` counts texts that do not fit their hash, `orphans` nodes whose parent is lost."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     files: list[tuple[Any, ...]] = field(default_factory=list)
     beside: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)  # the rows of tables that belong to nodes
-    holes: int = 0
     unfit: int = 0
     orphans: int = 0
 
@@ -42,35 +41,17 @@ class Salvaged:
 def read_damaged(path: str) -> Salvaged:
     """Everything in the database file `path` (a copy: it may be changed by reading) that makes sense."""
     found = Salvaged()
+    ids = range(os.path.getsize(path) // _LEAST_ROW + 2)
     try:
-        with closing(sqlite3.connect(path, isolation_level=None)) as sql:
-            sql.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            most = os.path.getsize(path) // _LEAST_ROW + 1
-            for row in _rows(sql, f"SELECT {', '.join(COLUMNS)} FROM nodes", most, found):
+        with open_damaged(path) as sql:
+            for row in rows_by_id(sql, f"SELECT {', '.join(COLUMNS)} FROM nodes", ids):
                 if (node := _node(row)) is not None:
                     found.nodes[node.id] = node
-            found.files = list(_rows(sql, f"SELECT {', '.join(_FILES)} FROM files", most, found))
+            found.files = list(rows_by_id(sql, f"SELECT {', '.join(_FILES)} FROM files", ids))
             found.beside = {table: list(_beside(sql, table, found.nodes)) for table in _BESIDE}
     except sqlite3.DatabaseError:  # no database at all any more: nothing can be read
-        found.holes += 1
+        return found
     return found
-
-
-def _rows(sql: sqlite3.Connection, select: str, most: int, found: Salvaged) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table that can be read: a range of rowids that cannot be is halved until one row is left."""
-    ranges = [(-1, most)]
-    while ranges:
-        low, high = ranges.pop()
-        try:
-            rows = sql.execute(f"{select} WHERE rowid > ? AND rowid <= ?", (low, high)).fetchall()
-        except sqlite3.DatabaseError:
-            if high - low > 1:
-                middle = (low + high) // 2
-                ranges += [(middle, high), (low, middle)]
-            else:
-                found.holes += 1
-            continue
-        yield from rows
 
 
 def _node(row: tuple[Any, ...]) -> Node | None:
@@ -86,11 +67,8 @@ def _node(row: tuple[Any, ...]) -> Node | None:
 
 
 def _beside(sql: sqlite3.Connection, table: str, nodes: dict[str, Node]) -> Iterator[tuple[Any, ...]]:
-    for node_id in nodes:
-        try:
-            yield from sql.execute(f"SELECT * FROM {table} WHERE node_id = ?", (node_id,)).fetchall()
-        except sqlite3.DatabaseError:
-            continue  # it went with the page that it stood on
+    for node_id in nodes:  # one by one: some have gone with the page that they stood on
+        yield from rows_of(sql, f"SELECT * FROM {table} WHERE node_id = ?", (node_id,))
 
 
 def write_salvaged(edit: Edit, found: Salvaged) -> None:

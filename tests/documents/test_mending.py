@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind.documents import Docmem, Knowledge
-from hivemind.documents.mending import REPORT
+from hivemind.fs.mending import REPORT
 from hivemind.fs.soundness import unsound
 from hivemind.layout import Layout
 

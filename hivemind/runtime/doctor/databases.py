@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from hivemind.documents import Docmem, Knowledge
-from hivemind.documents.mending import REPORT
 from hivemind.errors import UserError
+from hivemind.fs.mending import REPORT
 from hivemind.fs.soundness import unsound
 from hivemind.longterm import MemoryStore
 from hivemind.runtime.doctor.finding import Finding
