@@ -1,6 +1,5 @@
 """Reading what can still be read of a damaged SQLite file, row by row."""
 
-
 from __future__ import annotations
 
 import sqlite3
