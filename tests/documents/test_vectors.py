@@ -68,6 +68,7 @@ def test_the_index_is_a_cache_beside_the_database(path: Path) -> None:
     folder = Path(f"{path}.vectors")
     assert sorted(name.suffix for name in folder.iterdir() if name.name != "lock") == [
         ".bits",
+        ".count",
         ".json",
         ".keys",
         ".rows",

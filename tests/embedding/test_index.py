@@ -113,6 +113,21 @@ def test_the_signs_first_find_what_comparing_all_finds(engine: str) -> None:
     assert shared >= 198
 
 
+def test_both_engines_look_at_the_same_rows_where_many_share_as_many_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numpy")
+    index = VectorIndex(DIMENSION, exact_to=100)  # so few dimensions that hundreds of rows tie for the last place
+    index.apply([(key, key % 3, pack(vector(key), DIMENSION)) for key in range(2_000)])
+
+    def found(groups: list[int] | None) -> list[set[int]]:
+        return [{key for key, _ in index.search(vector(10_000 + at), 40, groups=groups)} for at in range(3)]
+
+    for groups in (None, [1], [0, 2]):
+        by_numpy = found(groups)
+        with monkeypatch.context() as without:
+            without.setattr(engines, "numpy_or_none", lambda: None)
+            assert found(groups) == by_numpy
+
+
 def test_many_dead_rows_are_left_behind(tmp_path: Path, engine: str) -> None:
     index = VectorIndex(DIMENSION, folder=tmp_path, source="test")
     for turn in range(5):

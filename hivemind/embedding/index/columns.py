@@ -109,6 +109,7 @@ class FileColumns:
     def write(self, at: int, columns: tuple[bytes, bytes, bytes]) -> None:
         for file, width, column in zip(self._files, self._widths, columns, strict=True):
             left, offset = memoryview(column), at * width
+            _make_room(file, offset + len(column))
             while left:
                 written = os.pwrite(file, left, offset)
                 left, offset = left[written:], offset + written
@@ -121,3 +122,10 @@ class FileColumns:
         self._maps = [None, None, None]
         while self._files:
             os.close(self._files.pop())
+
+
+def _make_room(file: int, size: int) -> None:
+    """Let a file be an eighth longer than what is to stand in it (nothing is stored for that), so that the next rows lie
+    within what is mapped: a new map finds none of its pages at hand."""
+    if os.fstat(file).st_size < size:
+        os.ftruncate(file, -(-(size + size // 8) // mmap.PAGESIZE) * mmap.PAGESIZE)

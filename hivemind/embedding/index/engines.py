@@ -102,7 +102,8 @@ def _by_numpy(
     matrix = numpy.frombuffer(view.rows, dtype="<f4", count=view.count * len(vector)).reshape(-1, len(vector))
     together = places[-1] - places[0] + 1 == len(places)  # then no row need be copied
     rows = matrix[places[0] : places[-1] + 1] if together else matrix[places]
-    cosines = numpy.round((rows @ vector).astype("<f8"), ROUNDED)
+    # vecdot and not @: beyond some size that wakes a thread for each core, and on a busy machine waits for them all
+    cosines = numpy.round(numpy.vecdot(rows, vector).astype("<f8"), ROUNDED)
     keys = pairs[places, 0]
     if len(places) > limit:  # all that are as good as the last of the best: ties are for the keys to settle
         kept = cosines >= numpy.partition(cosines, len(cosines) - limit)[len(cosines) - limit]
@@ -112,15 +113,21 @@ def _by_numpy(
 
 
 def _sharing_most(numpy: Any, view: View, query: bytes, places: Any, most: int) -> Any:
-    """Of the rows at `places`, the `most` that share the most signs with the query, in their order."""
+    """Of the rows at `places`, the `most` that share the most signs with the query, in their order; of rows that share as
+    many as the last one, the first."""
     asked = numpy.frombuffer(bits_of([query]), dtype="<u8")
     words = numpy.frombuffer(view.bits, dtype="<u8", count=view.count * len(asked)).reshape(-1, len(asked))
-    if len(places) < view.count:
+    if few := len(places) < view.count // 2:  # else counting the others too costs less than copying these
         words = words[places]
-    apart = numpy.zeros(len(places), dtype="<u2")
+    apart = numpy.zeros(len(words), dtype="<u2")
     for number, word in enumerate(asked):
         apart += numpy.bitwise_count(words[:, number] ^ word)
-    return places[numpy.sort(numpy.argpartition(apart, most)[:most])]
+    if not few and len(places) < view.count:
+        apart = apart[places]
+    farthest = int(numpy.searchsorted(numpy.cumsum(numpy.bincount(apart)), most))
+    near = numpy.flatnonzero(apart <= farthest)
+    last = numpy.flatnonzero(apart[near] == farthest)
+    return places[numpy.delete(near, last[len(last) - (len(near) - most) :])]
 
 
 def _in_python(view: View, query: bytes, limit: int, groups: Collection[int] | None, exact_to: int) -> list[Near]:

@@ -11,33 +11,21 @@ import secrets
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 
-from hivemind.embedding.index.columns import KEY, SUFFIXES, Columns, FileColumns, MemoryColumns
+from hivemind.embedding.index.columns import KEY, Columns, FileColumns, MemoryColumns
 from hivemind.embedding.index.engines import Near, bits_of, living, nearest, places_of
+from hivemind.embedding.index.header import Header, State
 from hivemind.embedding.packed import pack
-from hivemind.errors import UserError
-from hivemind.fs import Lock, load_record, reached, save_record
+from hivemind.fs import Lock, reached
 
 __all__ = ["Change", "VectorIndex"]
 
-KIND, VERSION = "vector-index", 1
 EXACT_TO = 8_000  # rows that are all compared: a few milliseconds
 _TRIES = 5  # a header may name files that its successor has removed by now
 
 Change = tuple[int, int, bytes | None]
 """(key >= 0, group, packed vector), or None in place of the vector: there is no such row any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What the header says: which files, how many rows of them (and how many of those are dead), up to which change."""
-
-    files: str
-    count: int
-    dead: int
-    seen: int
 
 
 class VectorIndex:
@@ -58,11 +46,10 @@ class VectorIndex:
     ) -> None:
         self.dimension = dimension
         self._exact_to = exact_to
-        self._source = f"{source} {dimension} {_boot()}"
         self._folder = None if folder is None else os.fspath(folder)
+        self._header = None if self._folder is None else Header(self._folder, f"{source} {dimension} {_boot()}")
         self._guard = threading.RLock()
-        self._state = _State("", 0, 0, 0)
-        self._stamp: tuple[int, int] | None = None
+        self._state = State("", 0, 0, 0)
         self._columns: Columns = MemoryColumns(dimension)
 
     def __len__(self) -> int:
@@ -118,9 +105,10 @@ class VectorIndex:
     def close(self) -> None:
         """Give the files back; the next use opens them again."""
         with self._guard:
-            if self._folder is not None:
+            if self._header is not None:
                 self._columns.close()
-                self._stamp = None
+                self._header.close()
+                self._state = State("", 0, 0, 0)
 
     def _check(self, changes: Iterable[Change]) -> None:
         for key, _, row in changes:
@@ -142,7 +130,7 @@ class VectorIndex:
         reached("embedding.index.written")
         self._columns.kill(old)
         reached("embedding.index.killed")  # a change whose number is not yet written is taken in again, to the same end
-        self._save(_State(state.files, state.count + len(added), state.dead + len(old), seen))
+        self._save(State(state.files, state.count + len(added), state.dead + len(old), seen))
 
     def _compact(self, old: set[int]) -> None:
         """Begin new columns with the rows that still count."""
@@ -157,16 +145,22 @@ class VectorIndex:
     def _begin(self, rows: Sequence[tuple[int, int, bytes]] = (), seen: int = 0) -> None:
         files = secrets.token_hex(4)
         columns: Columns = MemoryColumns(self.dimension)
-        if self._folder is not None:
-            columns = FileColumns(self._path(files), self.dimension, create=True)
+        if self._header is not None:
+            columns = FileColumns(self._header.stem(files), self.dimension, create=True)
         keys = b"".join(KEY.pack(key, group) for key, group, _ in rows)
         vectors = [row for _, _, row in rows]
-        columns.write(0, (keys, bits_of(vectors), b"".join(vectors)))
-        reached("embedding.index.begun")
+        state = State(files, len(rows), 0, seen)
+        try:
+            columns.write(0, (keys, bits_of(vectors), b"".join(vectors)))
+            reached("embedding.index.begun")
+            if self._header is not None:
+                self._header.begin(state)
+                self._header.sweep()
+        except OSError:
+            columns.close()
+            raise
         self._columns.close()
-        self._columns = columns
-        self._save(_State(files, len(rows), 0, seen))
-        self._sweep(keep=files)
+        self._columns, self._state = columns, state
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -188,68 +182,35 @@ class VectorIndex:
                 pass
 
     def _load(self) -> bool:
-        """Read the header where it has changed, and open its files. False if there is no index of our source."""
+        """Know what the header says now, and open its files. False if there is no index of our source."""
+        assert self._header is not None
         for _ in range(_TRIES):
-            try:
-                found = os.stat(self._header)
-            except FileNotFoundError:
-                return False
-            stamp = (found.st_ino, found.st_mtime_ns)
-            if stamp == self._stamp:
-                return True
-            state = self._read_header()
+            state = self._header.read()
             if state is None:
                 return False
-            if self._open(state):
-                self._state, self._stamp = state, stamp
+            if state == self._state or self._open(state):
+                self._state = state
                 return True
+            self._header.close()  # begun anew meanwhile?
         return False
 
-    def _read_header(self) -> _State | None:
-        try:
-            record = load_record(self._header, KIND, VERSION)
-            if record is None or record["source"] != self._source:
-                return None
-            return _State(str(record["files"]), int(record["count"]), int(record["dead"]), int(record["seen"]))
-        except (UserError, KeyError, TypeError, ValueError):
-            return None  # it is a cache: what cannot be read is made anew
-
-    def _open(self, state: _State) -> bool:
+    def _open(self, state: State) -> bool:
         """Use the files that a header names; False if they are gone, or shorter than it says."""
+        assert self._header is not None
         try:
-            if self._stamp is None or state.files != self._state.files:
-                columns = FileColumns(self._path(state.files), self.dimension)
+            if state.files != self._state.files:
+                columns = FileColumns(self._header.stem(state.files), self.dimension)
                 self._columns.close()
                 self._columns = columns
-                self._stamp = None
             self._columns.view(state.count)
         except (FileNotFoundError, ValueError):
             return False
         return True
 
-    def _save(self, state: _State) -> None:
-        if self._folder is not None:
-            fields = {"source": self._source, **asdict(state)}
-            save_record(self._header, KIND, VERSION, fields, durable=False)
-            found = os.stat(self._header)
-            self._stamp = (found.st_ino, found.st_mtime_ns)
+    def _save(self, state: State) -> None:
+        if self._header is not None:
+            self._header.write(state)
         self._state = state
-
-    def _sweep(self, keep: str) -> None:
-        """Remove the files of indexes that nobody opens any more; who has them mapped keeps them."""
-        if self._folder is None:
-            return
-        for name in os.listdir(self._folder):
-            stem, _, suffix = name.partition(".")
-            if suffix in SUFFIXES and stem != f"v{VERSION}-{keep}" and stem.startswith(f"v{VERSION}-"):
-                os.unlink(os.path.join(self._folder, name))
-
-    @property
-    def _header(self) -> str:
-        return os.path.join(self._folder or "", f"index-{VERSION}.json")
-
-    def _path(self, files: str) -> str:
-        return os.path.join(self._folder or "", f"v{VERSION}-{files}")
 
 
 @lru_cache(maxsize=1)
