@@ -13,6 +13,7 @@ from hivemind.errors import UserError
 from hivemind.layout import HUMAN, Layout
 from hivemind.longterm import MemoryStore
 from hivemind.mail import Mail
+from hivemind.reasoning import GraphIndex
 from hivemind.runtime.template import make_hive
 from hivemind.tasks import Tasks
 from hivemind.tokens import TokenCounter
@@ -162,6 +163,11 @@ class Hive:
         )  # else what is asked is read in for this once
         documents = self.documents if lasting else Docmem(":memory:", token_counter=self.count_tokens)
         return Knowledge(documents, self.layout, roots=self.config.read_roots(self.layout))
+
+    @cached_property
+    def graph_index(self) -> GraphIndex:
+        lasting = not self.looking or os.access(self.layout.state, os.W_OK)  # else the graphs are read for this once
+        return GraphIndex(self.layout, self.embedder, lasting=lasting)
 
     @cached_property
     def memory(self) -> MemoryStore:

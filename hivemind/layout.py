@@ -132,6 +132,11 @@ class Layout:
     def documents_db(self) -> Path:
         return self.state / "documents.db"
 
+    @property
+    def graphs_db(self) -> Path:
+        """The index of the graphs of all tasks: derived from their own files, it may be deleted at any time."""
+        return self.state / "graphs.db"
+
     def agent_state(self, agent: str) -> Path:
         """The folder that an agent's own process keeps its state in."""
         return self.state / "agents" / check_name(agent, "agent name")

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from hivemind.cli import branch
+from hivemind.cli import branch, graph_find
 from hivemind.cli.graph_of import graph_at, graph_of
 from hivemind.cli.hive_of import hive_of, look_at
 from hivemind.cli.output import print_json, say
@@ -32,8 +32,9 @@ def add_to(commands: Commands, common: Parser) -> None:
         commands,
         common,
         "graph",
-        "see a task's reasoning graph, export it, publish cards, work with branches",
+        "see a task's reasoning graph, find nodes in all of them, export, publish cards, work with branches",
         examples="  hivemind graph show what-is-a-lease\n"
+        '  hivemind graph find "why did we take a lease?"\n'
         "  hivemind graph export what-is-a-lease --format svg --output lease.svg\n"
         "  hivemind graph branch list what-is-a-lease",
     )
@@ -47,6 +48,7 @@ def add_to(commands: Commands, common: Parser) -> None:
     add_json(showing)
     _add_export(graph, common)
     _add_publish(graph, common)
+    graph_find.add_to(graph, common)
     branch.add_to(graph, common)
 
 

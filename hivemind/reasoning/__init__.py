@@ -7,6 +7,7 @@ from hivemind.reasoning.edge import Edge, Link
 from hivemind.reasoning.entries import MAIN, Branch, Note, Trace
 from hivemind.reasoning.errors import BudgetTooSmall, GraphError
 from hivemind.reasoning.export import draw_picture, save_picture, to_dot, to_mermaid, to_svg
+from hivemind.reasoning.finding import Found, GraphIndex, NodeHit
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.memory import ReasoningMemory
 from hivemind.reasoning.merge import MergeConflict, MergeReport
@@ -30,11 +31,14 @@ __all__ = [
     "FlushAndFoldOp",
     "FlushOp",
     "FoldOp",
+    "Found",
     "GraphError",
+    "GraphIndex",
     "Link",
     "MemoryPatch",
     "MergeConflict",
     "MergeReport",
+    "NodeHit",
     "NodeKind",
     "Note",
     "Notes",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from hivemind.errors import UserError
@@ -74,7 +75,8 @@ class History:
             self._start()
         try:
             for record in records:
-                self._take(record)
+                with self._readable(record):
+                    self._take(record)
         except UserError:
             self.log.rewind()
             raise
@@ -88,7 +90,7 @@ class History:
         operations, agent = self._effect(record, self.pending)
         state = self._states.get(record["branch"])
         if state is not None:
-            self._apply(state, operations, record, agent)
+            state.take(operations, record["seq"], record["at"], agent)
         if "tx" in record:
             self.pending[record["tx"]] = record
             self.next_id = max(self.next_id, highest_id(record["ops"]) + 1)
@@ -122,12 +124,13 @@ class History:
         for record in GraphLog(self.log.folder).read():
             if record["seq"] > seq:
                 break
-            highest = max(highest, highest_id(record["ops"]))
-            if record["seq"] <= until.get(record["branch"], 0):
-                operations, agent = self._effect(record, pending)
-                self._apply(state, operations, record, agent)
-            if "tx" in record:
-                pending[record["tx"]] = record
+            with self._readable(record):
+                highest = max(highest, highest_id(record["ops"]))
+                if record["seq"] <= until.get(record["branch"], 0):
+                    operations, agent = self._effect(record, pending)
+                    state.take(operations, record["seq"], record["at"], agent)
+                if "tx" in record:
+                    pending[record["tx"]] = record
         state.graph.next_id, state.graph.seq = highest + 1, seq
         return state
 
@@ -152,12 +155,18 @@ class History:
                 return prepared["ops"], prepared.get("agent_id")
         return record["ops"], record.get("agent_id")
 
-    def _apply(self, state: State, operations: Sequence[_Record], record: _Record, agent: str | None) -> None:
+    @contextmanager
+    def _readable(self, record: _Record) -> Iterator[None]:
+        """Where a line cannot be taken in, because someone has changed the file by hand, UserError names it."""
         try:
-            state.take(operations, record["seq"], record["at"], agent)
+            yield
         except GraphError as error:
-            where = f"{self.log.path}:{record['seq'] + 1}"
-            raise UserError(f"does not fit what stands before it ({error.what})", where=where) from None
+            raise UserError(f"does not fit what stands before it ({error.what})", where=self._line(record)) from None
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"is no line of a graph's log ({error!r})", where=self._line(record)) from None
+
+    def _line(self, record: _Record) -> str:
+        return f"{self.log.path}:{record['seq'] + 1}"
 
     def note(self, operations: Sequence[_Record], seq: int) -> None:
         """Take in what operations say about ids, branches and merges."""

@@ -11,6 +11,7 @@ from hivemind.embedding import Embedder
 from hivemind.layout import Layout
 from hivemind.longterm import MemoryStore
 from hivemind.mail import Mail
+from hivemind.reasoning import GraphIndex
 from hivemind.tasks import Tasks
 from hivemind.tokens import TokenCounter
 
@@ -44,5 +45,7 @@ class Parts(Protocol):
     def embedder(self) -> Embedder | None: ...
     @property
     def knowledge(self) -> Knowledge: ...
+    @property
+    def graph_index(self) -> GraphIndex: ...
     @property
     def memory(self) -> MemoryStore: ...

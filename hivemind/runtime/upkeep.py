@@ -1,8 +1,8 @@
-"""Upkeep of documents and memories by agents that have nothing else to do: stale summaries, vectors, files that are gone,
-memories that have expired.
+"""Upkeep of documents, memories and the index of graphs by agents that have nothing else to do: stale summaries, vectors,
+files that are gone, memories that have expired.
 
 One agent at a time, one small piece at a time, and only after a database has changed, or once a memory has expired: looking
-costs four stats, and wakes nobody.
+costs six stats, and wakes nobody.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class Upkeep:
         """How the databases' files look; empty if there are none."""
         found = []
         layout = self._hive.layout
-        for path in (f"{base}{end}" for base in (layout.documents_db, layout.memory_db) for end in ("", "-wal")):
+        for path in (
+            f"{base}{end}" for base in (layout.documents_db, layout.memory_db, layout.graphs_db) for end in ("", "-wal")
+        ):
             try:
                 stat = os.stat(path)
             except FileNotFoundError:
@@ -89,8 +91,9 @@ class Upkeep:
         return (
             self._summarize()
             or bool(self._hive.knowledge.forget_gone())
-            or self._embed()
+            or self._embed("documents", self._hive.documents.embed_pending)
             or self._embed_memories()
+            or (self._hive.layout.graphs_db.exists() and self._embed("graphs", self._hive.graph_index.embed_pending))
             or self._forget_expired()
         )
 
@@ -123,14 +126,14 @@ class Upkeep:
 
         return write
 
-    def _embed(self) -> bool:
-        if "vectors" in self._failed:
+    def _embed(self, what: str, pending: Callable[[int], int]) -> bool:
+        if what in self._failed:
             return False
         try:
-            return self._hive.documents.embed_pending(_EMBEDDED_AT_ONCE) > 0
+            return pending(_EMBEDDED_AT_ONCE) > 0
         except EmbedderUnavailable as error:
-            _log.warning("no vectors for documents: %s", error)
-            self._failed.add("vectors")
+            _log.warning("no vectors for %s: %s", what, error)
+            self._failed.add(what)
             return False
 
     def _embed_memories(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -340,3 +341,48 @@ def test_a_merge_that_takes_cards_of_a_leased_step_needs_its_holder(run: Command
     assert refused.err.startswith("hivemind: STEP_LEASE_HELD: step t.s2 is leased by analyst")
     assert graph.graph.node(6).status == "accepted"
     assert run(*BRANCH, "merge", "t", "alt", "--use-from", "--agent", "analyst").status == 0
+
+
+@pytest.fixture
+def wordy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches by words only."""
+    monkeypatch.setenv("HIVEMIND_EMBEDDER", "none")
+
+
+@pytest.mark.usefixtures("wordy")
+def test_nodes_of_all_tasks_are_found_and_said_where_they_stand(run: Command, graph: TaskGraph) -> None:
+    found = run("graph", "find", "which flock?")
+    lines = found.out.splitlines()
+    assert lines[:2] == ["t 4 [evidence, folded, agent/researcher]  tasks/active/t/graph.jsonl", "    It is a flock"]
+    assert re.fullmatch(r"    score \d\.\d\d, similarity 0\.00: has flock", lines[2])
+    assert lines[3:5] == [
+        "t 6 [decision, active, agent/researcher]  tasks/active/t/graph.jsonl",
+        "    Take \ufffd[2J the flock",
+    ]
+    assert run("graph", "find", "umbrella").out == "Nothing was found.\n"
+    (hit,) = run("graph", "find", "two kinds", "--task", "t", "--limit", "1", "--json").json
+    assert (hit["task"], hit["place"], hit["node_id"], hit["kind"]) == ("t", "active", 7, "summary")
+    assert Path(os.environ["HIVEMIND_HIVE"], hit["path"]).is_file()
+
+
+@pytest.mark.usefixtures("wordy")
+def test_a_search_that_cannot_be_is_refused_in_words(run: Command, hive: Path) -> None:
+    Hive.open(hive).tasks.add("No graph yet", id="waiting")
+    for arguments, said in (
+        (("  ",), "there is nothing to look for"),
+        (("x", "--task", "nope"), "nope: there is no such task"),
+        (("x", "--task", "waiting"), "has no graph"),
+        (("x", "--limit", "0"), "--limit"),
+    ):
+        ended = run("graph", "find", *arguments)
+        assert (ended.status, ended.out) == (2, "")
+        assert said in ended.err
+
+
+@pytest.mark.usefixtures("wordy")
+def test_what_a_search_passes_over_goes_to_standard_error(run: Command, hive: Path, graph: TaskGraph) -> None:
+    log = graph.folder / "graph.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"kind":"task"', b'"kind":"tusk"'))
+    found = run("graph", "find", "lock", "--json")
+    assert found.json == []
+    assert f"passed over: {log}:2: does not fit" in found.err

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from hivemind.reasoning import TaskGraph
+from hivemind.embedding import HashingEmbedder
+from hivemind.layout import Layout
+from hivemind.reasoning import GraphIndex, TaskGraph
 
 
 def add(folder: str, agent: str, count: str) -> None:
@@ -38,5 +41,40 @@ def repair(folder: str) -> None:
     TaskGraph(folder).add_note("after the storm")
 
 
+def written(folder: Path, *texts: str) -> TaskGraph:
+    """The graph of a task in a new folder: the task, and what was found."""
+    folder.mkdir(parents=True)
+    task = TaskGraph(folder, durable=False)
+    with task.change() as graph:
+        graph.add_node("task", "What is so?")
+        for text in texts:
+            graph.add_edge(1, graph.add_node("evidence", text).node_id)
+    return task
+
+
+def find(root: str, query: str) -> None:
+    GraphIndex(Layout.at(root), HashingEmbedder()).find(query)
+
+
+def search(root: str, agent: str, count: str) -> None:
+    """Write findings into a graph of one's own, and find each of them at once."""
+    layout = Layout.at(root)
+    task, index = written(layout.active / agent), GraphIndex(layout, HashingEmbedder())
+    for number in range(int(count)):
+        with task.change(agent) as graph:
+            node = graph.add_node("note", f"finding {agent}{number}").node_id
+            graph.add_edge(1, node)
+        hits = index.find(f"{agent}{number}", task=agent).hits
+        assert hits[0].node_id == node, (agent, number, hits)
+
+
 if __name__ == "__main__":
-    {"add": add, "patch": patch, "publish": publish, "snapshot": snapshot, "repair": repair}[sys.argv[1]](*sys.argv[2:])
+    {
+        "add": add,
+        "find": find,
+        "patch": patch,
+        "publish": publish,
+        "repair": repair,
+        "search": search,
+        "snapshot": snapshot,
+    }[sys.argv[1]](*sys.argv[2:])

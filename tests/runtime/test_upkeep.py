@@ -16,6 +16,7 @@ from hivemind import Hive
 from hivemind.fs import Lock
 from hivemind.minds import MindUnavailable
 from hivemind.minds.extractive import ExtractiveMind
+from hivemind.reasoning import TaskGraph
 from hivemind.runtime.agent import Agent
 from hivemind.runtime.identity import announce
 from hivemind.runtime.upkeep import Upkeep
@@ -145,6 +146,21 @@ def test_a_memory_that_has_expired_is_forgotten_for_good_though_nothing_was_writ
     assert not sibling.step()
     assert not Upkeep(fresh, ExtractiveMind).step()
     assert "memory" not in vars(fresh)
+
+
+def test_nodes_of_graphs_that_a_search_left_are_embedded(hive: Hive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIVEMIND_EMBEDDER", "hashing")
+    task = hive.layout.done / "t"
+    task.mkdir(parents=True)
+    with TaskGraph(task).change() as graph:
+        graph.add_node("task", "What floats?")
+        for number in range(70):
+            graph.add_edge(1, graph.add_node("evidence", f"Boat {number} floats.").node_id)
+    assert hive.graph_index.find("boat").remarks
+    upkeep = Upkeep(hive, ExtractiveMind)
+    while upkeep.step():
+        pass
+    assert hive.graph_index.find("boat").remarks == ()
 
 
 def test_an_agent_that_rests_does_it(hive: Hive) -> None:

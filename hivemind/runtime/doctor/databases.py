@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from hivemind.documents import Docmem, Knowledge
-from hivemind.errors import UserError
+from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.mending import REPORT
 from hivemind.fs.soundness import unsound
 from hivemind.longterm import MemoryStore
+from hivemind.reasoning import GraphIndex
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
 
@@ -22,9 +23,10 @@ _SHOWN = 3
 
 
 def check_databases(patient: Patient) -> Iterator[Finding]:
-    """documents.db and memory.db, and what was saved of damaged ones."""
+    """documents.db, memory.db and graphs.db, and what was saved of damaged ones."""
     yield from _documents(patient)
     yield from _memory(patient)
+    yield from _graph_index(patient)
     yield from _saved(patient)
 
 
@@ -90,6 +92,26 @@ def _redo(path: Path) -> str:
     with MemoryStore(path) as memory:
         memory.mend()
     return "its index, counts and vectors were made anew"
+
+
+def _graph_index(patient: Patient) -> Iterator[Finding]:
+    path = patient.layout.graphs_db
+    if not path.exists() or not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        return
+    index = GraphIndex(patient.layout)
+    where = patient.layout.relative(path)
+    try:
+        wrong = index.check()[:_SHOWN]
+    except UnknownVersion as error:
+        yield Finding("databases", where, error.what, error.mend or "move the file away")
+        return
+    except UserError as error:
+        wrong = [error.what]
+    finally:
+        index.close()
+    if wrong:
+        mend = "hivemind doctor --fix sets it aside; the next `hivemind graph find` makes it anew from the graphs"
+        yield Finding("databases", where, f"does not fit together: {'; '.join(wrong)}", mend, index.set_aside)
 
 
 def _judge(path: Path) -> str | None:

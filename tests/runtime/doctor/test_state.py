@@ -18,6 +18,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.fs import Doorbell, Lock
+from hivemind.reasoning import TaskGraph
 from hivemind.runtime.doctor import Patient, examine
 from hivemind.runtime.identity import announce, take_name
 from hivemind.runtime.supervisor import supervisor_lock
@@ -246,6 +247,33 @@ def test_a_damaged_memory_database_is_set_aside_with_what_belongs_to_it(hive: Hi
     assert visit() == []
     assert not path.exists()
     assert {kept.name for kept in hive.layout.aside.glob("*/.hive/*")} == {"memory.db", "memory.db-wal"}
+
+
+@pytest.mark.parametrize("damage", ["no database", "DELETE FROM waiting", "DELETE FROM graphs", "DROP TABLE nodes"])
+def test_a_damaged_index_of_graphs_is_set_aside_and_made_anew_by_the_next_search(
+    hive: Hive, visit, treatment, damage: str
+) -> None:
+    task = hive.layout.done / "t"
+    task.mkdir(parents=True)
+    (task / "task.md").write_text("Which boat?\n")
+    with TaskGraph(task).change() as graph:
+        graph.add_node("task", "Which boat?")
+    assert hive.graph_index.find("boat").hits
+    hive.graph_index.close()
+    path = hive.layout.graphs_db
+    if damage == "no database":
+        path.write_text(damage)
+    else:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(damage)
+            database.commit()
+    (found,) = visit()
+    assert found.where == ".hive/graphs.db"
+    [treated] = treatment()
+    assert "set aside as .hive/graphs.db.damaged-" in str(treated.done)
+    assert visit() == []
+    assert hive.graph_index.find("boat").hits
+    assert visit() == []
 
 
 def test_things_set_aside_twice_keep_both(hive: Hive, treatment) -> None:
