@@ -2,38 +2,60 @@
 
 A secret is what looks like a key, by the forms that its makers give it, and the value of any environment variable that is
 named like one. `mask` keeps the number of lines and changes nothing that it has masked already, so that a quote of a masked
-text still stands where it stood. Most texts have none: those cost a search for a few short strings.
+text still stands where it stood. Most texts have none, and are only looked at for runs of letters as long as a key's.
+
+A value that is a word in small letters or a number is masked where it stands by itself: not within a longer word, a path or
+an id. What names a thing to programs (`_NAMES`) and the keys of JSON keep such a word, so that a password that happens to be
+a task's id breaks nothing.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TypeVar
+from json import dumps
+from typing import Any, TypeVar
 
-__all__ = ["MASK", "is_secret_name", "keep_secret", "mask", "masked"]
+__all__ = ["MASK", "is_secret_name", "keep_secret", "mask", "masked", "secret_names"]
 
 MASK = "[masked]"
-_SHORTEST = 8
+_SHORTEST = 6
 _DEPTH = 4
 _T = TypeVar("_T")
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 
 _NAMED = re.compile(
     r"(?:^|_)(?:\w*KEY|\w*TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|CREDENTIALS?|PAT|AUTH)(?:$|_)",
     re.IGNORECASE,
 )
 _NOT_SECRET = re.compile(r"PWD|OLDPWD|SSH_AUTH_SOCK", re.IGNORECASE)
+_NAMED_PLAINLY = re.compile(r"(?:KEY|TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD)$", re.IGNORECASE)
+"""Names whose value is a secret even if it is a plain word: AUTH_METHOD=password and TOKEN_LIMIT=100000 are none."""
+_NO_SECRETS = frozenset(
+    {
+        "admin", "administrator", "authenticated", "bearer", "changeme", "default", "disabled", "elastic", "enabled", "example",
+        "letmein", "minioadmin", "ollama", "optional", "password", "placeholder", "postgres", "private", "public", "rabbitmq",
+        "required", "secret", "testing", "unused", "username",
+    }
+)  # fmt: skip
+"""Words that stand where there is no secret, and first passwords that everybody knows."""
+_NAMES = frozenset(
+    {
+        "action", "agent", "agent_id", "branch", "by", "from", "holder", "holder_agent_id", "id", "kind", "lane", "mind", "mode",
+        "name", "origin", "owner", "path", "role", "state", "status", "step", "step_id", "tag", "target", "task", "task_id",
+        "to", "tool", "type", "workspace",
+    }
+)  # fmt: skip
+"""Fields of JSON that name a thing to programs."""
 _BODY = r"(?:[A-Za-z0-9+/=\s:,]|\\+[nrt])"
-# What each form begins with is searched first; a literal beginning keeps the pattern itself fast as well. What stands before
-# the group `kept` is no secret. A form that goes on from a letter or a digit (`task-`) is part of a word.
+_PRIVATE_KEY = re.compile(
+    rf"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:{_BODY}*?-----END [A-Z0-9 ]*PRIVATE KEY-----|{_BODY}*)"
+)
+# What stands before the group `kept` is no secret.
+_BEARER = re.compile(r"(?P<kept>[Bb]earer )[A-Za-z0-9._~+/=-]{16,}")
+_IN_ADDRESS = re.compile(r"(?P<kept>://)[^\s/:@\"'\\]{1,64}:[^\s/@\"'\\]{3,}(?=@)")
 _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    (
-        "-----BEGIN ",
-        re.compile(rf"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:{_BODY}*?-----END [A-Z0-9 ]*PRIVATE KEY-----|{_BODY}*)"),
-    ),
     ("sk-", re.compile(r"sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{16,}")),
     ("k_live_", re.compile(r"[rs]k_live_[A-Za-z0-9]{16,}")),
     ("k_test_", re.compile(r"[rs]k_test_[A-Za-z0-9]{16,}")),
@@ -47,11 +69,14 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("npm_", re.compile(r"npm_[A-Za-z0-9]{30,}")),
     ("pypi-", re.compile(r"pypi-[A-Za-z0-9_-]{32,}")),
     ("hf_", re.compile(r"hf_[A-Za-z0-9]{30,}")),
-    ("eyJ", re.compile(r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}")),
-    ("earer ", re.compile(r"(?P<kept>[Bb]earer )[A-Za-z0-9._~+/=-]{16,}")),
-    ("://", re.compile(r"(?P<kept>://)[^\s/:@\"'\\]{1,64}:[^\s/@\"'\\]{3,}(?=@)")),
+    ("eyJ", re.compile(r"eyJ[A-Za-z0-9_-]{12,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}")),
 )
-_GOES_ON = frozenset(("earer ", "://"))
+"""Each has a beginning, which is searched for first, and is in its beginning a run of `_RUN` letters, digits, _ and -. One
+that goes on from a letter or a digit (`task-`) is part of a word."""
+_RUN = b"x" * 15
+_LETTERS = bytes(
+    ord("x") if byte < 128 and (chr(byte).isalnum() or chr(byte) in "_-") else ord(" ") for byte in range(256)
+)
 _SAID: set[str] = set()
 
 
@@ -67,25 +92,101 @@ def keep_secret(name: str) -> None:
         _values.cache_clear()
 
 
+def secret_names() -> list[str]:
+    """The environment variables of this process that hold a secret."""
+    return [name for name, value in os.environ.items() if value and (is_secret_name(name) or name in _SAID)]
+
+
 def mask(text: str) -> str:
     """The text with `[masked]` in the place of every secret."""
-    for value in _values():
-        if value in text:
-            text = text.replace(value, _in_place_of(value))
-    for hint, form in _FORMS:
-        if hint in text:
-            text = form.sub(_mask_in_word if hint in _GOES_ON else _mask_word, text)
-    return text
+    return _told(text, words=True)
 
 
 def masked(value: _T) -> _T:
-    """The same for every text in a value of JSON's kinds. It is looked at as one line of JSON, so that a value without secrets,
-    which most are, costs little and is given back as it is."""
+    """The same for every text in a value of JSON's kinds. One without secrets, which most are, is given back as it is."""
     if isinstance(value, str):
         return mask(value)  # type: ignore[return-value]
-    line = _encode(value)
-    told = mask(line)
-    return value if told == line else json.loads(told)
+    found: list[str] = []
+    _gather(value, found)
+    joined = "\n".join(found)
+    return value if mask(joined) == joined else _walked(value, words=True)
+
+
+def _gather(value: Any, found: list[str]) -> None:
+    """Every text in a value, also what other kinds of things are as texts."""
+    kind = type(value)
+    if kind is str:
+        found.append(value)
+    elif kind is dict:
+        for name, one in value.items():
+            found.append(name if type(name) is str else str(name))
+            if type(one) is str:
+                found.append(one)
+            elif type(one) is not int and type(one) is not float:
+                _gather(one, found)
+    elif isinstance(value, Mapping):
+        _gather(dict(value), found)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _gather(one, found)
+    elif value is not None and not isinstance(value, int | float):
+        found.append(str(value))
+
+
+def _walked(value: Any, *, words: bool) -> Any:
+    if isinstance(value, str):
+        return _told(value, words=words)
+    if isinstance(value, Mapping):
+        return {
+            _told(key, words=False) if isinstance(key, str) else key: _walked(one, words=key not in _NAMES)
+            for key, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_walked(one, words=words) for one in value]
+    if value is None or isinstance(value, int | float):
+        return value
+    told = _told(str(value), words=words)
+    return value if told == str(value) else told
+
+
+def _told(text: str, *, words: bool) -> str:
+    """The text masked; without `words` those values are left that are words of small letters or numbers."""
+    values, plain = _values()
+    for value in values:
+        if value in text:
+            text = text.replace(value, _in_place_of(value))
+    if words:
+        for word, alone in plain:
+            if word in text:
+                text = alone.sub(MASK, text)
+    if "-----BEGIN " in text:
+        text = _PRIVATE_KEY.sub(_mask_word, text)
+    for form in _forms_in(text):
+        text = form.sub(_mask_word, text)
+    if "earer " in text:
+        text = _BEARER.sub(_mask_in_word, text)
+    if "@" in text and "://" in text:
+        text = _IN_ADDRESS.sub(_mask_in_word, text)
+    return text
+
+
+def _forms_in(text: str) -> Iterator[re.Pattern[str]]:
+    """Those forms of which a run of letters in the text has the beginning."""
+    raw = text.encode("utf-8", "surrogatepass")
+    shape = raw.translate(_LETTERS)
+    start = shape.find(_RUN)
+    if start < 0:
+        return
+    runs = []
+    while start >= 0:
+        end = shape.find(b" ", start)
+        end = len(shape) if end < 0 else end
+        runs.append(raw[start:end])
+        start = shape.find(_RUN, end)
+    found = b" ".join(runs).decode("ascii")
+    for beginning, form in _FORMS:
+        if beginning in found:
+            yield form
 
 
 def _mask_word(found: re.Match[str]) -> str:
@@ -105,17 +206,33 @@ def _in_place_of(secret: str) -> str:
     return MASK + "\n" * secret.count("\n")
 
 
+_Plain = tuple[str, re.Pattern[str]]
+
+
 @cache
-def _values() -> tuple[str, ...]:
-    """The secrets of this process's environment, longest first, also as JSON writes them. Paths and plain words are none."""
-    found = set()
-    for name, value in os.environ.items():
-        value = value.strip()
-        if not (is_secret_name(name) or name in _SAID) or len(value) < _SHORTEST or value.startswith(("/", "~")):
+def _values() -> tuple[tuple[str, ...], tuple[_Plain, ...]]:
+    """The secrets of this process's environment: those that are masked wherever they stand, longest first, also as JSON
+    writes them; and the plain ones, which are masked where they stand alone."""
+    found: set[str] = set()
+    plain: set[str] = set()
+    for name in secret_names():
+        value = os.environ[name].strip()
+        if len(value) < _SHORTEST or value.lower() in _NO_SECRETS or _is_file(value):
             continue
         if value.isdecimal() or (value.isalpha() and value.islower()):
+            if name in _SAID or _NAMED_PLAINLY.search(name):
+                plain.add(value)
             continue
         for _ in range(_DEPTH):
-            found |= {value, json.dumps(value, ensure_ascii=False)[1:-1]}
-            value = json.dumps(value)[1:-1]  # as it stands one JSON deeper
-    return tuple(sorted(found, key=lambda one: (-len(one), one)))
+            found |= {value, dumps(value, ensure_ascii=False)[1:-1]}
+            value = dumps(value)[1:-1]  # as it stands one JSON deeper
+    return tuple(sorted(found, key=lambda one: (-len(one), one))), tuple((one, _alone(one)) for one in sorted(plain))
+
+
+def _alone(word: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:(?<![\w./-])|(?<=\\[nrt])){re.escape(word)}(?![\w-]|[./]\w)")
+
+
+def _is_file(value: str) -> bool:
+    """A key's file is named by such variables, too; a key may begin with a slash."""
+    return value.startswith(("/", "~")) and os.path.exists(os.path.expanduser(value))

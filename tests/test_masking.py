@@ -71,23 +71,47 @@ def test_names_of_secrets(name, is_one):
     assert is_secret_name(name) is is_one
 
 
-def test_values_of_variables_that_are_named_like_keys_are_masked():
-    values = {
-        "MY_API_KEY": 'odd"value\\42',
-        "DB_PASSWORD": "letmein-99",
-        "LOGIN_TOKEN": "password",
-        "A_KEY": "/run/key.pem",
-    }
+def told(values, *texts):
+    """What `masked` makes of texts in a process whose environment has these values."""
     code = "import json,sys; from hivemind.masking import masked; print(json.dumps(masked(json.load(sys.stdin))))"
-    told = [*values.values(), json.dumps(values["MY_API_KEY"]), {"deep": ["x letmein-99 y"]}]
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(told),
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], input=json.dumps(texts), capture_output=True, text=True, check=True,
         env={**os.environ, **values},
-    )
-    assert json.loads(done.stdout) == [MASK, MASK, "password", "/run/key.pem", f'"{MASK}"', {"deep": [f"x {MASK} y"]}]
+    )  # fmt: skip
+    return json.loads(done.stdout)
+
+
+def test_values_of_variables_that_are_named_like_keys_are_masked(tmp_path):
+    (tmp_path / "key.pem").touch()
+    key = 'odd"value\\42'
+    values = {"MY_API_KEY": key, "DB_PASSWORD": "/slash/99+x", "A_KEY": str(tmp_path / "key.pem"), "B_TOKEN": "ab12"}
+    texts = [*values.values(), json.dumps(key), {"deep": ["x/slash/99+xx"]}]
+    assert told(values, *texts) == [MASK, MASK, values["A_KEY"], "ab12", f'"{MASK}"', {"deep": [f"x{MASK}x"]}]
+
+
+def test_a_password_that_is_a_word_or_a_number_is_masked_where_it_stands_alone():
+    values = {"DB_PASSWORD": "sunshine", "GATE_SECRET": "471112", "AUTH_METHOD": "plaintext", "TOKEN_LIMIT": "100000"}
+    masked_ones = ["sunshine", "password: sunshine.", "a\nsunshine\tb", '{"p": "a\\nsunshine"}', "is it 471112?"]
+    kept = ["sunshines", "songs/sunshine.md", "walk-in-sunshine", "1471112", "0.471112", "plaintext", "100000"]
+    found = told(values, *masked_ones, *kept)
+    assert all(MASK in one and "sunshine" not in one and "471112" not in one for one in found[: len(masked_ones)])
+    assert found[len(masked_ones) :] == kept
+
+
+def test_words_that_stand_for_no_secret_are_no_secret():
+    values = {"OPENAI_API_KEY": "ollama", "DB_PASSWORD": "postgres", "LOGIN_TOKEN": "password"}
+    assert told(values, "ollama serves postgres; password?") == ["ollama serves postgres; password?"]
+
+
+def test_a_password_that_is_a_word_breaks_no_record():
+    record = {"kind": "sunshine", "task_id": "sunshine", "sunshine": 1, "seq": 471112, "text": "sunshine"}
+    [found] = told({"DB_PASSWORD": "sunshine", "GATE_SECRET": "471112"}, record)
+    assert found == {**record, "text": MASK}
+
+
+def test_a_secret_is_found_beside_any_number_of_long_words():
+    words = "a_word_that_is_no_secret " * 50 + "\U0001f600" * 3
+    assert mask(f"{words}{SECRETS[3]} {words}") == f"{words}{MASK} {words}"
 
 
 def test_values_without_secrets_are_given_back():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.masking import mask
+from hivemind.masking import masked
 
 __all__ = ["MAX_LINE", "Draft", "Event", "Record", "encode", "records", "text_of"]
 
@@ -51,14 +51,13 @@ def encode(seq: int, drafts: Sequence[Draft]) -> tuple[bytes, list[Record]]:
     for kind, payload in drafts:
         _check(kind, payload)
     try:
-        text = _flat(seq + 1, *drafts[0]) if len(drafts) == 1 else None
+        said = [(kind, payload if kind.startswith(_WORDLESS) else masked(payload)) for kind, payload in drafts]
+        found = [{"seq": at, "kind": kind, **payload} for at, (kind, payload) in enumerate(said, seq + 1)]
+        text = _flat(seq + 1, *said[0]) if len(said) == 1 else None
         if text is not None:
-            said = text if drafts[0][0].startswith(_WORDLESS) else mask(text)
-            line = said.encode() + b"\n"
-            found = [{"seq": seq + 1, "kind": drafts[0][0], **drafts[0][1]}] if said is text else text_of(line)
+            line = text.encode() + b"\n"
         else:
-            found = [{"seq": at, "kind": kind, **payload} for at, (kind, payload) in enumerate(drafts, seq + 1)]
-            line = mask(_encoder.encode(found[0] if len(found) == 1 else found)).encode() + b"\n"
+            line = _encoder.encode(found[0] if len(found) == 1 else found).encode() + b"\n"
             found = text_of(line)
     except (TypeError, ValueError, RecursionError) as error:
         kinds = ", ".join(sorted({kind for kind, _ in drafts}))

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from hivemind.embedding.embedder import EmbedderUnavailable
 from hivemind.errors import UserError
+from hivemind.masking import keep_secret
 
 __all__ = ["EndpointEmbedder"]
 
@@ -94,6 +95,7 @@ class EndpointEmbedder:
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
         if self._key_env is not None:
+            keep_secret(self._key_env)
             key = os.environ.get(self._key_env)
             if not key:
                 raise EmbedderUnavailable(f"no key in the environment: {self._key_env}", where=self._url)

@@ -13,7 +13,7 @@ from typing import Any
 from hivemind.longterm.arguments import check_between, check_text, check_time, check_unicode
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import EntryInvalid
-from hivemind.masking import mask
+from hivemind.masking import mask, masked
 
 __all__ = [
     "MAX_METADATA_BYTES",
@@ -115,7 +115,7 @@ def _metadata(metadata: object) -> str:
     if not isinstance(metadata, Mapping) or not all(isinstance(name, str) for name in metadata):
         raise EntryInvalid("metadata is a JSON object", mend="names are strings, values whatever JSON can say")
     try:
-        text = mask(json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+        text = json.dumps(masked(dict(metadata)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise EntryInvalid(f"metadata cannot be said in JSON ({error})") from None

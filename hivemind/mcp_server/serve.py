@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.errors import UserError
 from hivemind.mcp_server.member import Member
+from hivemind.private import keep_keys_private
 from hivemind.runtime.parts import Parts
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def serve_stdio(open_hive: OpenHive, name: str, profile: str = "core") -> None:
     Raises UserError if the SDK is not installed or if there is no such agent, HeldLock if it runs already.
     """
     _check_installed()
+    keep_keys_private()
     asyncio.run(_until_told(_stdio(open_hive, name, profile)))
 
 
@@ -42,6 +44,7 @@ def serve_http(
     `on_ready` is told the address and the file that the token is in.
     """
     _check_installed()
+    keep_keys_private()
     asyncio.run(_until_told(_http(open_hive, name, profile, port, on_ready)))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hivemind.fs import HeldLock
 from hivemind.masking import mask
+from hivemind.private import keep_keys_private
 from hivemind.runtime.identity import take_name
 from hivemind.runtime.life import Life
 from hivemind.runtime.muster import muster
@@ -31,6 +32,7 @@ def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
     """
     if lifeline is None:
         muster(hive, [name])
+        keep_keys_private()
     try:
         name_lock = take_name(hive.layout, name)
     except HeldLock as held:

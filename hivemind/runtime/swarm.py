@@ -11,6 +11,7 @@ from pathlib import Path
 from hivemind.embedding import end_service
 from hivemind.errors import HivemindError
 from hivemind.minds import warm_mind
+from hivemind.private import keep_keys_private
 from hivemind.runtime.idle import Failures, survey
 from hivemind.runtime.muster import muster
 from hivemind.runtime.parts import Parts
@@ -76,6 +77,7 @@ def run_swarm(
     hive = open_hive()
     running = [name for name, agent in hive.agents.items() if not agent.outside] if names is None else list(names)
     muster(hive, running)
+    keep_keys_private()
     shared = open_hive()  # what the agents are forked with; this process opens nothing of it
 
     def agent_main(name: str, lifeline: int) -> int:

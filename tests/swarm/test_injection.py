@@ -193,3 +193,15 @@ def test_no_secret_is_written_anywhere_by_a_swarm_that_meets_it_everywhere(hive)
     assert "[masked]" in hive.result("ask")
     assert "[masked]" in hive.result("run")
     assert "[masked]" in hive.error("order")
+
+
+def test_no_command_reads_a_key_out_of_another_process(hive) -> None:
+    hive.configure(durability="relaxed")
+    looks = (
+        "for one in /proc/[0-9]*; do echo; echo $one; tr '\\0' '\\n' <$one/environ; done >artifacts/seen 2>&1; echo x"
+    )
+    hive.drop("look.md", "---\nsteps:\n- run: |\n    " + looks + "\n---\nx\n")
+    hive.run("up", "--until-idle", BOAT_PASSWORD=VALUE, HARMLESS_WORD="to-be-seen")
+    seen = (hive.root / "tasks/done/look/artifacts/seen").read_text(errors="replace")
+    assert VALUE not in seen
+    assert "HIVEMIND_TASK=look" in seen  # it has read what it could

@@ -9,6 +9,7 @@ import sys
 
 from hivemind.embedding.embedder import EmbedderUnavailable
 from hivemind.embedding.service.places import lock_of, log_of
+from hivemind.masking import secret_names
 
 __all__ = ["kill", "start"]
 
@@ -24,6 +25,7 @@ def start(folder: str, kind: str) -> None:
             command,
             check=False,
             timeout=_START_S,
+            env={name: value for name, value in os.environ.items() if name not in secret_names()},
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
