@@ -11,7 +11,7 @@ from functools import cached_property
 
 from hivemind.words import STOP_WORDS
 
-__all__ = ["TOKENIZER", "Stems", "bm25", "matching", "rarity", "words_of"]
+__all__ = ["TOKENIZER", "Stems", "bm25", "bm25_of_tallies", "matching", "rarity", "words_of"]
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 """How the full-text indexes of all stores part and stem texts."""
@@ -74,10 +74,17 @@ def rarity(found_in: int, total: int) -> float:
 
 def bm25(weights: Mapping[str, float], texts: Sequence[Sequence[str]]) -> list[float]:
     """How well each text (its stems) matches the terms (stem → rarity), 0 or more; lengths count beside their average."""
-    average = sum(map(len, texts)) / len(texts) if texts else 0.0
+    return bm25_of_tallies(weights, [Counter(text) for text in texts], [len(text) for text in texts])
+
+
+def bm25_of_tallies(
+    weights: Mapping[str, float], tallies: Sequence[Mapping[str, int]], lengths: Sequence[int]
+) -> list[float]:
+    """The same, of texts that were counted before: for each, stem → how often, and how many there are in all."""
+    average = sum(lengths) / len(lengths) if lengths else 0.0
     scores = []
-    for text in texts:
-        found = Counter(stem for stem in text if stem in weights)
-        usual = _K1 * (1 - _B + _B * len(text) / average) if found else 0.0
-        scores.append(sum(weights[stem] * often * (_K1 + 1) / (often + usual) for stem, often in found.items()))
+    for tally, length in zip(tallies, lengths, strict=True):
+        found = [(weight, often) for stem, weight in weights.items() if (often := tally.get(stem, 0))]
+        usual = _K1 * (1 - _B + _B * length / average) if found else 0.0
+        scores.append(sum(weight * often * (_K1 + 1) / (often + usual) for weight, often in found))
     return scores

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 
-from hivemind.longterm.cues import Wanted, asks_only, has_name, has_time, in_first_person, moment_of, wanted
-from hivemind.longterm.entry import MemoryEntry
-from hivemind.longterm.parties import said_by
-from hivemind.terms import bm25
+from hivemind.longterm.cues import Wanted, wanted
+from hivemind.longterm.reading import Reading
+from hivemind.terms import bm25_of_tallies
 
 __all__ = ["Candidate", "Question", "Ranked", "Weights", "borne_out", "rank"]
 
@@ -29,16 +28,18 @@ class Weights:
 
     meaning: float = 2.0  # beside the words' 1
     neighbour: float = 0.3  # of how near the entry before and the entry after are in meaning
-    complement: float = 0.6  # of the words that those have and the entry itself has not
+    answer: float = 0.2  # and of the one before, if it asks
+    said_before: float = 0.8  # of the words that the entry before has and the entry itself has not
+    said_after: float = 0.4  # of those of the entry after
     speaker: float = 0.2  # it is by whom the question names
     first_person: float = 0.1  # and of themselves
     session: float = 0.2  # what the session as a whole has in common with it, 0 to 1
-    date: float = 0.2  # it is of a month or year that the question names
-    day: float = 0.1  # and near to the day
+    date: float = 0.4  # it is of a month or year that the question names
+    day: float = 0.2  # and near to the day
     time: float = 0.1  # it says when, and that is asked
     name: float = 0.1  # it says a name, and who, where or which is asked
     length: float = 0.1  # of the longest; a short one says little
-    asking: float = -0.15  # it ends with a question
+    asking: float = -0.1  # it ends with a question
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An entry that may answer, with the stems of its content.
+    """An entry that may answer, as it was read.
 
     `bm25`: of its words (0: none in common); `cosine`: of its vector, None without one. `previous` and `next` are the
     places, among all candidates, of the entries that it names so in its links.
     """
 
-    entry: MemoryEntry
-    stems: Sequence[str]
+    reading: Reading
     bm25: float
     cosine: float | None
     previous: int | None = None
@@ -69,103 +69,115 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The candidate at a place: its score (0 or more) and why it has it."""
+    """The candidate at a place: its score (0 or more), and what it shows beside words and meaning: (what, its worth)."""
 
     place: int
     score: float
-    why: str
+    signs: Sequence[tuple[str, float]]
+
+    def why(self, one: Candidate) -> str:
+        """Why the candidate has its score, in words."""
+        parts = [] if one.bm25 <= 0 else [f"words {one.bm25:.2f}"]
+        if one.cosine is not None:
+            parts.append(f"meaning {one.cosine:.2f}")
+        parts = parts or ["neighbour of what was found"]
+        return ", ".join(parts + [f"{what} {value:+.2f}" for what, value in self.signs if round(value, 2)])
 
 
 def rank(question: Question, candidates: Sequence[Candidate]) -> list[Ranked]:
     """A score for each candidate, best first, equal ones by time and id."""
     weights, want = question.weights, wanted(question.text)
-    words = [one.bm25 for one in candidates]
     known = [one.cosine for one in candidates if one.cosine is not None]
     floor = min(known, default=0.0)
     cosines = [floor if one.cosine is None else one.cosine for one in candidates]
-    near_words = _with_complement(words, candidates, question.terms, weights.complement)
-    near_cosines = _with_neighbours(cosines, candidates, weights.neighbour)
-    base = _fused(near_words, near_cosines if known else None, weights.meaning)
+    base = _fused(
+        _with_words_beside(question, candidates),
+        _with_neighbours(cosines, candidates, weights) if known else None,
+        weights.meaning,
+    )
     sessions = _sessions(question, candidates, cosines if known else None)
-    longest = log(1 + max((len(one.stems) for one in candidates), default=0)) or 1.0
+    longest = log(1 + max((one.reading.length for one in candidates), default=0)) or 1.0
     found = []
     for place, one in enumerate(candidates):
-        more = _signs(question, want, one)
-        more += [("its session", weights.session * sessions[place])]
-        more += [("", weights.length * log(1 + len(one.stems)) / longest)]
-        score = max(0.0, base[place] + sum(value for _, value in more))
-        found.append(Ranked(place, score, _why(one, more)))
-    return sorted(
-        found, key=lambda one: (-one.score, candidates[one.place].entry.created_at, candidates[one.place].entry.id)
-    )
+        signs = _signs(question, want, one.reading)
+        if sessions[place]:
+            signs.append(("its session", weights.session * sessions[place]))
+        score = base[place] + weights.length * log(1 + one.reading.length) / longest
+        found.append(Ranked(place, max(0.0, score + sum(worth for _, worth in signs)), signs))
+
+    def order(one: Ranked) -> tuple[float, object, str]:
+        entry = candidates[one.place].reading.entry
+        return -one.score, entry.created_at, entry.id
+
+    return sorted(found, key=order)
 
 
 def borne_out(question: Question, candidates: Sequence[Candidate], least: float) -> list[bool]:
     """Whether anything bears out each candidate: a word or a cosine of `least`, its own, of an entry beside it or of its
     session, or that who is asked about said it. The others are candidates only because there was nothing nearer."""
     alike = [one.bm25 > 0 or (one.cosine is not None and one.cosine >= least) for one in candidates]
-    sessions = {_session_of(one) for one, found in zip(candidates, alike, strict=True) if found} - {None}
+    sessions = {one.reading.session for one, found in zip(candidates, alike, strict=True) if found} - {None}
     return [
         found
         or any(alike[near] for near in (one.previous, one.next) if near is not None)
-        or _session_of(one) in sessions
-        or bool(question.names & said_by(one.entry.metadata.get("speaker"), one.entry.content))
+        or one.reading.session in sessions
+        or not question.names.isdisjoint(one.reading.speaker)
         for one, found in zip(candidates, alike, strict=True)
     ]
 
 
-def _session_of(one: Candidate) -> tuple[object, str] | None:
-    session = one.entry.metadata.get("session")
-    return None if session is None or session == "" else (one.entry.namespace, str(session))
-
-
-def _signs(question: Question, want: Wanted, one: Candidate) -> list[tuple[str, float]]:
+def _signs(question: Question, want: Wanted, read: Reading) -> list[tuple[str, float]]:
     """What the entry itself shows beside its words and meaning: (what, what it counts)."""
-    weights, entry = question.weights, one.entry
+    weights = question.weights
     found = []
-    if question.names & said_by(entry.metadata.get("speaker"), entry.content):
+    if not question.names.isdisjoint(read.speaker):
         found.append(("its speaker", weights.speaker))
-        if in_first_person(entry.content):
+        if read.first_person:
             found.append(("in the first person", weights.first_person))
-    moment = moment_of(entry.metadata.get("time")) if want.dates else None
-    if moment is not None and want.dates.fits(moment):
-        found.append(("its date", weights.date + (weights.day if want.dates.is_near(moment) else 0.0)))
-    if want.time and has_time(entry.content):
+    if want.dates and read.moment is not None and want.dates.fits(read.moment):
+        found.append(("its date", weights.date + (weights.day if want.dates.is_near(read.moment) else 0.0)))
+    if want.time and read.says_when:
         found.append(("says when", weights.time))
-    if want.name and has_name(entry.content):
+    if want.name and read.says_name:
         found.append(("says a name", weights.name))
-    if asks_only(entry.content):
+    if read.asks:
         found.append(("asks", weights.asking))
     return found
 
 
-def _with_neighbours(values: Sequence[float], candidates: Sequence[Candidate], share: float) -> list[float]:
-    """Each value with a share of those of the entries before and after it."""
-    return [
-        value + share * sum(values[near] for near in (one.previous, one.next) if near is not None)
-        for value, one in zip(values, candidates, strict=True)
-    ]
+def _with_neighbours(cosines: Sequence[float], candidates: Sequence[Candidate], weights: Weights) -> list[float]:
+    """Each cosine with a share of those of the entries before and after it, more of one before that asks.
+
+    An entry that has none beside it is taken to be among its like: it has the share of its own.
+    """
+    found = []
+    for own, one in zip(cosines, candidates, strict=True):
+        before, after = weights.neighbour, weights.neighbour
+        if one.previous is not None and candidates[one.previous].reading.asks:
+            before += weights.answer
+        value = own + before * (own if one.previous is None else cosines[one.previous])
+        found.append(value + after * (own if one.next is None else cosines[one.next]))
+    return found
 
 
-def _with_complement(
-    words: Sequence[float], candidates: Sequence[Candidate], terms: Mapping[str, float], share: float
-) -> list[float]:
+def _with_words_beside(question: Question, candidates: Sequence[Candidate]) -> list[float]:
     """Each score by words with a share of its neighbours', as far as they have terms that the entry itself has not.
 
     What answers a question often leaves out what the talk is about, as that was said just before. Neighbours that say
     the same again show nothing more.
     """
-    had = [
-        terms.keys() & set(one.stems) if value > 0 else set[str]() for value, one in zip(words, candidates, strict=True)
-    ]
+    terms, weights = question.terms, question.weights
+    had = [terms.keys() & one.reading.tally.keys() if one.bm25 > 0 else set[str]() for one in candidates]
 
-    def added(place: int, near: int) -> float:
+    def added(place: int, near: int | None) -> float:
+        if near is None or not had[near]:
+            return 0.0
         of_all = sum(terms[stem] for stem in had[near])
-        return words[near] * sum(terms[stem] for stem in had[near] - had[place]) / of_all if of_all > 0 else 0.0
+        return candidates[near].bm25 * sum(terms[stem] for stem in had[near] - had[place]) / of_all
 
     return [
-        value + share * sum(added(place, near) for near in (one.previous, one.next) if near is not None)
-        for place, (value, one) in enumerate(zip(words, candidates, strict=True))
+        one.bm25 + weights.said_before * added(place, one.previous) + weights.said_after * added(place, one.next)
+        for place, one in enumerate(candidates)
     ]
 
 
@@ -185,22 +197,27 @@ def _sessions(question: Question, candidates: Sequence[Candidate], cosines: Sequ
     """
     members: dict[tuple[object, str], list[int]] = defaultdict(list)
     for place, one in enumerate(candidates):
-        session = _session_of(one)
-        if session is not None:
-            members[session].append(place)
+        if one.reading.session is not None:
+            members[one.reading.session].append(place)
     if len(members) < _SESSIONS:
         return [0.0] * len(candidates)
-    together = [[stem for place in places for stem in candidates[place].stems] for places in members.values()]
+    together = [_tallied_together(question, [candidates[place].reading for place in own]) for own in members.values()]
     best = None
     if cosines is not None:
-        tops = [sorted((cosines[place] for place in places), reverse=True)[:_BEST] for places in members.values()]
+        tops = [sorted((cosines[place] for place in own), reverse=True)[:_BEST] for own in members.values()]
         best = [sum(top) / len(top) for top in tops]
-    scores = _fused(bm25(question.terms, together), best, question.weights.meaning)
+    words = bm25_of_tallies(question.terms, [tally for tally, _ in together], [length for _, length in together])
     found = [0.0] * len(candidates)
-    for places, score in zip(members.values(), scores, strict=True):
-        for place in places:
+    for own, score in zip(members.values(), _fused(words, best, question.weights.meaning), strict=True):
+        for place in own:
             found[place] = score
     return found
+
+
+def _tallied_together(question: Question, read: Sequence[Reading]) -> tuple[dict[str, int], int]:
+    """How often some entries have each of the question's terms, and how many words they have."""
+    tally = {stem: sum(one.tally.get(stem, 0) for one in read) for stem in question.terms}
+    return tally, sum(one.length for one in read)
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:
@@ -209,11 +226,3 @@ def _scale(values: Sequence[float]) -> Callable[[float], float]:
     if high > low:
         return lambda value: (value - low) / (high - low)
     return lambda value: 1.0 if value > 0 else 0.0
-
-
-def _why(one: Candidate, more: Sequence[tuple[str, float]]) -> str:
-    parts = [] if one.bm25 <= 0 else [f"words {one.bm25:.2f}"]
-    if one.cosine is not None:
-        parts.append(f"meaning {one.cosine:.2f}")
-    parts = parts or ["neighbour of what was found"]
-    return ", ".join(parts + [f"{what} {value:+.2f}" for what, value in more if what and round(value, 2)])

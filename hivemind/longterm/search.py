@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -13,8 +14,10 @@ from hivemind.longterm.entry import MemoryEntry, MemorySearchResult
 from hivemind.longterm.filters import Filter
 from hivemind.longterm.parties import without
 from hivemind.longterm.ranking import Candidate, Question, Weights, borne_out, rank
+from hivemind.longterm.reading import Reading, Readings
 from hivemind.longterm.rows import ALIVE, fetch, span
-from hivemind.terms import Stems, bm25, matching, rarity, words_of
+from hivemind.longterm.schema import PLACES
+from hivemind.terms import bm25_of_tallies, matching, rarity, words_of
 
 __all__ = ["Asked", "Mode", "Searcher"]
 
@@ -23,6 +26,7 @@ Mode = Literal["hybrid", "vector", "text"]
 _CANDIDATES = 200  # looked at closely, by words and by meaning each
 _FAINT = 0.5  # of the threshold: what is less like the query, with nothing else for it, is not found
 _COMMON, _FEW = 0.2, 1_000  # a word that more entries have finds nothing by itself, where rarer ones do
+_MARKS = 500  # parameters of one statement
 _NEIGHBOURS = ("previous", "next")
 _FIELDS = tuple(item.name for item in fields(MemoryEntry))
 
@@ -50,12 +54,12 @@ class Asked:
 
 
 class Searcher:
-    """Finds entries in a database that a transaction sees. Keeps what words are stemmed to, and the index of vectors."""
+    """Finds entries in a database that a transaction sees. Keeps what it read in them, and the index of vectors."""
 
     def __init__(self, path: str) -> None:
         self.vectors = Vectors(path)
         self.weights = Weights()
-        self._stems = Stems()
+        self._readings = Readings()
 
     def find(self, sql: sqlite3.Connection, asked: Asked) -> list[MemorySearchResult]:
         """The entries that answer best, best first, each with its similarity, score and why."""
@@ -74,7 +78,7 @@ class Searcher:
 
     def coverage(self, query: str, text: str) -> float:
         """The share of the query's words, without stop words, that a text has (0 to 1)."""
-        asked, there = self._stems(matching(query)), set(self._stems(words_of(text)))
+        asked, there = self._readings.stems(matching(query)), set(self._readings.stems(words_of(text)))
         return sum(stem in there for stem in asked) / len(asked) if asked else 0.0
 
     # words
@@ -88,7 +92,7 @@ class Searcher:
         found: dict[str, tuple[str, str, float]] = {}
         common: dict[str, tuple[str, str, float]] = {}
         bound = max(_FEW, int((total or 0) * _COMMON))
-        for word, stem in zip(words, self._stems(words), strict=True):
+        for word, stem in zip(words, self._readings.stems(words), strict=True):
             often = sum(_often(sql, word, space, bound) for space in asked.spaces)
             if often:
                 (found if often <= bound else common).setdefault(stem, (stem, word, rarity(often, total or 0)))
@@ -140,18 +144,17 @@ class Searcher:
     def _ranked(
         self, sql: sqlite3.Connection, asked: Asked, weights: dict[str, float], seqs: set[int]
     ) -> list[MemorySearchResult]:
-        entries = dict(sorted(fetch(sql, seqs, asked.now)))
-        entries |= self._neighbours(sql, asked, entries)
+        read = self._readings.of(sql, seqs, asked.now)
+        read |= self._neighbours(sql, asked, read)
         cosines: dict[int, float] = {}
         if asked.vector is not None:
-            cosines = self.vectors.cosines(sql, asked.model, asked.vector, entries)
-        stems = [self._stems(words_of(entry.content)) for entry in entries.values()]
-        texts = bm25(weights, stems)
-        places = {(entry.namespace, entry.key): place for place, entry in enumerate(entries.values())}
+            cosines = self.vectors.cosines(sql, asked.model, asked.vector, read)
+        texts = bm25_of_tallies(weights, [one.tally for one in read.values()], [one.length for one in read.values()])
+        places = {(one.entry.namespace, one.entry.key): place for place, one in enumerate(read.values())}
         candidates = []
-        for (seq, entry), own, text in zip(entries.items(), stems, texts, strict=True):
-            before, after = (places.get((entry.namespace, entry.links.get(name, ""))) for name in _NEIGHBOURS)
-            candidates.append(Candidate(entry, own, text, cosines.get(seq), before, after))
+        for (seq, one), text in zip(read.items(), texts, strict=True):
+            beside = (places.get((one.entry.namespace, one.entry.links.get(name, ""))) for name in _NEIGHBOURS)
+            candidates.append(Candidate(one, text, cosines.get(seq), *beside))
         if not any(one.bm25 > 0 or (one.cosine is not None and one.cosine >= asked.threshold) for one in candidates):
             return []  # what is nearest is not near
         question = Question(asked.query, asked.names, weights, self.weights)
@@ -161,28 +164,30 @@ class Searcher:
             for one in rank(question, candidates)
             if kept[one.place] and not (asked.strict and _below(candidates[one.place].cosine, asked.threshold))
         ]
-        ranked.sort(key=lambda pair: -_weighted(pair[1].entry, pair[0].score))  # stable: equal ones stay older first
+        # stable: equal ones stay older first
+        ranked.sort(key=lambda pair: -_weighted(pair[1].reading.entry, pair[0].score))
         return [
-            _result(one.entry, one.cosine or 0.0, found.score, found.why, asked) for found, one in ranked[: asked.limit]
+            _result(one.reading.entry, one.cosine or 0.0, found.score, found.why(one), asked)
+            for found, one in ranked[: asked.limit]
         ]
 
-    def _neighbours(
-        self, sql: sqlite3.Connection, asked: Asked, entries: dict[int, MemoryEntry]
-    ) -> dict[int, MemoryEntry]:
+    def _neighbours(self, sql: sqlite3.Connection, asked: Asked, read: Mapping[int, Reading]) -> dict[int, Reading]:
         """The entries that those found name as previous or next, where they may be found themselves."""
-        keys = {
-            (seq // (1 << 32), entry.links[name])
-            for seq, entry in entries.items()
-            for name in _NEIGHBOURS
-            if name in entry.links
-        }
+        there: dict[int, set[str]] = defaultdict(set)
+        named: dict[int, set[str]] = defaultdict(set)
+        for seq, one in read.items():
+            there[seq // PLACES].add(one.entry.key)
+            named[seq // PLACES].update(one.entry.links[name] for name in _NEIGHBOURS if name in one.entry.links)
+        seqs: list[int] = []
+        for space, keys in named.items():
+            missing = sorted(keys - there[space])
+            for at in range(0, len(missing), _MARKS):
+                some = missing[at : at + _MARKS]
+                marks = ",".join("?" * len(some))
+                rows = sql.execute(f"SELECT seq FROM entries WHERE space = ? AND key IN ({marks})", (space, *some))
+                seqs += [seq for (seq,) in rows]
         condition, given = asked.filter.condition()
-        seqs = []
-        for space, key in sorted(keys):
-            row = sql.execute("SELECT seq FROM entries WHERE space = ? AND key = ?", (space, key)).fetchone()
-            if row is not None and row[0] not in entries:
-                seqs.append(row[0])
-        return dict(sorted(fetch(sql, _allowed(sql, seqs, asked.now, condition, given), asked.now)))
+        return self._readings.of(sql, _allowed(sql, seqs, asked.now, condition, given), asked.now)
 
 
 def _often(sql: sqlite3.Connection, word: str, space: int, bound: int) -> int:
@@ -197,8 +202,8 @@ def _often(sql: sqlite3.Connection, word: str, space: int, bound: int) -> int:
 def _allowed(sql: sqlite3.Connection, seqs: Sequence[int], now: int, condition: str, given: Sequence[Any]) -> set[int]:
     """Those of the entries that are there, have not expired and fit the filter."""
     found: set[int] = set()
-    for at in range(0, len(seqs), 500):
-        some = seqs[at : at + 500]
+    for at in range(0, len(seqs), _MARKS):
+        some = seqs[at : at + _MARKS]
         found.update(
             seq
             for (seq,) in sql.execute(

@@ -1,0 +1,60 @@
+"""What was read in an entry is kept, and never shown when the entry says something else meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hivemind.embedding import HashingEmbedder
+from hivemind.longterm import MemoryEntry, MemoryStore, open_store, reading
+
+TALK = ("shared", "talk")
+
+
+def found(store: MemoryStore, query: str) -> list[tuple[str, str]]:
+    return [(hit.key, hit.content) for hit in store.search(TALK, query)]
+
+
+def test_what_another_program_changed_is_read_anew(tmp_path: Path) -> None:
+    with (
+        open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as one,
+        open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as other,
+    ):
+        other.put(TALK, "a", "the cello is old")
+        other.put(TALK, "b", "the cello is new")
+        assert sorted(found(one, "cello")) == [("a", "the cello is old"), ("b", "the cello is new")]
+        other.put(TALK, "a", "the drum is old")
+        other.delete(TALK, "b")
+        assert found(one, "cello") == []
+        assert found(one, "drum") == [("a", "the drum is old")]
+
+
+def test_a_change_of_what_is_said_about_it_is_read_anew(tmp_path: Path) -> None:
+    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
+        for speaker in ("Ann", "Bob"):
+            store.put(TALK, "a", MemoryEntry(content="I bought a boat", metadata={"speaker": speaker}))
+            (hit,) = store.search(TALK, "What did Bob buy, a boat?")
+            assert ("its speaker" in hit.why) == (speaker == "Bob")
+
+
+def test_a_memory_that_was_embedded_meanwhile_waits_no_longer(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with open_store(path, None, durable=False) as without:
+        without.put(TALK, "a", "the cello is old")
+    with open_store(path, HashingEmbedder(), durable=False) as store:
+        (hit,) = store.search(TALK, "cello")
+        assert hit.pending
+        store.reindex()
+        (hit,) = store.search(TALK, "cello")
+        assert not hit.pending
+
+
+def test_only_so_much_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_MOST_WORDS", 10)
+    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
+        for number in range(8):
+            store.put(TALK, f"{number}", f"the cello number {number}")
+        for _ in range(2):
+            assert len(store.search(TALK, "cello")) == 8
+        assert sum(kept.length for _, kept in store._searcher._readings._kept.values()) <= 10
