@@ -55,6 +55,12 @@ class BudgetConfig(_Strict):
     day: TokenBudget = TokenBudget()
 
 
+class SharedBudgetConfig(_Strict):
+    """What all agents of a hive may use up together, per day."""
+
+    day: TokenBudget = TokenBudget()
+
+
 class EmbedderConfig(_Strict):
     """An endpoint that takes OpenAI's embeddings requests; the key is in the environment under the name `key_env`."""
 
@@ -141,6 +147,7 @@ class HiveConfig(_Strict):
     embedder: Literal["auto", "none", "minilm", "hashing"] | EmbedderConfig = "auto"
     roots: list[Annotated[RootConfig, BeforeValidator(_as_root)]] = []
     prices: dict[str, PriceConfig] = {}
+    budget: SharedBudgetConfig = SharedBudgetConfig()
     agents: dict[str, Any] = {}
 
     @property

@@ -120,6 +120,11 @@ class Layout:
         return self.state / "workspace.json"
 
     @property
+    def budget_record(self) -> Path:
+        """What all agents together have used up on a day."""
+        return self.state / "budget.json"
+
+    @property
     def embedder(self) -> Path:
         """The lock, the socket and the log of the process that embeds for all agents."""
         return self.state / "embedder"

@@ -19,7 +19,7 @@ from hivemind.fs.ready import readable
 from hivemind.minds import ContextTooLong, Mind, MindError, MindUnavailable, Patience, Thought, ToolSchema
 from hivemind.runtime.act import Acted, act
 from hivemind.runtime.attention import Attention
-from hivemind.runtime.budget import Budget
+from hivemind.runtime.budget import Budget, hives_account
 from hivemind.runtime.desk import Desk
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.identity import announce_life
@@ -61,7 +61,11 @@ class Agent:
         self.status = StatusFile(folder, name)
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
         self.tools = allowed_tools(self.config.tools)
-        budget = Budget(self.config.budget if mind is None else BudgetConfig(), folder)
+        if mind is None:
+            shared = hives_account(hive.layout, hive.config.budget.day)
+            budget = Budget(self.config.budget, folder, shared)
+        else:
+            budget = Budget(BudgetConfig(), folder)
         mind = mind or open_agents_mind(self.config, hive.config, hive.layout, Patience(sleep=self._sleep))
         self.usages = Usages(mind, budget, hive.count_tokens, folder / "log.jsonl")
         if (folder / "memory").exists():

@@ -43,6 +43,7 @@ from hivemind.tokens import TokenCounter
 __all__ = ["Usages", "open_agents_mind"]
 
 _MARGIN = 1.35  # a provider's tokens for one of ours, until it is known better
+_UNMETERED = "turn"
 _FRAME = 64  # tokens that a provider puts around a request
 _log = logging.getLogger(__name__)
 
@@ -60,8 +61,8 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
                 config.mind, root=layout.root, patience=patience, prices=Prices(listed.tokens_in, listed.tokens_out)
             )
             assert isinstance(mind, LanguageMind)
-        bounded = config.budget.task.money is not None or config.budget.day.money is not None
-        if bounded and mind.prices is None:
+        bounds = (config.budget.task, config.budget.day, hive.budget.day)
+        if any(one.money is not None for one in bounds) and mind.prices is None:
             raise UserError(
                 f"there is a budget of money, and what {mind.name} costs is not known",
                 mend="say it with prices: {in: …, out: …}, for a million tokens",
@@ -76,6 +77,7 @@ class Usages:
         self.base, self._budget, self._count, self._mail_log = mind, budget, count, mail_log
         self._mutex = threading.Lock()
         self._margin = _MARGIN
+        self._excess = 1.0
         self._counted: dict[str, int] = {}
         self._turns: dict[str | None, Usage] = {}
         self.total = Usage()
@@ -96,9 +98,15 @@ class Usages:
         and tools. Raises Parking, MindError."""
         if self.metered:
             return self.mind_of(work).think(context, tools)
-        self._budget.check(counted, self._spent(work), datetime.now(UTC))
-        thought = self.base.think(context, tools)
-        self.book(work, Usage(counted, thought.usage.tokens_out, thought.usage.money, thought.usage.unpriced))
+        self._budget.hold(_UNMETERED, counted, 0.0, self._spent(work), datetime.now(UTC))
+        used = Usage()
+        try:
+            thought = self.base.think(context, tools)
+            used = Usage(counted, thought.usage.tokens_out, thought.usage.money, thought.usage.unpriced)
+        finally:
+            with self._mutex:
+                self._budget.release(_UNMETERED, used.tokens, used.money, datetime.now(UTC))
+                self._add(work, used)
         return thought
 
     def book(self, work: Work | None, usage: Usage) -> None:
@@ -122,12 +130,12 @@ class Usages:
     def hold(self, work: Work | None, asked: Asked) -> None:
         """Reserve what a request may use, and log that it is about to be sent."""
         counted = self._count(asked.text)
-        sent = math.ceil(counted * self._margin) + _FRAME
-        money = 0.0 if asked.prices is None else asked.prices.of(sent, asked.max_output)
         with self._mutex:
-            self._budget.hold(asked.id, sent + asked.max_output, money, self._spent(work), datetime.now(UTC))
+            sent, answered = self._sent(counted), math.ceil(asked.max_output * self._excess)
+            money = 0.0 if asked.prices is None else asked.prices.of(sent, answered)
+            self._budget.hold(asked.id, sent + answered, money, self._spent(work), datetime.now(UTC))
             self._counted[asked.id] = counted
-            record = {"kind": "asking", "id": asked.id, "tokens": sent + asked.max_output, "money": money}
+            record = {"kind": "asking", "id": asked.id, "tokens": sent + answered, "money": money}
             try:
                 self._log(work, record)
             except (HivemindError, OSError):  # not sent, so not used
@@ -142,9 +150,9 @@ class Usages:
         with self._mutex:
             used = exchange.usage or Usage()
             if used.tokens_in == 0 and (exchange.lost or exchange.answer is not None):
-                used = _estimated(asked, math.ceil(counted * self._margin) + _FRAME, exchange, self._count)
-            elif used.tokens_in > counted * self._margin:
-                self._margin = used.tokens_in / max(1, counted)
+                used = _estimated(asked, self._sent(counted), exchange, self._count)
+            else:
+                self._learn(asked, counted, used)
             self._budget.release(asked.id, used.tokens, used.money, datetime.now(UTC))
             self._add(work, used)
             try:
@@ -154,6 +162,19 @@ class Usages:
                 OSError,
             ) as error:  # the task was moved away, the disk is full: what came still counts
                 _log.warning("an exchange with %s is not in the log: %s", asked.model, error)
+
+    def _sent(self, counted: int) -> int:
+        """The tokens that a request has at most for its provider, which counts by another vocabulary."""
+        return math.ceil(counted * self._margin) + _FRAME
+
+    def _learn(self, asked: Asked, counted: int, used: Usage) -> None:
+        """A provider that counts more than was held for it does so once: from now on as much is held."""
+        self._margin = max(self._margin, used.tokens_in / max(1, counted))
+        if used.tokens_out > asked.max_output * self._excess:
+            _log.warning(
+                "%s: an answer of %d tokens, where %d were asked for at most", asked.model, used.tokens_out, asked.max_output
+            )
+            self._excess = used.tokens_out / asked.max_output
 
     def _add(self, work: Work | None, usage: Usage) -> None:
         self._turns[_key(work)] = self._turns.get(_key(work), Usage()) + usage

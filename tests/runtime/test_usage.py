@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind.config import BudgetConfig
+from hivemind.minds import MindUnavailable
 from hivemind.runtime.budget import Budget
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.report import Account, Spent
@@ -72,6 +75,75 @@ def test_money_is_held_before_it_is_spent(tmp_path):
         budget.hold("a", 1, 1.1, None, NOON)
     with pytest.raises(Parking, match=r"task's budget of 0\.5"):
         budget.hold("a", 1, 0.3, Spent(money=0.3), NOON)
+
+
+def test_a_clock_that_is_set_back_gives_no_second_budget(tmp_path):
+    budget = Budget(BudgetConfig.model_validate({"day": {"tokens": 100}}), tmp_path)
+    budget.use(90, 0, NEXT)
+    with pytest.raises(Parking, match="day's budget"):
+        budget.hold("a", 20, 0, None, NOON)
+
+
+FOUR = """
+import os, signal, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from hivemind.config import BudgetConfig, TokenBudget
+from hivemind.layout import Layout
+from hivemind.runtime.budget import Budget, hives_account
+from hivemind.runtime.parking import Parking
+
+root, noon = Path(sys.argv[1]), datetime(2026, 11, 22, 12, tzinfo=UTC)
+for at in range(4):
+    if os.fork():
+        continue
+    (root / str(at)).mkdir()
+    budget = Budget(BudgetConfig(), root / str(at), hives_account(Layout(root), TokenBudget(tokens=10_000)))
+    spent = os.open(root / "spent", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for number in range(1_000):
+        try:
+            budget.hold(str(number), 30, 0.0, None, noon)
+        except Parking:
+            os._exit(0)
+        os.write(spent, b"x" * (number % 31))  # a byte for each token
+        if number == 60 and at == 3:
+            os.kill(os.getpid(), signal.SIGKILL)  # what it held stays used
+        budget.release(str(number), number % 31, 0.0, noon)
+    os._exit(1)
+print(*(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(4)))
+"""
+
+
+def test_four_processes_that_share_a_budget_never_pass_it_together(tmp_path):
+    (tmp_path / ".hive/locks").mkdir(parents=True)
+    ends = subprocess.run([sys.executable, "-c", FOUR, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert sorted(ends.stdout.split()) == ["-9", "0", "0", "0"], ends.stderr
+    spent = (tmp_path / "spent").stat().st_size
+    assert 10_000 - 2 * 30 <= spent <= 10_000
+    assert json.loads((tmp_path / ".hive/budget.json").read_text())["tokens"] >= spent
+
+
+def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path):
+    """Each answer costs three times what was held for the first; from the second on that is held."""
+    pytest.importorskip("openai")
+    pytest.importorskip("pydantic_ai")
+    from hivemind.minds import Prices, open_mind
+    from hivemind.runtime.usage import Usages
+    from tests.minds.server import model_server
+
+    with model_server(lambda request: request.answer("well", tokens_out=300)) as server:
+        told = {"url": server.url, "model": "played", "max_output": 100}
+        mind = open_mind({"openai-compatible": told}, prices=Prices(0, 10_000))
+        budget = Budget(BudgetConfig.model_validate({"day": {"money": 10}}), tmp_path)
+        usages = Usages(mind, budget, len, tmp_path / "log.jsonl")
+        try:
+            with pytest.raises(MindUnavailable, match="no room for another question"):
+                for _ in range(5):
+                    usages.mind_of(None).complete("hello")
+        finally:
+            usages.close()
+    assert usages.total.money == 9
+    assert len(server.requests) == 3
 
 
 ASKING = {"kind": "asking", "id": "a", "tokens": 500, "money": 0.5}

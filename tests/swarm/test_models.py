@@ -127,19 +127,20 @@ def test_a_provider_that_is_down_parks_the_task_which_goes_on_when_it_is_back(hi
     swarm.wait(20)
 
 
-def test_a_budget_stops_before_it_is_passed(hive, server):
+def test_budgets_of_a_task_and_of_the_whole_hives_day_stop_before_they_are_passed(hive, server):
     server.think = play
-    give_models(hive, server, ["one"], budget={"task": {"tokens": 20_000}, "day": {"tokens": 45_000}})
-    for at in range(4):
+    give_models(hive, server, budget={"task": {"tokens": 20_000}})
+    with (hive.root / "hive.yaml").open("a") as settings:
+        settings.write("budget: {day: {tokens: 45000}}\n")
+    for at in range(6):
         hive.drop(f"t{at}.md", "1. Think\n2. Think again\n3. Think once more")
     hive.run("up", "--until-idle", status=3, PLAYED_KEY=KEY)
     assert 0 < server.tokens_in + server.tokens_out <= 45_000
-    for name in ("t0", "t1", "t2", "t3"):
-        log = hive.root / "tasks" / hive.task(name) / name / "log.jsonl"
-        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    for path in (hive.root / "tasks").glob("*/t*/log.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert sum(line["tokens"] for line in lines if line["kind"] == "exchange") <= 20_000
     parked = json.loads(hive.run("status", "--json"))["parked"]
-    assert any("budget of" in one["why"] for one in parked)
+    assert any("the hive's daily budget of 45000 tokens is used up" in one["why"] for one in parked)
 
 
 def test_a_context_that_is_too_long_is_asked_again_with_a_smaller_one(hive, server):
