@@ -147,12 +147,17 @@ class HiveConfig(_Strict):
     embedder: Literal["auto", "none", "minilm", "hashing"] | EmbedderConfig = "auto"
     roots: list[Annotated[RootConfig, BeforeValidator(_as_root)]] = []
     prices: dict[str, PriceConfig] = {}
-    budget: SharedBudgetConfig = SharedBudgetConfig()
+    budget: SharedBudgetConfig | None = None
     agents: dict[str, Any] = {}
 
     @property
     def durable(self) -> bool:
         return self.durability == "full"
+
+    @property
+    def shared_budget(self) -> TokenBudget | None:
+        """What all agents may use up together on a day; None where nothing bounds it."""
+        return None if self.budget is None else self.budget.day
 
     @field_validator("workspace")
     @classmethod

@@ -62,7 +62,7 @@ class Agent:
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
         self.tools = allowed_tools(self.config.tools)
         if mind is None:
-            shared = hives_account(hive.layout, hive.config.budget.day)
+            shared = hives_account(hive.layout, hive.config.shared_budget)
             budget = Budget(self.config.budget, folder, shared)
         else:
             budget = Budget(BudgetConfig(), folder)

@@ -16,9 +16,13 @@ __all__ = ["Budget", "hives_account"]
 _NOTHING = Held("", 0, 0.0)
 
 
-def hives_account(layout: Layout, limit: TokenBudget) -> DayAccount:
-    """The account of a day that all agents of a hive share."""
-    return DayAccount(layout.budget_record, limit, "the hive's daily", layout.locks / "budget.lock")
+def hives_account(layout: Layout, limit: TokenBudget | None) -> DayAccount | None:
+    """The account of a day that all agents of a hive share; None where nothing bounds it."""
+    return (
+        None
+        if limit is None
+        else DayAccount(layout.budget_record, limit, "the hive's daily", layout.locks / "budget.lock")
+    )
 
 
 class Budget:
@@ -48,7 +52,7 @@ class Budget:
         held: list[Held] = []
         try:
             for account in self._accounts:
-                held.append(account.hold(tokens, money, now))
+                held.append(account.hold(tokens, money, now))  # noqa: PERF401 - what the first gave is needed if the second raises
         except (Parking, OSError):
             for account, one in zip(self._accounts, held, strict=False):
                 account.settle(one, 0, 0.0, now)

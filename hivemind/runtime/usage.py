@@ -61,8 +61,8 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
                 config.mind, root=layout.root, patience=patience, prices=Prices(listed.tokens_in, listed.tokens_out)
             )
             assert isinstance(mind, LanguageMind)
-        bounds = (config.budget.task, config.budget.day, hive.budget.day)
-        if any(one.money is not None for one in bounds) and mind.prices is None:
+        bounds = (config.budget.task, config.budget.day, hive.shared_budget)
+        if any(one is not None and one.money is not None for one in bounds) and mind.prices is None:
             raise UserError(
                 f"there is a budget of money, and what {mind.name} costs is not known",
                 mend="say it with prices: {in: …, out: …}, for a million tokens",
@@ -172,7 +172,10 @@ class Usages:
         self._margin = max(self._margin, used.tokens_in / max(1, counted))
         if used.tokens_out > asked.max_output * self._excess:
             _log.warning(
-                "%s: an answer of %d tokens, where %d were asked for at most", asked.model, used.tokens_out, asked.max_output
+                "%s: an answer of %d tokens, where %d were asked for at most",
+                asked.model,
+                used.tokens_out,
+                asked.max_output,
             )
             self._excess = used.tokens_out / asked.max_output
 

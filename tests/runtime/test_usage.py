@@ -137,9 +137,10 @@ def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path)
         budget = Budget(BudgetConfig.model_validate({"day": {"money": 10}}), tmp_path)
         usages = Usages(mind, budget, len, tmp_path / "log.jsonl")
         try:
+            for _ in range(3):
+                usages.mind_of(None).complete("hello")
             with pytest.raises(MindUnavailable, match="no room for another question"):
-                for _ in range(5):
-                    usages.mind_of(None).complete("hello")
+                usages.mind_of(None).complete("hello")
         finally:
             usages.close()
     assert usages.total.money == 9
