@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -31,9 +32,13 @@ def _temporary() -> str:
 
 
 def make_socket_folder(folder: str, private: bool) -> None:
-    """Make the folder of a socket. Raises UserError if a private one is somebody else's."""
+    """Make the folder of a socket, but not what it lies in: that is a hive, and may have been removed.
+
+    Raises UserError if a private one is somebody else's, FileNotFoundError.
+    """
     if not private:
-        os.makedirs(folder, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
         return
     try:
         os.mkdir(folder, 0o700)

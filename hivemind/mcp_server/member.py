@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
+from hivemind.coordination import ReservationHeld, StepLeaseHeld
 from hivemind.errors import HivemindError, UserError
 from hivemind.masking import masked
+from hivemind.mcp_server.arrivals import Arrivals
 from hivemind.mcp_server.profiles import tools_of
 from hivemind.runtime.attention import Attention
 from hivemind.runtime.focus import Focus
-from hivemind.runtime.identity import announce, announce_life, farewell, take_name
+from hivemind.runtime.identity import announce, announce_life, bury, farewell, take_name
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.pulse import Pulse
@@ -23,7 +25,7 @@ from hivemind.runtime.tools import Session, Tool, ToolProblem
 from hivemind.runtime.work import Work
 from hivemind.tasks.log import append
 
-__all__ = ["Member"]
+__all__ = ["HiveGone", "Member"]
 
 _log = logging.getLogger(__name__)
 _BEAT_S = 1.0
@@ -33,6 +35,12 @@ _ON_A_STEP = frozenset(
     }
 )  # fmt: skip
 """Tools that change a step: its lease is taken first, as the runtime does for an agent."""
+_OF_THE_MAILBOX = frozenset({"check_mailbox", "read_mail"})
+_T = TypeVar("_T")
+
+
+class HiveGone(UserError):
+    """The folder that a member has joined is not there any more."""
 
 
 class Member:
@@ -54,12 +62,21 @@ class Member:
         self.tools: dict[str, Tool] = tools_of(profile, self.config.tools)
         self._lock = take_name(hive.layout, name)
         self.incarnation = announce(hive.journal, name, os.getpid())
-        folder = hive.layout.agent_state(name)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._settle_in()
+        except BaseException:
+            farewell(hive.journal, name, self.incarnation, by="itself")
+            self._lock.release()
+            raise
+
+    def _settle_in(self) -> None:
+        hive, name = self.hive, self.name
+        self.folder = hive.layout.agent_state(name)
+        self.folder.mkdir(parents=True, exist_ok=True)
         hive.mail.ensure(name)
-        self._status = StatusFile(folder, name)
+        self._status = StatusFile(self.folder, name)
         self._status.update(incarnation=self.incarnation, mind="mcp", state="idle")
-        self.folder = folder
+        self._arrivals = Arrivals(hive.mail, name)
         self._pulse = Pulse(self.beat, min(_BEAT_S, hive.config.hang_after / 4))
         self._attention = Attention(hive, name, self.incarnation)
         self._attention.resume()
@@ -87,7 +104,11 @@ class Member:
     # calls
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Use a tool, and log it. Raises what the tool refuses (HivemindError); that it must wait is an answer."""
+        """Use a tool, and log it. Raises what the tool refuses (HivemindError); that it must wait is an answer.
+
+        Mail that has come since the last answer is counted in it, as `new_mail`. Raises HiveGone.
+        """
+        self._check_here()
         self._listen()
         focus = self._focus(arguments)
         if focus.work is not None and focus.id in self._parked:
@@ -105,24 +126,36 @@ class Member:
         finally:
             self._record(focus, told)
             self._after(focus, tool)
-        return result
+        come = self._arrivals.count()
+        return {**result, "new_mail": come} if come and tool not in _OF_THE_MAILBOX else result
 
     def _listen(self) -> None:
         """Let the tasks that wait hear the mail that has come: a verdict, an answer. It stays unread for the client."""
         if not self._parked:
             return
-        for one in self.hive.mail.list(self.name):
-            if one.id not in self._heard:
-                self._heard.add(one.id)
-                self._attention.hear(self.hive.mail.read(self.name, one.id, mark=False))
+        for entry in list(self.hive.mail.boxes.get(self.name).entries()):
+            if entry.base not in self._heard:
+                self._heard.add(entry.base)
+                self._attention.hear(self.hive.mail.read(self.name, entry.base, mark=False))
 
     def _use(self, name: str, arguments: Mapping[str, Any], focus: Focus) -> dict[str, Any]:
         tool = self.tools.get(name)
         if tool is None:
             raise ToolProblem(f"there is no tool {name!r}", mend=f"tools: {', '.join(self.tools)}")
-        if name in _ON_A_STEP and focus.work is not None and focus.step is not None:
-            focus.work.lease = self.hive.leases.claim(focus.step.id, self.name)
-        return tool.call(self._session(focus), arguments)
+        work, step = focus.work, focus.step
+        if name in _ON_A_STEP and work is not None and step is not None:
+            work.lease = self._unless_dead(lambda: self.hive.leases.claim(step.id, self.name))
+        return self._unless_dead(lambda: tool.call(self._session(focus), arguments))
+
+    def _unless_dead(self, use: Callable[[], _T]) -> _T:
+        """Use it; if another agent stands in the way that was killed, say so in the journal, and use it once more."""
+        try:
+            return use()
+        except (StepLeaseHeld, ReservationHeld) as held:
+            holder = held.lease.holder_agent_id if isinstance(held, StepLeaseHeld) else held.holder
+            if not bury(self.hive.journal, self.hive.layout, holder, by=self.name):
+                raise
+            return use()
 
     def _session(self, focus: Focus) -> Session:
         return Session(
@@ -170,14 +203,16 @@ class Member:
             self._task = next((one.task.id for one in self.works()), None)
         state = "idle" if self._task is None else "working"
         step = focus.step.step.path if focus.step is not None and self._task is not None else None
-        self._status.update(
-            state=state, task=self._task, step=step, last_action=tool, unread=self.hive.mail.unread(self.name)
-        )
+        self._status.update(state=state, task=self._task, step=step, last_action=tool)
 
     # life
 
     def beat(self) -> None:
-        """A sign of life, once a second: what it holds is renewed before it ages. May be called from the pulse's thread."""
+        """A sign of life, once a second: what it holds is renewed before it ages. May be called from the pulse's thread.
+
+        Raises HiveGone.
+        """
+        self._check_here()
         self._status.beat()
         held = self.hive.leases.list(self.name)
         for lease in held:
@@ -190,12 +225,21 @@ class Member:
         if held:
             announce_life(self.hive.journal, self.hive.layout, self.name)
 
+    def _check_here(self) -> None:
+        """Nothing is written, or made again, below a folder that was moved or removed."""
+        if not self._lock.is_current():
+            raise HiveGone("the hive is not there any more", where=self.hive.layout.root, mend="start the server again")
+
     def stop(self) -> None:
         """End a command that runs, if one does. May be called from another thread."""
         self._stopping = True
 
     def close(self) -> None:
         """Leave the hive: leases and reservations are given back, tasks in hand stay this agent's for the next time."""
+        if not self._lock.is_current():
+            self._pulse.close()
+            self._lock.release()
+            return
         self._status.update(state="stopping")
         self._pulse.close()
         for work in self.works():

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import logging
+import os
 import signal
+import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hivemind.errors import UserError
-from hivemind.mcp_server.member import Member
+from hivemind.errors import HivemindError, UserError
+from hivemind.mcp_server.member import HiveGone, Member
 from hivemind.private import keep_keys_private
+from hivemind.runtime.nursery import END_WITHIN_S
 from hivemind.runtime.parts import Parts
 
 if TYPE_CHECKING:
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["joined", "serve_http", "serve_stdio"]
 
+_log = logging.getLogger(__name__)
 _BEAT_S = 1.0
 _T = TypeVar("_T")
 OpenHive = Callable[[], Parts]
@@ -57,10 +63,25 @@ async def _until_told(serving: Coroutine[Any, Any, None]) -> None:
     """Serve until it ends by itself or a signal says so; then it ends in order."""
     task = asyncio.ensure_future(serving)
     loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        if not task.cancelling():
+            overdue = threading.Timer(END_WITHIN_S, _end_at_once)
+            overdue.daemon = True
+            overdue.start()
+        task.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, end)
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+def _end_at_once() -> None:
+    """What a call waits for does not come (another process holds the journal, a disk does not answer): nothing is lost by
+    ending like one that was killed, and who stays for ever is killed in the end."""
+    sys.stderr.write(f"hivemind: told to end, and not able to within {END_WITHIN_S:g} s: ended at once\n")
+    os._exit(1)
 
 
 async def _stdio(open_hive: OpenHive, name: str, profile: str) -> None:
@@ -83,6 +104,7 @@ async def _http(
 @asynccontextmanager
 async def joined(open_hive: OpenHive, name: str, profile: str = "core") -> AsyncIterator[tuple[Member, Server[Any]]]:
     """A member and its server, for as long as the block lasts. All that touches the hive happens on one thread."""
+    from hivemind.mcp_server.news import News
     from hivemind.mcp_server.server import build_server
 
     loop = asyncio.get_running_loop()
@@ -91,17 +113,29 @@ async def joined(open_hive: OpenHive, name: str, profile: str = "core") -> Async
         async def run(do: Callable[[], _T]) -> _T:
             return await loop.run_in_executor(thread, do)
 
-        member = await run(lambda: Member(open_hive(), name, profile))
-        beating = asyncio.create_task(_beat(member, run))
+        member, news = await run(lambda: Member(open_hive(), name, profile)), News()
         try:
-            yield member, build_server(member, run)
+            async with asyncio.TaskGroup() as tasks:
+                beside = [tasks.create_task(_beat(member, run)), tasks.create_task(news.follow(member))]
+                try:
+                    yield member, build_server(member, run, news)
+                finally:
+                    for task in beside:
+                        task.cancel()
+        except BaseExceptionGroup as group:  # the first that went wrong has ended the others
+            raise group.exceptions[0] from None
         finally:
-            beating.cancel()
             member.stop()
             await asyncio.shield(run(member.close))
 
 
 async def _beat(member: Member, run: Callable[[Callable[[], None]], Coroutine[Any, Any, None]]) -> None:
+    """Once a second. Raises HiveGone; what else is wrong may be over by the next time (no room on the disk)."""
     while True:
         await asyncio.sleep(_BEAT_S)
-        await run(member.beat)
+        try:
+            await run(member.beat)
+        except HiveGone:
+            raise
+        except (HivemindError, OSError) as error:
+            _log.warning("no sign of life: %s", error)

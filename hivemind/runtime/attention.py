@@ -9,6 +9,7 @@ from hivemind.mail import Message
 from hivemind.runtime.act import Acted
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.holding import Holding
+from hivemind.runtime.identity import bury
 from hivemind.runtime.letters import Letters
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.parts import Parts
@@ -111,6 +112,8 @@ class Attention:
             return self._hive.leases.claim(focus.step.id, self._name)
         except StepLeaseHeld as held:
             holder = held.lease.holder_agent_id
+            if bury(self._hive.journal, self._hive.layout, holder, by=self._name):  # it was killed: the step is free
+                return self._hive.leases.claim(focus.step.id, self._name)
             raise Parking(f"step {focus.step.step.path} is leased by {holder}", again_s=_LEASE_PAUSE_S) from None
 
     def leased(self, focus: Focus) -> tuple[str, int] | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hivemind.runtime.identity import holder_of
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.review import MAX_ROUNDS, Citation, Review, request_body
+from hivemind.runtime.status import read_status
 
 if TYPE_CHECKING:
     from hivemind.runtime.parts import Parts
@@ -81,13 +82,20 @@ def _send(session: Session, citations: list[Citation], answer: str) -> dict[str,
 def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) -> str | None:
     """Another agent that is alive and was not asked yet: one of the role `reviewer` if there is one, then by turns.
 
-    The task's id decides among equals, so that reviews spread over the swarm and a test can tell who is asked.
+    The task's id decides among equals, so that reviews spread over the swarm and a test can tell who is asked. Who thinks
+    outside (MCP) is asked only if it has that role: nothing wakes such a program.
     """
     others = [name for name in hive.agents if name != agent and name not in tried]
     alive = [name for name in others if holder_of(hive.layout, name) is not None]
     named = [name for name in alive if hive.agents[name].role == REVIEWER]
-    choice = named or alive
+    choice = named or [name for name in alive if not _thinks_outside(hive, name)]
     return choice[sum(task.encode()) % len(choice)] if choice else None
+
+
+def _thinks_outside(hive: Parts, name: str) -> bool:
+    """True for a member by its file, and for any other agent that a client uses just now."""
+    status = read_status(hive.layout.agent_state(name), name)
+    return hive.agents[name].outside or (status is not None and status.mind == "mcp")
 
 
 def _overdue(review: Review, timeout_s: float) -> bool:

@@ -7,14 +7,14 @@ predecessor that could not, and then its own `agent.started`: leases of an earli
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hivemind.coordination import Journal, State
 from hivemind.fs import HeldLock, Lock
 from hivemind.layout import Layout
 
-__all__ = ["agent_lock", "announce", "announce_life", "bury", "farewell", "holder_of", "take_name"]
+__all__ = ["agent_lock", "announce", "announce_life", "bury", "bury_dead", "farewell", "holder_of", "take_name"]
 
 
 def agent_lock(layout: Layout, name: str) -> Lock:
@@ -83,6 +83,20 @@ def bury(journal: Journal, layout: Layout, name: str, *, by: str) -> bool:
         return [("agent.exited", {"agent_id": name, "incarnation": entry.incarnation, "by": by})]
 
     return bool(journal.transact(decide))
+
+
+def bury_dead(journal: Journal, layout: Layout, names: Iterable[str], *, by: str) -> list[str]:
+    """`bury` each of these agents that has died without a word; gives their names. Writes nothing where nobody has."""
+    gone = [
+        name for name in names if (layout.locks / f"agent-{name}.lock").exists() and holder_of(layout, name) is None
+    ]
+    if not gone:
+        return []
+
+    def look(state: State) -> set[str]:
+        return {name for name in gone if name in state.agents and state.agents[name].state == "started"}
+
+    return [name for name in sorted(journal.view(look)) if bury(journal, layout, name, by=by)]
 
 
 def announce_life(journal: Journal, layout: Layout, name: str) -> bool:

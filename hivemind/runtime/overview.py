@@ -45,6 +45,7 @@ class AgentNow:
     """One agent. `pid` is None and `state` is `down` if no process has its name; the rest is then what it last said.
 
     `task` is what it works on, or, if it is down, a task that waits for it; `tokens` of `budget` are those of its process.
+    `problem` is what an agent that is stuck waits for a person to mend.
     """
 
     name: str
@@ -60,6 +61,7 @@ class AgentNow:
     unpriced: int
     budget: int | None
     last_action: str | None
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,8 @@ class LeaseNow:
 @dataclass(frozen=True, slots=True)
 class Overview:
     """`supervisor` is the record of who is up (pid, since) or None; `tasks` counts them by state, parked ones among the
-    active; `waiting` and `parked` are (task, why); `embedder` says how texts are found."""
+    active; `waiting` and `parked` are (task, why); `mail_waits` (agent, why): unread mail that nobody will read as things
+    stand; `embedder` says how texts are found."""
 
     root: Path
     workspace: str
@@ -93,6 +96,7 @@ class Overview:
     tasks: dict[str, int]
     waiting: tuple[tuple[str, str], ...]
     parked: tuple[tuple[str, str], ...]
+    mail_waits: tuple[tuple[str, str], ...] = ()
 
 
 def overview(hive: Parts) -> Overview:
@@ -119,6 +123,11 @@ def overview(hive: Parts) -> Overview:
         },
         waiting=tuple((task.id, task.waiting) for task in said_why(hive, inbox) if task.waiting),
         parked=tuple((task.id, task.parked.reason) for task in active if task.parked),
+        mail_waits=tuple(
+            (agent.name, f"{agent.unread} unread, until its program comes: hivemind mcp --agent {agent.name}")
+            for agent in agents
+            if agent.unread and agent.pid is None and hive.agents[agent.name].outside
+        ),
     )
 
 
@@ -164,6 +173,7 @@ def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
         unpriced=said.unpriced,
         budget=said.budget,
         last_action=said.last_action,
+        problem=None if pid is None else said.problem,
     )
 
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hivemind.errors import HivemindError
 from hivemind.fs import HeldLock, Lock
 from hivemind.fs.doorbell import Doorbell
 from hivemind.fs.ready import readable
-from hivemind.runtime.identity import bury
+from hivemind.runtime.identity import bury, bury_dead
 from hivemind.runtime.nursery import END_WITHIN_S, Nursery, RunAgent
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import read_status
@@ -219,6 +220,15 @@ class Supervisor:
             elif now - child.beat_seen > limit:
                 self._nursery.signal(child.name, signal.SIGKILL)
                 child.beat_seen = now
+        self._bury_others()
+
+    def _bury_others(self) -> None:
+        """Agents that it has not started (members from outside, `agent run`) end without a word, too: free their leases."""
+        others = [name for name in self._hive.agents if name not in self._children]
+        try:
+            bury_dead(self._hive.journal, self._hive.layout, others, by="supervisor")
+        except (HivemindError, OSError) as error:  # looked at again; their next start would write it as well
+            _log.warning("who has died is not written: %s", error)
 
     def _end(self) -> None:
         """SIGTERM to every agent, four seconds, then SIGKILL; who died without a word is buried once all are gone."""

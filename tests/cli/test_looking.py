@@ -54,6 +54,7 @@ def test_status_tells_a_program_everything(run: Command, hive: Path) -> None:
         "tokens": 0,
         "budget": None,
         "last_action": None,
+        "problem": None,
         "money": 0.0,
         "unpriced": 0,
     }

@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import hivemind
+from hivemind.mcp_server.serve import joined as in_this_process
 from hivemind.runtime.recruit import add_agent
 
 pytest.importorskip("mcp")
@@ -55,13 +57,14 @@ class Hive:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.extra: dict[str, str] = {}
         made = hivemind.Hive.init(root)
         for name in ("claude", "codex"):
             add_agent(made, name, mind="mcp")
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "HIVEMIND_HIVE": str(self.root)}
+        return {**os.environ, "HIVEMIND_HIVE": str(self.root), **self.extra}
 
     def run(self, *words: str, status: int = 0) -> str:
         done = subprocess.run(
@@ -93,6 +96,13 @@ class Hive:
             for event in self.events()
             if event["kind"] in ("agent.started", "agent.exited") and event["agent_id"] == name
         ]
+
+    @asynccontextmanager
+    async def member(self, name: str, profile: str = "core"):
+        """A client of a server in this process: for what does not depend on there being two."""
+        opened = partial(hivemind.Hive.open, self.root)
+        async with in_this_process(opened, name, profile) as (_, server), Client(server) as client:
+            yield Joined(client)
 
     @asynccontextmanager
     async def joined(self, name: str, *more: str):

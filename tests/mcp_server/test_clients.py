@@ -64,7 +64,7 @@ def test_a_client_works_on_a_task_from_the_claim_to_the_result(hive):
     hive.run("task", "add", "--id", "oars", "--assignee", "codex", "Make oars")
 
     async def scenario():
-        async with hive.joined("claude") as claude:
+        async with hive.member("claude") as claude:
             waiting = (await claude.ask("list_tasks"))["tasks"]
             assert [one["task"] for one in waiting] == ["boat", "oars"]
             assert "is for codex" in (await claude.refused("claim_task", task="oars"))["message"]
@@ -101,13 +101,13 @@ def test_what_is_claimed_is_there_again_when_the_client_comes_back(hive):
     hive.run("task", "add", "--id", "boat", "Build a boat")
 
     async def first():
-        async with hive.joined("claude") as claude:
+        async with hive.member("claude") as claude:
             await claude.ask("claim_task")
             await claude.ask("plan_steps", steps=[{"title": "The keel"}])
             await claude.ask("claim_step", step="boat.s1")
 
     async def second():
-        async with hive.joined("claude") as claude:
+        async with hive.member("claude") as claude:
             assert json.loads(hive.run("lease", "list", "--json")) == []
             assert (await claude.ask("resume"))["capsule"]["where"]["target"]["id"] == "boat"
             await claude.ask("finish_step")
@@ -120,8 +120,8 @@ def test_what_is_claimed_is_there_again_when_the_client_comes_back(hive):
 
 def test_paths_that_one_client_has_reserved_are_refused_to_the_other_until_it_goes(hive):
     async def scenario():
-        async with hive.joined("codex") as codex:
-            async with hive.joined("claude") as claude:
+        async with hive.member("codex") as codex:
+            async with hive.member("claude") as claude:
                 await claude.ask("reserve", paths=["knowledge/boats/**"])
                 lost = await codex.refused("reserve", paths=["knowledge/*/keel.md"])
                 assert (lost["code"], lost["holder"]) == ("RESERVATION_HELD", "claude")
@@ -133,7 +133,7 @@ def test_paths_that_one_client_has_reserved_are_refused_to_the_other_until_it_go
 
 def test_resources_are_rom_inbox_capsule_and_views(hive):
     async def scenario():
-        async with hive.joined("claude") as claude:
+        async with hive.member("claude") as claude:
             listed = [one.uri for one in (await claude.client.list_resources()).resources]
             assert {"hive://rom/hive.md", "hive://inbox", "hive://capsule", "hive://view/smart"} <= set(listed)
             for uri in listed:
@@ -151,7 +151,7 @@ def test_the_default_profile_costs_less_than_3000_tokens_of_schemas(hive):
         count = TokenCounter()
         sizes = {}
         for profile in ("core", "daily", "full"):
-            async with hive.joined("claude", "--profile", profile) as claude:
+            async with hive.member("claude", profile) as claude:
                 tools = (await claude.client.list_tools()).tools
                 shown = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
                 sizes[profile] = count(json.dumps(shown))
@@ -165,7 +165,7 @@ def test_an_agents_file_narrows_the_tools(hive):
     (hive.root / "agents/claude.yaml").write_text("mind: mcp\ntools: [send_mail, check_mailbox, list_tasks]\n")
 
     async def scenario():
-        async with hive.joined("claude", "--profile", "full") as claude:
+        async with hive.member("claude", "full") as claude:
             assert {tool.name for tool in (await claude.client.list_tools()).tools} == {
                 "send_mail", "check_mailbox", "list_tasks",
             }  # fmt: skip

@@ -24,6 +24,9 @@ class SendMail(Arguments):
     body: str = ""
     cc: list[str] = []
     step: str | None = None
+    key: str | None = Field(
+        None, min_length=1, max_length=200, description="names the message: sent again, it comes once"
+    )
 
 
 class ReadMail(Arguments):
@@ -49,9 +52,11 @@ class CheckCitations(Arguments):
 def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
     """Send a message to agents or to `human`, by name."""
     task = session.focus.work.task.id if session.focus.work else None
-    # The same step sends the same message again after a crash, and then only what is missing is delivered.
+    # The same step, or the same key, sends the same message again after a crash: only what is missing is delivered.
     message_id = None
-    if arguments.step is not None:
+    if arguments.key is not None:
+        message_id = _made_id(session, "key", arguments.key)
+    elif arguments.step is not None:
         step = session.step(arguments.step)
         message_id = _made_id(session, "step", step.id, str(step.step.added_seq), arguments.subject)
     report = session.hive.mail.send(

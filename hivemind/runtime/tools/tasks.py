@@ -28,6 +28,7 @@ class ClaimTask(Arguments):
 class AddTask(Arguments):
     title: str = Field(min_length=1, max_length=200)
     text: str = ""
+    id: str | None = Field(None, description="one that is taken is refused: added again, it is there once")
     assignee: str | None = None
     role: str | None = None
     dependencies: list[str] = []
