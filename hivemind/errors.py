@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-__all__ = ["HivemindError", "UnknownVersion", "UserError", "system_error"]
+__all__ = ["HivemindError", "UnknownVersion", "UserError", "mend_of", "system_error"]
 
 _MENDS = {
     errno.EROFS: "mount it for writing, or work in a copy",
@@ -45,8 +45,13 @@ class UnknownVersion(UserError):
 def system_error(error: OSError) -> str:
     """The line that tells a person of what the operating system refused: `where: what; mend`."""
     line = f"{error.filename or 'the operating system'}: {error.strerror or error}"
-    mend = _MENDS.get(error.errno or 0)
+    mend = mend_of(error)
     return line if mend is None else f"{line}; {mend}"
+
+
+def mend_of(error: OSError) -> str | None:
+    """What a person can do about what the operating system refused; None where nothing is known."""
+    return _MENDS.get(error.errno or 0)
 
 
 def _rebuild(kind: type[UserError], state: dict[str, object], args: tuple[object, ...]) -> UserError:

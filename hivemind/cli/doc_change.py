@@ -80,7 +80,7 @@ def _add_export(doc: Commands, common: Parser) -> None:
 
 def _add_summarize(doc: Commands, common: Parser) -> None:
     parser = add_command(
-        doc, common, "summarize", _summarize, "put a summary over what a node begins with, or write one anew",
+        doc, common, "summarize", _summarize, "put a summary over the first leaves below a node, or write one anew",
         about="By extract: whole sentences that say most of what the whole says. The nodes that it sums up stay below it.",
         examples="  hivemind doc summarize k3m9x2pa\n  hivemind doc summarize k3m9x2pa --text -\n"
         "  hivemind doc summarize --stale",

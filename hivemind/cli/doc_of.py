@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from hivemind.cli.output import progress
+from hivemind.cli.output import progress, warn
 from hivemind.cli.text import one_line
 
 if TYPE_CHECKING:
@@ -30,9 +30,17 @@ def node_of(hive: Hive, reference: str) -> Node:
 
 
 def brought_in(hive: Hive) -> None:
-    """Bring the documents in line with knowledge/, showing how far it is where that takes long."""
-    with progress() as tell:
-        hive.knowledge.sync(tell=tell)
+    """Bring the documents in line with knowledge/, showing how far it is where that takes long.
+
+    Where nothing can be written it is said, and the documents are as they were.
+    """
+    from hivemind.documents import UnwritableError
+
+    try:
+        with progress() as tell:
+            hive.knowledge.sync(tell=tell)
+    except UnwritableError as error:
+        warn(f"{error.where}: {error.what}: files look changed since, and what was read in last is shown")
 
 
 def record_of(documents: Docmem, node: Node, *, brief: bool = False) -> dict[str, Any]:

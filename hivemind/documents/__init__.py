@@ -9,6 +9,7 @@ from hivemind.documents.errors import (
     NodeNotFoundError,
     OptimisticLockError,
     ReadonlyError,
+    UnwritableError,
 )
 from hivemind.documents.history import Version
 from hivemind.documents.knowledge import Knowledge
@@ -38,6 +39,7 @@ __all__ = [
     "Shown",
     "Source",
     "SyncReport",
+    "UnwritableError",
     "Verdict",
     "Version",
     "files_below",

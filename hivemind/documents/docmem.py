@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from hivemind.documents import summaries, toml, tree
 from hivemind.documents.errors import DocmemError
 from hivemind.documents.expansion import By, Interior, Resolution, expand
-from hivemind.documents.filenames import is_utf8, uncitable
 from hivemind.documents.files import Stamp, take_in
 from hivemind.documents.formats import decoded, read_bytes, read_outline
+from hivemind.documents.given import check_path, check_whole, shown
 from hivemind.documents.indexing import index
 from hivemind.documents.integrity import drop_lost_vectors, problems, rehash
-from hivemind.documents.node import Node
+from hivemind.documents.node import Node, check_text
 from hivemind.documents.query import Asked, Hit, find_hits, scored
 from hivemind.documents.question import Words
 from hivemind.documents.shown import Shown, show
@@ -33,6 +33,7 @@ __all__ = ["Docmem"]
 
 _EMBEDDED_AT_ONCE = 64
 _EMBEDDED_BY_A_QUERY = 64
+_EVERYTHING = 2**62
 _log = logging.getLogger(__name__)
 
 
@@ -76,6 +77,7 @@ class Docmem(Trees):
         `by="relevance"` (to `query`) prefer what matters more; `resolution="mixed"` gives a summary in place of
         children that don't all fit; `interior` as for serialize, but the node itself is always there.
         """
+        check_whole(max_tokens, "max_tokens")
         asked = None if query is None else self.asked(query, node_id)
         with self.database.read() as sql:
             priority = self._priority(sql, by, asked)
@@ -88,6 +90,8 @@ class Docmem(Trees):
 
         The text counts no more than `max_tokens` unless the node alone does; `form` says how much of it is there.
         """
+        if max_tokens is not None:
+            check_whole(max_tokens, "max_tokens")
         asked = None if query is None else self.asked(query, node_id)
         with self.database.read() as sql:
             if max_tokens is None:
@@ -107,7 +111,9 @@ class Docmem(Trees):
         if by == "importance":
             return lambda _, importance: importance
         if by != "relevance" or asked is None:
-            raise DocmemError(f"by={by!r} cannot be", mend='by is "order", "importance", or "relevance" with a query')
+            raise DocmemError(
+                f"by={shown(by)} cannot be", mend='by is "order", "importance", or "relevance" with a query'
+            )
         found = scored(sql, asked, self.words)
         return lambda node_id, _: found[node_id].score if node_id in found else 0.0
 
@@ -117,6 +123,7 @@ class Docmem(Trees):
         Full text, and vectors if there is an embedder. A summary covers what matches below it; several hits under one
         parent count for each other; `@tags` in the query find what has them. Any characters may stand in the query.
         """
+        check_whole(limit, "limit", 0)
         asked = self.asked(text, node_id)
         with self.database.read() as sql:
             if node_id is not None:
@@ -125,6 +132,7 @@ class Docmem(Trees):
 
     def asked(self, text: str, below: str | None = None) -> Asked:
         """A query with its vector, got outside any transaction: an embedder may be slow."""
+        check_text(text, "a query")
         if self.embedder is None or not text.strip() or self._waiting(_EMBEDDED_BY_A_QUERY + 1) > _EMBEDDED_BY_A_QUERY:
             return Asked(text, below)  # with a part of the meanings, answers would say how far the janitor is
         try:
@@ -143,6 +151,7 @@ class Docmem(Trees):
 
     def tagged(self, tag: str) -> list[Node]:
         """The nodes whose text has `@tag`, and documents labelled so, oldest first."""
+        check_text(tag, "a tag")
         with self.database.read() as sql:
             rows = sql.execute("SELECT node_id FROM tags WHERE tag = ?", (tag.removeprefix("@").casefold(),))
             found = tree.get_many(sql, [row[0] for row in rows])
@@ -151,6 +160,7 @@ class Docmem(Trees):
     def tags_of(self, node_id: str) -> list[str]:
         """The tags that the node is found by, without `@`, in order."""
         with self.database.read() as sql:
+            tree.get(sql, node_id)
             return [row[0] for row in sql.execute("SELECT tag FROM tags WHERE node_id = ? ORDER BY tag", (node_id,))]
 
     def embed_pending(self, limit: int = 1_000) -> int:
@@ -158,10 +168,11 @@ class Docmem(Trees):
 
         Raises EmbedderUnavailable; what was embedded before is kept.
         """
+        most = min(check_whole(limit, "limit", 0), _EVERYTHING)
         if self.embedder is None:
             return 0
         with self.database.read() as sql:
-            rows = without_vector(sql, self.embedder, limit)
+            rows = without_vector(sql, self.embedder, most)
         for at in range(0, len(rows), _EMBEDDED_AT_ONCE):
             batch = rows[at : at + _EMBEDDED_AT_ONCE]
             vectors = embed_packed(self.embedder, [text for _, text, _ in batch])
@@ -176,9 +187,7 @@ class Docmem(Trees):
         A file that was imported before is changed into what it is now, node by node; ids and notes stay. Raises
         DocmemError that names the file (and line) for what cannot be read; then nothing has changed.
         """
-        name = os.path.realpath(path)
-        if not is_utf8(name):
-            raise uncitable(name)
+        name = check_path(path)
         raw, found = read_bytes(name)
         if name.lower().endswith(".toml"):
             return self._import_toml(decoded(raw, name), name)[0]

@@ -18,6 +18,7 @@ from hivemind.documents.errors import (
     NodeNotFoundError,
     OptimisticLockError,
 )
+from hivemind.documents.given import check_flag
 from hivemind.documents.node import COLUMNS, Context, Node, check_id, check_text, node_hash
 from hivemind.documents.tags import tags_in
 
@@ -91,12 +92,12 @@ class Edit:
 
     def made(self, node_id: str, parent_id: str | None, order: float, draft: Draft) -> Node:
         """The node that a draft becomes at a place; it is not written."""
-        text = check_text(draft.text)
+        text, readonly = check_text(draft.text), check_flag(draft.readonly, "readonly")
         tokens = self.count(text) if draft.tokens is None else draft.tokens
         digest = node_hash(parent_id, draft.context, text, order)
         return Node(
             node_id, parent_id, text, order, tokens, self.now, self.now, draft.context.type, draft.context.name,
-            draft.context.value, draft.readonly, digest, draft.importance, draft.sticky,
+            draft.context.value, readonly, digest, draft.importance, draft.sticky,
         )  # fmt: skip
 
     def insert_all(self, nodes: Iterable[Node]) -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "NodeNotFoundError",
     "OptimisticLockError",
     "ReadonlyError",
+    "UnwritableError",
 ]
 
 
@@ -24,6 +25,10 @@ class DamagedError(DocmemError):
     """The database is damaged; `mend` saves what can be read of it (documents/mending.py)."""
 
 
+class UnwritableError(DocmemError):
+    """Files have changed, and what they say now cannot be written where the documents are: what was read in last is there."""
+
+
 class MissingLibraryError(DocmemError):
     """The file needs a library of the extra `docs` that is not installed (yet)."""
 
@@ -32,7 +37,10 @@ class NodeNotFoundError(DocmemError):
     """No node has this id."""
 
     def __init__(self, node_id: object) -> None:
-        super().__init__(f"there is no node {node_id!r}", mend="`find` and `roots` show what there is")
+        what = (
+            f"there is no node {node_id!r}" if isinstance(node_id, str) else "an id is text, and so names no node here"
+        )
+        super().__init__(what, mend="`find` and `roots` show what there is")
         self.node_id = node_id
 
 

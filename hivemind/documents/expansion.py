@@ -10,6 +10,7 @@ from typing import Literal
 
 from hivemind.documents import tree
 from hivemind.documents.errors import DocmemError
+from hivemind.documents.given import shown
 from hivemind.documents.node import Node
 from hivemind.documents.summaries import is_summary, summary_ids
 
@@ -150,7 +151,7 @@ def expand(
     """
     check_interior(interior)
     if resolution not in ("full", "mixed"):
-        raise DocmemError(f"resolution={resolution!r} cannot be", mend='resolution is "full" or "mixed"')
+        raise DocmemError(f"resolution={shown(resolution)} cannot be", mend='resolution is "full" or "mixed"')
     start = tree.get(sql, start_id)
     work = _Expansion(sql, max_tokens - start.token_count, interior, resolution, {start_id: start.token_count})
     if work.left < 0:
@@ -179,7 +180,7 @@ def _by_priority(work: _Expansion, start_id: str, priority: Callable[[str, float
 def check_interior(interior: str) -> None:
     """Raises DocmemError for a word that says nothing, instead of taking it for one that does."""
     if interior not in ("keep", "skip", "replace"):
-        raise DocmemError(f"interior={interior!r} cannot be", mend='interior is "keep", "skip" or "replace"')
+        raise DocmemError(f"interior={shown(interior)} cannot be", mend='interior is "keep", "skip" or "replace"')
 
 
 def without_interior(sql: sqlite3.Connection, nodes: list[Node], interior: Interior) -> list[Node]:

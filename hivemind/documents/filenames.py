@@ -20,5 +20,9 @@ def is_utf8(name: str) -> bool:
 
 def uncitable(name: str) -> DocmemError:
     """Why the file of such a name is no document."""
-    shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+    try:
+        raw = os.fsencode(name)
+    except UnicodeEncodeError:  # half a character: no operating system gave this name
+        raw = name.encode("utf-8", "backslashreplace")
+    shown = raw.decode("utf-8", "backslashreplace")
     return DocmemError("has a name that is no UTF-8: it cannot be cited", where=shown, mend="rename it")

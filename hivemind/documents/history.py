@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hivemind.documents import tree
 from hivemind.documents.edit import Edit
 from hivemind.documents.errors import DocmemError, ReadonlyError
+from hivemind.documents.given import shown
 from hivemind.documents.node import Node
 
 __all__ = ["Version", "history", "restore"]
@@ -48,7 +49,7 @@ def restore(edit: Edit, node_id: str, version: int, expected_hash: str | None) -
         raise ReadonlyError(node_id)
     found = next((old for old in history(edit.sql, node_id) if old.version == version), None)
     if found is None:
-        raise DocmemError(f"node {node_id!r} has no version {version!r}", mend="history(node_id) lists them")
+        raise DocmemError(f"node {node_id!r} has no version {shown(version)}", mend="history(node_id) lists them")
     return edit.change(
         node, text=found.text, context_type=found.context_type,
         context_name=found.context_name, context_value=found.context_value,

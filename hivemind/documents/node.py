@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from hivemind.documents.errors import DocmemError
+from hivemind.documents.given import shown
 
 __all__ = ["COLUMNS", "Context", "Node", "check_context", "check_id", "check_text", "js_number", "node_hash"]
 
@@ -67,7 +68,7 @@ def check_context(context_type: str, context_name: str, context_value: str) -> C
     found = []
     for (field, longest), text in zip(_LENGTHS, (context_type, context_name, context_value), strict=True):
         if not isinstance(text, str) or not 1 <= len(text.strip()) <= longest:
-            raise DocmemError(f"{field} {_shown(text)} has not 1 to {longest} characters")
+            raise DocmemError(f"{field} {shown(text)} has not 1 to {longest} characters")
         found.append(check_text(text.strip(), field))
     return Context(*found)
 
@@ -86,13 +87,8 @@ def check_text(text: str, what: str = "text") -> str:
 def check_id(node_id: str) -> str:
     """`node_id`, if it may name a node: 1 to 128 printable characters. Raises DocmemError."""
     if not isinstance(node_id, str) or not 1 <= len(node_id) <= _MAX_ID or not node_id.isprintable():
-        raise DocmemError(f"{_shown(node_id)} is no node id", mend=f"1 to {_MAX_ID} printable characters")
+        raise DocmemError(f"{shown(node_id)} is no node id", mend=f"1 to {_MAX_ID} printable characters")
     return check_text(node_id, "id")
-
-
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
 def js_number(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 
 from hivemind.documents import tree
 from hivemind.documents.edit import Draft, Edit
@@ -118,12 +118,17 @@ class Material:
 
 
 def material(sql: sqlite3.Connection, node_id: str) -> Material:
-    """A summary's children, or the leaves that another node's children begin with. Raises DocmemError if none."""
+    """A summary's children, or the first leaves in a row among another node's. Raises DocmemError if there are none.
+
+    Notes are no beginning: they speak of what they stand after, or of the node.
+    """
     node = tree.get(sql, node_id)
     members = tree.children(sql, node_id)
     known = bool(summary_ids(sql, [node]))
     if not known:
-        members = list(takewhile(lambda child: not tree.has_children(sql, child.id), members))
+        interior = tree.interior_ids(sql, node_id)
+        rest = dropwhile(lambda child: child.id in interior or child.context_type == "note", members)
+        members = list(takewhile(lambda child: child.id not in interior, rest))
     if not members:
         raise DocmemError(f"node {node_id!r} has no leaves to summarise", mend="choose a node with text below it")
     return Material(node if known else None, tuple(members))

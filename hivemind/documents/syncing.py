@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.edit import Edit
-from hivemind.documents.errors import DocmemError, MissingLibraryError
+from hivemind.documents.errors import MissingLibraryError, UnwritableError
 from hivemind.documents.filenames import is_utf8, uncitable
 from hivemind.documents.files import (
     GONE,
@@ -27,7 +27,7 @@ from hivemind.documents.files import (
 )
 from hivemind.documents.formats import Outline, read_outline
 from hivemind.documents.passage import read_file
-from hivemind.errors import UserError
+from hivemind.errors import UserError, mend_of
 from hivemind.fs import Lock
 from hivemind.layout import Layout
 
@@ -130,7 +130,8 @@ class Sync:
                 self._tell("waiting for another process that is reading in knowledge/")
                 lock.acquire()
         except OSError as error:
-            raise DocmemError(f"cannot be locked ({error.strerror})", where=lock.path) from error
+            what = f"cannot be brought up to date ({error.strerror})"
+            raise UnwritableError(what, where=path, mend=mend_of(error)) from error
         try:
             yield
         finally:

@@ -11,7 +11,8 @@ from hivemind.documents.errors import NodeNotFoundError
 from hivemind.documents.node import COLUMNS, Node
 
 __all__ = [
-    "ancestors", "children", "descendant_ids", "find", "first_child", "get", "get_many", "has_children", "roots",
+    "ancestors", "children", "descendant_ids", "find", "first_child", "get", "get_many", "has_children",
+    "interior_ids", "roots",
     "siblings_around", "size", "subtree",
 ]  # fmt: skip
 
@@ -30,6 +31,8 @@ WITH RECURSIVE below(id) AS (
 
 def find(sql: sqlite3.Connection, node_id: str) -> Node | None:
     """The node with this id, or None."""
+    if not isinstance(node_id, str):
+        return None
     try:
         row = sql.execute(f"SELECT {_ALL} FROM nodes WHERE id = ?", (node_id,)).fetchone()
     except UnicodeEncodeError:  # half a character: SQLite can't even look for it, and no id has one
@@ -70,6 +73,15 @@ def first_child(sql: sqlite3.Connection, node_id: str) -> str | None:
     """The id of the first child; None for a leaf."""
     row = sql.execute("SELECT id FROM nodes WHERE parent_id = ? ORDER BY order_value LIMIT 1", (node_id,)).fetchone()
     return None if row is None else str(row[0])
+
+
+def interior_ids(sql: sqlite3.Connection, node_id: str) -> set[str]:
+    """The ids of those children that have children themselves."""
+    rows = sql.execute(
+        "SELECT id FROM nodes n WHERE parent_id = ? AND EXISTS (SELECT 1 FROM nodes c WHERE c.parent_id = n.id)",
+        (node_id,),
+    )
+    return {row[0] for row in rows}
 
 
 def has_children(sql: sqlite3.Connection, node_id: str) -> bool:

@@ -14,6 +14,7 @@ from hivemind.documents.edit import Draft, Edit
 from hivemind.documents.errors import DocmemError, ReadonlyError
 from hivemind.documents.expansion import Interior, without_interior
 from hivemind.documents.extract import extract
+from hivemind.documents.given import check_flag, check_share, check_whole
 from hivemind.documents.indexing import index_if_many
 from hivemind.documents.node import Node, check_context
 from hivemind.documents.schema import SCHEMA
@@ -198,15 +199,15 @@ class Trees:
 
     def set_importance(self, node_id: str, importance: float) -> Node:
         """How much the node matters to `expand_to_length(by="importance")`: 0 to 1, 0.5 unless set."""
-        if not 0 <= importance <= 1:
-            raise DocmemError(f"importance is 0 to 1, not {importance!r}")
+        share = check_share(importance, "importance")
         with self.transaction() as edit:
-            return edit.change(tree.get(edit.sql, node_id), importance=float(importance))
+            return edit.change(tree.get(edit.sql, node_id), importance=share)
 
     def set_sticky(self, node_id: str, sticky: bool = True) -> Node:
         """Whether the node stays with its next sibling when one of them is expanded, moved or summarised."""
+        flag = check_flag(sticky, "sticky")
         with self.transaction() as edit:
-            return edit.change(tree.get(edit.sql, node_id), sticky=int(sticky))
+            return edit.change(tree.get(edit.sql, node_id), sticky=flag)
 
     def history(self, node_id: str) -> list[history.Version]:
         """Every version of the node's text and context, oldest first; the last is how it stands."""
@@ -215,6 +216,7 @@ class Trees:
 
     def restore(self, node_id: str, version: int, expected_hash: str | None = None) -> Node:
         """Give the node the text and context of an earlier version; nothing is forgotten by it."""
+        check_whole(version, "version", 1)
         with self.transaction() as edit:
             return history.restore(edit, node_id, version, expected_hash)
 
@@ -278,11 +280,12 @@ class Trees:
     def summarize(
         self, node_id: str, writer: summaries.Writer | None = None, max_tokens: int = summaries.LONGEST
     ) -> Node:
-        """Write a summary's text anew, or summarise the leaves that another node's children begin with.
+        """Write a summary's text anew, or summarise the first leaves in a row among another node's children.
 
         `writer` is a mind's; without one the summary is an extract. It is asked outside any transaction; if the
         material changes meanwhile it is asked again. The old text stays in the history.
         """
+        check_whole(max_tokens, "max_tokens", 1)
         for _ in range(10):
             with self.database.read() as sql:
                 found = summaries.material(sql, node_id)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hivemind.errors import UserError
+from hivemind.errors import UserError, mend_of
 from hivemind.fs.crash import reached
 from hivemind.fs.locks import Lock
 from hivemind.fs.schema import Schema
@@ -27,7 +27,8 @@ _LOG_PAGES = 4_000
 """Pages of the write-ahead log (16 MB) from which on a commit also writes them into the database: a page that every
 transaction changes is then written there once for many, and a transaction that fills the log by itself is rare."""
 
-_SPOILT = ("Could not decode to UTF-8", "no such")  # a garbled text; a table that every such database has
+# A garbled text; a table that every such database has; values that a function of ours can make no sense of.
+_SPOILT = ("Could not decode to UTF-8", "no such", "user-defined function raised")
 
 
 class Database:
@@ -86,20 +87,17 @@ class Database:
     def _is_current(self) -> bool:
         return self._writers is None or (self._look() == self._opened and not self._unchanging)
 
-    def _is_on_read_only_disk(self) -> bool:
+    def _is_in_unwritable_folder(self) -> bool:
         """Whether nothing can be made beside the file, and all of it is in the file: no log of what was written since."""
-        try:
-            mounted = os.statvfs(self.path).f_flag
-            return bool(mounted & os.ST_RDONLY) and not os.path.exists(self.path + "-wal")
-        except OSError:
-            return False
+        folder = os.path.dirname(self.path) or "."
+        return os.path.exists(self.path) and not os.access(folder, os.W_OK) and not os.path.exists(self.path + "-wal")
 
     def _connect(self) -> sqlite3.Connection:
         if self.path != ":memory:":
             self.schema.check_file(self.path)
         # SQLite reads a database with a write-ahead log only where it can make files beside it, or if it is told that the
         # file does not change. It may do that elsewhere, so such a connection is made anew for each reading.
-        self._unchanging = self._writers is not None and self._is_on_read_only_disk()
+        self._unchanging = self._writers is not None and self._is_in_unwritable_folder()
         connection = sqlite3.connect(
             Path(self.path).absolute().as_uri() + "?immutable=1" if self._unchanging else self.path,
             uri=self._unchanging,
@@ -178,7 +176,8 @@ class Database:
         try:
             self._writers.acquire()
         except OSError as error:
-            raise self.schema.error(f"cannot be locked ({error.strerror})", where=self._writers.path) from error
+            what = f"cannot be written to ({error.strerror})"
+            raise self.schema.error(what, where=self.path, mend=mend_of(error)) from error
         try:
             yield
         finally:

@@ -36,6 +36,15 @@ LOOKS = (
     "memory search hours",
     "memory status",
 )
+LOOKS_AT_DOCUMENTS = (  # which are kept in .hive
+    "doc tree",
+    "doc tree knowledge/shop.md",
+    "doc show knowledge/shop.md:1",
+    "doc find closed",
+    "doc expand knowledge/shop.md",
+    "doc history knowledge/shop.md:1",
+    "doc export knowledge/shop.md",
+)
 LOOKS_AT_ENTRIES = ("memory show hours", "memory history hours")
 WRITES = (
     "task add more",
@@ -43,6 +52,9 @@ WRITES = (
     "task cancel waiting",
     "lease claim a.s1 --agent human",
     "agent add writer",
+    "doc note knowledge/shop.md:1 indeed",
+    "doc summarize knowledge/shop.md",
+    "doc import /etc/hostname",
     "up",
     "up --detach",
 )
@@ -85,7 +97,7 @@ def _files(root: Path) -> dict[str, tuple[int, int]]:
     return {str(one): (one.lstat().st_size, one.lstat().st_mtime_ns) for one in root.rglob("*")}
 
 
-@pytest.mark.parametrize("command", LOOKS + LOOKS_AT_ENTRIES)
+@pytest.mark.parametrize("command", LOOKS + LOOKS_AT_ENTRIES + LOOKS_AT_DOCUMENTS)
 def test_everything_can_be_looked_at_on_a_read_only_disk(used: Path, command: str) -> None:
     ended = _on_read_only_disk(used, command)
     assert (ended.status, ended.err) == (0, "")

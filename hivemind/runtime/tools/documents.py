@@ -123,7 +123,7 @@ def doc_note(session: Session, arguments: NoteNode) -> dict[str, Any]:
 
 @tool
 def doc_summarize(session: Session, arguments: SummarizeNode) -> dict[str, Any]:
-    """Write a summary anew, or put one over the leaves that a node's children begin with; what it sums up stays."""
+    """Write a summary anew, or put one over the first leaves among a node's children; what it sums up stays."""
     node, said = _read(session, arguments.node), arguments.text
     summary = session.hive.documents.summarize(node.id, None if said is None else lambda *_: said)
     return {**_named(session, summary), "summary": summary.text}
