@@ -7,7 +7,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hivemind.embedding import Vectors
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult
@@ -19,7 +19,7 @@ from hivemind.longterm.rows import ALIVE, fetch, span
 from hivemind.longterm.schema import PLACES
 from hivemind.terms import bm25_of_tallies, matching, rarity, words_of
 
-__all__ = ["Asked", "Mode", "Searcher"]
+__all__ = ["Asked", "Mode", "Searcher", "Term", "rarest"]
 
 Mode = Literal["hybrid", "vector", "text"]
 
@@ -27,6 +27,7 @@ _CANDIDATES = 200  # looked at closely, by words and by meaning each
 _FAINT = 0.5  # of the threshold: what is less like the query, with nothing else for it, is not found
 _COMMON, _FEW = 0.2, 1_000  # a word that more entries have finds nothing by itself, where rarer ones do
 _MARKS = 500  # parameters of one statement
+_RANKED = 2_000  # matches that SQLite ranks at a microsecond each; commoner words find no more than these
 _NEIGHBOURS = ("previous", "next")
 _FIELDS = tuple(item.name for item in fields(MemoryEntry))
 
@@ -53,6 +54,15 @@ class Asked:
     filter: Filter = field(default_factory=Filter)
 
 
+class Term(NamedTuple):
+    """A word of the query that some entry has: what it is stemmed to, in how many entries it is, what it weighs."""
+
+    stem: str
+    word: str
+    often: int
+    weight: float
+
+
 class Searcher:
     """Finds entries in a database that a transaction sees. Keeps what it read in them, and the index of vectors."""
 
@@ -69,12 +79,11 @@ class Searcher:
             return _newest(sql, asked)
         if asked.mode == "vector":
             return self._by_meaning(sql, asked)
-        weights = self._weights(sql, asked)
+        terms = self._terms(sql, asked)
         most = max(_CANDIDATES, 4 * asked.limit)
-        seqs = set(self._by_words(sql, asked, weights, most))
-        if asked.vector is not None:
-            seqs |= {seq for seq, _ in self._near(sql, asked, most)}
-        return self._ranked(sql, asked, {stem: weight for stem, _, weight in weights}, seqs)
+        seqs = self._by_words(sql, asked, terms, most)
+        near = {} if asked.vector is None else dict(self._near(sql, asked, most))
+        return self._ranked(sql, asked, {term.stem: term.weight for term in terms}, near.keys() | seqs, near)
 
     def coverage(self, query: str, text: str) -> float:
         """The share of the query's words, without stop words, that a text has (0 to 1)."""
@@ -83,27 +92,26 @@ class Searcher:
 
     # words
 
-    def _weights(self, sql: sqlite3.Connection, asked: Asked) -> list[tuple[str, str, float]]:
-        """(stem, word, rarity) of the query's words that some entry has. How rare they are is counted in these
-        namespaces only: what others store changes nothing here."""
+    def _terms(self, sql: sqlite3.Connection, asked: Asked) -> list[Term]:
+        """The query's words that some entry has. How rare they are is counted in these namespaces only: what others store
+        changes nothing here."""
         marks = ",".join("?" * len(asked.spaces))
         (total,) = sql.execute(f"SELECT sum(entries) FROM namespaces WHERE id IN ({marks})", asked.spaces).fetchone()
         words = matching(without(asked.query, asked.names))
-        found: dict[str, tuple[str, str, float]] = {}
-        common: dict[str, tuple[str, str, float]] = {}
+        found: dict[str, Term] = {}
+        common: dict[str, Term] = {}
         bound = max(_FEW, int((total or 0) * _COMMON))
         for word, stem in zip(words, self._readings.stems(words), strict=True):
             often = sum(_often(sql, word, space, bound) for space in asked.spaces)
             if often:
-                (found if often <= bound else common).setdefault(stem, (stem, word, rarity(often, total or 0)))
+                term = Term(stem, word, often, rarity(often, total or 0))
+                (found if often <= bound else common).setdefault(stem, term)
         return list((found or common).values())
 
-    def _by_words(
-        self, sql: sqlite3.Connection, asked: Asked, weights: Sequence[tuple[str, str, float]], most: int
-    ) -> list[int]:
-        if not weights:
+    def _by_words(self, sql: sqlite3.Connection, asked: Asked, terms: Sequence[Term], most: int) -> list[int]:
+        if not terms:
             return []
-        expression = " OR ".join(f'"{word}"' for _, word, _ in weights)  # words have letters and digits only
+        expression = " OR ".join(f'"{word}"' for word in rarest(terms, most))  # words have letters and digits only
         condition, given = asked.filter.condition()
         found: list[tuple[float, int]] = []
         for space in asked.spaces:
@@ -142,13 +150,14 @@ class Searcher:
     # both
 
     def _ranked(
-        self, sql: sqlite3.Connection, asked: Asked, weights: dict[str, float], seqs: set[int]
+        self, sql: sqlite3.Connection, asked: Asked, weights: dict[str, float], seqs: set[int], near: dict[int, float]
     ) -> list[MemorySearchResult]:
+        """The best of some entries; `near`: the cosines that are known already."""
         read = self._readings.of(sql, seqs, asked.now)
         read |= self._neighbours(sql, asked, read)
-        cosines: dict[int, float] = {}
+        cosines = near
         if asked.vector is not None:
-            cosines = self.vectors.cosines(sql, asked.model, asked.vector, read)
+            cosines = near | self.vectors.cosines(sql, asked.model, asked.vector, read.keys() - near.keys())
         texts = bm25_of_tallies(weights, [one.tally for one in read.values()], [one.length for one in read.values()])
         places = {(one.entry.namespace, one.entry.key): place for place, one in enumerate(read.values())}
         candidates = []
@@ -188,6 +197,18 @@ class Searcher:
                 seqs += [seq for (seq,) in rows]
         condition, given = asked.filter.condition()
         return self._readings.of(sql, _allowed(sql, seqs, asked.now, condition, given), asked.now)
+
+
+def rarest(terms: Sequence[Term], most: int) -> list[str]:
+    """The words that entries are found by: the rarest, as many as find enough. What has only the commoner ones would be
+    ranked behind those anyway, and ranking costs for each match."""
+    words, matches = list[str](), 0
+    for term in sorted(terms, key=lambda one: one.often):
+        if matches >= most and matches + term.often > _RANKED:
+            break
+        words.append(term.word)
+        matches += term.often
+    return words
 
 
 def _often(sql: sqlite3.Connection, word: str, space: int, bound: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 from hivemind.embedding.index.columns import DEAD, KEY, View
 from hivemind.embedding.packed import numpy_or_none, unpack
 
-__all__ = ["Near", "bits_of", "living", "nearest", "places_of"]
+__all__ = ["ROUNDED", "Near", "bits_of", "living", "nearest", "places_of"]
 
 Near = tuple[int, float]
 ROUNDED = 6  # digits of a cosine: what is beyond depends on how many rows were multiplied at once

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Collection
 from operator import mul
 
-from hivemind.embedding.index.engines import Near
+from hivemind.embedding.index.engines import ROUNDED, Near
 from hivemind.embedding.index.table import VectorTable
 from hivemind.embedding.packed import numpy_or_none, unpack
 
@@ -51,7 +51,8 @@ class Vectors:
             return self._table.search(sql, None, model, query, limit, groups=groups)
 
     def cosines(self, sql: sqlite3.Connection, model: str, query: bytes, keys: Collection[int]) -> dict[int, float]:
-        """The cosine of each of these keys that has a vector of the model, in the state that the transaction sees."""
+        """The cosine of each of these keys that has a vector of the model, in the state that the transaction sees, rounded
+        as `nearest` does."""
         wanted, rows = list(keys), []
         for at in range(0, len(wanted), _MARKS):
             some = wanted[at : at + _MARKS]
@@ -63,7 +64,7 @@ class Vectors:
         numpy = numpy_or_none()
         if numpy is None or not rows:
             asked = unpack(query)
-            return {key: sum(map(mul, unpack(vector), asked)) for key, vector in rows}
+            return {key: round(sum(map(mul, unpack(vector), asked)), ROUNDED) for key, vector in rows}
         matrix = numpy.frombuffer(b"".join(vector for _, vector in rows), dtype="<f4").reshape(len(rows), -1)
-        found = (matrix @ numpy.frombuffer(query, dtype="<f4")).tolist()
-        return dict(zip((key for key, _ in rows), found, strict=True))
+        found = numpy.vecdot(matrix, numpy.frombuffer(query, dtype="<f4")).astype("<f8")
+        return dict(zip((key for key, _ in rows), numpy.round(found, ROUNDED).tolist(), strict=True))
