@@ -62,11 +62,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _lines(found: Replay) -> Iterator[str]:
     other = sum(bool(turn.differences) for turn in found.turns)
     ends = f"{other} of them another way" if other else "all of them as they went"
-    yield f"{found.task}: {len(found.turns)} turns of {found.agent} taken again, {ends}."
+    yield f"{found.task}: {len(found.turns)} turns of {', '.join(found.agents)} taken again, {ends}."
     for turn in found.turns:
         if turn.differences:
             step = turn.focus.get("step")
-            yield f"\nTurn {turn.cycle}, {turn.focus.get('next')}{f' {step}' if step else ''}:"
+            whose = f" of {turn.agent}" if len(found.agents) > 1 else ""
+            yield f"\nTurn {turn.cycle}{whose}, {turn.focus.get('next')}{f' {step}' if step else ''}:"
             for one in turn.differences:
                 yield from _difference(one)
 

@@ -26,7 +26,8 @@ _LEASE_PAUSE_S = 5.0
 
 
 class Attention:
-    """One agent's letters and its tasks in hand. The mailbox goes first: others may be waiting for an answer."""
+    """One agent's letters and its tasks in hand. The mailbox goes first: others may be waiting for an answer. With `hears`
+    off no mail is taken in (replays)."""
 
     def __init__(self, hive: Parts, name: str, incarnation: int) -> None:
         self._hive, self._name = hive, name
@@ -34,6 +35,7 @@ class Attention:
         self.holding = Holding(hive, name, incarnation)
         self.focus: Focus | None = None
         self.steps_finished = 0
+        self.hears = True
 
     def works(self) -> Collection[Work]:
         return self.holding.works
@@ -47,7 +49,8 @@ class Attention:
     def sense(self) -> None:
         """Take in new mail."""
         self.focus = None  # what breaks here is on nobody's account
-        self.letters.sense(self.hear)
+        if self.hears:
+            self.letters.sense(self.hear)
 
     def hear(self, message: Message) -> bool:
         """A message may be what a task waits for: a verdict on its answer, or an answer to a step's question (True)."""

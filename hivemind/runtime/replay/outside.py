@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from hivemind.runtime.parking import Parking
-from hivemind.runtime.replay.record import RecordedMind
+from hivemind.runtime.replay.record import Course
 from hivemind.runtime.tools import Session, Tool, ToolProblem
 
 __all__ = ["replayed_tools"]
 
-_OF_THE_HIVE = frozenset({"check_mailbox", "search_memory", "remember", "hand_over", "list_tasks"})
+_OF_THE_HIVE = frozenset({"check_mailbox", "search_memory", "remember", "list_tasks"})
 """Tools whose results depend on more of the hive than its files and this task, or change that: not used again."""
 
 
@@ -25,15 +26,16 @@ class RecordedFailure(ToolProblem):
         self.result = dict(result)
 
 
-def replayed_tools(tools: Mapping[str, Tool], mind: RecordedMind) -> dict[str, Tool]:
-    """The tools of an agent, those that reach outside replaced by their records; `mind` knows which turn is taken."""
-    log = _Log(mind)
+def replayed_tools(tools: Mapping[str, Tool], course: Course) -> dict[str, Tool]:
+    """The tools of an agent, those that reach outside replaced by their records; `course` knows which turn is taken."""
+    log = _Log(course)
     uses: dict[str, Callable[[Tool, Session, Any], dict[str, Any]]] = {
         "run_command": log.run_command,
         "finish_task": log.finish_task,
         "wait": log.wait,
         "ask_human": log.wait,
         "send_mail": log.send_mail,
+        "hand_over": log.hand_over,
         **dict.fromkeys(_OF_THE_HIVE, log.as_recorded),
     }
 
@@ -49,15 +51,15 @@ def replayed_tools(tools: Mapping[str, Tool], mind: RecordedMind) -> dict[str, T
 class _Log:
     """The recorded results, asked for in the order of the turn."""
 
-    def __init__(self, mind: RecordedMind) -> None:
-        self._mind = mind
+    def __init__(self, course: Course) -> None:
+        self._course = course
         self._taken: tuple[int, dict[str, int]] = (-1, {})
 
     def _next(self, tool: str) -> Mapping[str, Any]:
         """The record of the next use of a tool in this turn. Raises ToolProblem if there was none."""
-        if self._taken[0] != self._mind.at:
-            self._taken = (self._mind.at, {})
-        uses = [one for one in self._mind.turn.get("actions", ()) if one["tool"] == tool]
+        if self._taken[0] != self._course.at:
+            self._taken = (self._course.at, {})
+        uses = [one for one in self._course.turn.get("actions", ()) if one["tool"] == tool]
         at = self._taken[1].get(tool, 0)
         self._taken[1][tool] = at + 1
         if at >= len(uses):
@@ -103,6 +105,22 @@ class _Log:
         if "answer" in result:
             step = session.step(arguments.step)
             session.work.add_card(step, "note", result["answer"], title=f"{result.get('from', 'they')} answered")
+        return self._result(found)
+
+    def hand_over(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
+        """The whole task goes to the other, who takes the turns that follow; what became of a single step is in the log."""
+        if arguments.step is None:
+            return tool.use(session, arguments)
+        found = self._next(tool.name)
+        result = found.get("result", {})
+        if "path" in result:
+            step = session.step(arguments.step)
+            told = arguments.to or arguments.role
+            session.work.add_card(step, "note", result["result"], title=f"{told} did this")
+            digest = hashlib.sha256(str(result["result"]).encode("utf-8", "replace")).hexdigest()
+            session.hive.steps.capture(
+                step.id, {"kind": "LINK", "text": result["path"], "digest": digest}, **session.shown(step)
+            )
         return self._result(found)
 
     def send_mail(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from hivemind.minds import Context, Mind, MindError, Thought, ToolSchema
 from hivemind.minds.scripted import thought_from
 
-__all__ = ["RecordedMind", "script_lines", "turns_of", "wishes_of", "written_in"]
+__all__ = ["Course", "RecordedMind", "script_lines", "turns_of", "wishes_of", "written_in"]
 
 Record = Mapping[str, Any]
 
@@ -58,28 +58,35 @@ def _was_no_thought(turn: Record) -> bool:
     return not wishes_of(turn) and "problem" in turn
 
 
-class RecordedMind:
-    """Thinks what stands in the log, turn by turn; `at` is the turn that is being taken, from 0.
+class Course:
+    """The turns of a log in their order, whoever took them; `at` is the one that is being taken, from 0."""
 
-    A mind that works by rule (`rule`) thinks for itself instead: its thoughts are a part of what a change of code changes.
-    """
-
-    def __init__(self, turns: Sequence[Record], rule: Mind | None) -> None:
-        self._turns, self._rule = turns, rule
-        self.by_rule = rule is not None
+    def __init__(self, turns: Sequence[Record]) -> None:
+        self.turns = turns
         self.at = -1
 
     @property
     def turn(self) -> Record:
         """The record of the turn that is being taken. Raises MindError after the last."""
-        if self.at >= len(self._turns):
+        if self.at >= len(self.turns):
             raise MindError("the log has no more turns")
-        return self._turns[self.at]
+        return self.turns[self.at]
+
+
+class RecordedMind:
+    """Thinks what stands in the log, turn by turn, for one of the agents that share a course.
+
+    A mind that works by rule (`rule`) thinks for itself instead: its thoughts are a part of what a change of code changes.
+    """
+
+    def __init__(self, course: Course, rule: Mind | None) -> None:
+        self._course, self._rule = course, rule
+        self.by_rule = True  # a model's folds are looked at one by one (`conversation.py`); here the memory does without
 
     def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:
         """The thought of the next turn. Raises MindError where that failed, and after the last."""
-        self.at += 1
-        turn = self.turn
+        self._course.at += 1
+        turn = self._course.turn
         if self._rule is not None:
             return self._rule.think(context, tools)
         if _was_no_thought(turn):
@@ -87,7 +94,7 @@ class RecordedMind:
         return thought_from({"text": turn.get("thought", ""), "actions": wishes_of(turn)})
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
-        """A rule's own completion; the memory does without one otherwise."""
+        """A rule's own completion. Raises MindError where there is none: a replay asks nothing."""
         if self._rule is not None:
             return self._rule.complete(text, schema)
         raise MindError("a replay asks nothing")

@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,26 +16,27 @@ from typing import Any
 from hivemind.config import HiveConfig, RootConfig
 from hivemind.errors import UserError
 from hivemind.layout import Layout
-from hivemind.minds import Mind
 from hivemind.minds.open import open_mind
 from hivemind.runtime.agent import Agent
 from hivemind.runtime.identity import announce, take_name
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.replay.compare import Difference, differences
 from hivemind.runtime.replay.outside import replayed_tools
-from hivemind.runtime.replay.record import RecordedMind, turns_of, written_in
+from hivemind.runtime.replay.record import Course, RecordedMind, turns_of, written_in
 from hivemind.tasks import TaskState
 
 __all__ = ["Replay", "ReplayedTurn", "replay"]
 
 _RULE = "extractive"
 _MOMENT_S = 0.02
+_LOOKS = 500  # turns that only wait, or moments until the task's file has come to rest, between two turns of the log
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedTurn:
-    """One turn of the log, by its number there, what it was about, and where it would now go another way."""
+    """One turn of the log, by its agent and its number there, what it was about, and where it would now go another way."""
 
+    agent: str
     cycle: int
     focus: Mapping[str, Any]
     differences: tuple[Difference, ...]
@@ -43,10 +44,10 @@ class ReplayedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """All turns of a task, taken again by the agent that had taken them."""
+    """All turns of a task, taken again by the agents that had taken them."""
 
     task: str
-    agent: str
+    agents: tuple[str, ...]
     turns: tuple[ReplayedTurn, ...]
 
     @property
@@ -66,23 +67,23 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
     turns = turns_of(hive.tasks.read_log(task.id))
     if not turns:
         raise UserError(f"the log of task {task.id} has no turns", where=task.path / "log.jsonl")
-    agent = str(turns[0].get("agent"))
-    if agent not in hive.agents:
-        raise UserError(
-            f"there is no agent {agent!r} any more, who did task {task.id}", mend="hivemind agent add makes it"
-        )
-    mine = [turn for turn in turns if turn.get("agent") == agent]
+    agents = tuple(dict.fromkeys(str(turn.get("agent")) for turn in turns))
+    for agent in agents:
+        if agent not in hive.agents:
+            raise UserError(
+                f"there is no agent {agent!r} any more, who did task {task.id}", mend="hivemind agent add makes it"
+            )
     with tempfile.TemporaryDirectory(prefix="hivemind-replay-") as folder:
         scratch = Layout.at(folder)
         _copy(hive.layout, scratch, task.path, task.state.value, written_in(turns))
         for name in task.dependencies:  # they were done, or it could not have begun
             (scratch.tasks / TaskState.DONE.value / name).mkdir(exist_ok=True)
-        taken = _take_again(open_hive(scratch, _harmless(hive.config, hive.layout)), task.id, agent, mine)
+        taken = _take_again(open_hive(scratch, _harmless(hive.config, hive.layout)), task.id, turns)[: len(turns)]
     shown = [
-        ReplayedTurn(int(was.get("cycle", at)), was.get("focus", {}), _compared(was, now))
-        for at, (was, now) in enumerate(zip(mine, [*taken, *[None] * (len(mine) - len(taken))], strict=True), 1)
+        ReplayedTurn(str(was["agent"]), int(was.get("cycle", at)), was.get("focus", {}), _compared(was, now))
+        for at, (was, now) in enumerate(zip(turns, [*taken, *[None] * (len(turns) - len(taken))], strict=True), 1)
     ]
-    return Replay(task.id, agent, tuple(shown))
+    return Replay(task.id, agents, tuple(shown))
 
 
 def _compared(was: Mapping[str, Any], now: Mapping[str, Any] | None) -> tuple[Difference, ...]:
@@ -133,21 +134,41 @@ def _settles(hive: Parts) -> bool:
     return bool(hive.tasks.restless)
 
 
-def _take_again(hive: Parts, task: str, name: str, turns: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The records of the turns, taken by this process in the scratch hive."""
+def _take_again(hive: Parts, task: str, turns: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The records of the turns, taken by this process in the scratch hive, each as the agent that took it."""
     hive.tasks.retry(task)
-    lock = take_name(hive.layout, name)
-    rule: Mind | None = open_mind(_RULE) if _is_rule(turns[0]) else None
-    mind = RecordedMind(turns, rule)
-    agent = Agent(hive, name, announce(hive.journal, name, os.getpid()), mind=mind)
-    agent.tools = replayed_tools(agent.tools, mind)
-    try:
-        agent.attention.resume()
-        while mind.at + 1 < len(turns) and (agent.cycle() or _settles(hive)):
-            pass
+    course = Course(turns)
+    agents: dict[str, Agent] = {}
+    with ExitStack() as closing:
+        closing.callback(hive.journal.close)
+        closing.callback(hive.tasks.close)
+        for at, turn in enumerate(turns):
+            name = str(turn["agent"])
+            if name not in agents:
+                agents[name] = _opened(hive, name, course, by_rule=_is_rule(turn), closing=closing)
+            if not _comes_to(agents[name], course, at):
+                break
         return turns_of(hive.tasks.read_log(task))
-    finally:
-        agent.close()
-        lock.release()
-        hive.tasks.close()
-        hive.journal.close()
+
+
+def _opened(hive: Parts, name: str, course: Course, *, by_rule: bool, closing: ExitStack) -> Agent:
+    """An agent of the scratch hive that thinks what stands in the log. It takes in no mail: what was said to it about the
+    task is in the log, and turns about mail are in another."""
+    closing.callback(take_name(hive.layout, name).release)
+    mind = RecordedMind(course, open_mind(_RULE) if by_rule else None)
+    agent = Agent(hive, name, announce(hive.journal, name, os.getpid()), mind=mind)
+    closing.callback(agent.close)
+    agent.tools = replayed_tools(agent.tools, course)
+    agent.attention.hears = False
+    agent.attention.resume()
+    return agent
+
+
+def _comes_to(agent: Agent, course: Course, at: int) -> bool:
+    """Let an agent go on until it has taken the turn `at`; False if it finds nothing to do before."""
+    for _ in range(_LOOKS):
+        if not (agent.cycle() or _settles(agent.hive)):
+            return False
+        if course.at >= at:
+            return True
+    return False

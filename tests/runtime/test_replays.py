@@ -1,0 +1,169 @@
+"""Any finished task can be run again from its log, and only what would truly go another way is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hivemind import Hive
+from hivemind.minds import Action, MindError, Thought
+from hivemind.runtime.replay import Difference, replay
+from hivemind.runtime.tools import TOOLS, ToolProblem
+from tests.runtime.conftest import Crew, until_idle
+
+Wish = tuple[str, dict[str, Any]]
+
+
+def by_turn(*turns: Iterable[Wish] | str) -> Callable[[Any], Thought]:
+    """A mind that has its thoughts ready, one for each turn; a text is a thought that fails."""
+    left = iter(turns)
+
+    def think(context: Any) -> Thought:
+        turn = next(left)
+        if isinstance(turn, str):
+            raise MindError(turn)
+        return Thought("so", tuple(Action(tool, arguments) for tool, arguments in turn))
+
+    return think
+
+
+def names(crew: Crew) -> set[str]:
+    """All files of the hive, but for SQLite's own."""
+    found = {str(path.relative_to(crew.root)) for path in crew.root.rglob("*")}
+    return {name for name in found if not name.endswith(("-shm", "-wal"))}
+
+
+def again(crew: Crew, task: str = "t") -> list[Difference]:
+    """The differences of a replay, turn by turn, with the number of turns seen to be all of them."""
+    crew.close()
+    hive = Hive.open(crew.root)
+    before = names(crew)
+    found = replay(hive, task, Hive)
+    assert names(crew) == before
+    turns = [record for record in hive.tasks.read_log(task) if record["kind"] == "cycle"]
+    assert len(found.turns) == len([one for one in turns if one["thought"] or one["actions"] or one.get("problem")])
+    return [difference for turn in found.turns for difference in turn.differences]
+
+
+def done(crew: Crew, task: str = "t") -> None:
+    assert (crew.root / "tasks/done" / task / "result.md").exists()
+
+
+CARD: Wish = ("add_card", {"kind": "note", "text": "The keel is of oak."})
+FINISH: Wish = ("finish_step", {})
+END: Wish = ("finish_task", {"result": "Built."})
+STEPS = "---\nsteps: [{title: The keel}, {title: The mast}]\n---\nBuild a boat.\n"
+
+
+MODEL = "role: analyst\nmind: {scripted: none.jsonl}\n"  # what the log then names; the test thinks in its place
+
+
+@pytest.fixture
+def models(crew):
+    """Two agents that do not think by rule."""
+    (crew.root / "none.jsonl").touch()
+    crew.agent_file(MODEL)
+    crew.agent_file(MODEL.replace("analyst", "builder"), "bob")
+    return crew
+
+
+def test_a_task_with_calls_that_failed_and_a_mind_that_erred(models):
+    models.drop(STEPS)
+    agent = models.start(
+        by_turn(
+            [("read_file", {"path": "knowledge/none.md"})],
+            "no answer of the model could be used",
+            [("add_card", {"kind": "evidence", "text": "x"}), FINISH],
+            [CARD, FINISH, ("teleport", {})],
+            [CARD, FINISH],
+            [END],
+        )
+    )
+    until_idle(agent)
+    done(models)
+    assert again(models) == []
+
+
+def test_a_task_that_several_agents_took_turns_in(models):
+    models.drop(STEPS)
+    give = {"reason": "he knows masts", "to": "bob"}
+    ada = models.start(by_turn([CARD, FINISH], [("branch", {"name": "other"})], [("hand_over", give)]))
+    bob = models.start(by_turn([CARD], [("hand_over", {"role": "analyst", "reason": "done"})]), "bob")
+    until_idle(ada)
+    until_idle(bob)
+    ada.mind = type(ada.mind)(by_turn([("merge", {"source": "other"})], [FINISH, END]))
+    until_idle(ada)
+    done(models)
+    log = Hive.open(models.root).tasks.read_log("t")
+    assert [one["agent"] for one in log if one["kind"] == "cycle"] == ["ada"] * 3 + ["bob"] * 2 + ["ada"] * 2
+    assert again(models) == []
+
+
+def test_a_step_that_another_did_as_a_task_of_its_own(models):
+    models.drop(STEPS)
+    give: Wish = ("hand_over", {"to": "bob", "reason": "he knows keels", "step": "t.s1"})
+    ada = models.start(by_turn([give], [give, FINISH], [CARD, FINISH], [END]))
+    ada.cycle()
+    bob = models.start(by_turn([("plan_steps", {"steps": [{"title": "Saw"}]})], [FINISH], [END]), "bob")
+    until_idle(bob)
+    until_idle(ada)
+    done(models)
+    assert again(models) == []
+    assert again(models, "t.s1") == []
+
+
+def test_a_task_that_mails_the_very_agent_that_does_it(crew):
+    crew.drop("---\nsteps: [{mail: {to: ada, subject: Note, body: Remember the oars.}}, {run: echo 1}]\n---\nGo.\n")
+    agent = crew.start()
+    until_idle(agent)
+    done(crew)
+    assert "Remember the oars." in "".join(path.read_text() for path in (crew.root / "mailboxes/ada/cur").iterdir())
+    assert again(crew) == []
+
+
+@pytest.fixture
+def simple(models):
+    crew = models
+    crew.drop(STEPS)
+    agent = crew.start(by_turn([CARD, FINISH], [("list_files", {"path": "knowledge"}), FINISH], [END]))
+    (crew.root / "knowledge/boats.md").write_text("# Boats\n\nA rowing boat is moved with oars.\n")
+    until_idle(agent)
+    done(crew)
+    return crew
+
+
+def test_a_tool_that_answers_otherwise_by_now_is_shown(simple, monkeypatch):
+    assert again(simple) == []
+    tool = TOOLS["list_files"]
+
+    def changed(session: Any, arguments: Any) -> dict[str, Any]:
+        return {**tool.use(session, arguments), "paths": ["knowledge/ships.md"]}
+
+    monkeypatch.setitem(TOOLS, "list_files", replace(tool, use=changed))
+    [found] = again(simple)
+    assert (found.what, found.where) == ("result", "1 list_files")
+    assert found.now["result"]["paths"] == ["knowledge/ships.md"]
+
+
+def test_a_tool_that_refuses_by_now_is_shown_with_what_follows(simple, monkeypatch):
+    def refuses(session: Any, arguments: Any) -> dict[str, Any]:
+        raise ToolProblem("not any more")
+
+    monkeypatch.setitem(TOOLS, "finish_step", replace(TOOLS["finish_step"], use=refuses))
+    found = again(simple)
+    assert found[0].where == "2 finish_step"
+    assert found[0].now["error"] == "not any more"
+    assert found[-1].what == "result" or found[-1].what == "end"
+
+
+def test_an_agent_that_is_gone_is_named(simple):
+    log = simple.root / "tasks/done/t/log.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[-1]["agent"] = "carol"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(Exception, match="no agent 'carol' any more"):
+        again(simple)
