@@ -12,8 +12,12 @@ __all__ = ["open_damaged", "rows_by_id", "rows_of"]
 
 @contextmanager
 def open_damaged(path: str) -> Iterator[sqlite3.Connection]:
-    """The database file (a copy: reading may change it). Texts that are no UTF-8 come with replacement characters."""
+    """The database file (a copy: reading may change it). Texts that are no UTF-8 come with replacement characters.
+
+    SQLite refuses a file that was cut off, or of whose tables one is garbled, unless somebody is about to mend its tables.
+    """
     sql = sqlite3.connect(path, isolation_level=None)
+    sql.execute("PRAGMA writable_schema = ON")
     sql.text_factory = lambda raw: raw.decode("utf-8", "replace")
     try:
         yield sql

@@ -9,6 +9,7 @@ from hivemind.longterm.errors import (
     LongtermError,
     NamespaceForbidden,
     NamespaceInvalid,
+    StoreDamaged,
     VersionConflict,
 )
 from hivemind.longterm.namespace import Namespace, check_namespace, named, shown
@@ -25,6 +26,7 @@ __all__ = [
     "Namespace",
     "NamespaceForbidden",
     "NamespaceInvalid",
+    "StoreDamaged",
     "StoreStatus",
     "UpsertMemoryInput",
     "UpsertMemoryResult",

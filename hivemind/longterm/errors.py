@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from hivemind.errors import UserError
 
-__all__ = ["EntryInvalid", "LongtermError", "NamespaceForbidden", "NamespaceInvalid", "VersionConflict"]
+__all__ = ["EntryInvalid", "LongtermError", "NamespaceForbidden", "NamespaceInvalid", "StoreDamaged", "VersionConflict"]
 
 
 class LongtermError(UserError):
     """Root of the errors of this room."""
+
+
+class StoreDamaged(LongtermError):
+    """The database is damaged; `mending.mend` saves what can be read of it."""
 
 
 class EntryInvalid(LongtermError):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hivemind.longterm.entry import MemoryEntry
+from hivemind.longterm.errors import StoreDamaged
 from hivemind.longterm.expiry import expired_by_space
 from hivemind.longterm.moment import as_time
 from hivemind.longterm.namespace import Namespace, decoded, encoded, is_below
@@ -41,25 +42,28 @@ Stamp = tuple[str, int, bool]
 
 
 def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
-    """The entry that a row of `_COLUMNS` says."""
+    """The entry that a row of `_COLUMNS` says. Raises StoreDamaged for one that makes no sense."""
     _, entry_id, path, key, content, metadata, created, updated, category, importance, expires, *rest = row
     version, parent_id, links, pending = rest
-    return MemoryEntry(
-        content=content,
-        id=entry_id,
-        namespace=decoded(path),
-        key=key,
-        metadata={} if metadata == "{}" else json.loads(metadata),
-        created_at=as_time(created),
-        updated_at=as_time(updated),
-        category=category,
-        importance=importance,
-        expires_at=None if expires is None else as_time(expires),
-        version=version,
-        parent_id=parent_id,
-        links={} if links == "{}" else json.loads(links),
-        pending=bool(pending),
-    )
+    try:
+        return MemoryEntry(
+            content=content,
+            id=entry_id,
+            namespace=decoded(path),
+            key=key,
+            metadata={} if metadata == "{}" else json.loads(metadata),
+            created_at=as_time(created),
+            updated_at=as_time(updated),
+            category=category,
+            importance=importance,
+            expires_at=None if expires is None else as_time(expires),
+            version=version,
+            parent_id=parent_id,
+            links={} if links == "{}" else json.loads(links),
+            pending=bool(pending),
+        )
+    except (ValueError, TypeError, OverflowError) as error:
+        raise StoreDamaged(f"entry {key!r} is damaged ({error})", mend="hivemind doctor says how to save it") from error
 
 
 def space_of(sql: sqlite3.Connection, namespace: Namespace) -> int | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from hivemind.embedding import VectorTable
 from hivemind.fs.schema import Schema
-from hivemind.longterm.errors import LongtermError
+from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import metadata_fits
 from hivemind.terms import TOKENIZER
 
@@ -108,6 +108,7 @@ SCHEMA = Schema(
     room="longterm",
     version=VERSION,
     error=LongtermError,
+    damaged=StoreDamaged,
     functions=(("metadata_fits", 2, metadata_fits),),
     statements=_TABLES + VectorTable("vectors").schema + _TRIGGERS + _ADDED,
     upgrades={1: ("DROP TRIGGER entries_added", *_ADDED)},

@@ -164,7 +164,7 @@ class MemoryStore(Entries):
         with self.database.write() as sql:  # the full-text index's own check is written as an insert
             return list(problems(sql))
 
-    def mend(self) -> None:
+    def rebuild(self) -> None:
         """Make anew what follows from the entries: the full-text index, counts, which vectors there are."""
         with self.database.write() as sql:
             rebuild(sql)

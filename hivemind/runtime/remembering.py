@@ -9,15 +9,26 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from hivemind.errors import UserError
-from hivemind.longterm import MemorySearchResult, MemoryStore, Namespace, NamespaceForbidden, named, shortened, shown
+from hivemind.longterm import (
+    MemorySearchResult,
+    MemoryStore,
+    Namespace,
+    NamespaceForbidden,
+    StoreDamaged,
+    named,
+    shortened,
+    shown,
+)
+from hivemind.longterm.mending import mend
 from hivemind.memory import KnowledgeMemoryBlock
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.recall import questions_of
 
-__all__ = ["SOURCE", "allowed", "asked_of", "memory_source", "namespaces_of", "retrieve"]
+__all__ = ["SOURCE", "allowed", "asked_of", "memory_source", "namespaces_of", "retrieve", "soundly"]
 
 SOURCE = "memory"
 """What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
@@ -25,6 +36,7 @@ MAX_TOKENS = 1_000
 _MOST = 20  # hits (seed 001, *Query Optimization*)
 _LONGEST = 2_000  # characters of what is asked: a mail may be a book
 _WORDS, _MEANING = 0.5, 0.45
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -42,6 +54,17 @@ def allowed(hive: Parts, agent: str, namespace: Sequence[str]) -> Namespace:
             mend=f"it has {' and '.join(json.dumps(list(one)) for one in mine)}",
         )
     return tuple(namespace)
+
+
+def soundly(hive: Parts, use: Callable[[], _T]) -> _T:
+    """What `use` gives; a damaged memory database is mended first. What is lost must not stop every turn of every agent."""
+    try:
+        return use()
+    except StoreDamaged as error:
+        _log.warning("%s", error)
+        for done in mend(hive.memory, hive.layout.aside):
+            _log.warning("%s", done)
+        return use()
 
 
 def asked_of(focus: Focus) -> str:
@@ -63,8 +86,8 @@ def retrieve(hive: Parts, agent: str, focus: Focus, *, max_tokens: int = MAX_TOK
     if not query.strip() or not hive.layout.memory_db.exists():
         return []
     try:
-        hits = hive.memory.search_in(namespaces_of(hive, agent), query, limit=_MOST)
-    except UserError as error:  # damaged, of another version: work goes on without it, and the doctor says what to do
+        hits = soundly(hive, lambda: hive.memory.search_in(namespaces_of(hive, agent), query, limit=_MOST))
+    except (UserError, OSError) as error:  # of another version, no room to mend it: work goes on without it
         _log.warning("%s: nothing is remembered now: %s", agent, error)
         return []
     now, questions, left = datetime.now(UTC), questions_of(focus), max_tokens

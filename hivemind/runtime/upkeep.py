@@ -19,6 +19,7 @@ from hivemind.errors import HivemindError
 from hivemind.minds import Mind, MindError
 from hivemind.minds.extractive import ExtractiveMind
 from hivemind.runtime.parts import Parts
+from hivemind.runtime.remembering import soundly
 
 __all__ = ["Upkeep"]
 
@@ -139,11 +140,11 @@ class Upkeep:
     def _embed_memories(self) -> bool:
         """Embed memories that wait for it; one that fails is marked, and nothing is raised."""
         memories = self._hive.layout.memory_db.exists()
-        return memories and self._hive.memory.embed_pending(_EMBEDDED_AT_ONCE) > 0
+        return memories and soundly(self._hive, lambda: self._hive.memory.embed_pending(_EMBEDDED_AT_ONCE)) > 0
 
     def _forget_expired(self) -> bool:
         memories = self._hive.layout.memory_db.exists()
-        return memories and self._hive.memory.purge(_FORGOTTEN_AT_ONCE) > 0
+        return memories and soundly(self._hive, lambda: self._hive.memory.purge(_FORGOTTEN_AT_ONCE)) > 0
 
     def _next_expiry(self) -> float:
         """When the next memory expires, in seconds since 1970."""

@@ -204,7 +204,7 @@ def test_what_was_changed_behind_the_programs_back_is_named_and_mended(tmp_path:
     assert found
     assert all("does not fit together" in finding.what for finding in found)
     with open_store(database, HashingEmbedder()) as store:
-        store.mend()
+        store.rebuild()
         assert store.check() == []
         assert [hit.key for hit in store.search(SHARED, "lorries", mode="text")] == ["a"]
         assert store.embed_pending() == 1

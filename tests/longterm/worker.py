@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import MemoryStore, VersionConflict, open_store
+from hivemind.longterm.mending import mend as mend_store
 
 SHARED = ("shared", "w")
 
@@ -57,6 +59,10 @@ def searching(store: MemoryStore, _: str) -> None:
     """Searches until what others store is found."""
     while not any(hit.key == "found-me" for hit in store.search(SHARED, "zebra crossing", mode="vector")):
         pass
+
+
+def mend(store: MemoryStore, _: str) -> None:
+    mend_store(store, Path(store.database.path).parent / "aside")
 
 
 if __name__ == "__main__":

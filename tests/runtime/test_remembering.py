@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -113,10 +115,34 @@ def test_where_nothing_was_ever_remembered_no_database_is_made(hive: Hive) -> No
     assert not hive.layout.memory_db.exists()
 
 
-def test_a_damaged_memory_does_not_stop_the_work(hive: Hive, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_memory_is_mended_and_does_not_stop_the_work(hive: Hive, caplog: pytest.LogCaptureFixture) -> None:
+    hive.memory.put(OWN, "drink", "Ann drinks green tea")
+    hive.memory.close()
+    with closing(sqlite3.connect(hive.layout.memory_db)) as sql:
+        (root,) = sql.execute("SELECT rootpage FROM sqlite_master WHERE name = 'namespaces'").fetchone()
+    with open(hive.layout.memory_db, "r+b") as file:
+        file.seek((root - 1) * 4_096)
+        file.write(bytes(4_096))
+    focus = asking(hive)
+    retrieve(hive, "analyst", focus)
+    assert "1 memory of 1 namespace could be read" in caplog.text
+    hive.memory.close()
     hive.layout.memory_db.write_bytes(b"no database at all")
-    assert retrieve(hive, "analyst", asking(hive)) == []
+    assert retrieve(hive, "analyst", focus) == []
     assert "is no database" in caplog.text
+    assert len(list(hive.layout.aside.glob("*/memory.db*.txt"))) == 2
+
+
+def test_a_memory_of_another_version_does_not_stop_the_work_and_is_left_alone(
+    hive: Hive, caplog: pytest.LogCaptureFixture
+) -> None:
+    hive.memory.put(OWN, "drink", "Ann drinks green tea")
+    with hive.memory.database.write() as sql:
+        sql.execute("PRAGMA user_version = 99")
+    hive.memory.close()
+    assert retrieve(hive, "analyst", asking(hive)) == []
+    assert "version 99" in caplog.text
+    assert not hive.layout.aside.exists()
 
 
 def test_a_key_with_slashes_is_found_again(hive: Hive) -> None:

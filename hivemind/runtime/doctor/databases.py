@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.mending import REPORT
 from hivemind.fs.soundness import unsound
 from hivemind.longterm import MemoryStore
+from hivemind.longterm.mending import mend as mend_memories
 from hivemind.reasoning import GraphIndex
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
@@ -24,35 +25,44 @@ _SHOWN = 3
 
 def check_databases(patient: Patient) -> Iterator[Finding]:
     """documents.db, memory.db and graphs.db, and what was saved of damaged ones."""
-    yield from _documents(patient)
-    yield from _memory(patient)
+    layout = patient.layout
+    yield from _check(
+        patient, layout.documents_db, Docmem, partial(_mend_documents, patient),
+        gone="what was only there, notes, summaries, documents without a file, is gone",
+        then="reads knowledge/ in anew",
+    )  # fmt: skip
+    yield from _check(
+        patient, layout.memory_db, MemoryStore, partial(_mend_memories, patient),
+        gone="what was remembered is gone", then="searches by words until vectors are computed anew",
+    )  # fmt: skip
     yield from _graph_index(patient)
     yield from _saved(patient)
 
 
-def _documents(patient: Patient) -> Iterator[Finding]:
-    path = patient.layout.documents_db
+def _check(
+    patient: Patient,
+    path: Path,
+    store: type[Docmem | MemoryStore],
+    mend: Callable[[], str],
+    *,
+    gone: str,
+    then: str,
+) -> Iterator[Finding]:
+    """One database: whether it is one, is whole, and fits together. `gone` and `then` are what is lost, what comes after."""
     where = patient.layout.relative(path)
     if path.exists() and path.stat().st_size == 0:
-        what = "is empty (0 bytes): what was only there, notes, summaries, documents without a file, is gone"
+        what = f"is empty (0 bytes): {gone}"
         yield Finding("databases", where, what, "put it back from a copy, or go on: it is made anew", note=True)
         return
-    wrong = _judge(path)
-    if wrong is not None:
-        yield Finding(
-            "databases",
-            where,
-            f"is damaged: {wrong}",
-            "hivemind doctor --fix keeps it in .hive/aside/, saves what can be read of it and reads knowledge/ in anew",
-            partial(_mend, patient),
-        )
+    if (wrong := _judge(path)) is not None:
+        how = f"hivemind doctor --fix keeps it in .hive/aside/, saves what can be read of it and {then}"
+        yield Finding("databases", where, f"is damaged: {wrong}", how, mend)
         return
-    for line in _problems(path)[:_SHOWN]:
-        mend = "hivemind doctor --fix mends it"
-        yield Finding("databases", where, f"does not fit together: {line}", mend, partial(_mend, patient))
+    for line in _problems(path, store)[:_SHOWN]:
+        yield Finding("databases", where, f"does not fit together: {line}", "hivemind doctor --fix mends it", mend)
 
 
-def _problems(path: Path, store: type[Docmem | MemoryStore] = Docmem) -> list[str]:
+def _problems(path: Path, store: type[Docmem | MemoryStore]) -> list[str]:
     """What does not fit within a sound file; nothing where it cannot be written, because the index's check is a write."""
     if not path.exists() or not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return []
@@ -63,35 +73,18 @@ def _problems(path: Path, store: type[Docmem | MemoryStore] = Docmem) -> list[st
         return [str(error.what)]
 
 
-def _mend(patient: Patient) -> str:
+def _mend_documents(patient: Patient) -> str:
     with Docmem(patient.layout.documents_db) as docmem:
-        return "; ".join(Knowledge(docmem, patient.layout).mend()) or "another program has mended it meanwhile"
+        return _told(Knowledge(docmem, patient.layout).mend())
 
 
-def _memory(patient: Patient) -> Iterator[Finding]:
-    path = patient.layout.memory_db
-    wrong = _judge(path)
-    if wrong is not None:
-        yield Finding(
-            "databases",
-            patient.layout.relative(path),
-            f"is damaged: {wrong}",
-            "hivemind doctor --fix sets it aside: put it back from a copy",
-            partial(_set_aside, patient, path),
-            quiet=True,
-        )
-        return
-    for line in _problems(path, MemoryStore)[:_SHOWN]:
-        mend = "hivemind doctor --fix makes it anew from the entries"
-        yield Finding(
-            "databases", patient.layout.relative(path), f"does not fit together: {line}", mend, partial(_redo, path)
-        )
+def _mend_memories(patient: Patient) -> str:
+    with MemoryStore(patient.layout.memory_db) as memory:
+        return _told(mend_memories(memory, patient.layout.aside))
 
 
-def _redo(path: Path) -> str:
-    with MemoryStore(path) as memory:
-        memory.mend()
-    return "its index, counts and vectors were made anew"
+def _told(done: Sequence[str]) -> str:
+    return "; ".join(done) or "another program has mended it meanwhile"
 
 
 def _graph_index(patient: Patient) -> Iterator[Finding]:
@@ -122,11 +115,6 @@ def _judge(path: Path) -> str | None:
         return None if "locked" in str(error) else str(error)
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
-
-
-def _set_aside(patient: Patient, path: Path) -> str:
-    said = [patient.aside.take(part) for end in ("-wal", "-shm") if (part := path.with_name(path.name + end)).exists()]
-    return "; ".join([patient.aside.take(path), *said])
 
 
 def _saved(patient: Patient) -> Iterator[Finding]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pydantic import Field
 
-from hivemind.runtime.remembering import allowed, namespaces_of
+from hivemind.runtime.remembering import allowed, namespaces_of, soundly
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, tool
 
@@ -41,7 +42,8 @@ def remember(session: Session, arguments: Remember) -> dict[str, Any]:
     namespace = shared if arguments.shared else own
     if arguments.namespace is not None:
         namespace = allowed(hive, session.agent, arguments.namespace)
-    result = hive.memory.upsert_memory(
+    store = partial(
+        hive.memory.upsert_memory,
         namespace,
         arguments.content,
         arguments.metadata,
@@ -50,6 +52,7 @@ def remember(session: Session, arguments: Remember) -> dict[str, Any]:
         importance=arguments.importance,
         expires_at=arguments.expires_at,
     )
+    result = soundly(hive, store)
     return {
         "success": result.success, "memory_id": result.memory_id, "action": result.action, "key": result.key,
         "namespace": list(namespace), "message": result.message,
@@ -63,7 +66,7 @@ def search_memory(session: Session, arguments: SearchMemory) -> dict[str, Any]:
     namespaces = list(namespaces_of(hive, session.agent))
     if arguments.namespace is not None:
         namespaces = [allowed(hive, session.agent, arguments.namespace)]
-    hits = hive.memory.search_in(namespaces, arguments.query, limit=arguments.limit)
+    hits = soundly(hive, lambda: hive.memory.search_in(namespaces, arguments.query, limit=arguments.limit))
     return {
         "memories": [
             {

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -20,6 +19,7 @@ from hivemind import Hive
 from hivemind.fs import Doorbell, Lock
 from hivemind.reasoning import TaskGraph
 from hivemind.runtime.doctor import Patient, examine
+from hivemind.runtime.doctor.databases import check_databases
 from hivemind.runtime.identity import announce, take_name
 from hivemind.runtime.supervisor import supervisor_lock
 
@@ -237,16 +237,26 @@ def test_what_does_not_fit_within_the_document_database_is_mended_in_place(hive:
     assert root.id == hive.documents.query("hand")[0].node.id
 
 
-def test_a_damaged_memory_database_is_set_aside_with_what_belongs_to_it(hive: Hive, visit, treatment) -> None:
+def test_a_damaged_memory_database_is_kept_and_what_can_be_read_of_it_saved(hive: Hive, visit, treatment) -> None:
     path = hive.layout.memory_db
-    path.write_bytes(b"no database")
-    Path(f"{path}-wal").write_bytes(b"")
+    hive.memory.put_many(("memories", "ann"), {f"k{number}": f"text {number} " * 40 for number in range(60)})
+    hive.memory.close()
+    raw = path.read_bytes()
+    path.write_bytes(raw[: len(raw) * 3 // 4])
     (found,) = visit()
-    assert found.where == ".hive/memory.db"
+    assert (found.where, "is damaged" in found.what, ".hive/aside/" in found.mend) == (".hive/memory.db", True, True)
     treatment()
     assert visit() == []
-    assert not path.exists()
-    assert {kept.name for kept in hive.layout.aside.glob("*/.hive/*")} == {"memory.db", "memory.db-wal"}
+    (note,) = [one for one in check_databases(Patient(hive.layout)) if one.note]
+    assert "memories of 1 namespace could be read" in note.what
+    assert 0 < len(hive.memory.list(("memories", "ann"))) <= 60
+    assert [kept.read_bytes() for kept in hive.layout.aside.glob("*/memory.db")] == [raw[: len(raw) * 3 // 4]]
+
+
+def test_an_empty_memory_database_is_told(hive: Hive, visit) -> None:
+    hive.layout.memory_db.write_bytes(b"")
+    (found,) = check_databases(Patient(hive.layout))
+    assert (found.note, "what was remembered is gone" in found.what) == (True, True)
 
 
 @pytest.mark.parametrize("damage", ["no database", "DELETE FROM waiting", "DELETE FROM graphs", "DROP TABLE nodes"])
