@@ -15,11 +15,16 @@ from typing import Any
 
 from hivemind import guard
 
-__all__ = ["Guarded"]
+__all__ = ["Guarded", "bare_environment"]
 
 _END_S = 5.0
 """So long is waited for what a program leaves behind: who is stuck in a file system that is gone can't be killed before."""
 _NEEDED = ("LD_LIBRARY_PATH",)  # by some builds of Python, to start at all
+
+
+def bare_environment() -> dict[str, str]:
+    """What a Python needs that is to know nothing of ours."""
+    return {name: os.environ[name] for name in _NEEDED if name in os.environ}
 
 
 class Guarded:
@@ -48,7 +53,7 @@ class Guarded:
             with theirs:
                 self.process: subprocess.Popen[bytes] = subprocess.Popen(
                     [sys.executable, "-I", "-S", guard.__file__, str(theirs.fileno())],
-                    cwd=folder, env={name: os.environ[name] for name in _NEEDED if name in os.environ},
+                    cwd=folder, env=bare_environment(),
                     pass_fds=(theirs.fileno(),), start_new_session=True, **streams,
                 )  # fmt: skip
             told = marshal.dumps(order)

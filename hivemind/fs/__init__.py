@@ -6,7 +6,7 @@ from hivemind.fs.atomic import create, fsync_folder, move, write, write_at
 from hivemind.fs.crash import reached
 from hivemind.fs.doorbell import Doorbell, Ringer, ring
 from hivemind.fs.locks import HeldLock, Lock
-from hivemind.fs.paths import folder_inside, inside, open_inside
+from hivemind.fs.paths import file_below, folder_below, folder_inside, inside, open_inside
 from hivemind.fs.records import DamagedRecord, load_record, save_record, set_aside
 from hivemind.fs.settled import is_settled
 from hivemind.fs.sockets import make_socket_folder, socket_places
@@ -20,6 +20,8 @@ __all__ = [
     "Ringer",
     "Watcher",
     "create",
+    "file_below",
+    "folder_below",
     "folder_inside",
     "fsync_folder",
     "inside",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hivemind.errors import UserError
 
-__all__ = ["OutsideError", "folder_inside", "inside", "open_inside"]
+__all__ = ["OutsideError", "file_below", "folder_below", "folder_inside", "inside", "open_inside"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -49,13 +49,9 @@ def open_inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path] =
         raise UserError("is no regular file", where=path)
     folder = folder_inside(real.parent, root, also)
     try:
-        file = os.open(real.name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
+        return _open_regular(real.name, folder, path)
     finally:
         os.close(folder)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise UserError("is no regular file", where=path)
-    return file
 
 
 def folder_inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path] = (), *, make: bool = False) -> int:
@@ -68,8 +64,16 @@ def folder_inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path]
     real = inside(path, root, also)
     above = (one for one in (root, *also) if one in (real, *real.parents))
     base = max(above, key=lambda one: len(one.parts))
+    return folder_below(base, real.relative_to(base).parts, make=make)
+
+
+def folder_below(base: Path, names: Iterable[str], *, make: bool = False) -> int:
+    """A file descriptor of the folder that is reached from `base` name by name, through no link; the caller closes it.
+
+    None of the names is `..`. `make` makes what is missing. Raises OSError (ELOOP or ENOTDIR for a link).
+    """
     folder = os.open(base, _FOLDER)
-    for name in real.relative_to(base).parts:
+    for name in names:
         below = None
         try:
             if make:
@@ -79,6 +83,32 @@ def folder_inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path]
             os.close(folder)
         folder = below
     return folder
+
+
+def file_below(base: Path, names: Sequence[str]) -> int:
+    """A file descriptor to read the regular file with that is reached in the same way; the caller closes it.
+
+    Never waits for a FIFO and opens no device. Raises UserError for what is no regular file, OSError.
+    """
+    if not names:
+        raise UserError("is no regular file", where=base)
+    folder = folder_below(base, names[:-1])
+    try:
+        return _open_regular(names[-1], folder, base.joinpath(*names))
+    finally:
+        os.close(folder)
+
+
+def _open_regular(name: str, folder: int, where: str | os.PathLike[str]) -> int:
+    if not stat.S_ISREG(
+        os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    ):  # opening a device may do something
+        raise UserError("is no regular file", where=where)
+    file = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise UserError("is no regular file", where=where)
+    return file
 
 
 def _make(name: str, folder: int) -> None:

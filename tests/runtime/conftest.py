@@ -93,6 +93,20 @@ def doing(*actions: tuple[str, dict[str, Any]]) -> Callable[[Any], Thought]:
     return lambda context: Thought("", tuple(Action(tool, arguments) for tool, arguments in actions))
 
 
+def hands(crew: Crew) -> Callable[..., dict[str, Any]]:
+    """Tools in the hands of an agent that has a task of one step in focus: each use gives its record, as the log has it."""
+    crew.drop("---\nsteps: [{title: x}]\n---\nx\n")
+    agent = crew.start()
+    agent.attention.sense()
+    focus = agent.attention.scope()
+    assert focus is not None
+
+    def use(tool: str, **arguments: Any) -> dict[str, Any]:
+        return agent.act(focus, Thought("", (Action(tool, arguments),))).records[0]
+
+    return use
+
+
 @pytest.fixture
 def crew(tmp_path: Path) -> Iterator[Crew]:
     made = Crew(tmp_path / "hive")

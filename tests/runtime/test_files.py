@@ -8,7 +8,9 @@ import pytest
 from hivemind import Hive, fs
 from hivemind.coordination import Reservations
 from hivemind.fs.paths import folder_inside
-from tests.runtime.conftest import Crew, doing
+from hivemind.runtime.tools import matching
+from hivemind.runtime.tools.places import Place
+from tests.runtime.conftest import Crew, doing, hands
 
 
 def tried(crew: Crew, *actions: tuple[str, dict]) -> list[dict]:
@@ -58,8 +60,92 @@ def test_an_edited_file_keeps_its_mode_and_its_other_names_keep_the_old_text(cre
 )
 def test_a_root_that_holds_the_hive_itself_opens_nothing_of_it_for_writing(crew: Crew, name: str) -> None:
     crew.configure("roots: [{path: .., write: true}]\n")
-    [action] = tried(crew, ("write_file", {"path": f"../../../{name}", "text": "x"}))
+    [action] = tried(crew, ("write_file", {"path": f"{crew.root}/{name}", "text": "x"}))
     assert "is not where you may write" in action["error"]
+
+
+def test_a_path_says_where_it_goes_or_is_refused_with_what_to_say_instead(crew: Crew) -> None:
+    outside = crew.root.parent / "outside"
+    outside.mkdir()
+    (outside / "open.txt").write_text("seen\n")
+    crew.configure("roots: [{path: ../outside, write: true}]\n")
+    boats = crew.root / "knowledge/boats"
+    boats.mkdir()
+    (boats / "oak.md").write_text("oak\n")
+    (crew.root / "knowledge/link.md").symlink_to("boats/oak.md")
+    (crew.root / "knowledge/folder").symlink_to("boats")
+    (crew.root / "knowledge/lost").symlink_to("/nowhere")
+    os.mkfifo(crew.root / "knowledge/fifo")
+    use = hands(crew)
+    for path, told in {
+        "knowledge/../knowledge/boats/oak.md": "has `..` in it; name it from the hive's folder",
+        str(boats / "oak.md"): "is an absolute path; say knowledge/boats/oak.md",
+        "/etc/hostname": "is an absolute path; a person can open its folder, under roots:",
+        "knowledge/link.md": "symbolic link in it (knowledge/link.md); name the place that it leads to: knowledge/boats/oak.md",
+        "knowledge/folder/oak.md": "symbolic link in it (knowledge/folder); name the place that it leads to: knowledge/boats",
+        "knowledge/lost": "has a symbolic link in it (knowledge/lost)",
+        "knowledge/fifo": "is no regular file",
+        "/dev/null": "is an absolute path",
+    }.items():
+        for tool, more in (
+            ("read_file", {}),
+            ("write_file", {"text": "x"}),
+            ("edit_file", {"old": "oak", "new": "ash"}),
+        ):
+            assert told in use(tool, path=path, **more)["error"], (tool, path)
+    assert "symbolic link" in use("list_files", path="knowledge/folder")["error"]
+    assert use("read_file", path=".//knowledge/./boats/oak.md")["result"]["text"] == "oak\n"
+    assert use("read_file", path=str(outside / "open.txt"))["result"]["text"] == "seen\n"
+    assert "error" not in use("write_file", path=str(outside / "new.txt"), text="new\n")
+    assert (outside / "new.txt").read_text() == "new\n"
+    assert use("list_files", path="knowledge")["result"]["files"] == ["knowledge/boats/oak.md"]
+
+
+def test_a_file_of_the_task_may_be_named_from_the_task_and_from_the_hive(crew: Crew) -> None:
+    use = hands(crew)
+    shown = use("write_file", path="notes/a.md", text="one\n")["result"]["path"]
+    assert shown == "tasks/active/t/notes/a.md"
+    assert "error" not in use("edit_file", path=shown, old="one", new="two")
+    assert use("read_file", path="notes/a.md")["result"]["text"] == "two\n"
+
+
+def test_a_link_that_is_put_there_meanwhile_is_not_followed(crew: Crew) -> None:
+    secret = crew.root / ".hive/mail.key"
+    secret.write_text("the key\n")
+    (crew.root / "knowledge/a").mkdir()
+    (crew.root / "knowledge/a/mail.key").write_text("harmless\n")
+    place = Place(crew.root, ("knowledge", "a", "mail.key"))
+    (crew.root / "knowledge/a").rename(crew.root / "knowledge/b")
+    (crew.root / "knowledge/a").symlink_to("../.hive")
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        place.open()
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        fs.folder_below(place.base, place.names[:-1], make=True)
+    assert [path.name for path in secret.parent.iterdir() if path.name.startswith(".tmp")] == []
+
+
+def test_lines_are_found_by_a_text_and_by_an_expression(crew: Crew) -> None:
+    (crew.root / "knowledge/boats.md").write_text("An oak boat.\nAn (ash) boat.\n")
+    (crew.root / "knowledge/picture.png").write_bytes(b"\x89PNG\xff\x00boat")
+    (crew.root / "knowledge/long.txt").write_text("x" * 1_000_000 + " boat\n")
+    use = hands(crew)
+    long, first, second = (("knowledge/long.txt", 1), ("knowledge/boats.md", 1), ("knowledge/boats.md", 2))
+    for pattern, expected in {
+        "boat": [first, second, long], r"(?i)\bOAK\b": [first], r"\((ash|elm)\)": [second], "x boat$": [long], r"no such \w+": [],
+    }.items():  # fmt: skip
+        found = use("search_files", pattern=pattern)["result"]
+        assert [(hit["path"], hit["line"]) for hit in found["hits"]] == expected, pattern
+        assert found["passed_over"] == ["knowledge/picture.png"]
+        assert not found["cut"]
+        assert all(len(hit["text"]) <= 300 for hit in found["hits"])
+    assert "is no regular expression: unterminated" in use("search_files", pattern="a[b")["error"]
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)*c"])
+def test_an_expression_that_takes_for_ever_is_given_up(crew: Crew, monkeypatch, pattern: str) -> None:
+    monkeypatch.setattr(matching, "LIMIT_S", 0.7)
+    (crew.root / "knowledge/a.txt").write_text("a" * 60 + "b\n")
+    assert "took more than" in hands(crew)("search_files", pattern=pattern)["error"]
 
 
 def test_a_swapped_folder_never_leads_a_write_out(tmp_path) -> None:

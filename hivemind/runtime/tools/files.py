@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
+import stat
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from hivemind.runtime.tools.places import is_readable, read_bytes, readable, writable
+from hivemind.runtime.tools.matching import LIMIT_S, search_lines
+from hivemind.runtime.tools.places import MAX_READ_BYTES, Place, is_readable, read_bytes, readable, writable
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
 
 __all__ = ["FILE_TOOLS"]
 
 MAX_FOUND = 200
+MAX_SEARCHED_BYTES = 4_194_304
+_READING_S = 60
 
 
 class ReadFile(Arguments):
@@ -50,11 +52,12 @@ class SearchFiles(Arguments):
 @tool
 def read_file(session: Session, arguments: ReadFile) -> dict[str, Any]:
     """Read a text file of the hive, or some of its lines."""
-    text, digest = _read(session, arguments.path)
+    place = readable(session, arguments.path)
+    text, digest = _read(session, place)
     lines = text.splitlines(keepends=True)
     first, last = arguments.start_line or 1, arguments.end_line or len(lines)
     part = "".join(lines[first - 1 : last])
-    shown: dict[str, Any] = {"path": _named(session, arguments.path), "digest": digest, "text": part}
+    shown: dict[str, Any] = {"path": _named(session, place), "digest": digest, "text": part}
     if arguments.start_line or arguments.end_line:
         shown |= {"start_line": first, "end_line": min(last, len(lines))}
     return shown
@@ -68,10 +71,10 @@ def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
     with target.reserved(session, "write_file"):
         target.write(session, text)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    shown = session.hive.layout.relative(target.path)
+    shown = _named(session, target.place)
     if arguments.step is not None:
         step = session.step(arguments.step)
-        session.work.wrote(step, os.path.relpath(target.path, session.work.task.path), digest)
+        session.work.wrote(step, os.path.relpath(target.place.path, session.work.task.path), digest)
         receipt = {"kind": "LINK", "text": shown, "digest": digest}
         session.hive.steps.capture(step.id, receipt, **session.shown(step))
     return {"path": shown, "digest": digest, "bytes": len(text.encode())}
@@ -82,22 +85,22 @@ def edit_file(session: Session, arguments: EditFile) -> dict[str, Any]:
     """Replace one passage of a text file that you may write."""
     target = writable(session, arguments.path)
     with target.reserved(session, "edit_file"):  # from the look to the write
-        text, _ = _read(session, str(target.path))
+        text, _ = _read(session, target.place)
         count = text.count(arguments.old)
         if count != 1:
             raise ToolProblem(f"the text to replace stands there {count} times, not once", where=arguments.path)
         changed = text.replace(arguments.old, arguments.new)
         target.write(session, changed)
     digest = hashlib.sha256(changed.encode()).hexdigest()
-    return {"path": session.hive.layout.relative(target.path), "digest": digest}
+    return {"path": _named(session, target.place), "digest": digest}
 
 
 @tool
 def list_files(session: Session, arguments: ListFiles) -> dict[str, Any]:
     """List the files below a folder of the hive, at most 200."""
     names = []
-    for path in _walk(session, readable(session, arguments.path)):
-        names.append(session.hive.layout.relative(path))
+    for place in _walk(session, readable(session, arguments.path)):
+        names.append(_named(session, place))
         if len(names) == MAX_FOUND:
             return {"files": names, "cut": True}
     return {"files": names, "cut": False}
@@ -106,54 +109,72 @@ def list_files(session: Session, arguments: ListFiles) -> dict[str, Any]:
 @tool
 def search_files(session: Session, arguments: SearchFiles) -> dict[str, Any]:
     """Find the lines that match a regular expression, in the text files below a folder (default: knowledge)."""
-    try:
-        pattern = re.compile(arguments.pattern)
-    except re.error as error:
-        raise ToolProblem(f"{arguments.pattern!r} is no regular expression: {error}") from None
-    hits: list[dict[str, Any]] = []
-    for path in _walk(session, readable(session, arguments.path)):
+    passed_over: list[str] = []
+    texts = _texts(session, readable(session, arguments.path), passed_over)
+    with session.pulse.busy(_READING_S + LIMIT_S):
+        found, cut = search_lines(arguments.pattern, texts, MAX_FOUND)
+    hits = [{"path": path, "line": line, "text": text} for path, line, text in found]
+    told: dict[str, Any] = {"hits": hits, "cut": cut}
+    if passed_over:
+        told["passed_over"] = passed_over[:MAX_FOUND]
+    return told
+
+
+def _texts(session: Session, top: Place, passed_over: list[str]) -> Iterator[tuple[str, str]]:
+    """The text files, each with its name; those that are none, or over 4 MiB, are named in `passed_over`."""
+    for place in _walk(session, top):
         try:
-            text, _ = _read(session, str(path))
+            text, _ = _read(session, place, MAX_SEARCHED_BYTES)
         except ToolProblem:
-            continue  # no text, or too large: nothing to find in it
-        for number, line in enumerate(text.splitlines(), 1):
-            if pattern.search(line):
-                hits.append({"path": session.hive.layout.relative(path), "line": number, "text": line[:300]})
-                if len(hits) == MAX_FOUND:
-                    return {"hits": hits, "cut": True}
-    return {"hits": hits, "cut": False}
+            passed_over.append(_named(session, place))
+            continue
+        yield _named(session, place), text
 
 
-def _read(session: Session, path: str) -> tuple[str, str]:
+def _read(session: Session, place: Place, most: int = MAX_READ_BYTES) -> tuple[str, str]:
     """A text file's text, and the digest of its bytes."""
-    raw = read_bytes(session, path)
+    raw = read_bytes(session, place, most)
     try:
         return raw.decode("utf-8"), hashlib.sha256(raw).hexdigest()
     except UnicodeDecodeError as error:
-        raise ToolProblem(f"is no UTF-8 text (byte {error.start})", where=path) from None
+        raise ToolProblem(f"is no UTF-8 text (byte {error.start})", where=_named(session, place)) from None
 
 
-def _named(session: Session, path: str) -> str:
-    return session.hive.layout.relative(readable(session, path))
+def _named(session: Session, place: Place) -> str:
+    return session.hive.layout.relative(place.path)
 
 
-def _walk(session: Session, top: Path) -> Iterator[Path]:
+def _walk(session: Session, top: Place) -> Iterator[Place]:
     """The files below a folder that may be read, in order; links and names that begin with a dot are passed over."""
-    if top.is_file():
+    if top.path.is_file():
         yield top
         return
-    for folder, names, files in os.walk(top):
-        names[:] = [
-            name for name in sorted(names) if not name.startswith(".") and _may_enter(session, Path(folder, name))
-        ]
-        for name in sorted(files):
-            path = Path(folder, name)
-            if not name.startswith(".") and path.is_file() and not path.is_symlink():
-                yield path
+    try:
+        start = top.folder()
+    except OSError as error:
+        raise ToolProblem(f"is no folder that can be read ({error.strerror})", where=_named(session, top)) from None
+    try:
+        for way, names, files, folder in os.fwalk(".", dir_fd=start):
+            place = Place(top.base, (*top.names, *(part for part in way.split("/") if part != ".")))
+            names[:] = [
+                name for name in sorted(names) if not name.startswith(".") and _may_enter(session, place / name)
+            ]
+            for name in sorted(files):
+                if not name.startswith(".") and _is_file(name, folder):
+                    yield place / name
+    finally:
+        os.close(start)
 
 
-def _may_enter(session: Session, folder: Path) -> bool:
-    return folder == session.hive.layout.mailboxes or is_readable(session, folder)
+def _is_file(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False  # it has been taken away
+
+
+def _may_enter(session: Session, folder: Place) -> bool:
+    return folder.path == session.hive.layout.mailboxes or is_readable(session, folder.path)
 
 
 FILE_TOOLS = (read_file, write_file, edit_file, list_files, search_files)

@@ -1,10 +1,15 @@
-"""Where a tool may read and write (spec 7, *Files*): named as a mind names it, opened so that nothing leads out meanwhile."""
+"""Where a tool may read and write (spec 7, *Files*): named as a mind names it, reached so that nothing leads out meanwhile.
+
+A path is names below the hive's folder (a task's own file goes first), or below a folder that hive.yaml lists under `roots:`
+with that folder's own path before them. `..`, other absolute paths and links are refused, wherever they would lead: what a
+path says is where it goes, also if someone moves things about while it is followed.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +23,7 @@ from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import ToolProblem
 from hivemind.tasks import RESERVED
 
-__all__ = ["Target", "is_readable", "read_bytes", "readable", "writable"]
+__all__ = ["Place", "Target", "is_readable", "read_bytes", "readable", "writable"]
 
 MAX_READ_BYTES = 262_144
 _MAX_PATH = 4096
@@ -28,12 +33,41 @@ _KEPT = RESERVED - {"artifacts"} | {"task.md", "task.yaml", "task.yml"}
 _NOT_HERE = "is not where you may write: the task's folder, knowledge/, roots that say so"
 
 
-def readable(session: Session, path: str) -> Path:
-    """The path resolved, if a tool may read there. Raises UserError."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place that a tool was told of: names below a folder that it may be in, none of them `..`."""
+
+    base: Path
+    names: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        return self.base.joinpath(*self.names)
+
+    def open(self) -> int:
+        """A descriptor to read a regular file with. Raises UserError, OSError."""
+        return fs.file_below(self.base, self.names)
+
+    def folder(self) -> int:
+        """A descriptor of a folder. Raises OSError."""
+        return fs.folder_below(self.base, self.names)
+
+    def __truediv__(self, name: str) -> Place:
+        return Place(self.base, (*self.names, name))
+
+
+def readable(session: Session, path: str) -> Place:
+    """The place, if a tool may read there. Raises UserError."""
     layout = session.hive.layout
-    found = fs.inside(os.path.join(_base(session, _checked(path)), path), layout.root, _roots(session))
-    if not is_readable(session, found):
-        raise ToolProblem("is the program's own" if layout.state in _up(found) else "is another's mailbox", where=path)
+    found = _place(session, path, layout.root, session.hive.config.read_roots(layout))
+    if session.focus.work is not None and not os.path.isabs(path):
+        own = Place(session.work.task.path, found.names)
+        found = own if found.names and os.path.lexists(own.path) else found
+    if not is_readable(session, found.path):
+        raise ToolProblem(
+            "is the program's own" if layout.state in _up(found.path) else "is another's mailbox", where=path
+        )
+    _refuse_links(session, found, path)
     return found
 
 
@@ -45,20 +79,24 @@ def is_readable(session: Session, found: Path) -> bool:
     return layout.mailboxes not in above or layout.mailbox(session.agent) in above
 
 
-def read_bytes(session: Session, path: str) -> bytes:
-    """A regular file's bytes, 256 KiB at most. Raises UserError for anything else, in words."""
-    found, layout = readable(session, path), session.hive.layout
+def read_bytes(session: Session, place: Place, most: int = MAX_READ_BYTES) -> bytes:
+    """A regular file's bytes, `most` of them. Raises UserError for a longer one and for anything else, in words."""
+    layout = session.hive.layout
+    shown = layout.relative(place.path)
     try:
-        file = fs.open_inside(found, layout.root, _roots(session))
+        file = place.open()
+    except UserError as error:
+        raise ToolProblem(error.what, where=shown) from None
     except OSError as error:
-        raise ToolProblem(f"cannot be read ({error.strerror})", where=path) from None
+        raise ToolProblem(f"cannot be read ({error.strerror})", where=shown) from None
     with os.fdopen(file, "rb") as stream:
         # A message is one file with a name in each mailbox that got it; elsewhere in the hive a second name may lead out.
-        if os.fstat(file).st_nlink > 1 and layout.root in _up(found) and layout.mailboxes not in _up(found):
-            raise ToolProblem("has a second name (a hard link), which may lead out of the hive", where=path)
-        raw = stream.read(MAX_READ_BYTES + 1)
-    if len(raw) > MAX_READ_BYTES:
-        raise ToolProblem(f"is larger than {MAX_READ_BYTES} bytes", where=path, mend="read some of its lines elsewhere")
+        above = _up(place.path)
+        if os.fstat(file).st_nlink > 1 and layout.root in above and layout.mailboxes not in above:
+            raise ToolProblem("has a second name (a hard link), which may lead out of the hive", where=shown)
+        raw = stream.read(most + 1)
+    if len(raw) > most:
+        raise ToolProblem(f"is larger than {most} bytes", where=shown, mend="search_files finds lines in it")
     return raw
 
 
@@ -66,7 +104,7 @@ def read_bytes(session: Session, path: str) -> bytes:
 class Target:
     """A file that a tool may write. `shared` is what other agents may write as well: there its path is reserved first."""
 
-    path: Path
+    place: Place
     shared: bool
 
     @contextmanager
@@ -76,7 +114,8 @@ class Target:
             yield
             return
         held = Reservations(session.hive.journal)
-        mine = held.reserve(session.agent, escape(_pattern(session.hive.layout, self.path)), reason=reason)
+        pattern = escape(_pattern(session.hive.layout, self.place.path))
+        mine = held.reserve(session.agent, pattern, reason=reason)
         try:
             yield
         finally:
@@ -84,20 +123,18 @@ class Target:
 
     def write(self, session: Session, text: str) -> None:
         """Write the whole file, its folders made. What was there keeps its mode. Raises UserError."""
-        layout = session.hive.layout
+        *folders, name = self.place.names
+        shown = session.hive.layout.relative(self.place.path)
         try:
-            folder = fs.folder_inside(self.path.parent, layout.root, _roots(session), make=True)
+            folder = fs.folder_below(self.place.base, folders, make=True)
             try:
-                mode = _mode(self.path.name, folder)
-                fs.write_at(folder, self.path.name, text, durable=session.hive.config.durable, mode=mode)
+                mode = _mode(name, folder)
+                fs.write_at(folder, name, text, durable=session.hive.config.durable, mode=mode)
             finally:
                 os.close(folder)
         except UnicodeEncodeError:
-            raise ToolProblem(
-                "the text has a character that no file can hold", where=layout.relative(self.path)
-            ) from None
+            raise ToolProblem("the text has a character that no file can hold", where=shown) from None
         except OSError as error:
-            shown = layout.relative(self.path)
             raise ToolProblem(f"cannot be written ({error.strerror})", where=shown) from None
 
 
@@ -108,24 +145,56 @@ def writable(session: Session, path: str) -> Target:
     """
     layout = session.hive.layout
     folder = session.focus.work.task.path if session.focus.work is not None else None
-    allowed = (*((folder,) if folder else ()), layout.knowledge, *session.hive.config.write_roots(layout))
-    base = layout.root if folder is None or path.startswith("knowledge/") else folder
-    try:
-        found = fs.inside(os.path.join(base, _checked(path)), allowed[0], allowed[1:])
-    except UserError:
-        raise ToolProblem(_NOT_HERE, where=path) from None
-    own = folder is not None and folder in _up(found)
-    if not own and _is_protected(layout, found):
+    roots = session.hive.config.write_roots(layout)
+    found = _place(session, path, layout.root, roots)
+    named = (layout.knowledge, *(root for root in roots if layout.root in root.parents))
+    is_named = os.path.isabs(path) or any(root in _up(found.path) for root in named)
+    if not is_named and folder is not None:
+        within = found.path.relative_to(folder).parts if folder in _up(found.path) else found.names
+        found = Place(folder, within)
+    elif not is_named or _is_protected(layout, found.path):
         raise ToolProblem(_NOT_HERE, where=path)
-    if found in allowed or found.is_dir():
+    _refuse_links(session, found, path)
+    if not found.names or found.path in (layout.knowledge, *roots) or found.path.is_dir():
         raise ToolProblem("is a folder", where=path)
-    if found.exists() and not found.is_file():
+    if found.path.exists() and not found.path.is_file():
         raise ToolProblem("is no regular file", where=path)
-    if own and folder is not None:
-        top = found.relative_to(folder).parts[0]
-        if top in _KEPT or top.startswith("."):
-            raise ToolProblem("is the program's own record of the task", where=path, mend="write to artifacts/")
-    return Target(found, shared=not own)
+    if not is_named and (found.names[0] in _KEPT or found.names[0].startswith(".")):
+        raise ToolProblem("is the program's own record of the task", where=path, mend="write to artifacts/")
+    return Target(found, shared=is_named)
+
+
+def _place(session: Session, path: str, root: Path, roots: Iterable[Path]) -> Place:
+    """Where a path begins, and the names in it. Raises ToolProblem that says how to name the place instead."""
+    layout = session.hive.layout
+    names = [name for name in _checked(path).split("/") if name not in ("", ".")]
+    if ".." in names:
+        raise ToolProblem(
+            "has `..` in it", where=path, mend="name it from the hive's folder, such as knowledge/boats.md"
+        )
+    if not os.path.isabs(path):
+        return Place(root, tuple(names))
+    whole = Path("/", *names)
+    above = [one for one in roots if one in _up(whole)]
+    if above:
+        base = max(above, key=lambda one: len(one.parts))
+        return Place(base, whole.relative_to(base).parts)
+    shown = layout.relative(whole)
+    mend = f"say {shown}" if not os.path.isabs(shown) else "a person can open its folder, under roots: in hive.yaml"
+    raise ToolProblem("is an absolute path", where=path, mend=mend)
+
+
+def _refuse_links(session: Session, place: Place, path: str) -> None:
+    """Tell a link on the way by its name. (One that is put there later is refused when the file is opened.)"""
+    layout, at = session.hive.layout, place.base
+    for name in place.names:
+        at /= name
+        if not at.is_symlink():
+            continue
+        real = Path(os.path.realpath(at))
+        inside = any(root in _up(real) for root in (layout.root, *session.hive.config.read_roots(layout)))
+        mend = f"name the place that it leads to: {layout.relative(real)}" if inside else None
+        raise ToolProblem(f"has a symbolic link in it ({layout.relative(at)})", where=path, mend=mend)
 
 
 def _checked(path: str) -> str:
@@ -142,14 +211,6 @@ def _checked(path: str) -> str:
     return path
 
 
-def _base(session: Session, path: str) -> Path:
-    """Relative paths are the hive's, but a task's own file goes first."""
-    layout = session.hive.layout
-    if session.focus.work is not None and (session.work.task.path / path).exists():
-        return session.work.task.path
-    return layout.root
-
-
 def _is_protected(layout: Layout, found: Path) -> bool:
     """What no tool writes, even where a root that is open for writing holds the hive itself."""
     closed = {layout.rom, layout.agents, layout.mailboxes, layout.tasks, layout.state, layout.config}
@@ -158,10 +219,6 @@ def _is_protected(layout: Layout, found: Path) -> bool:
 
 def _up(path: Path) -> tuple[Path, ...]:
     return (path, *path.parents)
-
-
-def _roots(session: Session) -> tuple[Path, ...]:
-    return session.hive.config.read_roots(session.hive.layout)
 
 
 def _pattern(layout: Layout, path: Path) -> str:
