@@ -48,10 +48,9 @@ def open_mind(
         from hivemind.minds.scripted import ScriptedMind
 
         return ScriptedMind.load((root or Path()) / argument)
-    if kind == "command" and argument:
+    if kind == "command" and (program := _words(argument)):
         from hivemind.minds.command import CommandMind
 
-        program = [argument] if isinstance(argument, str) else [str(part) for part in argument]
         if patience is None:
             return CommandMind(program, folder=root)
         return CommandMind(
@@ -74,10 +73,20 @@ def warm_mind(name: str | Mapping[str, Any]) -> None:
         warm(model_config(kind, argument))
 
 
-def _split(name: str | Mapping[str, Any]) -> tuple[str, Any]:
+def _words(argument: object) -> list[str]:
+    """A program and its arguments; none for what can be no program."""
+    words = [argument] if isinstance(argument, str) else argument
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str | int | float) for word in words):
+        return []
+    found = [str(word) for word in words]
+    return found if found and found[0] and not any("\0" in word for word in found) else []
+
+
+def _split(name: object) -> tuple[str, Any]:
+    """The kind of mind and what is said of it; no kind for what names none (anything may stand in a file)."""
     if isinstance(name, str):
         kind, colon, argument = name.partition(":")
         return kind.strip(), argument.strip() if colon else None
-    if len(name) == 1:
+    if isinstance(name, Mapping) and len(name) == 1:
         return next((str(kind), argument) for kind, argument in name.items())
     return "", None

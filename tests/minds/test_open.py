@@ -8,11 +8,31 @@ import pytest
 
 from hivemind.errors import UserError
 from hivemind.minds import Action, MindError, MindUnavailable, open_mind
+from hivemind.minds.open import is_language_model
 
 
 def test_an_unknown_mind_is_refused_with_the_names_of_those_that_there_are():
     with pytest.raises(UserError, match="unknown mind 'oracle'; known minds: extractive"):
         open_mind("oracle")
+
+
+@pytest.mark.parametrize(
+    "named",
+    [None, 5, True, 1.5, [], ["extractive"], {}, {"a": 1, "b": 2}, "", ":", {"command": 5}, {"command": None}, {"command": []},
+     {"command": {"program": "x"}}, {"command": [["x"]]}, {"command": [""]}, {"command": ["a\0b"]}, {"scripted": 5}, {5: "x"},
+     {"extractive": {}}, "extractive:x", object()],
+)  # fmt: skip
+def test_what_can_be_no_mind_is_refused_in_words(named):
+    with pytest.raises(UserError, match=r"unknown mind .*; known minds: extractive"):
+        open_mind(named)
+    assert not is_language_model(named)
+
+
+@pytest.mark.parametrize("told", [5, None, [], {"model": 5}, {"model": None, "url": 5}, True])
+def test_what_can_be_no_model_is_refused_in_words(told):
+    for kind in ("anthropic", "openai", "ollama", "openai-compatible"):
+        with pytest.raises(UserError):
+            open_mind({kind: told})
 
 
 def test_a_scripted_mind_gives_its_thoughts_in_order_and_then_says_that_it_has_none(tmp_path):

@@ -18,6 +18,7 @@ from hivemind.runtime.doctor.logs import check_journal, check_task_logs
 from hivemind.runtime.doctor.machine import check_encodings, check_file_system, check_inotify
 from hivemind.runtime.doctor.patient import Patient
 from hivemind.runtime.doctor.records import check_records
+from hivemind.runtime.doctor.sandboxes import check_sandboxes
 from hivemind.runtime.doctor.settings import check_settings
 
 __all__ = ["CHECKS", "Treated", "examine", "treat"]
@@ -26,6 +27,7 @@ Check = Callable[[Patient], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
     check_settings,
+    check_sandboxes,
     check_file_system,
     check_folders,
     check_mailbox_folders,

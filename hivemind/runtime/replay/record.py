@@ -81,7 +81,9 @@ class RecordedMind:
 
     def __init__(self, course: Course, rule: Mind | None) -> None:
         self._course, self._rule = course, rule
-        self.by_rule = True  # a model's folds are looked at one by one (`conversation.py`); here the memory does without
+        self.by_rule = (
+            True  # a model's folds are looked at one by one (`conversation.py`); here the memory does without
+        )
 
     def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:
         """The thought of the next turn. Raises MindError where that failed, and after the last."""

@@ -21,6 +21,7 @@ from hivemind.reasoning import TaskGraph
 from hivemind.runtime.doctor import Patient, examine
 from hivemind.runtime.doctor.databases import check_databases
 from hivemind.runtime.identity import announce, take_name
+from hivemind.runtime.sandbox import check_sandbox
 from hivemind.runtime.supervisor import supervisor_lock
 
 
@@ -311,6 +312,19 @@ def test_knowledge_that_is_no_utf8_is_told(hive: Hive, visit) -> None:
     (hive.layout.knowledge / "picture.png").write_bytes(b"\x89PNG")
     os.close(os.open(os.fsencode(hive.layout.knowledge) + b"/gr\xf6sse.md", os.O_CREAT | os.O_WRONLY))
     assert sorted(finding.where for finding in visit()) == ["knowledge/gr\\xf6sse.md", "knowledge/latin.md"]
+
+
+def test_a_sandbox_that_there_cannot_be_is_told(hive: Hive, visit, monkeypatch, tmp_path_factory) -> None:
+    check_sandbox.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
+    try:
+        assert visit() == []
+        (hive.layout.agents / "researcher.yaml").write_text("sandbox: bwrap\n")
+        [finding] = visit()
+    finally:
+        check_sandbox.cache_clear()
+    assert finding.what == "sandbox: bwrap is not installed here: every command of researcher is refused"
+    assert finding.mend == "install bubblewrap, or say sandbox: none in the agent's file"
 
 
 def test_a_socket_that_lies_among_the_locks_does_not_stop_the_look(hive: Hive) -> None:
