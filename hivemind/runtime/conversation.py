@@ -6,6 +6,7 @@ there and not in the graph is put into the graph when the task is taken up again
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from hivemind.fs import reached
 from hivemind.memory import ContextMemoryBlock, Priority
 from hivemind.memory.weighing import Weigher
 from hivemind.minds import Mind
-from hivemind.reasoning import BudgetTooSmall, ReasoningGraph, ReasoningMemory, ReasoningNode
+from hivemind.reasoning import BudgetTooSmall, ReasoningGraph, ReasoningMemory, ReasoningNode, TaskGraph
 from hivemind.reasoning.context import Context, excerpt
 from hivemind.reasoning.memory import Place
 from hivemind.reasoning.rules import is_settled
@@ -36,6 +37,7 @@ _LAST_SHARE = 2 / 3  # of the conversation, for the last turns: what was before 
 _PATIENCE_S = 60.0
 _TITLE_CHARS = 160
 _TRIES = 4
+_DIGEST_CHARS = 12
 _log = logging.getLogger(__name__)
 
 Count = Callable[[str], int]
@@ -43,14 +45,24 @@ Count = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What of a conversation stands in a context: turns as they were said, nodes by their notes, tokens of the entry."""
+    """What of a conversation stands in a context: turns as they were said, nodes by their notes, tokens of the entry.
+
+    `budget`, `seqs` and `digest` are for who makes it again: in how many tokens it was to fit, between which lines of the
+    graph's log it was made, and the beginning of the SHA-256 of its text.
+    """
 
     turns: tuple[int, ...]
     notes: tuple[int, ...]
     tokens: int
+    budget: int
+    seqs: tuple[int, int]
+    digest: str
 
     def as_dict(self) -> dict[str, Any]:
-        return {"turns": list(self.turns), "notes": list(self.notes), "tokens": self.tokens}
+        return {
+            "turns": list(self.turns), "notes": list(self.notes), "tokens": self.tokens,
+            "budget": self.budget, "seqs": list(self.seqs), "sha256": self.digest,
+        }  # fmt: skip
 
 
 class _Asked:
@@ -77,7 +89,8 @@ class TaskConversation:
     """One task's conversation, for the agent that has the task in hand.
 
     `records` are those of the task's log so far. A `mind` that does not work by rule makes patches beside the agent, and
-    folds. `looking` changes nothing on the disk: what does not fit is folded in a copy of the graph.
+    folds. `looking` changes nothing on the disk: what does not fit is folded in a copy of the graph, or in the graph of
+    `then`.
     """
 
     def __init__(
@@ -89,11 +102,14 @@ class TaskConversation:
         mind: Mind | None = None,
         *,
         looking: bool = False,
+        then: ReasoningGraph | None = None,
     ) -> None:
         self._trail, self._weigher = trail, Weigher(count)
         by_rule = mind is None or looking or getattr(mind, "by_rule", False)
         self._mind = None if by_rule or mind is None else _Asked(mind, count)
-        graph = ReasoningGraph.from_dict(trail.store.graph.to_dict()) if looking else trail.store
+        graph: ReasoningGraph | TaskGraph = trail.store
+        if looking:
+            graph = then or ReasoningGraph.from_dict(trail.store.graph.to_dict())
         self._memory = ReasoningMemory(
             self._mind, count, graph=graph, lane=trail.lane, agent_id=trail.agent, only=True, timeout=_PATIENCE_S,
             background=self._mind is not None, last_turns=LAST_TURNS * _EPISODE, last_share=_LAST_SHARE,
@@ -183,18 +199,28 @@ class TaskConversation:
         excerpts of the last turns fit. Raises Parking if what is to be folded is in another agent's hands."""
         budget = room - self._weigher.tokens(_block(task, "", []))
         for _ in range(_TRIES):
+            before = self._trail.store.seq
             try:
                 context = self._memory.recall_context(budget)
             except BudgetTooSmall:
                 return None
             except CoordinationError as error:
                 raise Parking(str(error)) from None
-            block = _block(task, _text(context), _numbers(context, "node"))
+            text, notes = _text(context), _numbers(context, "node")
+            block = _block(task, text, notes)
             tokens = self._weigher.tokens(block)
             if tokens <= room:
-                return block, Shown(_numbers(context, "turn"), _numbers(context, "node"), tokens)
+                made = (before, self._trail.store.seq)
+                return block, Shown(_numbers(context, "turn"), notes, tokens, budget, made, _digest(text))
             budget = min(budget - (tokens - room), budget * room // tokens)
         return None
+
+    def again(self, budget: int) -> str:
+        """The digest of the conversation's text in so many tokens; what does not fit at all has none, ''. For replays."""
+        try:
+            return _digest(_text(self._memory.recall_context(budget)))
+        except BudgetTooSmall:
+            return ""
 
     def settle(self) -> None:
         """See to it that every turn is in the graph, before the task ends: a slow mind is waited for a minute, no longer."""
@@ -237,6 +263,10 @@ def _standing_for(node: ReasoningNode | None) -> list[int]:
     """The node, if it can stand for a turn: what is pinned or still open stays, and would keep the turn with it."""
     fits = node is not None and node.active is True and not node.pinned and is_settled(node)
     return [node.node_id] if fits and node is not None else []
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
 
 
 def _numbers(context: Context, kind: str) -> tuple[int, ...]:

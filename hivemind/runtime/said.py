@@ -66,7 +66,7 @@ def _answer(action: Record) -> str:
     news = {
         key: value
         for key, value in result.items()
-        if key != "error" and value not in (None, [], {}, "") and asked.get(key) != value
+        if key != "error" and value not in (None, [], (), {}, "") and asked.get(key) != value
     }
     told += [_pairs(news)] if news else []
     return f"{action['tool']}: {'; '.join(told) or 'done'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 from hivemind import Hive
 from hivemind.minds import Action, MindError, Thought
+from hivemind.reasoning import TaskGraph
 from hivemind.runtime.replay import Difference, replay
+from hivemind.runtime.said import said
 from hivemind.runtime.tools import TOOLS, ToolProblem
 from tests.runtime.conftest import Crew, until_idle
 
@@ -116,6 +119,13 @@ def test_a_step_that_another_did_as_a_task_of_its_own(models):
     assert again(models, "t.s1") == []
 
 
+def test_a_tuple_is_told_as_it_stands_in_the_log_later():
+    record = {"kind": "cycle", "thought": "so", "actions": [
+        {"tool": "merge", "arguments": {}, "result": {"taken": (), "conflicts": (), "written": False}}
+    ]}  # fmt: skip
+    assert said(record) == said(json.loads(json.dumps(record)))
+
+
 def test_a_task_that_mails_the_very_agent_that_does_it(crew):
     crew.drop("---\nsteps: [{mail: {to: ada, subject: Note, body: Remember the oars.}}, {run: echo 1}]\n---\nGo.\n")
     agent = crew.start()
@@ -123,6 +133,41 @@ def test_a_task_that_mails_the_very_agent_that_does_it(crew):
     done(crew)
     assert "Remember the oars." in "".join(path.read_text() for path in (crew.root / "mailboxes/ada/cur").iterdir())
     assert again(crew) == []
+
+
+def complete(text: str, schema: Any = None) -> str:
+    """A memory's model: it folds the oldest two of what it is offered, and notes an episode below the newest node."""
+    offered = [int(number) for number in re.findall(r"^\s*(\d+) \[", text, re.MULTILINE)]
+    notes = [{"role": "assistant", "content": "IT SAYS MUCH"}]
+    if "fold_ops" in text:
+        return json.dumps({"fold_ops": [{"ids": offered[:2], "notes": notes, "rationale": "done"}]})
+    node = {"tmp_id": "tmp1", "kind": "evidence", "thought": [{"role": "assistant", "content": "a look"}]}
+    return json.dumps({"add_nodes": [node], "add_edges": [{"src": "2", "dst": "tmp1", "rationale": "support"}]})
+
+
+@pytest.fixture
+def folded(models):
+    """A long task whose conversation a model has folded."""
+    models.agent_file(MODEL + "max_tokens: 6000\n")
+    models.drop("---\nsteps: [{title: Look}]\n---\nLook at boats.\n")
+    (models.root / "knowledge/boats.md").write_text("# Boats\n\n" + "A rowing boat is moved with oars. " * 60)
+    looks = [[("read_file", {"path": "knowledge/boats.md"})] for _ in range(14)]
+    agent = models.start(by_turn(*looks, [CARD, FINISH], [END]))
+    agent.mind.complete = complete
+    until_idle(agent)
+    done(models)
+    summaries = TaskGraph(models.root / "tasks/done/t").graph.by_kind("summary")
+    assert any("IT SAYS MUCH" in node.text for node in summaries)
+    return models
+
+
+def test_a_long_conversation_that_a_model_folded(folded):
+    assert again(folded) == []
+
+
+def test_a_conversation_that_would_now_be_told_otherwise_is_shown(folded, monkeypatch):
+    monkeypatch.setattr("hivemind.runtime.conversation.indented", str.upper)
+    assert {(one.what, one.where) for one in again(folded)} == {("context", "context:conversation:t")}
 
 
 @pytest.fixture

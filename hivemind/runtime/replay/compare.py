@@ -57,7 +57,7 @@ def _entries(was: Any, now: Mapping[str, str], *, by_rule: bool) -> Iterator[Dif
         return
     for name in sorted({*was, *now}):
         if name.startswith("context:conversation:") and not by_rule:
-            continue  # a model has folded it, and none is asked now
+            continue  # a model has folded it: see `conversation.py`
         if was.get(name) != now.get(name):
             yield Difference("context", name, was.get(name), now.get(name))
 

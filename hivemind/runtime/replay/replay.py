@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
+from operator import is_not
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from hivemind.runtime.agent import Agent
 from hivemind.runtime.identity import announce, take_name
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.replay.compare import Difference, differences
+from hivemind.runtime.replay.conversation import conversation_differs
 from hivemind.runtime.replay.outside import replayed_tools
 from hivemind.runtime.replay.record import Course, RecordedMind, turns_of, written_in
 from hivemind.tasks import TaskState
@@ -64,7 +68,8 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
     task = hive.tasks.get(task_id)
     if task.state not in (TaskState.DONE, TaskState.FAILED):
         raise UserError(f"task {task.id} is {task.state.value}: only what is finished can be run again")
-    turns = turns_of(hive.tasks.read_log(task.id))
+    records = list(hive.tasks.read_log(task.id))
+    turns = turns_of(records)
     if not turns:
         raise UserError(f"the log of task {task.id} has no turns", where=task.path / "log.jsonl")
     agents = tuple(dict.fromkeys(str(turn.get("agent")) for turn in turns))
@@ -79,10 +84,14 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
         for name in task.dependencies:  # they were done, or it could not have begun
             (scratch.tasks / TaskState.DONE.value / name).mkdir(exist_ok=True)
         taken = _take_again(open_hive(scratch, _harmless(hive.config, hive.layout)), task.id, turns)[: len(turns)]
-    shown = [
-        ReplayedTurn(str(was["agent"]), int(was.get("cycle", at)), was.get("focus", {}), _compared(was, now))
-        for at, (was, now) in enumerate(zip(turns, [*taken, *[None] * (len(turns) - len(taken))], strict=True), 1)
-    ]
+    shown = []
+    for at, (was, now) in enumerate(zip(turns, [*taken, *[None] * (len(turns) - len(taken))], strict=True)):
+        found = _compared(was, now)
+        if now is not None and not _is_rule(was):
+            before = list(takewhile(partial(is_not, was), records))
+            folded = conversation_differs(task, was, before, hive.count_tokens)
+            found = found if folded is None else (folded, *found)
+        shown.append(ReplayedTurn(str(was["agent"]), int(was.get("cycle", at + 1)), was.get("focus", {}), found))
     return Replay(task.id, agents, tuple(shown))
 
 
