@@ -24,6 +24,8 @@ _K1, _B = 1.2, 0.75  # saturation and length, as is usual
 
 def words_of(text: str) -> list[str]:
     """The words of a text in their order, in small letters."""
+    if text.isascii():
+        return _WORD.findall(text.lower())
     return [word.casefold() for word in _WORD.findall(text.replace("’", "'"))]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import lru_cache
 
 __all__ = ["Dates", "Wanted", "asks_only", "has_name", "has_time", "in_first_person", "moment_of", "wanted"]
 
@@ -28,6 +29,7 @@ _WHO = re.compile(r"\s*(?:who|whom|whose|where|which)\b", re.IGNORECASE)
 _FIRST = re.compile(r"\b(?:I|I['’](?:m|ve|d|ll)|[Mm]y|me|mine|[Ww]e|[Oo]ur|us|myself)\b")
 _INNER_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 _NOTE = re.compile(r"\s*\[[^\]]*\]\s*$")
+_KEPT = 1_024  # what was found in so many texts: the next question looks at many of them again
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +90,19 @@ def moment_of(value: object) -> date | None:
         return None
 
 
+@lru_cache(maxsize=_KEPT)
 def has_time(text: str) -> bool:
     """Whether a text says when: a day, a month, a year, "yesterday", "last week"."""
     return _TIME.search(text) is not None
 
 
+@lru_cache(maxsize=_KEPT)
 def has_name(text: str) -> bool:
     """Whether a word within a sentence begins as names do."""
     return _INNER_NAME.search(text) is not None
 
 
+@lru_cache(maxsize=_KEPT)
 def in_first_person(text: str) -> bool:
     """Whether who speaks speaks of themselves."""
     return _FIRST.search(text) is not None
@@ -105,4 +110,4 @@ def in_first_person(text: str) -> bool:
 
 def asks_only(text: str) -> bool:
     """Whether a text ends with a question, notes in brackets aside: it asks, and tells little."""
-    return _NOTE.sub("", text).rstrip().endswith("?")
+    return "?" in text and _NOTE.sub("", text).rstrip().endswith("?")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 
-from hivemind.longterm.cues import Wanted, wanted
-from hivemind.longterm.reading import Reading
+from hivemind.longterm.cues import Wanted, has_name, has_time, in_first_person, wanted
+from hivemind.longterm.reading import Found, Reading
 from hivemind.terms import bm25_of_tallies
 
 __all__ = ["Candidate", "Question", "Ranked", "Weights", "borne_out", "rank"]
@@ -60,11 +60,21 @@ class Candidate:
     places, among all candidates, of the entries that it names so in its links.
     """
 
-    reading: Reading
+    found: Found
     bm25: float
     cosine: float | None
     previous: int | None = None
     next: int | None = None
+
+    @property
+    def reading(self) -> Reading:
+        """What was read in it."""
+        return self.found.reading
+
+    @property
+    def session(self) -> tuple[int, str] | None:
+        """Its session, which is one of its namespace."""
+        return None if self.reading.session is None else (self.found.space, self.reading.session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +115,18 @@ def rank(question: Question, candidates: Sequence[Candidate]) -> list[Ranked]:
         score = base[place] + weights.length * log(1 + one.reading.length) / longest
         found.append(Ranked(place, max(0.0, score + sum(worth for _, worth in signs)), signs))
 
-    def order(one: Ranked) -> tuple[float, object, str]:
-        entry = candidates[one.place].reading.entry
-        return -one.score, entry.created_at, entry.id
-
-    return sorted(found, key=order)
+    return sorted(found, key=lambda one: (-one.score, candidates[one.place].found.age))
 
 
 def borne_out(question: Question, candidates: Sequence[Candidate], least: float) -> list[bool]:
     """Whether anything bears out each candidate: a word or a cosine of `least`, its own, of an entry beside it or of its
     session, or that who is asked about said it. The others are candidates only because there was nothing nearer."""
     alike = [one.bm25 > 0 or (one.cosine is not None and one.cosine >= least) for one in candidates]
-    sessions = {one.reading.session for one, found in zip(candidates, alike, strict=True) if found} - {None}
+    sessions = {one.session for one, found in zip(candidates, alike, strict=True) if found} - {None}
     return [
         found
         or any(alike[near] for near in (one.previous, one.next) if near is not None)
-        or one.reading.session in sessions
+        or one.session in sessions
         or not question.names.isdisjoint(one.reading.speaker)
         for one, found in zip(candidates, alike, strict=True)
     ]
@@ -132,13 +138,13 @@ def _signs(question: Question, want: Wanted, read: Reading) -> list[tuple[str, f
     found = []
     if not question.names.isdisjoint(read.speaker):
         found.append(("its speaker", weights.speaker))
-        if read.first_person:
+        if in_first_person(read.content):
             found.append(("in the first person", weights.first_person))
     if want.dates and read.moment is not None and want.dates.fits(read.moment):
         found.append(("its date", weights.date + (weights.day if want.dates.is_near(read.moment) else 0.0)))
-    if want.time and read.says_when:
+    if want.time and has_time(read.content):
         found.append(("says when", weights.time))
-    if want.name and read.says_name:
+    if want.name and has_name(read.content):
         found.append(("says a name", weights.name))
     if read.asks:
         found.append(("asks", weights.asking))
@@ -195,10 +201,10 @@ def _sessions(question: Question, candidates: Sequence[Candidate], cosines: Sequ
 
     By the words of all its candidates together, and the mean of its three best cosines.
     """
-    members: dict[tuple[object, str], list[int]] = defaultdict(list)
+    members: dict[tuple[int, str], list[int]] = defaultdict(list)
     for place, one in enumerate(candidates):
-        if one.reading.session is not None:
-            members[one.reading.session].append(place)
+        if one.session is not None:
+            members[one.session].append(place)
     if len(members) < _SESSIONS:
         return [0.0] * len(candidates)
     together = [_tallied_together(question, [candidates[place].reading for place in own]) for own in members.values()]

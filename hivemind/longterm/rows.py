@@ -17,14 +17,13 @@ from hivemind.longterm.schema import PLACES
 
 __all__ = [
     "ALIVE",
-    "Stamp",
     "entry_of",
     "fetch",
     "fetch_key",
+    "object_of",
     "space_of",
     "spaces_below",
     "span",
-    "stamps",
     "with_vector",
 ]
 
@@ -32,13 +31,24 @@ _COLUMNS = (
     "e.seq, e.id, n.path, e.key, e.content, e.metadata, e.created_at, e.updated_at, e.category, e.importance,"
     " e.expires_at, e.version, e.parent_id, e.links, e.wants AND v.key IS NULL"
 )
-_STAMP = "e.seq, e.id, e.updated_at, e.wants AND v.key IS NULL FROM entries e LEFT JOIN vectors v ON v.key = e.seq"
 _FROM = " FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v ON v.key = e.seq"
 ALIVE = "(e.expires_at IS NULL OR e.expires_at > ?)"
 """The condition under which an entry has not expired; its parameter is the time now."""
 _AT_ONCE = 500  # parameters of one statement
-Stamp = tuple[str, int, bool]
-"""What changes whenever an entry does: its id, when it was changed, whether it waits for its vector."""
+_MEND = "hivemind doctor says how to save it"
+
+
+def object_of(text: str) -> dict[str, Any]:
+    """The object that metadata or links are as JSON. Raises StoreDamaged for what is none."""
+    if text == "{}":
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError) as error:
+        raise StoreDamaged(f"{text!r:.80} is no JSON ({error})", mend=_MEND) from error
+    if not isinstance(found, dict):
+        raise StoreDamaged(f"{text!r:.80} is no object", mend=_MEND)
+    return found
 
 
 def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
@@ -51,7 +61,7 @@ def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
             id=entry_id,
             namespace=decoded(path),
             key=key,
-            metadata={} if metadata == "{}" else json.loads(metadata),
+            metadata=object_of(metadata),
             created_at=as_time(created),
             updated_at=as_time(updated),
             category=category,
@@ -59,11 +69,11 @@ def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
             expires_at=None if expires is None else as_time(expires),
             version=version,
             parent_id=parent_id,
-            links={} if links == "{}" else json.loads(links),
+            links=object_of(links),
             pending=bool(pending),
         )
     except (ValueError, TypeError, OverflowError) as error:
-        raise StoreDamaged(f"entry {key!r} is damaged ({error})", mend="hivemind doctor says how to save it") from error
+        raise StoreDamaged(f"entry {key!r} is damaged ({error})", mend=_MEND) from error
 
 
 def space_of(sql: sqlite3.Connection, namespace: Namespace) -> int | None:
@@ -101,16 +111,6 @@ def fetch(sql: sqlite3.Connection, seqs: Iterable[int], now: int) -> Iterator[tu
         marks = ",".join("?" * len(some))
         for row in sql.execute(f"SELECT {_COLUMNS}{_FROM} WHERE e.seq IN ({marks}) AND {ALIVE}", (*some, now)):
             yield row[0], entry_of(row)
-
-
-def stamps(sql: sqlite3.Connection, seqs: Iterable[int], now: int) -> Iterator[tuple[int, Stamp]]:
-    """(seq, stamp) of those that are there and have not expired, in no order."""
-    wanted = list(seqs)
-    for at in range(0, len(wanted), _AT_ONCE):
-        some = wanted[at : at + _AT_ONCE]
-        marks = ",".join("?" * len(some))
-        for seq, *stamp, pending in sql.execute(f"SELECT {_STAMP} WHERE e.seq IN ({marks}) AND {ALIVE}", (*some, now)):
-            yield seq, (stamp[0], stamp[1], bool(pending))
 
 
 def with_vector(sql: sqlite3.Connection, seq: int) -> tuple[float, ...] | None:

@@ -14,9 +14,8 @@ from hivemind.longterm.entry import MemoryEntry, MemorySearchResult
 from hivemind.longterm.filters import Filter
 from hivemind.longterm.parties import without
 from hivemind.longterm.ranking import Candidate, Question, Weights, borne_out, rank
-from hivemind.longterm.reading import Reading, Readings
+from hivemind.longterm.reading import Found, Readings
 from hivemind.longterm.rows import ALIVE, fetch, span
-from hivemind.longterm.schema import PLACES
 from hivemind.terms import bm25_of_tallies, matching, rarity, words_of
 
 __all__ = ["Asked", "Mode", "Searcher", "Term", "rarest"]
@@ -158,11 +157,13 @@ class Searcher:
         cosines = near
         if asked.vector is not None:
             cosines = near | self.vectors.cosines(sql, asked.model, asked.vector, read.keys() - near.keys())
-        texts = bm25_of_tallies(weights, [one.tally for one in read.values()], [one.length for one in read.values()])
-        places = {(one.entry.namespace, one.entry.key): place for place, one in enumerate(read.values())}
+        texts = bm25_of_tallies(
+            weights, [one.reading.tally for one in read.values()], [one.reading.length for one in read.values()]
+        )
+        places = {(one.space, one.key): place for place, one in enumerate(read.values())}
         candidates = []
         for (seq, one), text in zip(read.items(), texts, strict=True):
-            beside = (places.get((one.entry.namespace, one.entry.links.get(name, ""))) for name in _NEIGHBOURS)
+            beside = (places.get((one.space, one.reading.links.get(name, ""))) for name in _NEIGHBOURS)
             candidates.append(Candidate(one, text, cosines.get(seq), *beside))
         if not any(one.bm25 > 0 or (one.cosine is not None and one.cosine >= asked.threshold) for one in candidates):
             return []  # what is nearest is not near
@@ -174,19 +175,20 @@ class Searcher:
             if kept[one.place] and not (asked.strict and _below(candidates[one.place].cosine, asked.threshold))
         ]
         # stable: equal ones stay older first
-        ranked.sort(key=lambda pair: -_weighted(pair[1].reading.entry, pair[0].score))
+        ranked.sort(key=lambda pair: -_weighted(pair[1].found.importance, pair[0].score))
+        shown = ranked[: asked.limit]
+        entries = dict(fetch(sql, [one.found.seq for _, one in shown], asked.now))
         return [
-            _result(one.reading.entry, one.cosine or 0.0, found.score, found.why(one), asked)
-            for found, one in ranked[: asked.limit]
+            _result(entries[one.found.seq], one.cosine or 0.0, how.score, how.why(one), asked) for how, one in shown
         ]
 
-    def _neighbours(self, sql: sqlite3.Connection, asked: Asked, read: Mapping[int, Reading]) -> dict[int, Reading]:
+    def _neighbours(self, sql: sqlite3.Connection, asked: Asked, read: Mapping[int, Found]) -> dict[int, Found]:
         """The entries that those found name as previous or next, where they may be found themselves."""
         there: dict[int, set[str]] = defaultdict(set)
         named: dict[int, set[str]] = defaultdict(set)
-        for seq, one in read.items():
-            there[seq // PLACES].add(one.entry.key)
-            named[seq // PLACES].update(one.entry.links[name] for name in _NEIGHBOURS if name in one.entry.links)
+        for one in read.values():
+            there[one.space].add(one.key)
+            named[one.space].update(one.reading.links[name] for name in _NEIGHBOURS if name in one.reading.links)
         seqs: list[int] = []
         for space, keys in named.items():
             missing = sorted(keys - there[space])
@@ -256,13 +258,13 @@ def _below(cosine: float | None, threshold: float) -> bool:
     return cosine is not None and cosine < threshold
 
 
-def _weighted(entry: MemoryEntry, score: float) -> float:
+def _weighted(importance: float | None, score: float) -> float:
     """Importance weighs 0.75 (none) to 1.25 (all); 1 where it is 0.5 or was not said."""
-    return score if entry.importance is None else score * (0.75 + entry.importance / 2)
+    return score if importance is None else score * (0.75 + importance / 2)
 
 
 def _result(entry: MemoryEntry, similarity: float, score: float, why: str, asked: Asked) -> MemorySearchResult:
-    score = _weighted(entry, score)
+    score = _weighted(entry.importance, score)
     if entry.importance is not None and entry.importance != 0.5:
         why += f", importance {entry.importance:g}"
     if asked.lack is not None:

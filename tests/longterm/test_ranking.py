@@ -14,8 +14,7 @@ from hivemind.longterm import MemoryEntry, MemorySearchResult, MemoryStore, open
 from hivemind.longterm.cues import asks_only, has_time, in_first_person, moment_of, wanted
 from hivemind.longterm.parties import said_by, without
 from hivemind.longterm.ranking import Candidate, Question, borne_out, rank
-from hivemind.longterm.reading import read
-from hivemind.terms import Stems
+from hivemind.longterm.reading import Found, read
 
 TALK = ("shared", "talk")
 
@@ -155,7 +154,8 @@ def test_what_was_said_just_before_completes_an_entry_and_repeating_it_does_not(
     terms = {"cello": 2.0, "price": 2.0}
 
     def candidate(key: str, stems: list[str], bm25: float, **links: int) -> Candidate:
-        return Candidate(read(MemoryEntry(content=" ".join(stems), id=key), Stems()), bm25, None, **links)
+        found = Found(0, key, (0, key), None, read(" ".join(stems), stems, {}, {}))
+        return Candidate(found, bm25, None, **links)
 
     said = ["the", "cello"]
     found = rank(
@@ -174,7 +174,8 @@ def test_what_was_said_just_before_completes_an_entry_and_repeating_it_does_not(
 
 def test_an_entry_that_nothing_speaks_for_is_not_found() -> None:
     def candidate(bm25: float, cosine: float | None, near: int | None = None, **metadata: Any) -> Candidate:
-        return Candidate(read(MemoryEntry(content="x", metadata=metadata), Stems()), bm25, cosine, previous=near)
+        found = Found(0, "x", (0, "x"), None, read("x", ["x"], metadata, {}))
+        return Candidate(found, bm25, cosine, previous=near)
 
     cases = [
         (candidate(1.0, 0.0), True),  # a word

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,27 @@ def test_a_change_of_what_is_said_about_it_is_read_anew(tmp_path: Path) -> None:
             assert ("its speaker" in hit.why) == (speaker == "Bob")
 
 
+def test_a_link_and_an_expiry_that_were_set_meanwhile_are_shown(tmp_path: Path) -> None:
+    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
+        for key in ("a", "b"):
+            store.put(TALK, key, f"the cello is {key}")
+        assert [hit.links for hit in store.search(TALK, "cello")] == [{}, {}]
+        store.link(TALK, "a", "next", "b")
+        store.expire(TALK, "a", datetime(2100, 1, 1, tzinfo=UTC))
+        hits = {hit.key: hit for hit in store.search(TALK, "cello")}
+        assert hits["a"].links == {"next": "b"}
+        assert hits["a"].expires_at == datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def test_who_changes_a_hit_changes_no_other(tmp_path: Path) -> None:
+    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
+        store.put(TALK, "a", MemoryEntry(content="the cello is old", metadata={"of": {"place": "attic"}}))
+        for _ in range(2):
+            (hit,) = store.search(TALK, "cello")
+            assert hit.metadata == {"of": {"place": "attic"}}
+            hit.metadata["of"]["place"] = "cellar"
+
+
 def test_a_memory_that_was_embedded_meanwhile_waits_no_longer(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with open_store(path, None, durable=False) as without:
@@ -51,10 +73,10 @@ def test_a_memory_that_was_embedded_meanwhile_waits_no_longer(tmp_path: Path) ->
 
 
 def test_only_so_much_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_MOST_WORDS", 10)
+    monkeypatch.setattr(reading, "_MOST_CHARACTERS", 60)
     with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
         for number in range(8):
             store.put(TALK, f"{number}", f"the cello number {number}")
         for _ in range(2):
             assert len(store.search(TALK, "cello")) == 8
-        assert sum(kept.length for _, kept in store._searcher._readings._kept.values()) <= 10
+        assert 0 < len(store._searcher._readings._kept) <= 3
