@@ -36,6 +36,7 @@ run: $(VENV)/.base
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/ask.sh
 
 test: $(VENV)/.test
+	@$(BIN)/python tests/longterm/langgraph_tests.py $(VENV)/langgraph-tests
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/.dev

@@ -3,7 +3,8 @@
     cd CHECKOUT/libs/checkpoint-sqlite
     PYTHONPATH=HIVEMIND:HIVEMIND/tests/longterm python -m pytest -p langgraph_standin tests/test_store.py
 
-`test_langgraph.py` does that where the environment variable LANGGRAPH_CHECKOUT names a checkout.
+`test_langgraph.py` does that with what `langgraph_tests.py` has fetched, or with the checkout that the environment variable
+LANGGRAPH_CHECKOUT names.
 """
 
 from __future__ import annotations

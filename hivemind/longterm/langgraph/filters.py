@@ -6,9 +6,9 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from langgraph.store.base import MatchCondition
+from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp, MatchCondition, Op, PutOp, SearchOp
 
-__all__ = ["fits", "matches"]
+__all__ = ["check_labels", "fits", "matches"]
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "$eq": operator.eq,
@@ -18,6 +18,26 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "$lt": operator.lt,
     "$lte": operator.le,
 }
+
+
+def check_labels(op: Op) -> None:
+    """Raise InvalidNamespaceError for an operation on a namespace that LangGraph does not allow.
+
+    Its methods look at that before they make operations; `batch` is given operations as they are.
+    """
+    named: list[tuple[str, ...]] = []
+    if isinstance(op, GetOp | PutOp):
+        named = [op.namespace]
+    elif isinstance(op, SearchOp):
+        named = [op.namespace_prefix]
+    elif isinstance(op, ListNamespacesOp):
+        named = [tuple(condition.path) for condition in op.match_conditions or ()]
+    for namespace in named:
+        for label in namespace:
+            if not isinstance(label, str) or not label.strip() or "." in label or "\0" in label:
+                raise InvalidNamespaceError(
+                    f"{label!r} is no label of a namespace (in {namespace!r}): a text without periods"
+                )
 
 
 def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:

@@ -34,7 +34,7 @@ from langgraph.store.base import (
 from hivemind.embedding import EmbedderUnavailable
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.langgraph.embedder import LangChainEmbedder
-from hivemind.longterm.langgraph.filters import fits, matches
+from hivemind.longterm.langgraph.filters import check_labels, fits, matches
 from hivemind.longterm.open import open_store
 from hivemind.longterm.store import MemoryStore
 
@@ -77,7 +77,10 @@ class HivemindStore(BaseStore):
         """Do several operations; gives what each gives, in their order. Of several puts of one item the last counts."""
         results: list[Result] = []
         puts: dict[tuple[Namespace, str], PutOp] = {}
-        for op in ops:
+        asked = list(ops)
+        for op in asked:
+            check_labels(op)
+        for op in asked:
             if isinstance(op, PutOp):
                 puts[op.namespace, op.key] = op
                 results.append(None)

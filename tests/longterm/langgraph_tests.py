@@ -1,0 +1,49 @@
+"""Fetches LangGraph's own store tests: `langgraph_tests.py FOLDER`, which is then what LANGGRAPH_CHECKOUT names.
+
+They are published with its source distributions, which a package index has. The plugins that they need stand beside them in
+`plugins`, so that they change nothing for our own tests. Done once, it does nothing; where it fails, one line says so.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCES = {"checkpoint": "langgraph-checkpoint==4.3.2", "checkpoint-sqlite": "langgraph-checkpoint-sqlite==3.1.2"}
+PLUGINS = ("pytest-mock>=3.14", "pytest-asyncio>=1.0")
+SECONDS = 120
+
+
+def pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)
+
+
+def fetch(folder: Path) -> None:
+    """Fill the folder: `libs/<library>/tests` and `plugins`. Raises CalledProcessError, TimeoutExpired."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as name:
+        work = Path(name)
+        pip("install", "--target", str(work / "plugins"), *PLUGINS)
+        for library, package in SOURCES.items():
+            pip("download", package, "--dest", str(work), "--no-binary", package.partition("==")[0])
+            (archive,) = work.glob("*.tar.gz")
+            shutil.unpack_archive(archive, work / "libs")
+            archive.unlink()
+            (unpacked,) = (work / "libs").glob("langgraph_*")
+            unpacked.rename(work / "libs" / library)
+        work.rename(folder)
+        work.mkdir()  # for whoever cleans up
+
+
+if __name__ == "__main__":
+    wanted = Path(sys.argv[1])
+    if not wanted.exists():
+        try:
+            fetch(wanted)
+        except (subprocess.SubprocessError, OSError) as error:
+            said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+            print(f"LangGraph's own tests could not be fetched and are left out: {said[-1] if said else error}")
