@@ -1,10 +1,9 @@
-"""`python -m benchmarks.retrieval locomo.json [--every N]`: the table of docs/retrieval.md."""
+"""`python -m benchmarks.retrieval locomo.json [--every N] [--weights]`: the tables of docs/retrieval.md."""
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from benchmarks.retrieval.baselines import Fusion, Meaning, Words
@@ -12,9 +11,11 @@ from benchmarks.retrieval.hivemind_system import Labelled, Plain, System
 from benchmarks.retrieval.locomo import MEASURES, Conversation, load, measured
 from hivemind.longterm.ranking import Weights
 
-WITHOUT = {
-    "neighbours": {"neighbour": 0.0, "complement": 0.0},
-    "words that neighbours add": {"complement": 0.0},
+WITHOUT: Mapping[str, Mapping[str, float]] = {
+    "sentences": {"passage": 0.0},
+    "neighbours": {"neighbour": 0.0, "answer": 0.0, "said_before": 0.0, "said_after": 0.0},
+    "neighbours' words": {"said_before": 0.0, "said_after": 0.0},
+    "answers to questions": {"answer": 0.0},
     "speaker and first person": {"speaker": 0.0, "first_person": 0.0},
     "first person": {"first_person": 0.0},
     "session": {"session": 0.0},
@@ -24,17 +25,26 @@ WITHOUT = {
     "length": {"length": 0.0},
     "questions count less": {"asking": 0.0},
 }
-DIFFERENT = {
-    "meaning 1.5": {"meaning": 1.5},
-    "meaning 3": {"meaning": 3.0},
-    "neighbours 0.2": {"neighbour": 0.2},
-    "neighbours 0.4": {"neighbour": 0.4},
-    "words that neighbours add 0.3": {"complement": 0.3},
-    "words that neighbours add 0.9": {"complement": 0.9},
-    "speaker 0.3": {"speaker": 0.3},
-    "session 0.3": {"session": 0.3},
+VALUES: Mapping[str, Sequence[float]] = {  # of each weight: about half, itself, half as much again
+    "passage": (0.2, 0.4, 0.6),
+    "meaning": (1.0, 2.0, 3.0),
+    "neighbour": (0.15, 0.3, 0.45),
+    "answer": (0.1, 0.2, 0.3),
+    "said_before": (0.4, 0.8, 1.2),
+    "said_after": (0.2, 0.4, 0.6),
+    "speaker": (0.1, 0.2, 0.3),
+    "first_person": (0.05, 0.1, 0.15),
+    "session": (0.1, 0.2, 0.3),
+    "date": (0.2, 0.4, 0.6),
+    "day": (0.1, 0.2, 0.3),
+    "time": (0.05, 0.1, 0.15),
+    "name": (0.05, 0.1, 0.15),
+    "length": (0.05, 0.1, 0.15),
+    "asking": (-0.05, -0.1, -0.15),
 }
 Built = list[tuple[Conversation, System]]
+Rows = list[list[tuple[float, ...]]]
+"""For each conversation, for each of its questions, the measures."""
 
 
 def build(kind: type[System], conversations: Sequence[Conversation]) -> Built:
@@ -47,42 +57,78 @@ def build(kind: type[System], conversations: Sequence[Conversation]) -> Built:
     return found
 
 
-def row(name: str, built: Built, every: int, weights: Weights | None = None) -> None:
-    """Print the measures of one system, per cent: over all questions, and recall@10 for each conversation."""
-    rows, by_conversation, took = [], [], []
+def asked(built: Built, every: int, weights: Weights | None = None) -> Rows:
+    """What a system finds for all questions."""
+    found = []
     for conversation, system in built:
         system.store._searcher.weights = weights or Weights()
         items = {item[0]: item for item in conversation.items}
-        own = []
-        for question in conversation.questions[::every]:
-            started = time.perf_counter()
-            ranking = system.search(question.text, 400)
-            took.append(time.perf_counter() - started)
-            own.append(measured(ranking, question.evidence, items))
-        rows += own
-        by_conversation.append(100 * sum(found[1] for found in own) / len(own))
-    means = [100 * sum(found[at] for found in rows) / len(rows) for at in range(len(MEASURES))]
-    each = " ".join(f"{value:.0f}" for value in by_conversation)
-    print(f"| {name} | " + " | ".join(f"{value:.1f}" for value in means) + f" | {each} |", flush=True)
+        questions = conversation.questions[::every]
+        found.append([measured(system.search(one.text, 400), one.evidence, items) for one in questions])
+    return found
+
+
+def show(name: str, rows: Rows) -> Rows:
+    """Print the measures, per cent: over all questions, and for each conversation recall@10 and in 2,000 tokens."""
+    each = " ".join(f"{_mean(own, 1):.0f}/{_mean(own, 4):.0f}" for own in rows)
+    together = [one for own in rows for one in own]
+    means = " | ".join(f"{_mean(together, at):.1f}" for at in range(len(MEASURES)))
+    print(f"| {name} | {means} | {each} |", flush=True)
+    return rows
+
+
+def _mean(rows: Sequence[tuple[float, ...]], at: int) -> float:
+    return 100 * sum(row[at] for row in rows) / len(rows)
+
+
+def parts(conversations: Sequence[Conversation], built: Built, every: int) -> None:
+    """What each part is worth."""
+    for kind, name in ((Words, "BM25"), (Meaning, "MiniLM"), (Fusion, "both, by reciprocal rank")):
+        show(f'{name}, "Speaker: text"', asked(build(kind, conversations), every))
+    show("**search(), texts alone**", asked(build(Plain, conversations), every))
+    show('**search(), texts as "Speaker: text"**', asked(build(Labelled, conversations), every))
+    show("**search(), with metadata and links**", asked(built, every))
+    for name, changed in WITHOUT.items():
+        show(f"without {name}", asked(built, every, replace(Weights(), **changed)))
+
+
+def weights(built: Built, every: int) -> None:
+    """What other weights are worth, each alone; and what those are worth, on each conversation, that are the best on the
+    others: for each weight its value with the highest sum of recall@10 and recall in 2,000 tokens there."""
+    usual = asked(built, every)
+    tried = {
+        (name, value): usual
+        if value == getattr(Weights(), name)
+        else show(f"{name} {value}", asked(built, every, replace(Weights(), **{name: value})))
+        for name, values in VALUES.items()
+        for value in values
+    }
+    left_out: Rows = []
+    for place, one in enumerate(built):
+
+        def worth(name: str, value: float, place: int = place) -> float:
+            others = [row for at, own in enumerate(tried[name, value]) if at != place for row in own]
+            return _mean(others, 1) + _mean(others, 4)
+
+        best = {name: max(values, key=lambda value: worth(name, value)) for name, values in VALUES.items()}
+        left_out += asked([one], every, replace(Weights(), **best))
+    show("**each with the weights best on the others**", left_out)
+    show("**the same with those that are used**", usual)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.retrieval", description=__doc__)
     parser.add_argument("data", help="locomo10.json, or some of its conversations")
     parser.add_argument("--every", type=int, default=1, help="ask only every Nth question")
+    parser.add_argument("--weights", action="store_true", help="other weights, and those that are chosen on the others")
     arguments = parser.parse_args()
     conversations = load(arguments.data)
-    print(f"| | {' | '.join(MEASURES)} | recall@10 of each conversation |\n|{'---|' * (len(MEASURES) + 2)}")
-    for kind, name in ((Words, "BM25"), (Meaning, "MiniLM"), (Fusion, "both, by reciprocal rank")):
-        row(f'{name}, "Speaker: text"', build(kind, conversations), arguments.every)
-    row("**search(), texts alone**", build(Plain, conversations), arguments.every)
-    row('**search(), texts as "Speaker: text"**', build(Labelled, conversations), arguments.every)
+    print(f"| | {' | '.join(MEASURES)} | recall@10/in 2,000 of each |\n|{'---|' * (len(MEASURES) + 2)}")
     built = build(System, conversations)
-    row("**search(), with metadata and links**", built, arguments.every)
-    for name, changed in WITHOUT.items():
-        row(f"without {name}", built, arguments.every, replace(Weights(), **changed))
-    for name, changed in DIFFERENT.items():
-        row(name, built, arguments.every, replace(Weights(), **changed))
+    if arguments.weights:
+        weights(built, arguments.every)
+    else:
+        parts(conversations, built, arguments.every)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,13 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Protocol
+from itertools import chain, islice
+from typing import Any, Generic, Protocol, TypeVar
 
 from hivemind.embedding import Embedder, EmbedderUnavailable, embed_packed
 from hivemind.longterm.draft import Draft
 from hivemind.longterm.errors import EntryInvalid
+from hivemind.longterm.passages import packed_passages, passages_of
 from hivemind.longterm.writing import Meaning
 
 __all__ = ["UNNAMED", "Embeddings"]
@@ -24,6 +26,7 @@ UNNAMED = ""
 
 _AT_ONCE = 64
 _REMEMBERED = 512  # vectors of contents and of queries, each
+_What = TypeVar("_What")
 _log = logging.getLogger(__name__)
 
 
@@ -45,23 +48,23 @@ class Said(Protocol):
     def digest(self) -> bytes: ...
 
 
-class _Recent(OrderedDict[object, bytes]):
-    """The vectors that were used last, for several threads."""
+class _Recent(OrderedDict[object, _What], Generic[_What]):
+    """What was used last, for several threads."""
 
     def __init__(self) -> None:
         super().__init__()
         self._guard = threading.Lock()
 
-    def recall(self, key: object) -> bytes | None:
+    def recall(self, key: object) -> _What | None:
         with self._guard:
             found = self.get(key)
             if found is not None:
                 self.move_to_end(key)
             return found
 
-    def keep(self, key: object, vector: bytes) -> None:
+    def keep(self, key: object, what: _What) -> None:
         with self._guard:
-            self[key] = vector
+            self[key] = what
             while len(self) > _REMEMBERED:
                 self.popitem(last=False)
 
@@ -74,7 +77,7 @@ class Embeddings:
         self.dimension = dimension if embedder is None else _dimension_of(embedder)
         if not isinstance(self.dimension, int) or isinstance(self.dimension, bool) or self.dimension < 1:
             raise EntryInvalid(f"{self.dimension!r} is no dimension", mend="a whole number from 1, such as 384")
-        self._contents, self._queries = _Recent(), _Recent()
+        self._contents, self._queries = _Recent[Meaning](), _Recent[bytes]()
 
     @property
     def model(self) -> str:
@@ -94,22 +97,23 @@ class Embeddings:
         found: list[Meaning] = []
         missing: dict[bytes, Draft] = {}
         for draft in drafts:
-            vector = None if draft.vector is not None else self._known(sql, draft.digest)
-            found.append(Meaning(self.model, vector))
-            if vector is None and draft.vector is None:
+            known = None if draft.vector is not None else self._known(sql, draft.digest)
+            found.append(known or Meaning(self.model))
+            if known is None and draft.vector is None:
                 missing[draft.digest] = draft
         return found, list(missing.values())
 
-    def _known(self, sql: sqlite3.Connection, digest: bytes) -> bytes | None:
-        vector = self._contents.recall(digest)
-        if vector is None and self.embedder is not None:
+    def _known(self, sql: sqlite3.Connection, digest: bytes) -> Meaning | None:
+        known = self._contents.recall(digest)
+        if known is None and self.embedder is not None:
             row = sql.execute(
-                "SELECT v.vector FROM entries e JOIN vectors v ON v.key = e.seq LEFT JOIN given g ON g.seq = e.seq"
+                "SELECT v.vector, p.vectors FROM entries e JOIN vectors v ON v.key = e.seq"
+                " LEFT JOIN passages p ON p.seq = e.seq AND p.model = v.model LEFT JOIN given g ON g.seq = e.seq"
                 " WHERE e.digest = ? AND v.model = ? AND length(v.vector) = ? AND g.seq IS NULL LIMIT 1",
                 (digest, self.model, 4 * self.dimension),
             ).fetchone()
-            vector = None if row is None else row[0]
-        return vector
+            known = None if row is None else Meaning(self.model, row[0], row[1] or b"")
+        return known
 
     def embed(self, drafts: Sequence[Said]) -> dict[bytes, Meaning]:
         """The meaning of each content by its digest; where the embedder fails, why. Never within a transaction."""
@@ -117,15 +121,25 @@ class Embeddings:
         for at in range(0, len(drafts), _AT_ONCE):
             some = drafts[at : at + _AT_ONCE]
             try:
-                vectors = self._ask([draft.content for draft in some])
+                meanings = self._meant([draft.content for draft in some])
             except EmbedderUnavailable as error:
                 if self.embedder is not None:
                     _log.warning("longterm: stored without embeddings: %s", error)
                 return found | {draft.digest: Meaning(self.model, problem=str(error)) for draft in drafts[at:]}
-            for draft, vector in zip(some, vectors, strict=True):
-                self._contents.keep(draft.digest, vector)
-                found[draft.digest] = Meaning(self.model, vector)
+            for draft, meaning in zip(some, meanings, strict=True):
+                self._contents.keep(draft.digest, meaning)
+                found[draft.digest] = meaning
         return found
+
+    def _meant(self, contents: Sequence[str]) -> list[Meaning]:
+        """What each content means, with its passages."""
+        passages = [passages_of(content) for content in contents]
+        vectors = iter(self._ask([*contents, *chain.from_iterable(passages)]))
+        whole = list(islice(vectors, len(contents)))
+        return [
+            Meaning(self.model, vector, packed_passages(list(islice(vectors, len(parts)))))
+            for vector, parts in zip(whole, passages, strict=True)
+        ]
 
     def _ask(self, texts: list[str]) -> list[bytes]:
         if self.embedder is None:

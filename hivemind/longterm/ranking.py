@@ -27,6 +27,7 @@ class Weights:
     """What each thing counts. Words and meaning together give 0 to 1; the others are added to that."""
 
     meaning: float = 2.0  # beside the words' 1
+    passage: float = 0.4  # the share in it of the nearest sentence, where there are several
     neighbour: float = 0.3  # of how near the entry before and the entry after are in meaning
     answer: float = 0.2  # and of the one before, if it asks
     said_before: float = 0.8  # of the words that the entry before has and the entry itself has not
@@ -56,13 +57,15 @@ class Question:
 class Candidate:
     """An entry that may answer, as it was read.
 
-    `bm25`: of its words (0: none in common); `cosine`: of its vector, None without one. `previous` and `next` are the
-    places, among all candidates, of the entries that it names so in its links.
+    `bm25`: of its words (0: none in common); `cosine`: of its vector, None without one; `passage`: of its nearest sentence,
+    None where it is one. `previous` and `next` are the places, among all candidates, of the entries that it names so in
+    its links.
     """
 
     found: Found
     bm25: float
     cosine: float | None
+    passage: float | None = None
     previous: int | None = None
     next: int | None = None
 
@@ -97,9 +100,10 @@ class Ranked:
 def rank(question: Question, candidates: Sequence[Candidate]) -> list[Ranked]:
     """A score for each candidate, best first, equal ones by time and id."""
     weights, want = question.weights, wanted(question.text)
-    known = [one.cosine for one in candidates if one.cosine is not None]
+    near = [_nearness(one, weights.passage) for one in candidates]
+    known = [value for value in near if value is not None]
     floor = min(known, default=0.0)
-    cosines = [floor if one.cosine is None else one.cosine for one in candidates]
+    cosines = [floor if value is None else value for value in near]
     base = _fused(
         _with_words_beside(question, candidates),
         _with_neighbours(cosines, candidates, weights) if known else None,
@@ -149,6 +153,13 @@ def _signs(question: Question, want: Wanted, read: Reading) -> list[tuple[str, f
     if read.asks:
         found.append(("asks", weights.asking))
     return found
+
+
+def _nearness(one: Candidate, share: float) -> float | None:
+    """The cosine of an entry, with its share of its nearest passage's."""
+    if one.cosine is None or one.passage is None:
+        return one.cosine
+    return one.cosine + share * (one.passage - one.cosine)
 
 
 def _with_neighbours(cosines: Sequence[float], candidates: Sequence[Candidate], weights: Weights) -> list[float]:

@@ -12,7 +12,7 @@ from hivemind.terms import TOKENIZER
 
 __all__ = ["PLACES", "SCHEMA", "VERSION"]
 
-VERSION = 2
+VERSION = 3
 PLACES = 1 << 32
 """How many entries a namespace can have had: an entry's `seq` is its namespace's number × PLACES + its own, so that a
 namespace is one unbroken range, in the tables and in the full-text index."""
@@ -82,6 +82,12 @@ _ADDED = (
     "CREATE INDEX entries_problem ON entries(seq) WHERE problem IS NOT NULL",
 )
 
+# The vectors of an entry's passages, one after another; an entry has them with its vector, and loses them with it.
+_PASSAGES = (
+    "CREATE TABLE passages (seq INTEGER PRIMARY KEY, model TEXT NOT NULL, vectors BLOB NOT NULL)",
+    "CREATE TRIGGER vectors_gone AFTER DELETE ON vectors BEGIN DELETE FROM passages WHERE seq = old.key; END",
+)
+
 # What follows from a change follows here, so that no writer can forget it.
 _TRIGGERS = (
     """CREATE TRIGGER entries_removed AFTER DELETE ON entries BEGIN
@@ -110,6 +116,6 @@ SCHEMA = Schema(
     error=LongtermError,
     damaged=StoreDamaged,
     functions=(("metadata_fits", 2, metadata_fits),),
-    statements=_TABLES + VectorTable("vectors").schema + _TRIGGERS + _ADDED,
-    upgrades={1: ("DROP TRIGGER entries_added", *_ADDED)},
+    statements=_TABLES + VectorTable("vectors").schema + _TRIGGERS + _ADDED + _PASSAGES,
+    upgrades={1: ("DROP TRIGGER entries_added", *_ADDED), 2: _PASSAGES},
 )

@@ -13,6 +13,7 @@ from hivemind.embedding import Vectors
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult
 from hivemind.longterm.filters import Filter
 from hivemind.longterm.parties import without
+from hivemind.longterm.passages import nearest_passages
 from hivemind.longterm.ranking import Candidate, Question, Weights, borne_out, rank
 from hivemind.longterm.reading import Found, Readings
 from hivemind.longterm.rows import ALIVE, fetch, span
@@ -154,9 +155,10 @@ class Searcher:
         """The best of some entries; `near`: the cosines that are known already."""
         read = self._readings.of(sql, seqs, asked.now)
         read |= self._neighbours(sql, asked, read)
-        cosines = near
+        cosines, passages = near, dict[int, float]()
         if asked.vector is not None:
             cosines = near | self.vectors.cosines(sql, asked.model, asked.vector, read.keys() - near.keys())
+            passages = nearest_passages(sql, asked.model, asked.vector, read)
         texts = bm25_of_tallies(
             weights, [one.reading.tally for one in read.values()], [one.reading.length for one in read.values()]
         )
@@ -164,7 +166,7 @@ class Searcher:
         candidates = []
         for (seq, one), text in zip(read.items(), texts, strict=True):
             beside = (places.get((one.space, one.reading.links.get(name, ""))) for name in _NEIGHBOURS)
-            candidates.append(Candidate(one, text, cosines.get(seq), *beside))
+            candidates.append(Candidate(one, text, cosines.get(seq), passages.get(seq), *beside))
         if not any(one.bm25 > 0 or (one.cosine is not None and one.cosine >= asked.threshold) for one in candidates):
             return []  # what is nearest is not near
         question = Question(asked.query, asked.names, weights, self.weights)

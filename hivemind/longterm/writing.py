@@ -13,6 +13,7 @@ from hivemind.longterm.draft import Draft
 from hivemind.longterm.entry import Action
 from hivemind.longterm.errors import EntryInvalid, VersionConflict
 from hivemind.longterm.namespace import Namespace, encoded
+from hivemind.longterm.passages import keep_passages
 from hivemind.longterm.rows import ALIVE
 from hivemind.longterm.schema import PLACES
 
@@ -31,10 +32,12 @@ _UPDATE = (
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What is known of a content's meaning: a packed vector of the model, or why there is none. `wanted`: never, if False."""
+    """What is known of a content's meaning: a packed vector of the model, with those of its passages as they are kept, or
+    why there is none. `wanted`: never, if False."""
 
     model: str
     vector: bytes | None = None
+    passages: bytes = b""
     problem: str | None = None
     wanted: bool = True
 
@@ -137,6 +140,7 @@ def _keep_meaning(sql: sqlite3.Connection, seq: int, draft: Draft, meaning: Mean
         sql.execute("INSERT INTO given VALUES (?, ?)", (seq, draft.vector))
     if vector is not None:
         _VECTORS.put(sql, meaning.model, [(seq, seq // PLACES, vector)])
+        keep_passages(sql, seq, meaning.model, meaning.passages if draft.vector is None else b"")
     elif not meaning.wanted:
         sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
 

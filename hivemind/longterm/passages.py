@@ -1,0 +1,86 @@
+"""The passages of a content: its sentences, each with a vector of its own, so that what one of them says is found among all
+that the others say. They are looked at closely where an entry is a candidate already, and are in no index.
+
+A vector is kept as one signed byte for each dimension, scaled to its largest number: a quarter of the size, and a cosine
+is less than 0.01 beside what it was.
+"""
+
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+from __future__ import annotations
+
+import math
+import re
+import sqlite3
+from array import array
+from collections.abc import Collection, Sequence
+from operator import mul
+
+from hivemind.embedding import unpack
+from hivemind.embedding.packed import numpy_or_none
+
+__all__ = ["keep_passages", "nearest_passages", "packed_passages", "passages_of"]
+
+_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_SHORTEST = 13  # letters: "Thanks, Ann!" says nothing
+_MOST = 16  # of one content; of a longer one they are of several sentences
+_MARKS = 500  # parameters of one statement
+_LARGEST = 127
+
+
+def passages_of(content: str) -> list[str]:
+    """The sentences of a content, without the shortest; none where there are not two."""
+    found = [passage for part in _END.split(content) if len(passage := part.strip()) >= _SHORTEST]
+    if len(found) < 2:
+        return []
+    each = math.ceil(len(found) / _MOST)
+    return [" ".join(found[at : at + each]) for at in range(0, len(found), each)] if each > 1 else found
+
+
+def packed_passages(vectors: Sequence[bytes]) -> bytes:
+    """Packed vectors of one dimension as bytes, one after another, as they are kept."""
+    return b"".join(map(_as_bytes, vectors))
+
+
+def _as_bytes(vector: bytes) -> bytes:
+    numbers = unpack(vector)
+    scale = _LARGEST / max(max(numbers), -min(numbers))
+    return array("b", [round(number * scale) for number in numbers]).tobytes()
+
+
+def keep_passages(sql: sqlite3.Connection, seq: int, model: str, passages: bytes) -> None:
+    """Write the passages of an entry, in place of those that it had."""
+    if passages:
+        sql.execute("INSERT OR REPLACE INTO passages(seq, model, vectors) VALUES (?, ?, ?)", (seq, model, passages))
+    else:
+        sql.execute("DELETE FROM passages WHERE seq = ?", (seq,))
+
+
+def nearest_passages(sql: sqlite3.Connection, model: str, query: bytes, seqs: Collection[int]) -> dict[int, float]:
+    """The cosine of the nearest passage of each of these entries that has any, of the model of a packed query."""
+    wanted, rows = list(seqs), list[tuple[int, bytes]]()
+    dimension = len(query) // 4
+    for at in range(0, len(wanted), _MARKS):
+        some = wanted[at : at + _MARKS]
+        rows += sql.execute(
+            "SELECT seq, vectors FROM passages WHERE model = ? AND length(vectors) % ? = 0 AND seq IN"
+            f" ({','.join('?' * len(some))})",
+            (model, dimension, *some),
+        ).fetchall()
+    if not rows:
+        return {}
+    numpy = numpy_or_none()
+    if numpy is None:
+        asked = unpack(query)
+        return {
+            seq: max(_cosine(asked, vectors[at : at + dimension]) for at in range(0, len(vectors), dimension))
+            for seq, vectors in rows
+        }
+    matrix = numpy.frombuffer(b"".join(vectors for _, vectors in rows), dtype="i1").reshape(-1, dimension).astype("f4")
+    cosines = matrix @ numpy.frombuffer(query, dtype="<f4") / numpy.sqrt((matrix * matrix).sum(axis=1))
+    starts = numpy.cumsum([0, *(len(vectors) // dimension for _, vectors in rows[:-1])])
+    return dict(zip((seq for seq, _ in rows), numpy.maximum.reduceat(cosines, starts).tolist(), strict=True))
+
+
+def _cosine(asked: Sequence[float], passage: bytes) -> float:
+    numbers = array("b", passage)
+    return math.fsum(map(mul, asked, numbers)) / math.hypot(*numbers)
