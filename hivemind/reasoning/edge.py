@@ -13,6 +13,10 @@ from hivemind.reasoning.node import NodeKind
 __all__ = ["Edge", "Link", "as_relation", "derive", "edge_from"]
 
 
+_TASK = NodeKind.TASK  # looked up once: an enumeration finds its members by Python code
+_FINDINGS = (NodeKind.EVIDENCE, NodeKind.SUMMARY)
+
+
 @dataclass(slots=True, unsafe_hash=True)
 class Edge:
     """From the older or enclosing node to the newer one: parent → child. Equal by ends and rationale.
@@ -48,9 +52,9 @@ def derive(rationale: str, src: NodeKind, dst: NodeKind) -> str:
     said = _said(rationale) if rationale else ""
     if said:
         return said
-    if dst is NodeKind.EVIDENCE or dst is NodeKind.SUMMARY:
+    if dst in _FINDINGS:
         return "support"
-    return "decompose" if src is NodeKind.TASK else "refine"
+    return "decompose" if src is _TASK else "refine"
 
 
 @lru_cache(maxsize=1024)  # few words are used again and again

@@ -9,6 +9,7 @@ from html import escape
 
 from hivemind.errors import UserError
 from hivemind.fs import write
+from hivemind.reasoning.arguments import a_path, a_text
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import FLUSHED, NodeKind, ReasoningNode
 
@@ -149,7 +150,8 @@ def _places(graph: ReasoningGraph, drawn: list[ReasoningNode]) -> dict[int, tupl
 
 def save_picture(graph: ReasoningGraph, path: str | os.PathLike[str], *, every: bool = False) -> None:
     """Write a picture; its kind is the file's suffix, as for `draw_picture`. Raises UserError, also if it can't be written."""
-    kind = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
+    path = a_path(path)
+    kind = os.path.splitext(path)[1].lstrip(".").lower()
     picture = draw_picture(graph, kind, every=every, where=path)
     try:
         write(path, picture)
@@ -162,6 +164,7 @@ def draw_picture(graph: ReasoningGraph, kind: str, *, every: bool = False, where
 
     An svg of very many nodes is drawn without it. Raises UserError, about `where`, if Graphviz is missing or fails.
     """
+    kind = a_text(kind, "the kind of a picture")
     import shutil  # late, as below: drawing is rare
 
     dot = shutil.which("dot")

@@ -2,44 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from hivemind.reasoning.arguments import a_text, a_text_or_none
 from hivemind.reasoning.errors import GraphError
-from hivemind.reasoning.node import ReasoningNode, as_lane, as_tags, as_turns, check_meta, node_to_dict
+from hivemind.reasoning.node import (
+    ReasoningNode,
+    as_flag,
+    as_lane,
+    as_tags,
+    as_turns,
+    check_meta,
+    node_to_dict,
+)
 from hivemind.reasoning.notes import Notes, as_thought
 
-__all__ = ["as_op", "checked", "plain", "plain_value", "typed"]
+__all__ = ["as_op", "merged", "plain", "plain_value", "typed"]
 
-_CHANGEABLE = frozenset({"thought", "related_turn_ids", "title", "status", "tags", "lane", "step", "pinned", "meta"})
-
-
-def checked(node: ReasoningNode, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Whole new values for fields that someone set, meta merged. Raises GraphError for an unknown field or value."""
-    values = dict(fields)
-    for name, value in fields.items():
-        if name not in _CHANGEABLE:
-            raise GraphError(f"{name!r} is no field to set", mend=f"fields: {', '.join(sorted(_CHANGEABLE))}")
-        if name == "meta":
-            merged = {**node.meta, **check_meta(value)}
-            values[name] = {key: item for key, item in merged.items() if item is not None}
-        elif name == "lane":
-            values[name] = as_lane(value)
-        elif name == "related_turn_ids":
-            values[name] = as_turns(value)
-    if "pinned" not in values and "pinned" in values.get("tags", ()):
-        values["pinned"] = True
-    return values
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "title": lambda title: a_text(title, "it"),
+    "status": lambda status: a_text(status, "it"),
+    "tags": as_tags,
+    "lane": as_lane,
+    "step": lambda step: a_text_or_none(step, "it"),
+    "pinned": as_flag,
+    "meta": check_meta,
+    "thought": as_thought,
+    "related_turn_ids": as_turns,
+}
+"""The fields of a node that can be set, and what makes values of them."""
 
 
-def typed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values from JSON, or from a caller, as a node holds them. Raises GraphError."""
-    found = dict(values)
-    if "thought" in found:
-        found["thought"] = as_thought(found["thought"])
-    if "tags" in found:
-        found["tags"] = as_tags(found["tags"])
+def typed(values: object) -> dict[str, Any]:
+    """Values from JSON, or from a caller, as a node holds them. Raises GraphError naming a field that there is not, or one
+    that cannot be so."""
+    found: dict[str, Any] = {}
+    if not isinstance(values, Mapping):
+        raise GraphError(f"the fields of a node are a mapping, not {values!r}")
+    for name, value in values.items():
+        check = _CHECKS.get(name)
+        if check is None:
+            raise GraphError(f"{name!r} is no field to set", mend=f"fields: {', '.join(sorted(_CHECKS))}")
+        try:
+            found[name] = check(value)
+        except GraphError as error:
+            raise GraphError(f"{name}: {error.what}", mend=error.mend) from None
+    if "pinned" in found.get("tags", ()):
+        found.setdefault("pinned", True)
     return found
+
+
+def merged(node: ReasoningNode, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Whole new values for fields that someone set, meta merged. Raises GraphError for an unknown field or value."""
+    values = typed(fields)
+    if "meta" in values:
+        meta = {**node.meta, **values["meta"]}
+        values["meta"] = {key: item for key, item in meta.items() if item is not None}
+    return values
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from hivemind.reasoning.arguments import a_list, a_text_or_none
 from hivemind.reasoning.edge import Edge, Link, as_relation, derive
 from hivemind.reasoning.errors import GraphError
-from hivemind.reasoning.fields import as_op, checked, plain, plain_value, typed
-from hivemind.reasoning.node import (
-    FLUSHED,
-    SHARED,
-    NodeKind,
-    ReasoningNode,
-    as_kind,
-    as_lane,
-    as_tags,
-    as_turns,
-    check_meta,
-)
+from hivemind.reasoning.fields import as_op, merged, plain, plain_value, typed
+from hivemind.reasoning.node import FLUSHED, SHARED, NodeKind, ReasoningNode, as_kind, as_turns
 from hivemind.reasoning.notes import Notes, as_thought
 from hivemind.reasoning.order import as_way
 from hivemind.reasoning.readable import ReadableGraph
@@ -30,7 +21,20 @@ if TYPE_CHECKING:
 
 __all__ = ["ReasoningGraph"]
 
+_TASK = NodeKind.TASK  # looked up once: an enumeration finds its members by Python code
 Thought = str | Sequence[Notes | Mapping[str, str]]
+
+
+class Card(TypedDict, total=False):
+    """What a node may have beside its kind, its thought and its turns."""
+
+    title: str
+    status: str
+    tags: Iterable[str]
+    lane: str
+    step: str | None
+    pinned: bool
+    meta: Mapping[str, Any]
 
 
 class ReasoningGraph(ReadableGraph):
@@ -49,32 +53,19 @@ class ReasoningGraph(ReadableGraph):
         kind: NodeKind | str,
         thought: Thought,
         related_turn_ids: Iterable[int] | None = None,
-        *,
-        title: str = "",
-        status: str = "open",
-        tags: Iterable[str] = (),
-        lane: str = SHARED,
-        step: str | None = None,
-        pinned: bool = False,
-        meta: Mapping[str, Any] | None = None,
+        **fields: Unpack[Card],
     ) -> ReasoningNode:
         """A new node; it hangs on nothing until its first edge. Raises GraphError for a bad field or a second task."""
         node = ReasoningNode(
             self.next_id,
             as_kind(kind),
-            thought if isinstance(thought, str) else as_thought(thought),
-            as_turns(related_turn_ids) if related_turn_ids else [],
-            True,
-            title,
-            status,
-            as_tags(tags) if tags else (),
-            lane if lane == SHARED else as_lane(lane),
-            step,
-            pinned or (bool(tags) and "pinned" in tags),
-            check_meta(meta) if meta else {},
-            0,
-            self.now,
+            thought if thought.__class__ is str else as_thought(thought),
+            [] if related_turn_ids is None else as_turns(related_turn_ids),
         )
+        if fields:
+            for name, value in typed(fields).items():
+                setattr(node, name, value)
+        node.created_at = self.now
         self.take(node)
         if self.structure.undo is None:
             self.seq += 1
@@ -86,7 +77,7 @@ class ReasoningGraph(ReadableGraph):
     def take(self, node: ReasoningNode) -> None:
         """Take in a node as it is, under its own number (for logs and snapshots)."""
         number = node.node_id
-        if node.kind is not NodeKind.TASK:
+        if node.kind is not _TASK:
             self._loose[number] = None
         elif self._root is None:
             self._root = number
@@ -110,14 +101,17 @@ class ReasoningGraph(ReadableGraph):
         if self._root == number:
             self._root = None
 
-    def add_edge(self, src: int | str, dst: int | str, rationale: str = "", relation: str | None = None) -> Edge:
-        """A new edge, parent → child.
+    def add_edge(self, src: int | str, dst: int | str, rationale: str | None = "", relation: str | None = None) -> Edge:
+        """A new edge, parent → child; None for a rationale is none.
 
         Raises GraphError for an unknown or folded end, a loop, an edge to the task node, a duplicate, a cycle.
         """
         nodes, structure = self.nodes, self.structure
         if src.__class__ is not int or dst.__class__ is not int or src not in nodes or dst not in nodes:
             src, dst = self._known(src), self._known(dst)
+        if rationale.__class__ is not str or relation is not None:
+            rationale = a_text_or_none(rationale, "the rationale of an edge") or ""
+            relation = a_text_or_none(relation, "the relation of an edge")
         if src == dst:
             raise GraphError(f"an edge from node {src} to itself")
         if dst == self._root:
@@ -131,8 +125,11 @@ class ReasoningGraph(ReadableGraph):
         path = structure.insert(edge)
         if path is not None:
             raise GraphError(f"an edge from {src} to {dst} closes a cycle: {as_way(path)}")
-        self._tick()
-        self.tied(dst)
+        if structure.undo is None:
+            self.seq += 1
+            self._loose.pop(dst, None)
+        else:
+            self.tied(dst)
         if self.record is not None:
             self.record.append({"op": "edge", "src": src, "dst": dst, "rationale": rationale})
             if relation:
@@ -180,11 +177,13 @@ class ReasoningGraph(ReadableGraph):
         """Set fields of a card: thought, title, status, tags, lane, step, pinned, related_turn_ids; meta is merged
         (a key with None goes). Raises GraphError for an unknown field or value."""
         node = self.node(node_id)
-        return self.set_fields(node, checked(node, fields))
+        return self._set_all(node, merged(node, fields))
 
     def set_fields(self, node: ReasoningNode, values: Mapping[str, Any]) -> ReasoningNode:
-        """Set checked fields to whole values (for logs): as `update_node`, but meta is replaced."""
-        values = typed(values)
+        """Set fields to whole values (for logs): as `update_node`, but meta is replaced."""
+        return self._set_all(node, typed(values))
+
+    def _set_all(self, node: ReasoningNode, values: Mapping[str, Any]) -> ReasoningNode:
         self._tick()
         self._set(node, values)
         if self.record is not None:
@@ -209,6 +208,7 @@ class ReasoningGraph(ReadableGraph):
     def flush_node(self, node_id: int | str, rationale: str = "") -> ReasoningNode:
         """Take an active node out of sight; its children stay where they are. Raises GraphError."""
         node = self._foldable(node_id)
+        rationale = a_text_or_none(rationale, "the rationale of a flush") or ""
         self._tick()
         if rationale:
             key = "flush_rationale" if "rationale" in node.meta else "rationale"
@@ -223,7 +223,9 @@ class ReasoningGraph(ReadableGraph):
 
         It has their turns and outside edges, and keeps their ids in `meta["folded"]`.
         """
-        members = list({node.node_id: node for node in map(self._foldable, ids)}.values())
+        wanted = a_list(ids, "the ids of a fold")
+        rationale = a_text_or_none(rationale, "the rationale of a fold") or ""
+        members = list({node.node_id: node for node in map(self._foldable, wanted)}.values())
         if not members:
             raise GraphError("a fold of no nodes")
         numbers = [node.node_id for node in members]

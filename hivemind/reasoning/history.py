@@ -112,7 +112,7 @@ class History:
 
     def branch(self, name: str) -> Branch:
         """The branch of that name. Raises GraphError if there is none."""
-        if name not in self.branches:
+        if not isinstance(name, str) or name not in self.branches:
             raise GraphError(f"there is no branch {name!r}", mend=f"branches: {', '.join(sorted(self.branches))}")
         return self.branches[name]
 

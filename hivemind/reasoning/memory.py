@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from hivemind.reasoning.arguments import a_list, a_path, a_whole_number
 from hivemind.reasoning.ask import CompletingMind, NoAnswer, ask
 from hivemind.reasoning.beside import Beside
 from hivemind.reasoning.context import LAST_TURNS, Context, render
@@ -75,7 +76,7 @@ class ReasoningMemory:
         # a mind that says that it works by rule has no JSON to give
         self.mind = None if getattr(mind, "by_rule", False) else mind
         self.token_counter = token_counter
-        self.max_tokens = max_tokens
+        self.max_tokens = a_whole_number(max_tokens, "a budget", 0)
         self.lane = as_lane(lane)
         self.step = step
         self.agent_id = agent_id
@@ -149,7 +150,7 @@ class ReasoningMemory:
         graph at the next call).
         """
         with self._news:
-            new = self._take_in(messages, turn_ids)
+            new = self._take_in(a_list(messages, "messages"), turn_ids)
             self._places.update((turns[0], place) for turns in self._talk.todo if turns[0] in new)
         return self._go_on()
 
@@ -345,13 +346,14 @@ class ReasoningMemory:
 
     def recall_context(self, max_tokens: int | None = None) -> Context:
         """The same, and where each message comes from: a turn, or the notes of a node."""
+        budget = self.max_tokens if max_tokens is None else a_whole_number(max_tokens, "a budget", 0)
         recall = Recall(
             self._talk,
             lambda: self.graph,
             self._change,
             self.token_counter,
             lane=self._seen,
-            budget=self.max_tokens if max_tokens is None else max_tokens,
+            budget=budget,
             costs=self._costs,
             last=self.last_turns,
             share=self.last_share,
@@ -375,6 +377,7 @@ class ReasoningMemory:
 
     def save_memory(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         """Write the snapshot and the messages, whole or not at all. Raises UserError if the file can't be written."""
+        path = a_path(path)
         self.flush()
         with self._lock:
             save(path, self.graph, self._talk, durable=durable)
@@ -385,7 +388,7 @@ class ReasoningMemory:
         A memory on a task's graph takes the messages only: its graph is the task's log. Raises UserError for a file that
         can't be read, UnknownVersion for another version; then nothing has changed and the file stays.
         """
-        graph, talk = load(path)
+        graph, talk = load(a_path(path))
         with self._lock:
             self._talk = talk
             self._costs.clear()

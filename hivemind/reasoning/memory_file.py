@@ -12,6 +12,7 @@ from hivemind.reasoning.bulk import uncollected
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.messages import Conversation
+from hivemind.reasoning.snapshot_text import to_text
 
 __all__ = ["load", "save"]
 
@@ -19,10 +20,9 @@ __all__ = ["load", "save"]
 def save(path: str | os.PathLike[str], graph: ReasoningGraph, talk: Conversation, *, durable: bool) -> None:
     """Write both, whole or not at all. Raises UserError if the file can't be written."""
     with uncollected():
-        record = {**graph.to_dict(), **talk.to_dict()}
-        text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), check_circular=False)
+        text = to_text(graph, talk.to_dict())
     try:
-        write(path, f"{text}\n".encode("utf-8", "surrogatepass"), durable=durable)
+        write(path, text.encode("utf-8", "surrogatepass"), durable=durable)
     except OSError as error:
         raise UserError(f"cannot be written ({error.strerror})", where=path) from None
 

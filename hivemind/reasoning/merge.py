@@ -108,7 +108,7 @@ def merge_into(
 
 
 def _choice(resolve: str | Mapping[str, str] | None, name: str) -> str | None:
-    choice = resolve if resolve is None or isinstance(resolve, str) else resolve.get(name)
+    choice = resolve.get(name) if isinstance(resolve, Mapping) else resolve
     if choice is not None and choice not in _CHOICES:
         raise GraphError(f"{choice!r} resolves no conflict", mend="say use_from or use_into")
     return choice

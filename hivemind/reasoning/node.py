@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,9 +18,13 @@ __all__ = [
     "SHARED",
     "NodeKind",
     "ReasoningNode",
+    "as_flag",
     "as_kind",
     "as_lane",
+    "as_tags",
     "as_turns",
+    "check_meta",
+    "meta_of",
     "node_from",
     "node_to_dict",
 ]
@@ -93,9 +98,9 @@ def as_kind(kind: object) -> NodeKind:
     return found
 
 
-def as_lane(lane: str) -> str:
+def as_lane(lane: object) -> str:
     """`shared`, or `agent/<name>` with the name as names are written (spec 3, *Lanes*). Raises GraphError."""
-    lane = lane.strip().lower()
+    lane = lane.strip().lower() if isinstance(lane, str) else repr(lane)
     if lane == SHARED:
         return lane
     prefix, _, agent = lane.partition("/")
@@ -107,30 +112,47 @@ def as_lane(lane: str) -> str:
     raise GraphError(f"{lane!r} is no lane", mend="a lane is 'shared' or 'agent/<name>'")
 
 
-def as_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """The tags without repeats, in their order. Raises GraphError for one text where a list is meant."""
-    if isinstance(tags, str):
-        raise GraphError(f"tags are a list, not the text {tags!r}")
+def as_tags(tags: object) -> tuple[str, ...]:
+    """The tags without repeats, in their order. Raises GraphError for what is no list, also one text."""
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise GraphError(f"tags are a list, not {tags!r}")
     return tuple(dict.fromkeys(str(tag) for tag in tags))
 
 
-def as_turns(turns: Iterable[int]) -> list[int]:
+def as_turns(turns: object) -> list[int]:
     """The ids of messages as a list. Raises GraphError for what is no whole number: no snapshot of it could be read."""
-    if not isinstance(turns, Iterable):
-        raise GraphError(f"the ids of turns are a list, not {turns!r}")
-    found = list(turns)
+    found: list[int]
+    try:
+        found = list(turns)  # type: ignore[call-overload]  # to ask an ABC before costs as much as all the rest
+    except TypeError:
+        raise GraphError(f"the ids of turns are a list, not {turns!r}") from None
     for turn in found:
         if turn.__class__ is not int:
             raise GraphError(f"the id of a turn is a whole number, not {turn!r}")
     return found
 
 
-def check_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `meta`. Raises GraphError for a key that is the name of a field."""
+def as_flag(flag: object) -> bool:
+    """True or False. Raises GraphError for anything else."""
+    if not isinstance(flag, bool):
+        raise GraphError(f"it is true or false, not {flag!r}")
+    return flag
+
+
+def check_meta(meta: object) -> dict[str, Any]:
+    """A copy of `meta`. Raises GraphError for what is no mapping, for a key that is the name of a field, and for what JSON
+    does not know: no log could hold it."""
+    if not isinstance(meta, Mapping):
+        raise GraphError(f"meta is a mapping, not {meta!r}")
     for name in meta:
         if name in _SEED_FIELDS or name in CARD_FIELDS:
             raise GraphError(f"{name!r} is a field of a node, not of its meta")
-    return dict(meta)
+    copy = dict(meta)
+    try:
+        json.dumps(copy)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise GraphError(f"meta is no JSON ({error})") from None
+    return copy
 
 
 def node_to_dict(node: ReasoningNode) -> dict[str, Any]:
@@ -145,13 +167,16 @@ def node_to_dict(node: ReasoningNode) -> dict[str, Any]:
         "related_turn_ids": list(node.related_turn_ids),
         "active": node.active,
     }
-    meta = node.meta
-    fields = _card_fields(node)
-    if fields:
-        meta = {**meta, **fields}
+    meta = meta_of(node)
     if meta:
         record["meta"] = meta
     return record
+
+
+def meta_of(node: ReasoningNode) -> dict[str, Any]:
+    """What a snapshot has of a node beside the seed's five fields."""
+    fields = _card_fields(node)
+    return {**node.meta, **fields} if fields else node.meta
 
 
 def _card_fields(node: ReasoningNode) -> dict[str, Any]:
@@ -184,7 +209,7 @@ def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
             number if number.__class__ is int else int(number),
             as_kind(record["kind"]),
             thought if thought.__class__ is str else as_thought(thought),
-            list(map(int, record.get("related_turn_ids") or ())),
+            [turn if turn.__class__ is int else int(turn) for turn in record.get("related_turn_ids") or ()],
             active if active is True else _as_active(active),
         )
         node.created_seq = created_seq

@@ -35,10 +35,13 @@ def as_thought(thought: object) -> str | list[Notes]:
         try:
             role, content = item["role"], item["content"]
         except (KeyError, TypeError, IndexError):
-            role = content = None
-        if (role.__class__ is not str or content.__class__ is not str) and not (
-            isinstance(role, str) and isinstance(content, str)
-        ):
-            raise GraphError(f"a note has a role and a content, both text, not {str(item)[:80]!r}")
-        notes.append(Notes(role, content))
+            raise _no_note(item) from None
+        if (role.__class__ is str and content.__class__ is str) or (isinstance(role, str) and isinstance(content, str)):
+            notes.append(Notes(role, content))
+        else:
+            raise _no_note(item)
     return notes
+
+
+def _no_note(item: object) -> GraphError:
+    return GraphError(f"a note has a role and a content, both text, not {str(item)[:80]!r}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hivemind.reasoning.errors import GraphError
-from hivemind.reasoning.node import NodeKind, ReasoningNode
+from hivemind.reasoning.node import NodeKind, ReasoningNode, as_turns
 from hivemind.reasoning.ops import AddEdgeOp, AddNodeOp, FlushAndFoldOp, MemoryPatch
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def apply_patch(
     patch = parse(MemoryPatch, patch)
     if not patch.add_nodes and not patch.add_edges:
         raise GraphError("the patch is empty: it adds no node and no edge")
-    turns = list(related_turn_ids or ())
+    turns = [] if related_turn_ids is None else as_turns(related_turn_ids)
     with graph.transaction():
         made: dict[str, int] = {}
         for at, node in enumerate(patch.add_nodes):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hivemind.reasoning import query
+from hivemind.reasoning.arguments import a_text, a_whole_number
 from hivemind.reasoning.edge import Edge, Link
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.index import Index
@@ -88,10 +89,10 @@ class ReadableGraph:
         return self._all(self.index.in_lane(as_lane(lane)))
 
     def by_tag(self, tag: str) -> list[ReasoningNode]:
-        return self._all(self.index.tagged(tag))
+        return self._all(self.index.tagged(a_text(tag, "a tag")))
 
     def by_step(self, step: str) -> list[ReasoningNode]:
-        return self._all(self.index.of_step(step))
+        return self._all(self.index.of_step(a_text(step, "a step")))
 
     def pinned(self) -> list[ReasoningNode]:
         return self._all(self.index.pinned())
@@ -129,7 +130,7 @@ class ReadableGraph:
         """The active nodes as an indented outline, one to a line, thoughts cut to `width` characters."""
         from hivemind.reasoning.outline import outline
 
-        return outline(self, self._loose, width)
+        return outline(self, self._loose, a_whole_number(width, "a width", 1))
 
     def to_dict(self) -> dict[str, Any]:
         """The snapshot: the seed's format and what it lacks (README.md, *graph.json*)."""
@@ -141,6 +142,8 @@ class ReadableGraph:
         """The snapshot as JSON text."""
         import json
 
+        if indent is not None:
+            indent = a_whole_number(indent, "an indent", 0)
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     def __eq__(self, other: object) -> bool:

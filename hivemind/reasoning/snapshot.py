@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from hivemind.errors import UnknownVersion
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from hivemind.reasoning.graph import ReasoningGraph
     from hivemind.reasoning.readable import ReadableGraph
 
-__all__ = ["VERSION", "from_dict", "restore", "to_dict"]
+__all__ = ["VERSION", "beside", "from_dict", "restore", "to_dict", "told_relation"]
 
 VERSION = 1
+_TASK = NodeKind.TASK  # looked up once: an enumeration finds its members by Python code
 
 
 def to_dict(graph: ReadableGraph) -> dict[str, Any]:
@@ -38,26 +40,37 @@ def _to_dict(graph: ReadableGraph) -> dict[str, Any]:
     folded = graph.structure.folded()
     if folded:
         snapshot["folded_edges"] = [_edge_to_dict(edge, nodes) for edge in folded]
+    return snapshot | beside(graph)
+
+
+def beside(graph: ReadableGraph) -> dict[str, Any]:
+    """What a snapshot has after its nodes and edges."""
+    found: dict[str, Any] = {}
     if graph.links:
-        snapshot["links"] = [
+        found["links"] = [
             {"src": link.src, "dst": link.dst, "relation": link.relation, "created_seq": link.created_seq}
             for _, link in sorted(graph.links.items())
         ]
-    snapshot["next_id"] = graph.next_id
-    snapshot["seq"] = graph.seq
-    snapshot["created_seq"] = {str(number): node.created_seq for number, node in nodes.items()}
-    return snapshot
+    created = {str(number): node.created_seq for number, node in graph.nodes.items()}
+    return found | {"next_id": graph.next_id, "seq": graph.seq, "created_seq": created}
+
+
+def told_relation(edge: Edge, nodes: Mapping[int, ReasoningNode]) -> str | None:
+    """The relation of an edge, where its rationale and the kinds do not give it."""
+    relation = edge.relation
+    return None if relation == derive(edge.rationale, nodes[edge.src].kind, nodes[edge.dst].kind) else relation
 
 
 def _edge_to_dict(edge: Edge, nodes: Mapping[int, ReasoningNode]) -> dict[str, Any]:
     record: dict[str, Any] = {"src": edge.src, "dst": edge.dst, "rationale": edge.rationale}
-    if edge.relation != derive(edge.rationale, nodes[edge.src].kind, nodes[edge.dst].kind):
-        record["relation"] = edge.relation
-    return record
+    relation = told_relation(edge, nodes)
+    return record if relation is None else record | {"relation": relation}
 
 
 def from_dict(snapshot: Mapping[str, Any], graph: ReasoningGraph) -> ReasoningGraph:
     """Fill an empty graph from a snapshot. Raises GraphError for a broken one, UnknownVersion for another version."""
+    if not isinstance(snapshot, Mapping):
+        raise GraphError(f"a snapshot is a mapping, not {snapshot!r}")
     with uncollected():
         return _from_dict(snapshot, graph)
 
@@ -94,7 +107,7 @@ def restore(
 
     Raises GraphError for what is no sound graph.
     """
-    for node in sorted(nodes, key=lambda node: node.node_id):
+    for node in sorted(nodes, key=attrgetter("node_id")):
         if node.node_id in graph.nodes or node.node_id < 1:
             raise GraphError(f"node {node.node_id} is there twice, or its number is below 1")
         graph.take(node)
@@ -168,7 +181,7 @@ def _check(graph: ReasoningGraph, edge: Edge) -> None:
     src, dst = nodes.get(edge.src), nodes.get(edge.dst)
     if src is None or dst is None or src is dst:
         raise GraphError(f"an edge from {edge.src} to {edge.dst}: there is no such node, or it is the same one")
-    if dst.kind is NodeKind.TASK:
+    if dst.kind is _TASK:
         raise GraphError(f"an edge from {edge.src} to {edge.dst}: nothing stands above the task node")
     if not edge.relation:
         edge.relation = derive(edge.rationale, src.kind, dst.kind)
@@ -183,7 +196,7 @@ def _draw(graph: ReasoningGraph, edges: Iterable[Edge], drawn: Collection[tuple[
         _check(graph, edge)
         if folded_into and (src in folded_into or dst in folded_into):
             raise GraphError(f"an edge from {src} to {dst}: one of them is folded away")
-        if (src, dst) in drawn or (src in out and dst in out[src]):
+        if (drawn and (src, dst) in drawn) or (src in out and dst in out[src]):
             continue
         path = structure.insert(edge)
         if path is not None:

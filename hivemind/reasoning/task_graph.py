@@ -13,6 +13,7 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.fs import reached, write
 from hivemind.names import check_name
+from hivemind.reasoning.arguments import a_text, a_text_or_none, a_whole_number
 from hivemind.reasoning.entries import MAIN, Branch, Note, Trace
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
@@ -82,7 +83,7 @@ class TaskGraph:
         """The graph as it was after line `seq` of the log, a copy of its own. Raises GraphError for a seq not reached."""
         with self._mutex:
             self._history.refresh()
-            if not 0 <= seq <= self._history.log.seq:
+            if a_whole_number(seq, "a seq", 0) > self._history.log.seq:
                 raise GraphError(f"there is no seq {seq}; the last is {self._history.log.seq}")
             return self._history.at(branch or self.branch, seq).graph
 
@@ -95,7 +96,7 @@ class TaskGraph:
         """The trace of the branch, oldest first; with `last`, only that many of the newest."""
         with self._mutex:
             traces = self._history.state(self.branch).traces
-            return tuple(traces if last is None else traces[max(0, len(traces) - last) :])
+            return tuple(traces if last is None else traces[max(0, len(traces) - a_whole_number(last, "last", 0)) :])
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -109,6 +110,7 @@ class TaskGraph:
         with that id, then the line counts. If `commit` raises, nothing has happened. Do not enter it while holding the
         journal's lock. Raises GraphError, UserError (disk full, the folder is gone).
         """
+        agent_id = a_text_or_none(agent_id, "an agent's name")
         with self._mutex:
             if self._changing is not None:
                 if commit is not None:
@@ -185,15 +187,17 @@ class TaskGraph:
 
     def add_note(self, text: str, *, agent_id: str | None = None, lane: str = SHARED, step: str | None = None) -> Note:
         """Write a note down."""
+        text, step = a_text(text, "a note"), a_text_or_none(step, "a step")
         with self._mutex:
-            self._say({"op": "note", "lane": as_lane(lane), "step": step, "text": str(text)}, agent_id)
+            self._say({"op": "note", "lane": as_lane(lane), "step": step, "text": text}, agent_id)
             return self._history.state(self.branch).notes[-1]
 
     def add_trace(
         self, kind: str, text: str, *, agent_id: str | None = None, lane: str = SHARED, step: str | None = None
     ) -> Trace:
         """Add an action to the trace."""
-        operation = {"op": "trace", "kind": str(kind), "lane": as_lane(lane), "step": step, "text": str(text)}
+        kind, text, step = a_text(kind, "a kind"), a_text(text, "an action"), a_text_or_none(step, "a step")
+        operation = {"op": "trace", "kind": kind, "lane": as_lane(lane), "step": step, "text": text}
         with self._mutex:
             self._say(operation, agent_id)
             return self._history.state(self.branch).traces[-1]
@@ -251,7 +255,7 @@ class TaskGraph:
             assert graph.record is not None
             history = self._history
             base = history.branch(base or self.branch).name
-            base_seq = history.log.seq if base_seq is None else base_seq
+            base_seq = history.log.seq if base_seq is None else a_whole_number(base_seq, "a seq", 0)
             if name in history.branches or name in history.deleted:
                 raise GraphError(f"there is, or was, a branch {name!r}", mend="take another name")
             if not history.branches[base].base_seq <= base_seq <= history.log.seq:

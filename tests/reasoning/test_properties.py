@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind.reasoning import GraphError, ReasoningGraph, ReasoningMemory
+from hivemind.reasoning.snapshot_text import to_text
 from tests.reasoning.minds import turns
 
 NUMBER = st.integers(1, 14)
@@ -86,6 +87,7 @@ def test_whatever_happens_the_graph_is_sound(moves: list[tuple[str, object]]) ->
         assert all(number > highest for number in new)
         highest = max([highest, *new])
     check(graph)
+    assert to_text(graph, {}) == json.dumps(graph.to_dict(), ensure_ascii=False, separators=(",", ":")) + "\n"
     loaded = ReasoningGraph.from_dict(json.loads(graph.to_json()))
     assert loaded == graph
     check(loaded)
