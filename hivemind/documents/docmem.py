@@ -26,13 +26,15 @@ from hivemind.documents.threads import Letter, keep_thread
 from hivemind.documents.treefile import write_entries
 from hivemind.documents.trees import Trees, short_id
 from hivemind.documents.vectors import Meaning, store, without_vector
-from hivemind.embedding import Embedder, EmbedderUnavailable, Vectors, embed_packed
+from hivemind.embedding import Embedder, EmbedderUnavailable, Vectors, embed_each, embed_packed
 from hivemind.tokens import count_tokens
 
 __all__ = ["Docmem"]
 
 _EMBEDDED_AT_ONCE = 64
 _EMBEDDED_BY_A_QUERY = 64
+_SHARE = 50
+_REFUSED_AT_ONCE = 16
 _EVERYTHING = 2**62
 _log = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ class Docmem(Trees):
         self.embedder = embedder
         self.words = Words()
         self._vectors = Vectors(self.database.path)
+        self._refused: set[str] = set()  # hashes of nodes whose text the embedder does not take
 
     # -- expanding and asking ---------------------------------------------------------------------------------------
     def expand_to_length(
@@ -133,21 +136,26 @@ class Docmem(Trees):
     def asked(self, text: str, below: str | None = None) -> Asked:
         """A query with its vector, got outside any transaction: an embedder may be slow."""
         check_text(text, "a query")
-        if self.embedder is None or not text.strip() or self._waiting(_EMBEDDED_BY_A_QUERY + 1) > _EMBEDDED_BY_A_QUERY:
-            return Asked(text, below)  # with a part of the meanings, answers would say how far the janitor is
+        if self.embedder is None or not text.strip():
+            return Asked(text, below)
+        if self._many_wait():
+            return Asked(text, below, lack="many parts wait for their vectors")
         try:
             self.embed_pending(_EMBEDDED_BY_A_QUERY)
             (vector,) = embed_packed(self.embedder, [text])
         except EmbedderUnavailable as error:
             _log.warning("documents: searched by words only: %s", error)
-            return Asked(text, below)
+            return Asked(text, below, lack=error.what)
         return Asked(text, below, Meaning(self._vectors, self.embedder.name, vector))
 
-    def _waiting(self, most: int) -> int:
-        """How many nodes have no vector yet, counted up to a bound."""
+    def _many_wait(self) -> bool:
+        """Whether so many nodes have no vector yet (more than 64, and than a fiftieth of all) that answers by the meanings of
+        the others would say how far the janitor is."""
         assert self.embedder is not None
         with self.database.read() as sql:
-            return len(without_vector(sql, self.embedder, most))
+            (newest,) = sql.execute("SELECT coalesce(max(seq), 0) FROM nodes").fetchone()
+            few = max(_EMBEDDED_BY_A_QUERY, int(newest) // _SHARE)
+            return len(without_vector(sql, self.embedder, few + 1)) > few
 
     def tagged(self, tag: str) -> list[Node]:
         """The nodes whose text has `@tag`, and documents labelled so, oldest first."""
@@ -166,19 +174,25 @@ class Docmem(Trees):
     def embed_pending(self, limit: int = 1_000) -> int:
         """Give vectors to at most `limit` nodes that have none yet; gives how many. For the janitor.
 
-        Raises EmbedderUnavailable; what was embedded before is kept.
+        A text that the embedder refuses is passed over, and not tried again by this process. Raises EmbedderUnavailable where
+        it takes none; what was embedded before is kept.
         """
         most = min(check_whole(limit, "limit", 0), _EVERYTHING)
-        if self.embedder is None:
-            return 0
-        with self.database.read() as sql:
-            rows = without_vector(sql, self.embedder, most)
-        for at in range(0, len(rows), _EMBEDDED_AT_ONCE):
-            batch = rows[at : at + _EMBEDDED_AT_ONCE]
-            vectors = embed_packed(self.embedder, [text for _, text, _ in batch])
-            with self.database.write() as sql:
-                store(sql, self.embedder.name, [(s, h, v) for (s, _, h), v in zip(batch, vectors, strict=True)])
-        return len(rows)
+        done, after, refused = 0, -1, len(self._refused)
+        while self.embedder is not None and done < most and len(self._refused) - refused < _REFUSED_AT_ONCE:
+            with self.database.read() as sql:
+                rows = without_vector(sql, self.embedder, min(_EMBEDDED_AT_ONCE, most - done), after)
+            if not rows:
+                break
+            after = rows[-1][0]
+            batch = [row for row in rows if row[2] not in self._refused]
+            vectors = embed_each(self.embedder, [text for _, text, _ in batch])
+            self._refused |= {h for (_, _, h), vector in zip(batch, vectors, strict=True) if vector is None}
+            if kept := [(s, h, v) for (s, _, h), v in zip(batch, vectors, strict=True) if v is not None]:
+                with self.database.write() as sql:
+                    store(sql, self.embedder.name, kept)
+            done += len(kept)
+        return done
 
     # -- files ------------------------------------------------------------------------------------------------------
     def import_file(self, path: str | os.PathLike[str]) -> Node:

@@ -48,11 +48,17 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query: its text, below which node (None: everywhere), and what it means, if there is an embedder."""
+    """A query: its text, below which node (None: everywhere), and what it means, if there is an embedder; `lack` says why its
+    meaning is not known all the same."""
 
     text: str
     below: str | None = None
     meaning: Meaning | None = None
+    lack: str | None = None
+
+    def told(self, why: str) -> str:
+        """Why something was found, with what was lacking."""
+        return why if self.lack is None else f"{why}; by words only: {self.lack}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ def scored(sql: sqlite3.Connection, asked: Asked, words: Words) -> dict[str, _Sc
     whys = {i: found[i].why for i in texts}
     for node_id, cosine in alike.items():
         whys[node_id] = "; ".join(filter(None, (whys.get(node_id), f"its meaning is near ({cosine:.2f})")))
-    return {node_id: _Scored(score, whys[node_id]) for node_id, score in fused(texts, alike).items()}
+    return {node_id: _Scored(score, asked.told(whys[node_id])) for node_id, score in fused(texts, alike).items()}
 
 
 def _by_words(sql: sqlite3.Connection, asked: Asked, words: Words, trail: Trail) -> dict[str, Match]:

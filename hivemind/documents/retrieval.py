@@ -66,7 +66,7 @@ def search(sql: sqlite3.Connection, asked: Asked, limit: int, keys: Sequence[str
         whys[where] = "; ".join(filter(None, (whys.get(where), f"its meaning is near ({cosine:.2f})")))
     scores = fused(texts, near)
     passages = [
-        reader.quoted(file, members, round(scores[where], 6), whys[where])
+        reader.quoted(file, members, round(scores[where], 6), asked.told(whys[where]))
         for where, file, members in found
         if where in scores
     ]

@@ -40,12 +40,14 @@ class Meaning:
         return [(node_id, -cosine) for cosine, _, node_id in found]
 
 
-def without_vector(sql: sqlite3.Connection, embedder: Embedder, limit: int) -> list[tuple[int, str, str]]:
-    """(seq, text, hash) of nodes with text that have no vector of this model yet, oldest first."""
+def without_vector(
+    sql: sqlite3.Connection, embedder: Embedder, limit: int, after: int = -1
+) -> list[tuple[int, str, str]]:
+    """(seq, text, hash) of nodes with text that have no vector of this model yet, oldest first, beyond the seq `after`."""
     return sql.execute(
         "SELECT n.seq, n.text, n.hash FROM nodes n LEFT JOIN vectors v ON v.key = n.seq"
-        " WHERE n.text <> '' AND (v.model IS NULL OR v.model <> ? OR length(v.vector) <> ?) ORDER BY n.seq LIMIT ?",
-        (embedder.name, 4 * embedder.dimension, limit),
+        " WHERE n.text <> '' AND (v.model IS NULL OR v.model <> ? OR length(v.vector) <> ?) AND n.seq > ? ORDER BY n.seq LIMIT ?",
+        (embedder.name, 4 * embedder.dimension, after, limit),
     ).fetchall()
 
 

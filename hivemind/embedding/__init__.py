@@ -8,7 +8,7 @@ from hivemind.embedding.hashing import HashingEmbedder
 from hivemind.embedding.index import VectorIndex, Vectors, VectorTable
 from hivemind.embedding.minilm import INSTALL, MiniLM
 from hivemind.embedding.opening import open_embedder
-from hivemind.embedding.packed import embed_packed, pack, unpack
+from hivemind.embedding.packed import embed_each, embed_packed, pack, unpack
 from hivemind.embedding.service import SharedEmbedder, end_service
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "VectorIndex",
     "VectorTable",
     "Vectors",
+    "embed_each",
     "embed_packed",
     "end_service",
     "fused",

@@ -11,9 +11,10 @@ from typing import Any
 
 from hivemind.embedding.embedder import Embedder, EmbedderUnavailable
 
-__all__ = ["embed_packed", "numpy_or_none", "pack", "pack_all", "unpack"]
+__all__ = ["embed_each", "embed_packed", "numpy_or_none", "pack", "pack_all", "unpack"]
 
 FLOAT_BYTES = 4
+_HARMLESS = "water"
 
 
 def numpy_or_none() -> Any:
@@ -73,14 +74,42 @@ def unpack(packed: bytes) -> array[float]:
 def embed_packed(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
     """A packed vector for each text: the way in which stores ask an embedder.
 
-    Raises EmbedderUnavailable, also where the embedder gave another number of vectors, another dimension, NaN or zeros.
+    Raises EmbedderUnavailable for whatever goes wrong: also where the embedder gave another number of vectors, another
+    dimension, NaN or zeros.
     """
     if not texts:
         return []
-    vectors = embedder.embed(list(texts))
-    if len(vectors) != len(texts):
-        raise EmbedderUnavailable(f"{embedder.name} gave {len(vectors)} vectors for {len(texts)} texts")
+    try:
+        vectors = embedder.embed(list(texts))
+        given = len(vectors)
+    except EmbedderUnavailable:
+        raise
+    except (
+        Exception
+    ) as error:  # an embedder is somebody's program: texts are kept and searched by their words all the same
+        raise EmbedderUnavailable(f"{embedder.name} failed ({type(error).__name__}: {error})") from error
+    if given != len(texts):
+        raise EmbedderUnavailable(f"{embedder.name} gave {given} vectors for {len(texts)} texts")
     try:
         return pack_all(vectors, embedder.dimension)
     except (TypeError, ValueError, OverflowError) as error:
         raise EmbedderUnavailable(f"{embedder.name} gave what is no vector ({error})") from None
+
+
+def embed_each(embedder: Embedder, texts: Sequence[str]) -> list[bytes | None]:
+    """A packed vector for each text; None for one that the embedder refuses though it takes others.
+
+    One text that it cannot take must not hold up the rest: where it fails for all together it is asked for each alone. Raises
+    EmbedderUnavailable where it takes no text at all.
+    """
+    try:
+        return list(embed_packed(embedder, texts))
+    except EmbedderUnavailable:
+        found: list[bytes | None] = []
+        for text in texts:
+            try:
+                found.append(embed_packed(embedder, [text])[0])
+            except EmbedderUnavailable:
+                embed_packed(embedder, [_HARMLESS])  # is it the text?
+                found.append(None)
+        return found

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hivemind.documents import Docmem, Knowledge
 from hivemind.documents.errors import DamagedError
 from hivemind.documents.vectors import Meaning
-from hivemind.embedding import HashingEmbedder, VectorIndex, pack, unpack
+from hivemind.embedding import EmbedderUnavailable, HashingEmbedder, VectorIndex, pack, unpack
 from hivemind.fs.soundness import unsound
 from hivemind.layout import Layout
 
@@ -211,6 +211,61 @@ def test_a_mended_database_is_searched_by_meaning_again(layout: Layout) -> None:
         assert docmem.embed_pending() > 0
         assert near(docmem, "kestrels wait above")[0] == "kestrels wait above the sea"
         assert docmem.check() == []
+
+
+class Picky(Counting):
+    """Refuses texts that have a word in them; `down`: all texts."""
+
+    __slots__ = ("down", "refused")
+
+    def __init__(self, refused: str) -> None:
+        super().__init__()
+        self.refused, self.down = refused, False
+
+    def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
+        if self.down or any(self.refused in text for text in texts):
+            raise RuntimeError("input is too strange")
+        return super().embed(texts)
+
+
+def test_a_text_that_the_embedder_refuses_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    embedder = Picky("poison")
+    with Docmem(tmp_path / "documents.db", embedder=embedder, durable=False) as docmem:
+        root = docmem.create_root(text="birds")
+        for number in range(80):
+            text = f"poison {number}" if number in (0, 3, 70) else f"bird {number} sings"
+            docmem.append_child(root.id, "m", "n", "v", text)
+        assert docmem.embed_pending() == 78
+        assert "bird 79 sings" in near(docmem, "bird 79 sings", 5)
+        asked = len(embedder.asked)
+        assert (docmem.embed_pending(), len(embedder.asked)) == (0, asked)  # what it refused is not asked again
+        embedder.refused = "nothing"
+        for node in docmem.query("poison"):
+            docmem.update_content(node.node.id, node.node.text + "!")
+        assert docmem.embed_pending() == 3
+
+
+def test_an_embedder_that_takes_no_text_at_all_is_down_and_no_text_is_to_blame(tmp_path: Path) -> None:
+    embedder = Picky("poison")
+    with Docmem(tmp_path / "documents.db", embedder=embedder, durable=False) as docmem:
+        docmem.create_root(text="one bird")
+        embedder.down = True
+        with pytest.raises(EmbedderUnavailable, match="input is too strange"):
+            docmem.embed_pending()
+        assert "by words only: " in docmem.query("bird")[0].why
+        embedder.down = False
+        assert docmem.embed_pending() == 1
+        assert "by words only" not in docmem.query("bird")[0].why
+
+
+def test_while_many_wait_for_their_vectors_words_decide_and_it_is_said(tmp_path: Path) -> None:
+    with open_at(tmp_path / "documents.db") as docmem:
+        root = docmem.create_root(text="birds")
+        for number in range(80):
+            docmem.append_child(root.id, "m", "n", "v", f"bird {number} sings")
+        assert "by words only: many parts wait for their vectors" in docmem.query("bird 7")[0].why
+        docmem.embed_pending(30)
+        assert "meaning" in docmem.query("bird 7")[0].why
 
 
 _WORDS = st.lists(
