@@ -193,6 +193,13 @@ class Mail:
             raise UserError(f"no message {id_!r}", where=f"mailbox {box}", mend=f"hivemind mail list {box} names them")
         return message
 
+    def answered(self, box: str, id_: str) -> None:
+        """Flag a message of the inbox read and answered (`RS`): its answer came another way than by `reply`. Where it is not
+        there any more nothing happens."""
+        found = self.reader.locate(check_name(box, "mailbox"), id_, ("inbox",))
+        if found is not None:
+            self.boxes.get(box).flag(found[1], "RS", self.durable)
+
     def thread(self, box: str, id_: str) -> builtins.list[Message]:
         """Every message of the mailbox that belongs to the same conversation, oldest first, each once.
 

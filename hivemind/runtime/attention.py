@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hivemind.coordination import StepLease, StepLeaseHeld
+from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.runtime.act import Acted
 from hivemind.runtime.focus import Focus
@@ -15,7 +16,7 @@ from hivemind.runtime.parking import Parking
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.review import read_verdict
 from hivemind.runtime.scope import focus_on
-from hivemind.runtime.waits import blocked
+from hivemind.runtime.waits import blocked, is_question
 from hivemind.runtime.work import Work
 from hivemind.tasks import TaskMoved
 
@@ -53,8 +54,10 @@ class Attention:
             self.letters.sense(self.hear)
 
     def hear(self, message: Message) -> bool:
-        """A message may be what a task waits for: a verdict on its answer, or an answer to a step's question (True)."""
-        awaited = False
+        """A message may be what a task waits for: a verdict on its answer, or an answer to a step's question (True, also
+        for one that the step does not wait for any more: a second answer is no question)."""
+        late = is_question(message.in_reply_to, self._hive.config.workspace)
+        awaited = late and message.sender == HUMAN
         for work in list(self.works()):
             if not work.task.path.exists():  # moved away by a person; `Holding.next` drops it
                 continue
@@ -75,6 +78,8 @@ class Attention:
         about = message.task == work.task.id and not verdict_mail
         if not work.waits.heard(message.sender, message.id, message.in_reply_to, about=about):
             return False
+        if message.sender == HUMAN and message.in_reply_to is not None:
+            self._hive.mail.answered(HUMAN, message.in_reply_to)  # written by hand it has flagged nothing
         work.unblock(message.sender)
         self.holding.unpark(work)
         return True

@@ -13,7 +13,7 @@ from hivemind.fs import DamagedRecord, load_record, save_record
 from hivemind.layout import HUMAN
 from hivemind.runtime.parking import Parking
 
-__all__ = ["Wait", "Waits", "blocked"]
+__all__ = ["Wait", "Waits", "blocked", "is_question", "question_id"]
 
 VERSION = 1
 KINDS = ("until", "mail", "human", "task")
@@ -64,6 +64,17 @@ def blocked(path: str, reason: str | None, asked: Wait | None) -> Parking:
 
 def _how_to_answer(message_id: str | None) -> str:
     return f"(answer with: hivemind mail reply human {message_id} TEXT)"
+
+
+def question_id(step: str, added_seq: int, workspace: str) -> str:
+    """The Message-ID of a step's question to a person. The seq of the step's making tells it from a step of the same id in an
+    earlier attempt."""
+    return f"ask.{step}.{added_seq}@{workspace}"
+
+
+def is_question(message_id: str | None, workspace: str) -> bool:
+    """Whether a message of that id is a step's question: who replies to it answers, and asks nothing."""
+    return message_id is not None and message_id.startswith("ask.") and message_id.endswith(f"@{workspace}")
 
 
 class Waits:

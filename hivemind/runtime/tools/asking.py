@@ -5,6 +5,7 @@ from __future__ import annotations
 from hivemind.layout import HUMAN
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import ToolProblem
+from hivemind.runtime.waits import question_id
 from hivemind.runtime.work import PlannedStep
 
 __all__ = ["ask_person"]
@@ -13,8 +14,7 @@ __all__ = ["ask_person"]
 def ask_person(session: Session, step: PlannedStep, question: str) -> None:
     """Send the question of a step to the operator; its wait remembers the message, so that an answer is known as one."""
     work = session.work
-    # The seq of the step's making tells it from a step of the same id in an earlier attempt.
-    message_id = f"ask.{step.id}.{step.step.added_seq}@{session.hive.config.workspace}"
+    message_id = question_id(step.id, step.step.added_seq, session.hive.config.workspace)
     body = f"{question}\n\n(Task {work.task.id}, step {step.step.path}. Answer this message, and the task goes on.)\n"
     report = session.hive.mail.send(
         session.agent,

@@ -66,6 +66,9 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
     if report.failed:
         missing = "; ".join(f"{name}: {why}" for name, why in report.failed.items())
         raise ToolProblem(f"not delivered to {missing}", mend="send it again: who has it does not get it twice")
+    if session.focus.work is not None and arguments.step is not None:
+        sent = f"Sent to {', '.join(report.delivered)}: {arguments.subject}"
+        session.work.add_card(session.step(arguments.step), "note", sent, title="Mail")
     return {"message_id": report.message_id, "delivered": list(report.delivered)}
 
 
