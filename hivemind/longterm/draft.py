@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hivemind.longterm.arguments import check_between, check_text, check_time, check_unicode
-from hivemind.longterm.entry import MemoryEntry
+from hivemind.longterm.entry import Embedding, MemoryEntry
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.masking import mask, masked
 
@@ -70,8 +70,13 @@ def draft_of(value: MemoryEntry | Mapping[str, Any] | str, count: Callable[[str]
         expires_at=None if expires is None else check_time(expires, "expires_at"),
         parent_id=_parent(told.get("parent_id")),
         links=_links(told.get("links")),
-        vector=None if embedding is None else check_vector(embedding, dimension),
+        vector=None if embedding is None or _is_the_stores(embedding, content) else check_vector(embedding, dimension),
     )
+
+
+def _is_the_stores(embedding: object, content: str) -> bool:
+    """Whether the store computed it, or had it with another content: then the content says what it means."""
+    return isinstance(embedding, Embedding) and (not embedding.given or embedding.digest != digest_of(content))
 
 
 def _fields(value: MemoryEntry | Mapping[str, Any] | str) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from hivemind.longterm.links import children_of, history_of, linked_from, set_li
 from hivemind.longterm.moment import FIRST, as_micros, as_time
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
 from hivemind.longterm.pending import embed_waiting, some_failed
-from hivemind.longterm.rows import embedding_is_of_another, fetch, fetch_key, space_of, spaces_below, with_vector
+from hivemind.longterm.rows import fetch, fetch_key, space_of, spaces_below, with_vector
 from hivemind.longterm.schema import SCHEMA
 from hivemind.longterm.search import Searcher
 from hivemind.longterm.upsert import Upsert, upsert
@@ -109,7 +109,7 @@ class Entries:
         if expected is not None:
             check_whole(expected, "expected_version")
         check_flag(embed, "embed")
-        checked = [(check_key(key), self._of_what_it_says(value, self._draft(value))) for key, value in pairs]
+        checked = [(check_key(key), self._draft(value)) for key, value in pairs]
         meanings = self._meanings([draft for _, draft in checked], embed)
         with self._writing() as (sql, now):
             space = space_for(sql, path)
@@ -128,15 +128,6 @@ class Entries:
         """The embedder has just worked: give it some of what it failed for before."""
         if waiting and any(meaning.vector is not None for meaning in meanings):
             self.embed_pending(_EMBEDDED_BY_A_WRITE)
-
-    def _of_what_it_says(self, value: Value, draft: Draft) -> Draft:
-        """The draft without the embedding that the store itself gave with another content: an entry that was read, said
-        anew and put back means what it says now."""
-        if draft.vector is None or not isinstance(value, MemoryEntry) or not value.id:
-            return draft
-        with self.database.read() as sql:
-            stale = embedding_is_of_another(sql, value.id, draft.vector, draft.digest)
-        return replace(draft, vector=None) if stale else draft
 
     def _draft(self, value: Value) -> Draft:
         return draft_of(value, self._count, self.embeddings.dimension)

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from hivemind.longterm.namespace import Namespace
 
-__all__ = ["Action", "MemoryEntry", "MemorySearchResult", "UpsertMemoryInput", "UpsertMemoryResult", "User"]
+__all__ = [
+    "Action",
+    "Embedding",
+    "MemoryEntry",
+    "MemorySearchResult",
+    "UpsertMemoryInput",
+    "UpsertMemoryResult",
+    "User",
+]
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 Action = Literal["created", "updated", "duplicate", "refused"]
+
+
+class Embedding(tuple[float, ...]):
+    """An embedding as the store gave it: whether a caller had given it first, and the digest of the content that it is of.
+
+    So an entry that was read, said anew and put back means what it says now, whoever has changed it meanwhile.
+    """
+
+    given: bool = True
+    digest: bytes = b""
+
+    @classmethod
+    def read(cls, numbers: Iterable[float], digest: bytes, *, given: bool) -> Self:
+        found = cls(numbers)
+        found.given, found.digest = given, digest
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

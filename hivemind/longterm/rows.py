@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from hivemind.longterm.entry import MemoryEntry
+from hivemind.longterm.entry import Embedding, MemoryEntry
 from hivemind.longterm.errors import StoreDamaged
 from hivemind.longterm.expiry import expired_by_space
 from hivemind.longterm.moment import as_time
@@ -113,17 +113,13 @@ def fetch(sql: sqlite3.Connection, seqs: Iterable[int], now: int) -> Iterator[tu
             yield row[0], entry_of(row)
 
 
-def with_vector(sql: sqlite3.Connection, seq: int) -> tuple[float, ...] | None:
+def with_vector(sql: sqlite3.Connection, seq: int) -> Embedding | None:
     """The embedding of an entry: as it was given, else as it was computed (of length 1)."""
     row = sql.execute(
-        "SELECT vector FROM given WHERE seq = ?1 UNION ALL SELECT vector FROM vectors WHERE key = ?1", (seq,)
-    )
-    found = row.fetchone()
-    return None if found is None else tuple(array("f", found[0]))
-
-
-def embedding_is_of_another(sql: sqlite3.Connection, entry_id: str, vector: bytes, digest: bytes) -> bool:
-    """Whether an entry has this very embedding (float32 bytes, as `with_vector` gives it), and another content."""
-    row = sql.execute("SELECT seq FROM entries WHERE id = ? AND digest <> ?", (entry_id, digest)).fetchone()
-    found = None if row is None else with_vector(sql, row[0])
-    return found is not None and array("f", found).tobytes() == vector
+        "SELECT coalesce(g.vector, v.vector), g.seq IS NOT NULL, e.digest FROM entries e"
+        " LEFT JOIN given g ON g.seq = e.seq LEFT JOIN vectors v ON v.key = e.seq WHERE e.seq = ?",
+        (seq,),
+    ).fetchone()
+    if row is None or row[0] is None:
+        return None
+    return Embedding.read(array("f", row[0]), row[2], given=bool(row[1]))

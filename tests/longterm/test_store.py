@@ -397,6 +397,25 @@ def test_an_entry_that_was_read_said_anew_and_put_back_means_what_it_says_now(st
     assert store.search(ME, "pizza", mode="vector") == []
 
 
+def test_what_was_read_is_said_anew_though_another_has_changed_it_meanwhile(store):
+    store.put(ME, "k", "the user likes pizza")
+    read = store.get(ME, "k")
+    store.put(ME, "k", "a train to Rome")
+    store.put(ME, "k", replace(read, content="motorcycles are in the garage"))
+    assert [hit.key for hit in store.search(ME, "motorcycles garage", mode="vector")] == ["k"]
+    assert store.search(ME, "pizza", mode="vector") == []
+
+
+def test_what_was_read_and_put_back_unchanged_is_still_the_stores_to_embed(tmp_path):
+    with open_store(tmp_path / "m.db", HashingEmbedder()) as before:
+        before.put(ME, "k", "the user likes pizza")
+        before.put(ME, "k", replace(before.get(ME, "k"), category="fact"))
+    with open_store(tmp_path / "m.db", HashingEmbedder(96)) as after:
+        assert after.put(ME, "k", replace(after.get(ME, "k"), importance=1.0)).pending is False
+        assert len(after.get(ME, "k").embedding) == 96
+        assert [hit.key for hit in after.search(ME, "pizza", mode="vector")] == ["k"]
+
+
 def test_what_was_read_is_put_back_with_the_embedding_that_was_given(store):
     vector = [float(number) for number in range(384)]
     store.put(ME, "k", MemoryEntry(content="x", embedding=tuple(vector)))
