@@ -25,6 +25,7 @@ __all__ = ["UNNAMED", "Embeddings"]
 UNNAMED = ""
 
 _AT_ONCE = 64
+_HARMLESS = "water"
 _REMEMBERED = 512  # vectors of contents and of queries, each
 _What = TypeVar("_What")
 _log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class Embeddings:
         self.dimension = dimension if embedder is None else _dimension_of(embedder)
         if not isinstance(self.dimension, int) or isinstance(self.dimension, bool) or self.dimension < 1:
             raise EntryInvalid(f"{self.dimension!r} is no dimension", mend="a whole number from 1, such as 384")
+        self.refused: set[bytes] = set()  # digests of contents that it does not take, though it takes others
         self._contents, self._queries = _Recent[Meaning](), _Recent[bytes]()
 
     @property
@@ -140,6 +142,14 @@ class Embeddings:
             Meaning(self.model, vector, packed_passages(list(islice(vectors, len(parts)))))
             for vector, parts in zip(whole, passages, strict=True)
         ]
+
+    def works(self) -> bool:
+        """Whether the embedder takes any text at all."""
+        try:
+            self._ask([_HARMLESS])
+        except EmbedderUnavailable:
+            return False
+        return True
 
     def _ask(self, texts: list[str]) -> list[bytes]:
         if self.embedder is None:

@@ -19,7 +19,7 @@ from hivemind.longterm.writing import Meaning
 __all__ = ["count_waiting", "embed_waiting", "some_failed"]
 
 _AT_ONCE = 64
-_FAILURES = 3  # in a row, one text at a time: then it is the embedder, not the texts
+_REFUSED_AT_ONCE = 16  # texts, each of which is asked for alone
 _WAITS = (
     " FROM entries e LEFT JOIN vectors v ON v.key = e.seq"
     f" WHERE e.wants AND (v.key IS NULL OR v.model <> ? OR length(v.vector) <> ?) AND {ALIVE}"
@@ -57,33 +57,38 @@ def embed_waiting(
 ) -> int:
     """Embed entries that wait, oldest first, at most `limit`; gives how many. `progress` is told after each batch.
 
-    Stops where the embedder fails for several texts one by one; a single text that it cannot take is passed over. Without
-    an embedder, and for what has expired (`now`, microseconds), nothing is done.
+    A text that the embedder refuses though it takes others is passed over, and not asked for again by this process; where it
+    takes none, it ends. Without an embedder, and for what has expired (`now`, microseconds), nothing is done.
     """
     if embeddings.embedder is None:
         return 0
-    done = failures = 0
-    after, size = -1, _AT_ONCE
-    while limit is None or done < limit:
+    done = refused = 0
+    after = alone = -1  # up to the seq `alone`, texts are asked for one by one
+    while limit is None or (done < limit and refused < _REFUSED_AT_ONCE):
+        size = 1 if after < alone else _AT_ONCE
         with database.read() as sql:
-            waiting = _next(sql, embeddings, now, after, size if limit is None else min(size, limit - done))
-        if not waiting:
+            rows = _next(sql, embeddings, now, after, size if limit is None else min(size, limit - done))
+        if not rows:
             break
+        waiting = [one for one in rows if one.digest not in embeddings.refused]
         found = embeddings.embed(waiting)
-        failed = any(found[one.digest].problem for one in waiting)
+        failed = any(meaning.problem for meaning in found.values())
         if failed and len(waiting) > 1:
-            size = 1  # which of them is it?
+            alone = rows[-1].seq  # which of them is it?
             continue
         with database.write() as sql:
             _keep(sql, waiting, found)
         reached("longterm.embed.batch")
-        after = waiting[-1].seq
-        failures = failures + 1 if failed else 0
-        if failures == _FAILURES:
-            break
-        done += 0 if failed else len(waiting)
-        if progress is not None:
-            progress(done)
+        after = rows[-1].seq
+        if failed:
+            if not embeddings.works():
+                break
+            embeddings.refused.add(waiting[0].digest)
+            refused += 1
+        else:
+            done += len(waiting)
+            if progress is not None:
+                progress(done)
     return done
 
 

@@ -61,6 +61,20 @@ def test_a_text_that_the_embedder_cannot_take_does_not_hold_up_the_others(store,
     assert [key for key in store.list(ME) if store.get(ME, key).pending] == ["bad"]
 
 
+def test_many_texts_that_the_embedder_cannot_take_hold_up_nobody_and_are_not_asked_for_again(store, embedder) -> None:
+    embedder.fault = "poison"
+    for number in range(20):  # the oldest of all that wait
+        store.put(ME, f"bad{number}", f"poison {number}")
+    store.put_many(ME, {f"k{number}": f"text {number}" for number in range(9)} | {"bad": "poison"})
+    assert [store.embed_pending(4) for _ in range(4)] == [0, 4, 4, 1]
+    assert all(store.get(ME, key).pending is key.startswith("bad") for key in store.list(ME))
+    asked = len(embedder.asked)
+    assert (store.embed_pending(), len(embedder.asked)) == (0, asked)
+    embedder.fault = None
+    store.put(ME, "bad0", "water and wine")
+    assert not store.get(ME, "bad0").pending
+
+
 def test_identical_contents_and_queries_are_embedded_once(store, embedder, tmp_path: Path) -> None:
     store.put(ME, "a", "green tea")
     store.put(("memories", "u2"), "b", "green tea")
