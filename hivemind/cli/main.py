@@ -30,12 +30,14 @@ COMMANDS = (
     "context",
     "log",
     "lease",
+    "reserve",
     "view",
     "graph",
     "doc",
     "memory",
     "doctor",
     "mcp",
+    "tool",
 )
 """Each is a module hivemind.cli.<command> with `add_to(commands, common)`; they import rooms inside functions only."""
 

@@ -197,7 +197,15 @@ def test_a_closed_disk_is_one_line(process: Command, hive: Path) -> None:
 
 def test_every_command_answers_in_json_and_shows_an_example(run: Command) -> None:
     helps = {" ".join(words): run(*words, "--help").out for words in leaves(build_parser())}
-    own_format = {"agent run", "graph export", "doc export", "mcp", "mcp serve"}  # or no answer at all
+    own_format = {
+        "agent run",
+        "graph export",
+        "doc export",
+        "mcp",
+        "mcp serve",
+        "tool call",
+        "tool show",
+    }  # or no answer at all
     assert {name for name, text in helps.items() if "--json" not in text} <= own_format
     assert [name for name, text in helps.items() if "example" not in text] == []
 
