@@ -7,6 +7,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,8 @@ def damages(path: Path) -> Iterator[tuple[str, Any]]:
     if is_record(path):
         fields = json.loads(path.read_text())
         yield "version", lambda: path.write_text(json.dumps({**fields, "version": 99}))
-        for key in fields.keys() - {"kind", "version"}:
-            for value in (None, "x", [7], 1e400):
-                yield f"{key}={value!r}", lambda k=key, v=value: path.write_text(json.dumps({**fields, k: v}))
+        for key, value in zip(sorted(fields.keys() - {"kind", "version"}), cycle((None, "x", [7], 1e400))):
+            yield f"{key}={value!r}", lambda k=key, v=value: path.write_text(json.dumps({**fields, k: v}))
             yield f"no {key}", lambda k=key: path.write_text(json.dumps({n: v for n, v in fields.items() if n != k}))
         whole = path.read_bytes()
         for at in range(0, len(whole), max(1, len(whole) // 6)):

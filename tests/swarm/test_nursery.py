@@ -14,7 +14,7 @@ from hivemind.fs.ready import readable
 from hivemind.runtime.nursery import Nursery
 
 LIMIT_S = 120  # of a machine that has other things to do
-MANY = 700  # more than a socket holds of orders, and of reports
+MANY = 300  # more than a socket holds of orders (its 208 KiB take 277 of the smallest messages), and of reports
 
 
 def until(nursery: Nursery, condition) -> list[dict]:
