@@ -46,7 +46,7 @@ class AnthropicRequest(Request):
     def completion(self, text, calls, finish=None, tokens_out=None, usage=True) -> str:
         content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
         content += [
-            {"type": "tool_use", "id": f"toolu_{at}", "name": tool, "input": given}
+            {"type": "tool_use", "id": f"toolu_{at}", "name": tool, "input": _object(given)}
             for at, (tool, given) in enumerate(calls or ())
         ]
         out = tokens_out if tokens_out is not None else max(1, len(json.dumps(content)) // 4)
@@ -118,7 +118,7 @@ class GeminiRequest(Request):
 
     def completion(self, text, calls, finish=None, tokens_out=None, usage=True) -> str:
         parts: list[dict[str, Any]] = [{"text": text}] if text else []
-        parts += [{"functionCall": {"name": tool, "args": given}} for tool, given in calls or ()]
+        parts += [{"functionCall": {"name": tool, "args": _object(given)}} for tool, given in calls or ()]
         out = tokens_out if tokens_out is not None else max(1, len(json.dumps(parts)) // 4)
         ends = {"length": "MAX_TOKENS", "content_filter": "SAFETY", None: "STOP"}
         whole: dict[str, Any] = {
@@ -193,6 +193,11 @@ class OllamaRequest(Request):
 def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
     content = message["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _object(given: Any) -> Any:
+    """Arguments as these protocols have them: never as text, so half a text is an object of something else."""
+    return {"partial": given} if isinstance(given, str) else given
 
 
 def _google(kind: str, **more: Any) -> dict[str, Any]:
