@@ -8,6 +8,7 @@ offers for the same without us, measured in the same run.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -20,8 +21,11 @@ from pathlib import Path
 
 from benchmarks.processes import family, processor_s, share_mb
 from benchmarks.table import Row, show
+from hivemind.embedding.minilm import is_installed
+from hivemind.embedding.service.places import lock_of
 from hivemind.hive import Hive
 from hivemind.layout import Layout
+from hivemind.longterm.entries import DIMENSION
 from hivemind.runtime.status import Statuses
 
 __all__ = ["run"]
@@ -215,6 +219,64 @@ def _idle(number: int, seconds: float) -> Iterator[Row]:
             yield Row(name, used, "% of a core", f"{number} polling each 50 ms", polls, note=note, target=1.0)
 
 
+# -- remembering
+
+_LONE = """
+import sys
+from hivemind.embedding.kinds import open_kind
+open_kind("minilm").embed(["Why does pump number seven drip?"])
+print(flush=True)
+input()
+"""
+
+
+def _remembering(number: int, entries: int) -> Iterator[Row]:
+    """What agents hold that have all searched a memory by meaning, MiniLM served by the hive's embedding process."""
+    if not is_installed():
+        return
+    layout = _hive(number, "relaxed")
+    names = list(Hive.open(layout.root).agents)
+    _remember(layout, entries)
+    with _up(layout) as swarm:
+        idle = statistics.fmean(share_mb(pid) for pid in swarm.agents)
+        _do(layout, [f"---\nassignee: {name}\n---\n{_ASK % at}" for at, name in enumerate(names)])
+        service = (lock_of(str(layout.embedder), "minilm").holder() or {}).get("pid")
+        assert isinstance(service, int), "nobody asked for a vector"
+        each = statistics.fmean(share_mb(pid) for pid in swarm.agents)
+        whole = sum(share_mb(pid) for pid in [*family(swarm.pid), service])
+        lone = _lone_embedder()
+        has = f"{number} agents that have searched {entries:,} memories"
+        yield Row(f"memory of each of {has}", each, "MB", "before", idle, note="proportional share")
+        yield Row(
+            f"memory of all of {has}", whole, "MB", f"{number} of these processes with a MiniLM of their own",
+            number * (each + lone), note=f"supervisor, nursery and the embedding process ({share_mb(service):.0f} MB) too",
+        )  # fmt: skip
+
+
+def _remember(layout: Layout, entries: int) -> None:
+    """So many memories that all agents search, with vectors that nobody had to compute."""
+    chance, hive = random.Random(7), Hive.open(layout.root)
+    values = {
+        f"k{at}": {
+            "content": f"Pump number {at} was last seen in hall {at % 17}",
+            "embedding": [chance.gauss(0, 1) for _ in range(DIMENSION)],
+        }
+        for at in range(entries)
+    }
+    with hive.memory as store:
+        store.put_many(("shared", hive.config.workspace), values)
+
+
+def _lone_embedder() -> float:
+    """MB that a process holds which has MiniLM to itself."""
+    process = subprocess.Popen([sys.executable, "-c", _LONE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    size = share_mb(process.pid)
+    process.communicate(b"\n")
+    return size
+
+
 # -- whole tasks
 
 
@@ -306,6 +368,7 @@ def run(quick: bool = False) -> list[Row]:
         rows += _starts(number, 1 if quick else 3)
     for number in (10,) if quick else (10, 100):
         rows += _idle(number, 20.0)
+    rows += _remembering(5, 1_000) if quick else _remembering(50, 10_000)
     for durability in ("relaxed", "full"):
         rows += _tasks(durability, quick)
         rows += _latency(durability, quick)

@@ -10,6 +10,7 @@ from hivemind.embedding.minilm import INSTALL, MiniLM
 from hivemind.embedding.opening import open_embedder
 from hivemind.embedding.packed import embed_each, embed_packed, pack, unpack
 from hivemind.embedding.service import SharedEmbedder, end_service
+from hivemind.embedding.warming import warm
 
 __all__ = [
     "INSTALL",
@@ -28,4 +29,5 @@ __all__ = [
     "open_embedder",
     "pack",
     "unpack",
+    "warm",
 ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hivemind.embedding import end_service
+from hivemind.embedding import warm as warm_vectors
 from hivemind.errors import HivemindError
 from hivemind.minds import warm_mind
 from hivemind.private import keep_keys_private
@@ -115,6 +116,8 @@ class _Warming:
         if self._rehearse_in is not None:
             self._rehearse(self._rehearse_in)
         try:
+            if hive.embedder is not None:
+                warm_vectors()
             _log.debug("warm: %d agents, %d events", len(hive.agents), hive.journal.seq)
         except (HivemindError, OSError) as error:  # every agent will meet it too, and be started again later
             _log.warning("%s", error)
