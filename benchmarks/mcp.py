@@ -1,110 +1,248 @@
-"""MCP: how long a call takes, median and p99, in memory, over stdio and over HTTP, beside the SDK's own empty call.
+"""MCP: how long a call takes over stdio and HTTP, and what of it the server computes, beside the SDK's own empty call.
 
-Run as `python -m benchmarks.mcp [--quick]`. The floor is a server of the SDK with one tool that does nothing, in memory, in
-the same run. mcp_agent_mail cannot be run here without its network: its figures stand in the notes, as they were measured
-and published (send to seen 155-303 ms median, 700-840 ms p99, on a loaded machine; 13 and 2,240 ms in its Rust version).
+Run as `python -m benchmarks.mcp [--quick]`. All servers are processes that run side by side, and are called in turn, some
+calls each, by the official SDK's client, so that a loaded machine loads all of them. A mailbox has twenty messages. Where
+HIVEMIND_RIVAL_MAIL names the Python of an environment with `mcp-agent-mail` in it (any virtual environment of its own:
+its requirements do not go with these), its server is measured in the same run, over HTTP, which is what it speaks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
-import mcp_types as types
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from mcp.server import Server
 
 from benchmarks.table import Row, show
 from hivemind import Hive
-from hivemind.mcp_server.serve import joined
 from hivemind.runtime.recruit import add_agent
 
 __all__ = ["run"]
 
-_CALLS: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    ("check_mailbox", {}),
-    ("resume", {}),
-    ("send_mail", {"to": ["codex"], "subject": "x", "body": "x"}),
-)
-_RIVAL = "mcp_agent_mail: 155 ms median, 700 p99 (send to seen)"
+_RIVAL = "HIVEMIND_RIVAL_MAIL"
+_AT_ONCE = 20
+_LYING = 20
+_START_S = 120.0
+_LETTER = {"to": ["codex"], "subject": "The keel", "body": "It is on."}
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of one server, and what was measured of it: seconds by the clock, and of the server's processor."""
+
+    name: str
+    client: Client
+    server: int
+    tool: str
+    arguments: Mapping[str, Any]
+    beside: str = ""
+    took: list[float] = field(default_factory=list)
+    computed: float = 0.0
+
+    @property
+    def median_ms(self) -> float:
+        return statistics.median(self.took) * 1000
+
+    @property
+    def p99_ms(self) -> float:
+        return sorted(self.took)[int(len(self.took) * 0.99)] * 1000
+
+    @property
+    def computed_ms(self) -> float:
+        return self.computed / len(self.took) * 1000
 
 
 def run(quick: bool) -> list[Row]:
-    """The latency of calls, in ms."""
+    """The latency of calls and the processor time of their servers, in ms."""
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder, "hive")
-        hive = Hive.init(root)
-        for name in ("claude", "codex"):
-            add_agent(hive, name, mind="mcp")
-        return asyncio.run(_measure(root, 40 if quick else 400))
+        return asyncio.run(_measure(Path(folder), 40 if quick else 400))
 
 
-async def _measure(root: Path, times: int) -> list[Row]:
-    floor = await _floor(times)
-    rows = [Row("an empty call of the SDK, in memory, median", floor[0], "ms")]
-    async with joined(lambda: Hive.open(root), "claude") as (_, server), Client(server) as client:
-        rows += await _all(client, "in memory", floor[0], times)
-    words = ["-m", "hivemind", "--hive", str(root), "mcp", "--agent", "claude"]
-    environment = {**os.environ}
-    async with Client(StdioServerParameters(command=sys.executable, args=words, env=environment)) as client:
-        rows += await _all(client, "stdio", floor[0], times)
-    process = subprocess.Popen(
-        [sys.executable, *words, "--http", "--port", "0"], stdout=subprocess.PIPE, text=True, env=environment
-    )
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().split()[0]
-        token = (root / ".hive/agents/claude/mcp.token").read_text().strip()
-        http = httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"})
-        async with http, Client(streamable_http_client(address, http_client=http)) as client:
-            rows += await _all(client, "HTTP", floor[0], times)
-    finally:
-        process.terminate()
-        process.communicate()
-    return rows
+async def _measure(folder: Path, times: int) -> list[Row]:
+    async with contextlib.AsyncExitStack() as servers:
+        calls = []
+        for way in ("stdio", "HTTP"):
+            calls += await servers.enter_async_context(_ours(folder, way))
+        if os.environ.get(_RIVAL):
+            calls += await servers.enter_async_context(_rival(folder))
+        for number in range(times // _AT_ONCE + 1):  # the first round only warms them
+            for call in calls:
+                await _use(call)
+                if number == 0:
+                    call.took.clear()
+                    call.computed = 0.0
+        return list(_rows({call.name: call for call in calls}))
 
 
-async def _floor(times: int) -> tuple[float, float]:
-    async def call(_: Any, __: types.CallToolRequestParams) -> types.CallToolResult:
-        return types.CallToolResult(content=[types.TextContent(type="text", text="{}")])
-
-    async def listed(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[types.Tool(name="nothing", input_schema={"type": "object"})])
-
-    async with Client(Server("empty", on_call_tool=call, on_list_tools=listed)) as client:
-        return await _latency(client, "nothing", {}, times)
-
-
-async def _all(client: Client, way: str, floor: float, times: int) -> list[Row]:
-    rows = []
-    for tool, arguments in _CALLS:
-        median, p99 = await _latency(client, tool, arguments, times)
-        note = _RIVAL if tool == "send_mail" else ""
-        rows.append(Row(f"{tool}, {way}, median", median, "ms", "an empty call of the SDK", floor, note=note))
-        rows.append(Row(f"{tool}, {way}, p99", p99, "ms"))
-    return rows
-
-
-async def _latency(client: Client, tool: str, arguments: Mapping[str, Any], times: int) -> tuple[float, float]:
-    for _ in range(5):
-        await client.call_tool(tool, dict(arguments))
-    taken = []
-    for _ in range(times):
+async def _use(call: _Call) -> None:
+    before = _processor_s(call.server)
+    for _ in range(_AT_ONCE):
         started = time.perf_counter()
-        await client.call_tool(tool, dict(arguments))
-        taken.append((time.perf_counter() - started) * 1000)
-    return statistics.median(taken), sorted(taken)[int(len(taken) * 0.99)]
+        answer = await call.client.call_tool(call.tool, dict(call.arguments))
+        call.took.append(time.perf_counter() - started)
+        assert not answer.is_error, answer
+    call.computed += _processor_s(call.server) - before
+
+
+def _processor_s(pid: int) -> float:
+    """Seconds of processor time of all threads of a process."""
+    spent = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            spent += int((thread / "schedstat").read_text().split()[0])
+    return spent / 1e9
+
+
+def _rows(calls: Mapping[str, _Call]) -> Iterator[Row]:
+    for name, call in calls.items():
+        beside = calls.get(call.beside)
+        ms = (beside.median_ms, beside.computed_ms) if beside is not None else (None, None)
+        yield Row(f"{name}: median", call.median_ms, "ms", call.beside, ms[0])
+        yield Row(f"{name}: p99", call.p99_ms, "ms")
+        yield Row(f"{name}: the server's processor time", call.computed_ms, "ms", call.beside, ms[1])
+
+
+# servers
+
+
+@contextlib.asynccontextmanager
+async def _ours(folder: Path, way: str) -> AsyncIterator[list[_Call]]:
+    """The SDK's empty server, and a member's in a hive of each durability, over one way."""
+    floor = f"the SDK's empty call, {way}"
+    async with contextlib.AsyncExitStack() as open_:
+        client, pid = await open_.enter_async_context(_served(["-m", "benchmarks.mcp_empty"], way, None))
+        calls = [_Call(floor, client, pid, "nothing", {})]
+        for durability in ("relaxed", "full"):
+            root = _hive(folder / f"{durability}-{way}", durability)
+            words = ["-m", "hivemind", "--hive", str(root), "mcp", "--agent", "claude"]
+            client, pid = await open_.enter_async_context(_served(words, way, root))
+            if durability == "relaxed":
+                calls.append(_Call(f"check_mailbox, {way}", client, pid, "check_mailbox", {}, floor))
+                calls.append(_Call(f"resume, {way}", client, pid, "resume", {}, floor))
+            calls.append(_Call(f"send_mail, {durability}, {way}", client, pid, "send_mail", _LETTER, floor))
+        yield calls
+
+
+def _hive(root: Path, durability: str) -> Path:
+    hive = Hive.init(root)
+    settings = root / "hive.yaml"
+    settings.write_text(settings.read_text().replace("durability: full", f"durability: {durability}"))
+    for name in ("claude", "codex"):
+        add_agent(hive, name, mind="mcp")
+    for number in range(_LYING):
+        hive.mail.send("codex", "claude", f"Message {number}", "It is on.")
+    return root
+
+
+@contextlib.asynccontextmanager
+async def _served(words: list[str], way: str, root: Path | None) -> AsyncIterator[tuple[Client, int]]:
+    """A client of a server of its own process, with the process's id."""
+    environment = {**os.environ}
+    if way == "stdio":
+        more = ["stdio"] if root is None else []
+        started = StdioServerParameters(command=sys.executable, args=[*words, *more], env=environment)
+        before = _children()
+        async with Client(started) as client:
+            [pid] = _children() - before
+            yield client, pid
+        return
+    more = ["http"] if root is None else ["--http", "--port", "0"]
+    server = subprocess.Popen([sys.executable, *words, *more], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[0]
+        token = "" if root is None else (root / ".hive/agents/claude/mcp.token").read_text().strip()
+        async with _over_http(address, token) as client:
+            yield client, server.pid
+    finally:
+        server.terminate()
+        server.communicate(timeout=_START_S)
+
+
+@contextlib.asynccontextmanager
+async def _over_http(address: str, token: str, mode: Any = "auto") -> AsyncIterator[Client]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    http: Any = httpx.AsyncClient(headers=headers, timeout=_START_S)
+    async with http, Client(streamable_http_client(address, http_client=http), mode=mode) as client:
+        yield client
+
+
+def _children() -> set[int]:
+    found = set()
+    for thread in Path("/proc/self/task").iterdir():
+        found |= {int(pid) for pid in (thread / "children").read_text().split()}
+    return found
+
+
+# the rival
+
+
+@contextlib.asynccontextmanager
+async def _rival(folder: Path) -> AsyncIterator[list[_Call]]:
+    """mcp_agent_mail with its own defaults, in a folder of its own; without a model, which it would ask of the network."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = folder / "rival"
+    place.mkdir()
+    environment = {
+        **os.environ, "PYTHONPATH": "", "HOME": str(place), "STORAGE_ROOT": str(place / "mail"), "LLM_ENABLED": "false",
+        "DATABASE_URL": f"sqlite+aiosqlite:///{place}/storage.sqlite3", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }  # fmt: skip
+    command = [os.environ[_RIVAL], "-c", "from mcp_agent_mail.cli import app; app()", "serve-http", "--port", str(port)]
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen(command, cwd=place, env=environment, **quiet)
+    try:
+        await _listens(port, server)
+        async with _over_http(f"http://127.0.0.1:{port}/mcp/", "", "legacy") as client:
+            yield await _rivals_calls(client, server.pid, str(place))
+    finally:
+        server.terminate()
+        server.wait(_START_S)
+
+
+async def _listens(port: int, server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + _START_S
+    while time.monotonic() < end and server.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"mcp_agent_mail does not listen at {port}")
+
+
+async def _rivals_calls(client: Client, pid: int, project: str) -> list[_Call]:
+    await client.call_tool("ensure_project", {"human_key": project})
+    for name in ("BlueLake", "GreenCastle"):
+        about = {"project_key": project, "program": "bench", "model": "none", "name": name}
+        await client.call_tool("register_agent", about)
+    letter = {
+        "project_key": project, "sender_name": "BlueLake", "to": ["GreenCastle"], "subject": "The keel",
+        "body_md": "It is on.",
+    }  # fmt: skip
+    back = {**letter, "sender_name": "GreenCastle", "to": ["BlueLake"]}
+    for _ in range(_LYING):
+        answer = await client.call_tool("send_message", back)
+        assert not answer.is_error, answer
+    inbox = {"project_key": project, "agent_name": "BlueLake", "limit": _LYING}
+    ours = ("check_mailbox, HTTP", "send_mail, full, HTTP")
+    return [
+        _Call("mcp_agent_mail, fetch_inbox, HTTP", client, pid, "fetch_inbox", inbox, ours[0]),
+        _Call("mcp_agent_mail, send_message, HTTP", client, pid, "send_message", letter, ours[1]),
+    ]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hivemind.cli.hive_of import look_at
+from hivemind.cli.hive_of import known_agent, look_at
 from hivemind.cli.output import say
 from hivemind.cli.parser import Commands, Parser, add_command, add_json, number
 from hivemind.cli.reader import Bell
@@ -31,10 +31,11 @@ def add_to(commands: Commands, common: Parser) -> None:
         common,
         "log",
         run,
-        "show the journal of the hive, or the log of one task",
+        "show the journal of the hive, or the log of one task or agent",
         about="An event is its number, its kind and what it says. The number is the hive's own time: no clock is in it.\n"
         "--json gives an array; with --follow, which has no end, one JSON object a line.",
-        examples="  hivemind log --kind lease --kind agent\n  hivemind log --since 120 --follow\n  hivemind log --task my-task",
+        examples="  hivemind log --kind lease --kind agent\n  hivemind log --since 120 --follow\n  hivemind log --task my-task\n"
+        "  hivemind log --agent researcher",
     )
     parser.add_argument("--follow", action="store_true", help="go on as new events come; Ctrl-C ends it")
     parser.add_argument("--since", type=number("of an event"), metavar="SEQ", help="only events after this number")
@@ -42,15 +43,21 @@ def add_to(commands: Commands, common: Parser) -> None:
         "--kind", action="append", metavar="KIND", help="only this kind (step.done), or a family of them (step)"
     )
     parser.add_argument("--task", metavar="ID", help="the log of one task instead: its cycles and actions")
+    parser.add_argument(
+        "--agent", metavar="NAME", help="what this agent did that belongs to no task instead: mail above all"
+    )
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     hive = look_at(arguments)
-    if arguments.task is not None:
+    if arguments.task is not None or arguments.agent is not None:
+        option = "--agent" if arguments.task is None else "--task"
         if arguments.follow or arguments.since is not None:
-            raise UserError("--task does not go with --follow or --since", mend="leave them out")
-        return _task_log(hive, arguments)
+            raise UserError(f"{option} does not go with --follow or --since", mend="leave them out")
+        if arguments.task is not None and arguments.agent is not None:
+            raise UserError("--task does not go with --agent", mend="say one of them")
+        return _own_log(hive, arguments)
     since = arguments.since or 0
     if arguments.follow:
         return _follow(hive, since, arguments)
@@ -98,8 +105,14 @@ def _events_as_they_come(hive: Hive, since: int) -> Iterator[Event]:
             bell.wait(_NET_S)
 
 
-def _task_log(hive: Hive, arguments: argparse.Namespace) -> int:
-    records = hive.tasks.read_log(arguments.task)
+def _own_log(hive: Hive, arguments: argparse.Namespace) -> int:
+    """The log of a task, or an agent's own."""
+    from hivemind.runtime.agent_log import AgentLog
+
+    if arguments.task is not None:
+        records = hive.tasks.read_log(arguments.task)
+    else:
+        records = AgentLog(hive.layout.agent_state(known_agent(hive, arguments.agent))).read()
     if arguments.kind is not None:
         records = (record for record in records if _wanted(str(record.get("kind", "")), arguments.kind))
     if arguments.json:

@@ -14,9 +14,14 @@ __all__ = ["event_line", "said", "story_lines"]
 
 def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
     """The lines of one record; one that is no cycle, or that a person has changed, is shown field by field."""
-    if record.get("kind") != "cycle" or not isinstance(record.get("actions"), list):
+    if record.get("kind") not in ("cycle", "call") or not isinstance(record.get("actions"), list):
         fields = {key: value for key, value in record.items() if key not in ("kind", "event", "time")}
         yield f"{_time(record)}{one_line(str(record.get('kind') or record.get('event') or ''))}  {said(fields)}".rstrip()
+        return
+    if record["kind"] == "call":  # of a member from outside: what it thought is not known here
+        yield one_line(f"{_time(record)}{record.get('agent')}, by {record.get('by')}")
+        for action in record["actions"]:
+            yield from _action(action)
         return
     focus = record.get("focus")
     about = [str(focus.get(key)) for key in ("next", "step") if focus.get(key)] if isinstance(focus, dict) else []

@@ -13,6 +13,7 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.masking import masked
 from hivemind.mcp_server.arrivals import Arrivals
 from hivemind.mcp_server.profiles import tools_of
+from hivemind.runtime.agent_log import AgentLog
 from hivemind.runtime.attention import Attention
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.identity import announce, announce_life, bury, farewell, take_name
@@ -23,7 +24,6 @@ from hivemind.runtime.scope import focus_on
 from hivemind.runtime.status import StatusFile
 from hivemind.runtime.tools import Session, Tool, ToolProblem
 from hivemind.runtime.work import Work
-from hivemind.tasks.log import append
 
 __all__ = ["HiveGone", "Member", "check_agent"]
 
@@ -81,6 +81,7 @@ class Member:
         hive.mail.ensure(name)
         self._status = StatusFile(self.folder, name)
         self._status.update(incarnation=self.incarnation, mind="mcp", state="idle")
+        self._log = AgentLog(self.folder)
         self._arrivals = Arrivals(hive.mail, name)
         self._pulse = Pulse(self.beat, min(_BEAT_S, hive.config.hang_after / 4))
         self._attention = Attention(hive, name, self.incarnation)
@@ -199,7 +200,7 @@ class Member:
             focus.work.log(record)
             focus.work.trace(record["actions"], focus.step)
             return
-        append(self.folder, record, durable=False)
+        self._log.append(record)
 
     def _after(self, focus: Focus, tool: str) -> None:
         work = focus.work

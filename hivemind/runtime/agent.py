@@ -18,6 +18,7 @@ from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.ready import readable
 from hivemind.minds import ContextTooLong, Mind, MindError, MindUnavailable, Patience, Thought, ToolSchema
 from hivemind.runtime.act import Acted, act
+from hivemind.runtime.agent_log import AgentLog
 from hivemind.runtime.attention import Attention
 from hivemind.runtime.budget import Budget, hives_account
 from hivemind.runtime.desk import Desk
@@ -67,7 +68,7 @@ class Agent:
         else:
             budget = Budget(BudgetConfig(), folder)
         mind = mind or open_agents_mind(self.config, hive.config, hive.layout, Patience(sleep=self._sleep))
-        self.usages = Usages(mind, budget, hive.count_tokens, folder / "log.jsonl")
+        self.usages = Usages(mind, budget, hive.count_tokens, AgentLog(folder))
         if (folder / "memory").exists():
             self.desk.save()  # opened now: what cannot be read is said at the start
         self.attention = Attention(hive, name, incarnation)

@@ -34,6 +34,7 @@ from hivemind.memory.loading import Source
 from hivemind.memory.weighing import Weigher
 from hivemind.minds import Mind, Thought, ToolSchema, Usage
 from hivemind.runtime.act import Acted
+from hivemind.runtime.agent_log import AgentLog
 from hivemind.runtime.capsule import capsule_entry
 from hivemind.runtime.digests import entry_digests
 from hivemind.runtime.essentials import Essentials, forget_others, place_essentials
@@ -318,8 +319,7 @@ class Desk:
             focus.work.trace(record["actions"], focus.step)
         else:
             record |= self._cost(None)
-            with open(self._folder / "log.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+            AgentLog(self._folder).append(record)
 
     def _log_of(self, work: Work, record: dict[str, Any]) -> None:
         """A turn about a task: first into its log, then, unless it ended the task, into its graph."""

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from hivemind.config import AgentConfig, HiveConfig
@@ -35,6 +34,7 @@ from hivemind.minds import (
     open_mind,
 )
 from hivemind.minds.language import LanguageMind
+from hivemind.runtime.agent_log import AgentLog
 from hivemind.runtime.budget import Budget
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.work import Work
@@ -73,7 +73,7 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
 class Usages:
     """The account of one agent, whose mind is `base`; `total` is what its process has used so far."""
 
-    def __init__(self, mind: Mind, budget: Budget, count: TokenCounter, mail_log: Path) -> None:
+    def __init__(self, mind: Mind, budget: Budget, count: TokenCounter, mail_log: AgentLog) -> None:
         self.base, self._budget, self._count, self._mail_log = mind, budget, count, mail_log
         self._mutex = threading.Lock()
         self._margin = _MARGIN
@@ -191,8 +191,7 @@ class Usages:
         if work is not None:
             work.log(whole)
             return
-        with open(self._mail_log, "a", encoding="utf-8") as file:
-            file.write(json.dumps(whole, ensure_ascii=False) + "\n")
+        self._mail_log.append(whole)
 
 
 class _TaskMeter:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hivemind.fs import reached
 from hivemind.fs.records import as_line
 
-__all__ = ["LOG", "append", "read"]
+__all__ = ["LOG", "append", "read", "records_of"]
 
 LOG = "log.jsonl"
 _CHUNK = 1 << 16
@@ -64,10 +64,15 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         return
     with file:
-        for line in file:
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(record, dict):
-                yield record
+        yield from records_of(file)
+
+
+def records_of(file: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The records among the lines; what is none is left out."""
+    for line in file:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield record

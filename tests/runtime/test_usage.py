@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from hivemind.config import BudgetConfig
 from hivemind.minds import MindUnavailable
+from hivemind.runtime.agent_log import AgentLog
 from hivemind.runtime.budget import Budget
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.report import Account, Spent
@@ -135,7 +136,7 @@ def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path)
         told = {"url": server.url, "model": "played", "max_output": 100}
         mind = open_mind({"openai-compatible": told}, prices=Prices(0, 10_000))
         budget = Budget(BudgetConfig.model_validate({"day": {"money": 10}}), tmp_path)
-        usages = Usages(mind, budget, len, tmp_path / "log.jsonl")
+        usages = Usages(mind, budget, len, AgentLog(tmp_path))
         try:
             for _ in range(3):
                 usages.mind_of(None).complete("hello")
