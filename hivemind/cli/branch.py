@@ -112,8 +112,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _opened(arguments: argparse.Namespace) -> tuple[TaskGraph, str, Callable[..., object]]:
-    """(the graph, who changes it, how the journal is told of that). The graph's own log is the truth: a branch that the
-    journal was not told of (a crash in between) is there all the same."""
+    """(the graph, who changes it, how the journal is told of that: the change counts once the journal has it)."""
     from hivemind.coordination import Commits, check_agent
 
     hive, agent = hive_of(arguments), check_agent(arguments.agent)
@@ -123,8 +122,15 @@ def _opened(arguments: argparse.Namespace) -> tuple[TaskGraph, str, Callable[...
 
 def _create(arguments: argparse.Namespace) -> int:
     store, agent, tell = _opened(arguments)
-    made = store.create_branch(arguments.name, base=arguments.base, base_seq=arguments.at, agent_id=agent)
-    tell("created", made.name, agent_id=agent, base=made.base, base_seq=made.base_seq)
+    made = store.create_branch(
+        arguments.name,
+        base=arguments.base,
+        base_seq=arguments.at,
+        agent_id=agent,
+        commit=lambda commit_id, made: tell(
+            "created", made.name, agent_id=agent, commit_id=commit_id, base=made.base, base_seq=made.base_seq
+        ),
+    )
     if arguments.json:
         print_json(asdict(made))
     else:
@@ -134,8 +140,11 @@ def _create(arguments: argparse.Namespace) -> int:
 
 def _delete(arguments: argparse.Namespace) -> int:
     store, agent, tell = _opened(arguments)
-    store.delete_branch(arguments.name, agent_id=agent)
-    tell("deleted", arguments.name, agent_id=agent)
+    store.delete_branch(
+        arguments.name,
+        agent_id=agent,
+        commit=lambda commit_id: tell("deleted", arguments.name, agent_id=agent, commit_id=commit_id),
+    )
     if arguments.json:
         print_json({"name": arguments.name, "deleted": True})
     else:
@@ -178,10 +187,20 @@ def _merge(arguments: argparse.Namespace) -> int:
         conflicts = store.merge(arguments.source, into=arguments.into, dry_run=True).conflicts
         resolve = _resolved(arguments.use_from, arguments.use_into, [one.name for one in conflicts])
     report = store.merge(
-        arguments.source, into=arguments.into, resolve=resolve, dry_run=arguments.dry_run, agent_id=agent
+        arguments.source,
+        into=arguments.into,
+        resolve=resolve,
+        dry_run=arguments.dry_run,
+        agent_id=agent,
+        commit=lambda commit_id, steps: tell(
+            "merged",
+            arguments.source,
+            agent_id=agent,
+            commit_id=commit_id,
+            steps=dict.fromkeys(steps),
+            into=arguments.into,
+        ),
     )
-    if report.written:
-        tell("merged", arguments.source, agent_id=agent, into=arguments.into)
     if arguments.json:
         print_json(asdict(report))
     else:

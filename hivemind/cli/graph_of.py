@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from hivemind.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
     from hivemind.hive import Hive
     from hivemind.reasoning import ReasoningGraph, TaskGraph
 
@@ -31,9 +34,8 @@ def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
             mend=f"it gets one with its first step: hivemind task show {task.id}",
         )
 
-    def guard(step_id: str) -> None:
-        with hive.steps.guard(step_id, agent):
-            return
+    def guard(steps: Sequence[str]) -> AbstractContextManager[None]:
+        return hive.steps.guard_all(dict.fromkeys(steps), agent)
 
     return TaskGraph(task.path, durable=hive.config.durable, committed=Commits(hive.journal, task.id).has, guard=guard)
 

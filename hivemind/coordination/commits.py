@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hivemind.coordination.agents import check_agent
@@ -59,10 +59,27 @@ class Commits:
 
         return self._journal.transact(decide)[0]
 
-    def branch(self, word: str, name: str, *, agent_id: str | None = None, **fields: Any) -> Event:
-        """Write `branch.<word>` (created, merged, deleted) for a branch of the task's graph."""
-        by = {} if agent_id is None else {"agent_id": check_agent(agent_id)}
-        return self._journal.append(f"branch.{word}", task_id=self.task, branch=name, **by, **fields)
+    def branch(
+        self,
+        word: str,
+        name: str,
+        *,
+        agent_id: str | None = None,
+        commit_id: str | None = None,
+        steps: Mapping[str, int | None] | None = None,
+        **fields: Any,
+    ) -> Event:
+        """Write `branch.<word>` (created, merged, deleted) for a branch of the task's graph; `commit_id` commits what its
+        log holds under that id. With `steps` (and the generation shown for each) under their leases: raises as `publish`."""
+        who = None if agent_id is None else check_agent(agent_id)
+        by = {name: value for name, value in (("agent_id", who), ("commit_id", commit_id)) if value is not None}
+
+        def decide(state: State) -> Sequence[Draft]:
+            for step_id, generation in (steps or {}).items():
+                check_lease(state, step_id, who, generation)
+            return [(f"branch.{word}", {"task_id": self.task, "branch": name, **by, **fields})]
+
+        return self._journal.transact(decide)[0]
 
     def branches(self) -> list[BranchEntry]:
         """The branches that the journal knows of, by name."""

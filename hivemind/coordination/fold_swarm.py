@@ -31,6 +31,9 @@ def fold_branch(state: State, seq: int, kind: str, payload: Mapping[str, Any]) -
     base, base_seq = optional_text(payload, "base"), payload.get("base_seq")
     if base_seq is not None and type(base_seq) is not int:
         raise Malformed("base_seq")
+    commit = optional_text(payload, "commit_id")
+    if commit is not None:
+        state.commits.setdefault(task, set()).add(commit)
     key = f"{task}\n{name}"
     before = state.branches.get(key)
     if word == "deleted":

@@ -300,8 +300,19 @@ class Steps:
 
         Raises StepLeaseHeld, StaleGeneration; a step that is not known is nobody's. Write one line inside, no more.
         """
+        with self.guard_all({step_id: generation}, agent_id):
+            yield
+
+    @contextmanager
+    def guard_all(self, steps: Mapping[str, int | None], agent_id: str | None = None) -> Iterator[None]:
+        """The same for several steps at once: their ids, each with the generation that is shown for it."""
         who = _who(agent_id)
-        with self._journal.guarding(lambda state: check_lease(state, step_id, who, generation)):
+
+        def check(state: State) -> None:
+            for step_id, generation in steps.items():
+                check_lease(state, step_id, who, generation)
+
+        with self._journal.guarding(check):
             yield
 
     def _turn(

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -158,43 +158,47 @@ class GraphLog:
             os.fsync(file.fileno())
         return self.read()
 
-    def append(self, record: dict[str, Any]) -> int:
-        """Write one line, under the lock, with nothing unread; gives its seq. Raises UserError, and then nothing is there."""
-        line = json.dumps({"seq": self.seq + 1, **record}, ensure_ascii=False, separators=(",", ":")) + "\n"
-        if self._lines == 0:
-            self._write(json.dumps(_HEADER, separators=(",", ":")) + "\n")
-            if self.durable:
-                fsync_folder(self.folder)
-        self._write(line)
+    def append(self, record: dict[str, Any], guard: AbstractContextManager[object] | None = None) -> int:
+        """Write one line, under the lock, with nothing unread; gives its seq. Raises UserError, and then nothing is there.
+
+        `guard` is entered for the moment in which the line comes to stand in the file, and let go before the disk is
+        waited for; what it raises is raised.
+        """
+        lines = [_HEADER] if self._lines == 0 else []
+        lines.append({"seq": self.seq + 1, **record})
+        text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
+        self._write(text.encode("utf-8", "surrogatepass"), guard or nullcontext())
+        if len(lines) > 1 and self.durable:
+            fsync_folder(self.folder)
+        self._lines += len(lines)
         self.seq += 1
         return self.seq
 
-    def _write(self, line: str) -> None:
-        content = line.encode("utf-8", "surrogatepass")
+    def _write(self, content: bytes, guard: AbstractContextManager[object]) -> None:
         if (
             not self._lock.is_current()
         ):  # moved with its task since it was locked: a line must not land in its successor
             raise self._gone()
         try:
-            self._write_whole(self._lock.file, content)
+            self._write_whole(self._lock.file, content, guard)
             found = os.fstat(self._lock.file)
         except OSError as error:
             mend = "nothing was written; make room, or open the task where it is now"
             raise UserError(f"cannot be written ({error.strerror})", where=self.path, mend=mend) from None
         self._identity = (found.st_dev, found.st_ino)
         self._offset += len(content)
-        self._lines += 1
 
-    def _write_whole(self, file: int, content: bytes) -> None:
+    def _write_whole(self, file: int, content: bytes, guard: AbstractContextManager[object]) -> None:
         try:
-            at, view = self._offset, memoryview(content)
-            while view:
-                written = os.pwrite(file, view, at)
-                at, view = at + written, view[written:]
-            reached("graph.append.written")
+            with guard:
+                at, view = self._offset, memoryview(content)
+                while view:
+                    written = os.pwrite(file, view, at)
+                    at, view = at + written, view[written:]
+                reached("graph.append.written")
             if self.durable:
                 os.fdatasync(file)
-        except OSError:
+        except BaseException:
             os.ftruncate(file, self._offset)
             raise
         reached("graph.append.synced")

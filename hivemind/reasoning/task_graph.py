@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,16 @@ from hivemind.reasoning.node import SHARED, ReasoningNode, as_lane
 
 __all__ = ["SNAPSHOT_NAME", "TaskGraph"]
 
+Guard = Callable[[Sequence[str]], AbstractContextManager[object]]
 SNAPSHOT_NAME = "graph.json"
 
 
 class TaskGraph:
     """One task's graph, notes and trace, in the task's folder. Holds no file open between calls; threads may share it.
 
-    `committed` tells whether the journal has the event of a transaction that names two stores; `guard` is called under
-    the task's lock with each step that a change touches, before it is written, and refuses by raising.
+    `committed` tells whether the journal has the event of a transaction that names two stores. `guard` gets, under the
+    task's lock, the steps that a change touches, and what it gives is entered while the line is written: it refuses by
+    raising, and holds off that a step's lease goes to another until the line stands in the file.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class TaskGraph:
         durable: bool = True,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         committed: Callable[[str], bool] | None = None,
-        guard: Callable[[str], object] | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.folder = Path(folder)
         self._history = History(GraphLog(self.folder, durable=durable))
@@ -106,9 +108,10 @@ class TaskGraph:
     ) -> Iterator[ReasoningGraph]:
         """The graph to change, under the task's lock: all that is done inside is one line of the log, or none.
 
-        With `commit` the line is written first, then `commit(transaction id)` is called, which writes the journal's event
-        with that id, then the line counts. If `commit` raises, nothing has happened. Do not enter it while holding the
-        journal's lock. Raises GraphError, UserError (disk full, the folder is gone).
+        With `commit` the line is written first, then `commit(transaction id)` is called, which writes the journal's
+        event with that id, then the line counts. If `commit` raises, nothing has happened; it checks the leases
+        itself, as the guard is let go before. Do not enter it while holding the journal's lock. Raises GraphError,
+        UserError (disk full, the folder is gone).
         """
         agent_id = a_text_or_none(agent_id, "an agent's name")
         with self._mutex:
@@ -134,9 +137,8 @@ class TaskGraph:
             with graph.transaction():
                 yield graph
                 if graph.record:
-                    self._check_steps(graph, graph.record)
                     record = {"at": now, "agent_id": agent_id, "branch": self.branch, "ops": graph.record}
-                    self._write(record, commit)
+                    self._write(record, commit, self._guarded(graph))
                     state.say(graph.record, log.seq, now, agent_id)
                     history.note(graph.record, log.seq)
         except BaseException:
@@ -147,13 +149,18 @@ class TaskGraph:
             graph.record = graph.now = self._changing = None
             graph.seq = log.seq
 
-    def _write(self, record: dict[str, Any], commit: Callable[[str], object] | None) -> None:
+    def _write(
+        self,
+        record: dict[str, Any],
+        commit: Callable[[str], object] | None,
+        guard: AbstractContextManager[object],
+    ) -> None:
         log = self._history.log
         if commit is None:
-            log.append(record)
+            log.append(record, guard)
             return
         name = f"{self.folder.name}:{log.seq + 1}"
-        log.append({**record, "tx": name})
+        log.append({**record, "tx": name}, guard)
         reached("graph.commit.prepared")
         try:
             commit(name)
@@ -172,15 +179,20 @@ class TaskGraph:
             ops = [{"op": end, "tx": name}]
             self._history.append({"at": self._time(), "branch": record["branch"], "ops": ops})
 
-    def _check_steps(self, graph: ReasoningGraph, operations: Sequence[Mapping[str, Any]]) -> None:
-        if self._guard is None:
-            return
+    def _guarded(self, graph: ReasoningGraph) -> AbstractContextManager[object]:
+        """What keeps the steps of the present change from going to others."""
+        steps = () if self._guard is None else self._steps(graph)
+        return self._guard(steps) if self._guard is not None and steps else nullcontext()
+
+    @staticmethod
+    def _steps(graph: ReasoningGraph) -> list[str]:
+        """The steps that the present change touches, sorted."""
+        operations = graph.record or ()
         steps = {graph.nodes[op["id"]].step for op in operations if op.get("id") in graph.nodes}
         steps |= {op.get("step") for op in operations if op["op"] in ("note", "trace")}
         taken = {name for op in operations if op["op"] == "merge" for name in op["parts"] if name.startswith("node ")}
         steps |= {graph.nodes[int(name.removeprefix("node "))].step for name in taken}
-        for step in sorted(step for step in steps if step is not None):
-            self._guard(step)
+        return sorted(step for step in steps if step is not None)
 
     def _time(self) -> str:
         return self._clock().astimezone(UTC).isoformat()
@@ -247,11 +259,22 @@ class TaskGraph:
             return self.graph
 
     def create_branch(
-        self, name: str, *, base: str | None = None, base_seq: int | None = None, agent_id: str | None = None
+        self,
+        name: str,
+        *,
+        base: str | None = None,
+        base_seq: int | None = None,
+        agent_id: str | None = None,
+        commit: Callable[[str, Branch], object] | None = None,
     ) -> Branch:
-        """A new branch that sees `base` (default: the current one) up to `base_seq` (default: now). Raises GraphError."""
+        """A new branch that sees `base` (default: the current one) up to `base_seq` (default: now). Raises GraphError.
+
+        `commit` gets the id of the change and the branch, and writes the journal's half of it, as for `change`.
+        """
         name = check_name(name, "branch name")
-        with self.change(agent_id) as graph:
+        made: Branch
+        told = None if commit is None else lambda tx: commit(tx, made)
+        with self.change(agent_id, commit=told) as graph:
             assert graph.record is not None
             history = self._history
             base = history.branch(base or self.branch).name
@@ -260,12 +283,18 @@ class TaskGraph:
                 raise GraphError(f"there is, or was, a branch {name!r}", mend="take another name")
             if not history.branches[base].base_seq <= base_seq <= history.log.seq:
                 raise GraphError(f"branch {base!r} has no seq {base_seq}")
+            made = Branch(name, base, base_seq)
             graph.record.append({"op": "branch", "name": name, "base": base, "base_seq": base_seq})
-        return Branch(name, base, base_seq)
+        return made
 
-    def delete_branch(self, name: str, *, agent_id: str | None = None) -> None:
-        """Hide a branch; its entries stay in the log. Refused for main, while it is checked out or has children."""
-        with self.change(agent_id) as graph:
+    def delete_branch(
+        self, name: str, *, agent_id: str | None = None, commit: Callable[[str], object] | None = None
+    ) -> None:
+        """Hide a branch; its entries stay in the log. Refused for main, while it is checked out or has children.
+
+        `commit` writes the journal's half of it, as for `change`.
+        """
+        with self.change(agent_id, commit=commit) as graph:
             assert graph.record is not None
             self._history.branch(name)
             children = sorted(branch.name for branch in self._history.branches.values() if branch.base == name)
@@ -287,17 +316,21 @@ class TaskGraph:
         resolve: str | Mapping[str, str] | None = None,
         dry_run: bool = False,
         agent_id: str | None = None,
+        commit: Callable[[str, Sequence[str]], object] | None = None,
     ) -> MergeReport:
         """Bring what changed in `source` since the last merge into `into` (default: the current branch).
 
         Three-way for each node, edge and link. `resolve` is use_from or use_into for every conflict, or a mapping by the
         conflict's name. With conflicts left, or as a dry run, nothing is written. Raises GraphError.
+        `commit` gets the id of the change and the steps that it touches, whose leases it checks while it writes the
+        journal's half of it.
         """
         here = self.branch
         with self._mutex:
             self.checkout(into or here)
             try:
-                with self.change(agent_id) as graph:
+                told = None if commit is None else lambda tx: commit(tx, self._steps(self.graph))
+                with self.change(agent_id, commit=told) as graph:
                     return merge_into(graph, self._history, source, self.branch, resolve, dry_run=dry_run)
             finally:
                 self.branch = here

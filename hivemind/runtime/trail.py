@@ -7,6 +7,7 @@ the step, drafts in the agent's lane until the answer is published.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,10 +47,10 @@ class Trail:
         *,
         durable: bool,
         committed: Callable[[str], bool],
-        guard: Callable[[str], None],
+        guard: Callable[[Sequence[str]], AbstractContextManager[None]],
     ) -> None:
         """`committed` tells whether the journal has the event of a change in two stores; `guard` refuses a change of what
-        belongs to a step that this agent does not hold."""
+        belongs to a step that this agent does not hold, and holds the lease while it is written."""
         self._task, self.agent, self.lane = task, agent, lane
         self.store = TaskGraph(task.path, durable=durable, committed=committed, guard=guard)
 

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,9 +74,7 @@ class Work:
         self.lease: StepLease | None = None
         self._commits = Commits(hive.journal, task.id)
         lane = hive.agents[agent].lane or f"agent/{agent}"
-        self.trail = Trail(
-            task, agent, lane, durable=self._durable, committed=self._commits.has, guard=self._check_lease
-        )
+        self.trail = Trail(task, agent, lane, durable=self._durable, committed=self._commits.has, guard=self._guard)
         self.waits = Waits(task.path, durable=self._durable)
         self.lives = Lives(task.path, durable=self._durable)
         self.review = Review.load(task.path)
@@ -85,10 +84,12 @@ class Work:
         self._account: Account | None = None
         self.attempt = _attempt_of(task)
 
-    def _check_lease(self, step_id: str) -> None:
-        """Refuse to write what belongs to a step that another holds by now."""
-        with self._hive.steps.guard(step_id, **self.shown(step_id)):
-            return
+    def _guard(self, steps: Sequence[str]) -> AbstractContextManager[None]:
+        """Refuses to write what belongs to a step that another holds by now, and holds that off while it is written."""
+        return self._hive.steps.guard_all(self._generations(steps), self.agent)
+
+    def _generations(self, steps: Sequence[str]) -> dict[str, int | None]:
+        return {step: self.shown(step)["generation"] for step in steps}
 
     def shown(self, step_id: str) -> dict[str, Any]:
         """What a change of a step has to show: who makes it, and the generation of the lease that it holds."""
@@ -263,16 +264,27 @@ class Work:
 
     def branch(self, name: str, base: str) -> Branch:
         """Make a branch of the task's graph. Raises GraphError."""
-        made = self.trail.store.create_branch(name, base=base, agent_id=self.agent)
-        self._commits.branch("created", made.name, agent_id=self.agent, base=made.base, base_seq=made.base_seq)
-        return made
+        return self.trail.store.create_branch(
+            name,
+            base=base,
+            agent_id=self.agent,
+            commit=lambda commit_id, made: self._commits.branch(
+                "created", name, agent_id=self.agent, commit_id=commit_id, base=made.base, base_seq=made.base_seq
+            ),
+        )
 
     def merge(self, source: str, into: str, resolve: Mapping[str, str], *, dry_run: bool) -> MergeReport:
         """Bring what changed in one branch of the task's graph into another. Raises GraphError."""
-        report = self.trail.store.merge(source, into=into, resolve=dict(resolve), dry_run=dry_run, agent_id=self.agent)
-        if report.written:
-            self._commits.branch("merged", source, agent_id=self.agent, into=into)
-        return report
+        return self.trail.store.merge(
+            source,
+            into=into,
+            resolve=dict(resolve),
+            dry_run=dry_run,
+            agent_id=self.agent,
+            commit=lambda commit_id, steps: self._commits.branch(
+                "merged", source, agent_id=self.agent, commit_id=commit_id, steps=self._generations(steps), into=into
+            ),
+        )
 
     def step_finished(self, step: PlannedStep) -> None:
         self.lease = None  # closing the step has ended it

@@ -17,6 +17,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.cli.tree import ranges, tree_lines
+from hivemind.coordination import Commits
 from hivemind.reasoning import ReasoningGraph, TaskGraph
 from tests.cli.conftest import Command
 
@@ -245,6 +246,31 @@ def alternative(run: Command, graph: TaskGraph) -> None:
         changed.add_edge(3, changed.add_node("question", "And if it dies?").node_id)
     with graph.change("researcher") as changed:
         changed.update_node(6, title="The flock")
+
+
+@pytest.mark.parametrize(("point", "counts"), [("graph.commit.prepared", False), ("graph.commit.committed", True)])
+@pytest.mark.parametrize("word", ["created", "merged", "deleted"])
+def test_killed_while_changing_branches_the_journal_decides(
+    process: Command, run: Command, graph: TaskGraph, word: str, point: str, counts: bool
+) -> None:
+    command = {"created": ("create", "t", "new"), "merged": ("merge", "t", "alt"), "deleted": ("delete", "t", "alt")}[
+        word
+    ]
+    alternative(run, graph)
+    resolved = ("--use-from",) if word == "merged" else ()
+    assert process(*BRANCH, *command, *resolved, HIVEMIND_CRASH_AT=point).status == -signal.SIGKILL
+    told = [event["kind"] for event in run("log", "--kind", "branch", "--json").json]
+    assert told == ["branch.created", *([f"branch.{word}"] if counts else [])]
+    committed = Commits(Hive.open(os.environ["HIVEMIND_HIVE"]).journal, "t").has
+    TaskGraph(graph.folder, durable=False, committed=committed).add_note("whoever changes the graph next settles it")
+    names = [branch.name for branch in graph.branches()]
+    if word == "merged":
+        assert (graph.graph.node(6).status == "rejected") == counts
+    else:
+        assert names == {("created", True): ["main", "alt", "new"], ("deleted", True): ["main"]}.get(
+            (word, counts), ["main", "alt"]
+        )
+    assert graph.graph == TaskGraph(graph.folder).graph
 
 
 def test_branches_are_made_listed_compared_and_deleted(run: Command, hive: Path, graph: TaskGraph) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -208,9 +210,10 @@ def test_in_the_background_memorize_holds_nobody_up() -> None:
 def test_an_episode_that_could_not_be_written_waits_and_is_not_lost(tmp_path: Path) -> None:
     lost: list[str] = []
 
-    def guard(step: str) -> None:
+    def guard(steps: Sequence[str]) -> AbstractContextManager[None]:
         if lost:
-            raise UserError(f"the lease on {step} is another's")
+            raise UserError(f"the lease on {steps[0]} is another's")
+        return nullcontext()
 
     for background in (False, True):
         folder = tmp_path / str(background)

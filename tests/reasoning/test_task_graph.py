@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -321,11 +322,17 @@ def test_killed_while_writing_a_change_is_there_whole_or_not(task: TaskGraph, po
     assert opened(task.folder).graph == task.graph
 
 
-def test_killed_after_making_the_file_the_log_begins_with_its_header(tmp_path: Path) -> None:
+def test_the_log_begins_with_its_header_wherever_the_first_write_was_torn(tmp_path: Path) -> None:
     killed("repair", tmp_path, crash="graph.append.written")
-    task = opened(tmp_path)
-    task.add_note("x")
-    assert [note.seq for note in opened(tmp_path).notes()] == [1]
+    log = tmp_path / "graph.jsonl"
+    whole = log.read_bytes()
+    header = whole.index(b"\n") + 1
+    for cut in (0, 5, header - 1, header, header + 9, len(whole) - 1, len(whole)):
+        log.write_bytes(whole[:cut])
+        opened(tmp_path).add_note("x")
+        assert log.read_bytes().startswith(whole[:header])
+        assert [note.text for note in opened(tmp_path).notes()][-1] == "x"
+        assert len(opened(tmp_path).notes()) == 1 + (cut >= len(whole) - 1)
 
 
 def test_killed_while_repairing_nothing_is_lost(task: TaskGraph) -> None:
@@ -386,8 +393,8 @@ def test_a_change_that_the_other_store_refuses_has_not_happened(task: TaskGraph)
 def test_the_guard_refuses_what_touches_a_step(task: TaskGraph) -> None:
     touched: list[str] = []
 
-    def guard(step: str) -> None:
-        touched.append(step)
+    def guard(steps: Sequence[str]) -> AbstractContextManager[None]:
+        touched.extend(steps)
         raise UserError("the step is leased")
 
     guarded = opened(task.folder, guard=guard)
@@ -400,13 +407,48 @@ def test_the_guard_refuses_what_touches_a_step(task: TaskGraph) -> None:
     assert guarded.graph.node(2).status == "open"
 
 
+def test_the_guard_is_held_until_the_line_stands_in_the_file(task: TaskGraph) -> None:
+    log = task.folder / "graph.jsonl"
+    seen: list[tuple[tuple[str, ...], int]] = []
+
+    @contextmanager
+    def guard(steps: Sequence[str]) -> Iterator[None]:
+        seen.append((tuple(steps), log.stat().st_size))
+        yield
+        seen.append((tuple(steps), log.stat().st_size))
+
+    before = log.stat().st_size
+    guarded = opened(task.folder, guard=guard)
+    with guarded.change() as graph:
+        graph.update_node(2, status="closed")
+        graph.add_edge(1, graph.add_node("note", "n", step="s2").node_id)
+    assert seen == [(("s1", "s2"), before), (("s1", "s2"), log.stat().st_size)]
+    assert log.stat().st_size > before
+
+
+def test_a_guard_that_cannot_be_let_go_takes_the_line_back(task: TaskGraph) -> None:
+    @contextmanager
+    def guard(steps: Sequence[str]) -> Iterator[None]:
+        yield
+        raise UserError("the journal's disk is gone")
+
+    before = (task.folder / "graph.jsonl").read_bytes()
+    guarded = opened(task.folder, guard=guard)
+    with pytest.raises(UserError, match="disk is gone"), guarded.change() as graph:
+        graph.update_node(2, status="closed")
+    assert (task.folder / "graph.jsonl").read_bytes() == before
+    assert guarded.graph.node(2).status == "open"
+    guarded.add_note("free")
+    assert opened(task.folder).graph == guarded.graph
+
+
 def test_the_guard_refuses_a_merge_that_takes_cards_of_a_step(task: TaskGraph) -> None:
     task.create_branch("alt")
     with opened(task.folder, branch="alt").change() as graph:
         graph.update_node(2, status="closed")
 
-    def guard(step: str) -> None:
-        raise UserError(f"{step} is leased")
+    def guard(steps: Sequence[str]) -> AbstractContextManager[None]:
+        raise UserError(f"{steps[0]} is leased")
 
     guarded = opened(task.folder, guard=guard)
     with pytest.raises(UserError, match="s1 is leased"):

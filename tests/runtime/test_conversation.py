@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -538,7 +539,7 @@ class Story:
 
     def _trail(self) -> Trail:
         task = Task("t", "The task", "What is there?", self.path, TaskState.ACTIVE, "human")
-        return Trail(task, "ann", "agent/ann", durable=False, committed=lambda _: True, guard=lambda _: None)
+        return Trail(task, "ann", "agent/ann", durable=False, committed=lambda _: True, guard=lambda _: nullcontext())
 
     def open(self) -> TaskConversation:
         return TaskConversation(self._trail(), "The task", self.records, count_tokens)

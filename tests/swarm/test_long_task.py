@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,12 @@ def check_unfolding(folder: Path, records: Sequence[Record], tmp_path: Path) -> 
     out_of_sight = {turn for node in gone for turn in node.related_turn_ids}
     task = Hive.open(folder.parents[2]).tasks.get(folder.name)
     trail = Trail(
-        task, "person", f"agent/{records[0]['agent']}", durable=False, committed=lambda _: True, guard=lambda _: None
+        task,
+        "person",
+        f"agent/{records[0]['agent']}",
+        durable=False,
+        committed=lambda _: True,
+        guard=lambda _: nullcontext(),
     )
     trail.store = store
     talk = TaskConversation(trail, task.title, records, count_tokens, looking=True)
