@@ -1,0 +1,53 @@
+"""Every kind of mind keeps to what the port says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from hivemind.minds import Mind
+from hivemind.minds.command import CommandMind
+from hivemind.minds.extractive import ExtractiveMind
+from hivemind.minds.scripted import ScriptedMind
+from hivemind.testing.case import Case
+from hivemind.testing.mind import CASES
+
+ANSWER = {"text": "a heron", "actions": []}
+PROGRAM = (
+    "import json, sys\n"
+    "asked = json.load(sys.stdin)\n"
+    f"print(json.dumps({ANSWER!r} if 'context' in asked else {{'text': json.dumps({{'text': 'heron'}})}}))"
+)
+MINDS: dict[str, Callable[[], Mind]] = {
+    "extractive": ExtractiveMind,
+    "scripted": lambda: ScriptedMind([ANSWER, {"complete": '{"text": "heron"}'}], then="idle"),
+    "command": lambda: CommandMind([sys.executable, "-S", "-c", PROGRAM]),
+    "nothing to say": lambda: ScriptedMind([]),
+}
+
+
+@pytest.mark.parametrize("kind", MINDS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_mind_keeps_to_its_port(case: Case[Mind], kind: str) -> None:
+    case.check(MINDS[kind]())
+
+
+class Chatty(ScriptedMind):
+    """A mind that keeps to nothing."""
+
+    def think(self, context, tools):  # type: ignore[no-untyped-def]
+        if context:
+            context[0].clear()
+        return {"actions": [{"tool": "launch", "arguments": {}}], "tools": len(tools)}
+
+    def complete(self, text, schema=None):  # type: ignore[no-untyped-def]
+        return json.loads(text) if schema is None else "no JSON"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_cases_find_a_mind_that_does_not(case: Case[Mind]) -> None:
+    with pytest.raises((AssertionError, AttributeError, TypeError, ValueError)):
+        case.check(Chatty([]))
