@@ -113,7 +113,7 @@ class Edit:
         self.sql.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
     def free_ids(self, count: int) -> list[str]:
-        """So many new short ids; nothing has them yet."""
+        """So many new short ids, in order; nothing has them yet. Nodes in the order of their ids go side by side into indexes."""
         found: dict[str, None] = {}
         while len(found) < count:
             more = [made for _ in range(count - len(found)) if (made := self.new_id()) not in found]
@@ -124,7 +124,7 @@ class Edit:
             for (node_id,) in taken.fetchall():
                 del free[node_id]
             found |= free
-        return list(found)
+        return sorted(found)
 
     def free_id(self, wanted: str | None = None) -> str:
         """`wanted`, or a new short id; nothing has it yet. Raises DocmemError for one that is taken."""
