@@ -27,11 +27,11 @@ _LOG_PAGES = 4_000
 """Pages of the write-ahead log (16 MB) from which on a commit also writes them into the database: a page that every
 transaction changes is then written there once for many, and a transaction that fills the log by itself is rare."""
 
-# A garbled text; a table that every such database has; values that a function of ours can make no sense of.
 _CACHE_KB = 4_000
 """Pages of a database that a process keeps for itself: enough for what one transaction changes. The system keeps the rest,
 once for all; with four times as many nothing was faster, and fifty agents held fifty times 16 MB."""
 
+# A garbled text; a table that every such database has; values that a function of ours can make no sense of.
 _SPOILT = ("Could not decode to UTF-8", "no such", "user-defined function raised")
 
 
