@@ -12,7 +12,7 @@ from hivemind.embedding.index.vector_index import VectorIndex
 
 __all__ = ["VectorTable"]
 
-_AT_ONCE = 4_000
+_AT_ONCE = 500  # changes: a megabyte of vectors, a few times over, in every process that finds the index behind
 
 
 class VectorTable:
