@@ -172,7 +172,12 @@ def _chosen(hive: Hive, arguments: argparse.Namespace) -> tuple[str, ...] | None
 
     if arguments.agent is not None:
         return namespaces_of(hive, arguments.agent)[0]
-    return None if arguments.namespace is None else check_namespace(named(arguments.namespace))
+    if arguments.namespace is None:
+        return None
+    parts = named(arguments.namespace)
+    if len(parts) < 2:
+        raise UserError(f"--namespace {arguments.namespace} has one part", mend="say whose, too, as in memories/ann")
+    return check_namespace(parts)
 
 
 def _namespace(hive: Hive, arguments: argparse.Namespace) -> tuple[str, ...]:
@@ -313,8 +318,8 @@ def _forget(arguments: argparse.Namespace) -> int:
         raise UserError("say which entry: a KEY, or --expired for all whose time is over")
     hive = hive_of(arguments)
     if arguments.expired:
-        count = hive.memory.purge()
-        said = f"{count} expired entries are forgotten"
+        count = hive.memory.purge() if hive.layout.memory_db.exists() else 0
+        said = "1 expired entry is forgotten" if count == 1 else f"{count:,} expired entries are forgotten"
     else:
         namespace = _namespace(hive, arguments)
         if not hive.memory.delete(namespace, arguments.key):
@@ -329,15 +334,16 @@ def _forget(arguments: argparse.Namespace) -> int:
 
 def _status(arguments: argparse.Namespace) -> int:
     hive = look_at(arguments)
-    if not hive.layout.memory_db.exists():
-        print_json(None) if arguments.json else say("Nothing is remembered yet.")
-        return 0
     status = hive.memory.status()
     if arguments.json:
         print_json(status.as_dict())
         return 0
     spaces = "namespace" if status.namespaces == 1 else "namespaces"
-    say(f"Entries     {status.entries:,} in {status.namespaces:,} {spaces}")
+    say(
+        f"Entries     {status.entries:,} in {status.namespaces:,} {spaces}"
+        if status.entries
+        else "Entries     none yet"
+    )
     say(f"Searched    {'by words only' if status.model is None else f'by words and by meaning ({status.model})'}")
     if status.note is not None:
         say(f"Note        {status.note}")
@@ -351,5 +357,6 @@ def _reindex(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"embedded": count, **hive.memory.status().as_dict()})
     else:
-        say(f"{count:,} entries were embedded by {hive.memory.embeddings.model}")
+        entries = "1 entry was" if count == 1 else f"{count:,} entries were"
+        say(f"{entries} embedded by {hive.memory.embeddings.model}")
     return 0

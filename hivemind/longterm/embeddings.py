@@ -20,9 +20,10 @@ from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.passages import packed_passages, passages_of
 from hivemind.longterm.writing import Meaning
 
-__all__ = ["UNNAMED", "Embeddings"]
+__all__ = ["HOW_TO_EMBED", "UNNAMED", "Embeddings"]
 
 UNNAMED = ""
+HOW_TO_EMBED = "pip install 'hivemind[embed]', and say embedder: auto in hive.yaml if it says none"
 
 _AT_ONCE = 64
 _HARMLESS = "water"
@@ -153,5 +154,5 @@ class Embeddings:
 
     def _ask(self, texts: list[str]) -> list[bytes]:
         if self.embedder is None:
-            raise EmbedderUnavailable("there is no embedder", mend="pip install 'hivemind[embed]'")
+            raise EmbedderUnavailable("there is no embedder", mend=HOW_TO_EMBED)
         return embed_packed(self.embedder, texts)

@@ -7,12 +7,12 @@ import sqlite3
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hivemind.longterm.embeddings import UNNAMED, Embeddings
+from hivemind.longterm.embeddings import HOW_TO_EMBED, UNNAMED, Embeddings
 from hivemind.longterm.expiry import expired_by_space
 from hivemind.longterm.pending import count_waiting
 from hivemind.longterm.rows import ALIVE
 
-__all__ = ["StoreStatus", "status_of"]
+__all__ = ["StoreStatus", "status_of", "status_of_nothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,18 @@ def status_of(sql: sqlite3.Connection, embeddings: Embeddings, now: int) -> Stor
         f" WHERE (v.model <> ? OR length(v.vector) <> ?) AND {ALIVE}",
         (embeddings.model, 4 * embeddings.dimension, now),
     ).fetchone()
+    return _status(embeddings, entries, spaces, pending, other)
+
+
+def status_of_nothing(embeddings: Embeddings) -> StoreStatus:
+    """The state of a store whose database is not there yet."""
+    return _status(embeddings, 0, 0, 0, 0)
+
+
+def _status(embeddings: Embeddings, entries: int, spaces: int, pending: int, other: int) -> StoreStatus:
     note = None
     if embeddings.embedder is None:
-        note = "full-text search only: pip install 'hivemind[embed]'"
+        note = f"full-text search only: {HOW_TO_EMBED}"
     elif other:
         note = f"{other} entries were embedded by another model: hivemind memory reindex"
     elif pending:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from sqlite3 import Connection
@@ -9,6 +10,7 @@ from typing import Any
 
 from hivemind.embedding import EmbedderUnavailable
 from hivemind.longterm.arguments import check_between, check_flag, check_text, check_whole
+from hivemind.longterm.embeddings import HOW_TO_EMBED
 from hivemind.longterm.entries import Entries
 from hivemind.longterm.entry import MemorySearchResult
 from hivemind.longterm.errors import EntryInvalid, LongtermError
@@ -19,7 +21,7 @@ from hivemind.longterm.parties import parties, without
 from hivemind.longterm.pending import embed_waiting
 from hivemind.longterm.rows import space_of, spaces_below
 from hivemind.longterm.search import Asked, Mode
-from hivemind.longterm.status import StoreStatus, status_of
+from hivemind.longterm.status import StoreStatus, status_of, status_of_nothing
 
 __all__ = ["MemoryStore"]
 
@@ -137,7 +139,7 @@ class MemoryStore(Entries):
         `progress` is told (done, of how many). Raises LongtermError if there is no embedder, or it fails for some.
         """
         if self.embeddings.embedder is None:
-            raise LongtermError("there is no embedder", mend="pip install 'hivemind[embed]'")
+            raise LongtermError("there is no embedder", mend=HOW_TO_EMBED)
         total = self.status().pending
 
         def tell(done: int) -> None:
@@ -155,7 +157,9 @@ class MemoryStore(Entries):
         return done
 
     def status(self) -> StoreStatus:
-        """How much it holds, by which model it is searched, what waits."""
+        """How much it holds, by which model it is searched, what waits. Makes no database."""
+        if self.database.path != ":memory:" and not os.path.exists(self.database.path):
+            return status_of_nothing(self.embeddings)
         with self.database.read() as sql:
             return status_of(sql, self.embeddings, self._now())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -99,3 +101,47 @@ def test_status_tells_how_much_there_is_and_how_it_is_searched(run: Command, hiv
     status = run("memory", "status", "--json").json
     assert (status["entries"], status["namespaces"]) == (1, 1)
     assert "Entries     1 in 1 namespace" in run("memory", "status").out
+
+
+def test_status_says_when_only_words_are_searched_also_where_nothing_is_remembered_yet(
+    run: Command, hive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIVEMIND_EMBEDDER", "none")
+    empty = run("memory", "status").out
+    assert "Entries     none yet" in empty
+    assert run("memory", "status", "--json").json["entries"] == 0
+    assert not (hive / ".hive" / "memory.db").exists()
+    run("memory", "remember", "x")
+    for said in (empty, run("memory", "status").out):
+        assert "by words only" in said
+        assert "full-text search only: pip install 'hivemind[embed]', and say embedder: auto in hive.yaml" in said
+
+
+def test_what_has_expired_is_shown_nowhere_and_forgotten(run: Command, hive: Path) -> None:
+    assert "0 expired entries are forgotten" in run("memory", "forget", "--expired").out
+    assert not (hive / ".hive" / "memory.db").exists()
+    run("memory", "remember", "The gate code is 4711", "--key", "gate", "--expires-in", "1ms")
+    assert "Nothing is remembered yet" in run("memory", "list").out
+    assert "none yet" in run("memory", "status").out
+    assert "forgotten" in run("memory", "forget", "--expired").out
+    with closing(sqlite3.connect(hive / ".hive" / "memory.db")) as sql:
+        assert sql.execute("SELECT count(*) FROM entries").fetchone() == (0,)
+
+
+def test_a_namespace_of_one_part_is_refused_in_words(run: Command, hive: Path) -> None:
+    assert "--namespace one has one part; say whose, too" in run("memory", "list", "--namespace", "one").err
+
+
+def test_a_damaged_memory_is_told_in_one_line_and_mended_by_the_doctor(run: Command, hive: Path) -> None:
+    run("memory", "remember", "The gate code is 4711", "--key", "gate")
+    path = hive / ".hive" / "memory.db"
+    for end in ("", "-wal", "-shm"):
+        Path(f"{path}{end}").unlink(
+            missing_ok=True
+        )  # the command's own connection may write to the old file when it goes
+    path.write_bytes(b"no database at all")
+    told = run("memory", "search", "gate").err
+    assert "hivemind doctor says how to save it" in told
+    assert len(told.splitlines()) == 1
+    assert "could be read" in run("doctor", "--fix").out
+    assert run("memory", "list").status == 0
