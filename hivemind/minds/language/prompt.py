@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ _RULES = """You are one agent of a hive: a swarm of agents that share a folder. 
 
 The user's message is your context, one JSON object a line. `id` names an entry, `content` is what it says, \
 `metadata.origin` says where it comes from:
-* hive: the program itself. The entry `capsule` says where you stand and what the next call is.
+* hive: the program itself, and files of the hive. The entry `capsule` says where you stand and what the next call is.
 * human: the operator. The entry of type `task` says what is wanted.
 * agent: what you or another agent made before.
 * external: files, web pages, mail from outside.
@@ -30,7 +31,9 @@ You have no way to call tools but this: answer with one JSON object and nothing 
 {"text": "why, in a few words", "actions": [{"tool": "NAME", "arguments": {…}}]}
 The tools, one JSON object a line, `parameters` being the JSON Schema of the arguments:"""
 
-_TRUSTED = ("rom", "hive")
+# What JSON leaves as it is, and a model may take for a line's end, for another order of letters, or for nothing at all.
+_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
+_PLANS = ("steps",)  # what of a context the program says of the task itself
 _MATERIAL = ("message", "file", "knowledge", "history", "context")
 
 
@@ -86,9 +89,13 @@ def _action(tool: ToolSchema) -> dict[str, Any]:
 
 
 def _marked(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry with the mark of material, unless the program or, in a task, the operator speaks in it."""
+    """An entry with the mark of material, unless the program or, in a task, the operator speaks in it.
+
+    A file of the hive is the hive's by origin, and material all the same; so is a view, which quotes what was found.
+    """
     told = _meta(entry)
-    trusted = told.get("origin") in _TRUSTED or (told.get("type") not in _MATERIAL and told.get("origin") != "external")
+    plan = told.get("type") == "context" and told.get("context_type") in _PLANS and told.get("origin") == "hive"
+    trusted = plan or (told.get("type") not in _MATERIAL and told.get("origin") != "external")
     return dict(entry) if trusted else {"data": True, **entry}
 
 
@@ -98,4 +105,8 @@ def _meta(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _lines(values: Iterable[Mapping[str, Any]]) -> list[str]:
-    return [json.dumps(value, ensure_ascii=False) for value in values]
+    return [_UNSEEN.sub(_escaped, json.dumps(value, ensure_ascii=False)) for value in values]
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]
