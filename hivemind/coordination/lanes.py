@@ -28,9 +28,12 @@ def check_lane(lane: object) -> str:
     )
 
 
-def lane_visible(lane: str | None, agent_id: str | None, all_lanes: bool = False) -> bool:
-    """Whether what lies in `lane` (None: shared) is shown: shared and one's own; everything with `all_lanes`.
+def lane_visible(lane: str | None, agent_id: str | None, all_lanes: bool = False, drafts: str | None = None) -> bool:
+    """Whether what lies in `lane` (None: shared) is shown: shared and one's own; everything with `all_lanes`. `drafts` is
+    the lane that the agent drafts in, if not in the one of its name.
 
     Apply it before any limit, so that another's drafts cannot starve a view.
     """
-    return all_lanes or lane is None or lane == SHARED or (agent_id is not None and lane == lane_of(agent_id))
+    if all_lanes or lane is None or lane == SHARED:
+        return True
+    return agent_id is not None and lane in (lane_of(agent_id), drafts)

@@ -71,11 +71,11 @@ def leaves(graph: ReadableGraph) -> list[int]:
     return found
 
 
-def visible(graph: ReadableGraph, agent_id: str | None, *, all_lanes: bool) -> list[ReasoningNode]:
+def visible(graph: ReadableGraph, agent_id: str | None, *, all_lanes: bool, lane: str | None) -> list[ReasoningNode]:
     """The nodes of the lanes that an agent sees, by id (spec 3, *Lanes*). Costs the size of the answer."""
     if all_lanes:
         return [graph.nodes[number] for number in sorted(graph.nodes)]
-    lanes = [SHARED] if agent_id is None else [SHARED, as_lane(f"agent/{agent_id}")]
+    lanes = {SHARED} if agent_id is None else {SHARED, as_lane(f"agent/{agent_id}"), as_lane(lane or SHARED)}
     return [graph.nodes[number] for number in sorted(id_ for lane in lanes for id_ in graph.index.in_lane(lane))]
 
 

@@ -100,9 +100,12 @@ class ReadableGraph:
     def _all(self, numbers: Iterable[int]) -> list[ReasoningNode]:
         return [self.nodes[number] for number in numbers]
 
-    def visible(self, agent_id: str | None = None, *, all_lanes: bool = False) -> list[ReasoningNode]:
-        """The nodes in the lanes that an agent sees, by id: shared and its own; without an agent shared only."""
-        return query.visible(self, agent_id, all_lanes=all_lanes)
+    def visible(
+        self, agent_id: str | None = None, *, all_lanes: bool = False, lane: str | None = None
+    ) -> list[ReasoningNode]:
+        """The nodes in the lanes that an agent sees, by id: shared and its own; without an agent shared only. `lane` is
+        where it drafts, if not in the lane of its name."""
+        return query.visible(self, agent_id, all_lanes=all_lanes, lane=lane)
 
     def links_from(self, node_id: int | str, relation: str | None = None) -> list[Link]:
         """What the node supports, blocks, supersedes; oldest first."""

@@ -33,7 +33,7 @@ def _all(part: Slice, stale_after: timedelta) -> Iterator[Signal]:
 def analyse_scope(scope: Scope, stale_after: timedelta = STALE_AFTER) -> list[Signal]:
     """The signals of a scope: those of the step in focus first, then those of everything; none twice."""
     graph = ReasoningGraph() if scope.graph is None else scope.graph.graph
-    nodes = graph.visible(scope.agent_id, all_lanes=scope.all_lanes)
+    nodes = scope.cards()
     visible = frozenset(node.node_id for node in nodes if node.active != FLUSHED)
     receipts = {step.id: step.evidence for step in scope.steps}
     found: list[Signal] = []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from hivemind.coordination import Coordinates, Event, Journal, Place, Step, StepLease, check_agent, lane_visible
 from hivemind.coordination.swarm import TaskEntry
 from hivemind.layout import Layout
-from hivemind.reasoning import Note, TaskGraph, Trace
+from hivemind.reasoning import Note, ReasoningNode, TaskGraph, Trace
 from hivemind.reasoning.log import LOG_NAME
 
 __all__ = ["Readable", "Scope", "open_graph", "scope_of"]
@@ -23,9 +24,18 @@ class Workspace(Protocol):
     def workspace(self) -> str: ...
 
 
+class Drafting(Protocol):
+    """What an agent's file says, as far as a view cares: the lane that it drafts in, if not in the one of its name."""
+
+    @property
+    def lane(self) -> str | None: ...
+
+
 class Readable(Protocol):
     """What a view needs of a hive; `hivemind.Hive` is one. Nothing of it is written."""
 
+    @property
+    def agents(self) -> Mapping[str, Drafting]: ...
     @property
     def layout(self) -> Layout: ...
     @property
@@ -60,8 +70,15 @@ class Scope:
         """The step in focus, or None."""
         return next((step for step in self.steps if step.id == self.place.step), None)
 
+    def cards(self) -> list[ReasoningNode]:
+        """The nodes of the task's graph that are shown, by id."""
+        if self.graph is None:
+            return []
+        return self.graph.graph.visible(self.agent_id, all_lanes=self.all_lanes, lane=self.place.lane)
+
     def visible(self, lane: str | None) -> bool:
-        return lane_visible(lane, self.agent_id, self.all_lanes)
+        """Whether what lies in a lane is shown: in the shared one, and in those that the agent drafts in."""
+        return lane_visible(lane, self.agent_id, self.all_lanes, self.place.lane)
 
 
 def open_graph(layout: Layout, task: str) -> TaskGraph | None:
@@ -84,7 +101,8 @@ def scope_of(
 ) -> Scope:
     """Where the caller is, and what is there. `since` widens the events to all that came after that seq."""
     who = None if agent_id is None else check_agent(agent_id)
-    place = Coordinates(hive.journal, hive.config.workspace).resolve(who, task, step)
+    drafts = None if who is None or who not in hive.agents else hive.agents[who].lane
+    place = Coordinates(hive.journal, hive.config.workspace).resolve(who, task, step, drafts)
     seq, entry, steps, leases = hive.journal.view(
         lambda state: (
             state.seq,
@@ -114,8 +132,8 @@ def scope_of(
         leases,
         events,
         graph,
-        tuple(note for note in notes if lane_visible(note.lane, who, all_lanes)),
-        tuple(trace for trace in traces if lane_visible(trace.lane, who, all_lanes)),
+        tuple(note for note in notes if lane_visible(note.lane, who, all_lanes, place.lane)),
+        tuple(trace for trace in traces if lane_visible(trace.lane, who, all_lanes, place.lane)),
         None if entry is None else _question(hive.journal, entry),
     )
 

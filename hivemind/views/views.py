@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from hivemind.coordination import CoordinationError, Event, Step
-from hivemind.reasoning import ReasoningGraph, ReasoningNode, TaskGraph
+from hivemind.reasoning import ReasoningNode, TaskGraph
 from hivemind.views.budget import check_budget, fit
 from hivemind.views.capsule import build_capsule, lease_of
 from hivemind.views.engine import analyse_scope
@@ -210,16 +210,11 @@ def _step(scope: Scope, step: Step) -> Answer:
     return found
 
 
-def _visible_cards(scope: Scope) -> list[ReasoningNode]:
-    graph = ReasoningGraph() if scope.graph is None else scope.graph.graph
-    return graph.visible(scope.agent_id, all_lanes=scope.all_lanes)
-
-
 def _cards(
     scope: Scope, view: str, budget: int | None, limit: int | None, found: Iterable[Signal]
 ) -> list[ReasoningNode]:
     focus = scope.place.step
-    cards: Iterable[ReasoningNode] = _visible_cards(scope)
+    cards: Iterable[ReasoningNode] = scope.cards()
     if scope.explicit_step:
         cards = [card for card in cards if card.step == focus]
     most = min((one for one in (most_cards(view, budget), limit) if one is not None), default=None)
@@ -257,7 +252,7 @@ def _of_focus(scope: Scope, view: str) -> list[Event]:
 
 
 def _stats(scope: Scope) -> Answer:
-    cards = _visible_cards(scope)
+    cards = scope.cards()
     return {
         "cards": dict(sorted(Counter(card.kind.value for card in cards).items())),
         "open": sum(card.status == "open" and card.active is True for card in cards),
@@ -268,7 +263,7 @@ def _stats(scope: Scope) -> Answer:
 def _lanes(scope: Scope) -> list[Answer]:
     """What lies in each lane."""
     lanes: dict[str, Counter[str]] = {}
-    for card in _visible_cards(scope):
+    for card in scope.cards():
         lanes.setdefault(card.lane, Counter()).update(
             {"cards": 1, "open": card.status == "open", "pinned": card.pinned}
         )

@@ -54,6 +54,7 @@ def make_place(root: Path) -> Place:
     place = Place(
         layout=layout,
         config=SimpleNamespace(workspace="w"),
+        agents={},
         journal=journal,
         steps=Steps(journal),
         leases=StepLeases(journal),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -350,7 +351,8 @@ from hivemind.coordination import Journal
 from hivemind.layout import Layout
 from hivemind.views import render, resume
 layout = Layout.at(sys.argv[1])
-hive = types.SimpleNamespace(layout=layout, config=types.SimpleNamespace(workspace="w"), journal=Journal(layout.journal))
+config, journal = types.SimpleNamespace(workspace="w"), Journal(layout.journal)
+hive = types.SimpleNamespace(agents={}, layout=layout, config=config, journal=journal)
 print(render(resume(hive, "ada", "t", view="audit", context_budget=4000)))
 """
 
@@ -372,3 +374,14 @@ def test_a_view_leaves_no_event(place: Place) -> None:
     for view in views:
         view(place, "ada", "t")
     assert (place.journal.seq, place.graph.seq) == before
+
+
+def test_an_agent_that_drafts_in_another_lane_sees_its_drafts_there(place: Place) -> None:
+    place.agents["ada"] = SimpleNamespace(lane="agent/pair")
+    mine = place.card("note", "mine", lane="agent/pair")
+    place.graph.add_note("to myself", agent_id="ada", lane="agent/pair")
+    for who, seen in (("ada", True), ("bob", False), (None, False)):
+        answer = snapshot(place, who, "t", view="full")
+        assert (mine in [card["id"] for card in answer["cards"]]) == seen, who
+        assert answer["capsule"]["where"]["docs"]["notes"] == seen, who
+    assert resume(place, "ada", "t")["capsule"]["where"]["lane"] == "agent/pair"
