@@ -29,6 +29,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from benchmarks.table import Row, show
 from hivemind import Hive
+from hivemind.mcp_server import Member
 from hivemind.runtime.recruit import add_agent
 
 __all__ = ["run"]
@@ -69,7 +70,27 @@ class _Call:
 def run(quick: bool) -> list[Row]:
     """The latency of calls and the processor time of their servers, in ms."""
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_measure(Path(folder), 40 if quick else 400))
+        rows = list(_alone(_hive(Path(folder, "alone"), "relaxed"), 100 if quick else 400))
+        return rows + asyncio.run(_measure(Path(folder), 40 if quick else 400))
+
+
+def _alone(root: Path, times: int) -> Iterator[Row]:
+    """What a member computes for a call, without the SDK: median processor time of the thread that does it."""
+    member = Member(Hive.open(root), "claude")
+    for tool, arguments in (
+        ("resume", {}),
+        ("send_mail", _LETTER),
+        ("check_mailbox", {}),
+        ("check_mailbox", {"limit": 1}),
+    ):
+        took = []
+        for _ in range(times):
+            started = time.thread_time()
+            member.call(tool, arguments)
+            took.append((time.thread_time() - started) * 1000)
+        listed = ", one message listed" if arguments == {"limit": 1} else ""
+        yield Row(f"{tool}{listed}, the member alone: processor time", statistics.median(took), "ms")
+    member.close()
 
 
 async def _measure(folder: Path, times: int) -> list[Row]:

@@ -55,8 +55,8 @@ def check_agent(hive: Parts, name: str) -> None:
 class Member:
     """One agent of the hive, used by a client. All its methods are for one thread, but `beat`.
 
-    It holds the agent's name while it lives, and journals `agent.started … exited`: killed, it is buried by whoever takes
-    the name next, and its leases and reservations are void from then on.
+    It holds the agent's name while it lives, and journals `agent.started … exited`: killed, it is buried by whoever meets it
+    (README.md), and its leases and reservations are void from then on.
     """
 
     def __init__(self, hive: Parts, name: str, profile: str = "core") -> None:
@@ -139,10 +139,17 @@ class Member:
         """Let the tasks that wait hear the mail that has come: a verdict, an answer. It stays unread for the client."""
         if not self._parked:
             return
-        for entry in list(self.hive.mail.boxes.get(self.name).entries()):
-            if entry.base not in self._heard:
-                self._heard.add(entry.base)
-                self._attention.hear(self.hive.mail.read(self.name, entry.base, mark=False))
+        mail = self.hive.mail
+        for entry in list(mail.boxes.get(self.name).entries()):
+            if entry.base in self._heard or not mail.reader.settled(entry):
+                continue
+            self._heard.add(entry.base)
+            try:
+                message = mail.read(self.name, entry.base, mark=False)
+            except UserError as error:  # no message, or deleted this moment
+                _log.warning("%s: %s", self.name, error)
+            else:
+                self._attention.hear(message)
 
     def _use(self, name: str, arguments: Mapping[str, Any], focus: Focus) -> dict[str, Any]:
         tool = self.tools.get(name)

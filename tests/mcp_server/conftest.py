@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 
 import hivemind
@@ -23,6 +24,7 @@ pytest.importorskip("mcp")
 
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 LIMIT_S = 60
 
@@ -110,6 +112,20 @@ class Hive:
         started = StdioServerParameters(command=sys.executable, args=words, env=self.environment)
         async with Client(started) as client:
             yield Joined(client)
+
+    @asynccontextmanager
+    async def over_http(self, name: str):
+        """A client of a server that listens on loopback."""
+        server = self.start("mcp", "--agent", name, "--http", "--port", "0", stdout=subprocess.PIPE)
+        try:
+            address = (await asyncio.to_thread(server.stdout.readline)).split()[0]
+            token = (self.root / f".hive/agents/{name}/mcp.token").read_text().strip()
+            http = httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"})
+            async with http, Client(streamable_http_client(address, http_client=http)) as client:
+                yield Joined(client)
+        finally:
+            server.terminate()
+            server.communicate(timeout=LIMIT_S)
 
 
 @pytest.fixture

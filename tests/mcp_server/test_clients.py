@@ -59,6 +59,29 @@ def test_of_two_clients_that_race_for_a_lease_one_wins_and_the_other_is_told_who
     run(scenario)
 
 
+def test_over_http_two_clients_mail_each_other_and_race_for_a_lease(hive):
+    hive.run("task", "add", "--id", "boat", "Build a boat")
+
+    async def scenario():
+        async with hive.over_http("claude") as claude, hive.over_http("codex") as codex:
+            await claude.ask("claim_task", task="boat")
+            await claude.ask("plan_steps", steps=[{"title": "The keel"}])
+            claim = {"step": "boat.s1"}
+            results = await asyncio.gather(*(one.client.call_tool("claim_step", claim) for one in (claude, codex)))
+            assert sorted(result.is_error for result in results) == [False, True]
+            winner, loser = (claude, codex) if results[1].is_error else (codex, claude)
+            name = "claude" if winner is claude else "codex"
+            lost = json.loads(next(result for result in results if result.is_error).content[0].text)
+            assert (lost["code"], lost["holder"]) == ("STEP_LEASE_HELD", name)
+            await loser.ask("send_mail", to=[name], subject="May I?")
+            [asked] = (await winner.ask("check_mailbox"))["messages"]
+            await winner.ask("reply_mail", id=asked["id"], body="No.")
+            assert (await loser.ask("check_mailbox"))["messages"][0]["subject"] == "Re: May I?"
+
+    run(scenario)
+    assert hive.lives("claude") == hive.lives("codex") == ["started", "exited"]
+
+
 def test_a_client_works_on_a_task_from_the_claim_to_the_result(hive):
     hive.run("task", "add", "--id", "boat", "Build a boat")
     hive.run("task", "add", "--id", "oars", "--assignee", "codex", "Make oars")

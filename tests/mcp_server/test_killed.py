@@ -208,3 +208,18 @@ def test_status_says_that_mail_waits_for_a_member_and_why_an_agent_is_stuck(hive
     assert "Stuck:\n  claude: mail-taken: another version" in said
     claude.close()
     assert "Stuck" not in hive.run("status")
+
+
+def test_an_answer_is_heard_although_a_file_beside_it_is_no_message(hive):
+    hive.run("task", "add", "--id", "boat", "Build a boat")
+    claude = member(hive)
+    for tool, arguments in (*CALLS[:2], ("ask_human", {"question": "Of what wood?"})):
+        claude.call(tool, arguments)
+    assert [task for task, _ in overview(claude.hive).parked] == ["boat"]
+    os.mkdir(hive.root / "mailboxes/claude/new/no-message")
+    [question] = claude.hive.mail.list("human")
+    claude.hive.mail.reply("human", question.id, "Oak.")
+    assert claude.call("list_tasks", {"state": "mine"})["new_mail"] == 2
+    assert overview(claude.hive).parked == ()
+    assert claude.call("finish_step", {"step": "boat.s1"})["status"] == "done"
+    claude.close()
