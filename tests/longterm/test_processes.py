@@ -24,9 +24,12 @@ from tests.longterm.worker import SHARED
 _WORKER = Path(__file__).with_name("worker.py")
 
 
-def start(database: Path, operation: str, argument: str = "", crash_at: str = "") -> subprocess.Popen[bytes]:
+def start(
+    database: Path, operation: str, argument: str = "", crash_at: str = "", stdout: int | None = None
+) -> subprocess.Popen[bytes]:
     environment = os.environ | {"HIVEMIND_CRASH_AT": crash_at}
-    return subprocess.Popen([sys.executable, str(_WORKER), str(database), operation, argument], env=environment)
+    words = [sys.executable, str(_WORKER), str(database), operation, argument]
+    return subprocess.Popen(words, env=environment, stdout=stdout)
 
 
 def run(database: Path, operation: str, argument: str = "", crash_at: str = "") -> int:
@@ -38,17 +41,32 @@ def database(tmp_path: Path) -> Path:
     return tmp_path / "memory.db"
 
 
-def test_concurrent_upserts_lose_nothing(database: Path) -> None:
-    workers = [start(database, "upserts", name) for name in "abcd"]
-    assert [worker.wait(timeout=120) for worker in workers] == [0, 0, 0, 0]
+def test_of_eight_processes_that_upsert_and_are_killed_nothing_is_lost(database: Path) -> None:
+    told: list[list[str]] = []
+    workers = [start(database, "upserts", name, stdout=subprocess.PIPE) for name in "abcdefgh"]
+    try:
+        for worker in workers[:3]:  # killed in the middle of what they do
+            assert worker.stdout is not None
+            told += [worker.stdout.readline().decode().split() for _ in range(5)]
+            worker.kill()
+        for worker in workers:
+            told += [line.decode().split() for line in worker.communicate(timeout=120)[0].splitlines()]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait(timeout=60)
+    assert [worker.returncode for worker in workers[3:]] == [0] * 5
     with open_store(database, HashingEmbedder()) as store:
-        assert len(store.list(SHARED)) == 201
         history = store.history(SHARED, "one")
-        assert [entry.version for entry in history] == list(range(1, 201))
-        assert len({entry.content for entry in history}) == 200
+        assert [entry.version for entry in history] == list(range(1, len(history) + 1))
         assert len({entry.id for entry in history}) == 1
         assert all(earlier.updated_at < later.updated_at for earlier, later in itertools.pairwise(history))
-        assert store.search(SHARED, "own text 7 of c", mode="vector")[0].key == "c-7"
+        keys = set(store.list(SHARED))
+        assert len(told) >= 5 * 15 + 3 * 5
+        for name, number, version in (line for line in told if len(line) == 3):
+            assert history[int(version) - 1].content == f"said by {name} in turn {number}"
+            assert f"{name}-{number}" in keys
+        assert store.search(SHARED, "own text 7 of h", mode="vector")[0].key == "h-7"
         assert store.check() == []
 
 

@@ -13,10 +13,11 @@ SHARED = ("shared", "w")
 
 
 def upserts(store: MemoryStore, name: str) -> None:
-    """Fifty updates of one entry, and as many entries of its own."""
-    for number in range(50):
-        store.upsert_memory(SHARED, f"said by {name} in turn {number}", key="one")
-        store.put(SHARED, f"{name}-{number}", f"own text {number} of {name}")
+    """Updates of one entry, and as many entries of its own; each pair is told once it is stored."""
+    for number in range(15):
+        version = store.put(SHARED, "one", f"said by {name} in turn {number}").version
+        store.upsert_memory(SHARED, f"own text {number} of {name}", key=f"{name}-{number}")
+        print(name, number, version, flush=True)
 
 
 def same(store: MemoryStore, _: str) -> None:
