@@ -19,12 +19,17 @@ _MOST_TERMS = 24
 _COMMON, _FEW = 0.2, 200  # what is common: the share of all nodes, but never so few
 _GENERIC = 0.25  # what a word that any question may use counts, beside one that says what it is about
 _SPECIFIC = 2.0  # what a name or number counts that no document has: a question about it finds nothing
+_UNKNOWN = 1.4  # and what another word does: it may be a synonym of one that they have
 _WORD = re.compile(r"[^\W_]+")
+_AMOUNT = re.compile(
+    r"\s*(?:(?:in|for|after|at|of|by|to) )?(?:how (?:many|much|often|long|old|far)|wie ?(?:viele?|oft|lange))\b", re.I
+)
 _NAME = re.compile(r"(?<=[\w,;)\"'`] )[A-Z][^\W_]*|\b[A-Z]{2,}\b|\b\w*\d\w*\b")
 
 
 class Fields(NamedTuple):
-    """The texts of a candidate: its own, its nearest heading, the titles above, its document's labels, its neighbours.
+    """The texts of a candidate: its own, its nearest heading, the titles above, its document's labels, its neighbours, and
+    the examples in it: code, where the document is none.
 
     `leads`: whether it is the first text below its heading.
     """
@@ -34,6 +39,7 @@ class Fields(NamedTuple):
     titles: str = ""
     labels: str = ""
     near: str = ""
+    example: str = ""
     leads: bool = False
 
 
@@ -53,10 +59,11 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The terms of a question in the order asked, and how many nodes there are."""
+    """The terms of a question in the order asked, how many nodes there are, and whether it asks for an amount."""
 
     terms: tuple[Term, ...]
     total: int
+    amount: bool = False
 
     @property
     def match(self) -> str | None:
@@ -82,7 +89,7 @@ class Match:
     def why(self) -> str:
         names = {
             "text": "in the text", "heading": "in its heading", "titles": "in the titles above",
-            "labels": "in the document's labels", "tags": "among its tags",
+            "labels": "in the document's labels", "example": "in an example", "tags": "among its tags",
         }  # fmt: skip
         parts = [f"{', '.join(self.where[key])} {name}" for key, name in names.items() if self.where.get(key)]
         if self.where.get("near"):
@@ -148,10 +155,10 @@ def ask(sql: sqlite3.Connection, text: str, words: Words) -> Question:
             row = sql.execute("SELECT doc FROM vocabulary WHERE term = ?", (stem,)).fetchone()
             found_in = row[0] if row else 0
             weight = _rarity(found_in, max(total, 100)) * (_GENERIC if word in GENERIC_WORDS else 1.0)
-            if not found_in and word in names:
-                weight *= _SPECIFIC
+            if not found_in and word not in GENERIC_WORDS:
+                weight *= _SPECIFIC if word in names else _UNKNOWN
             terms[stem] = Term(word, stem, found_in, weight)
-    return Question(tuple(terms.values()), total)
+    return Question(tuple(terms.values()), total, _AMOUNT.match(plain) is not None)
 
 
 def _rarity(found_in: int, total: int) -> float:

@@ -18,7 +18,6 @@ __all__ = ["passage_text", "search"]
 _CANDIDATES = 100
 _LOOKED_AT = 1_000
 _FRONT_MATTER = 0.5  # what it says is mostly said better below
-_EXAMPLE = 0.5  # what stands in a code block of prose is an example of what the prose says
 _NEAR_ENOUGH = 0.45  # the least cosine of a passage that shares too few words with the question
 
 
@@ -57,9 +56,9 @@ def search(sql: sqlite3.Connection, asked: Asked, limit: int, keys: Sequence[str
     rows = [reader.fields(*where, file, members) for where, file, members in found]
     matches = rank(question, rows, words.places(rows, [term.stem for term in question.terms]))
     texts, whys = {}, {}
-    for (where, file, members), match in zip(found, matches, strict=True):
-        if match.covered >= FLOOR and match.where.keys() & {"text", "heading", "titles"}:
-            texts[where] = match.score * _worth(file, members[0].kind)
+    for (where, _, members), match in zip(found, matches, strict=True):
+        if match.covered >= FLOOR and match.where.keys() & {"text", "example", "heading", "titles"}:
+            texts[where] = match.score * (_FRONT_MATTER if members[0].kind == "frontmatter" else 1.0)
             whys[where] = match.why
     near = {where: cosine for where, cosine in alike.items() if cosine >= _NEAR_ENOUGH or where in texts}
     for where, cosine in near.items():
@@ -72,13 +71,6 @@ def search(sql: sqlite3.Connection, asked: Asked, limit: int, keys: Sequence[str
     ]
     passages.sort(key=lambda passage: (-passage.score, passage.path, passage.start_line, passage.text))
     return passages[:limit]
-
-
-def _worth(file: _File, kind: str) -> float:
-    """What a passage of that kind counts: one that begins with prose counts whole."""
-    if kind == "frontmatter":
-        return _FRONT_MATTER
-    return _EXAMPLE if kind == "code" and file.document_class != "code" else 1.0
 
 
 def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
@@ -167,9 +159,11 @@ class _Reader:
     def fields(self, file_id: int, number: int, file: _File, members: Sequence[_Member]) -> Fields:
         titles, labels = self.titles(file, members), f"{file.title} {file.labels} {file.path.replace('_', ' ')}"
         leads = number == 1 or self._kind_before(file_id, members[0].number) == "heading"
-        return Fields(
-            self.text(members), titles[-1], " / ".join(titles[:-1]), labels, self.near(file_id, number), leads
-        )
+        # what stands in a code block of prose is an example of what the prose says
+        examples = [one for one in members if one.kind == "code" and file.document_class != "code"]
+        said = self.text([one for one in members if one not in examples])
+        above = (titles[-1], " / ".join(titles[:-1]), labels)
+        return Fields(said, *above, self.near(file_id, number), self.text(examples), leads)
 
     def _kind_before(self, file_id: int, number: int) -> str:
         row = self._sql.execute("SELECT kind FROM places WHERE file_id = ? AND number = ?", (file_id, number - 1))
