@@ -14,13 +14,13 @@ __all__ = ["Asked", "Exchange", "Meter", "Unmetered"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request about to be sent. `purpose` is think or complete, `text` all of it as it counts, `sha256` its digest,
-    `max_output` the most tokens that the answer may have, `prices` what they cost, or None if nobody knows; its `id` is
-    another one each time."""
+    """One request about to be sent. `purpose` is think or complete, `parts` all of it as it counts (those that are the same
+    each time stand for themselves, and need be counted once), `sha256` its digest, `max_output` the most tokens that the
+    answer may have, `prices` what they cost, or None if nobody knows; its `id` is another one each time."""
 
     purpose: str
     model: str
-    text: str = field(repr=False)
+    parts: tuple[str, ...] = field(repr=False)
     sha256: str
     max_output: int
     prices: Prices | None = None

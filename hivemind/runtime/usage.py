@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from hivemind.config import AgentConfig, HiveConfig
@@ -43,6 +44,7 @@ from hivemind.tokens import TokenCounter
 __all__ = ["Usages", "open_agents_mind"]
 
 _MARGIN = 1.35  # a provider's tokens for one of ours, until it is known better
+_PARTS = 8  # of requests, whose tokens are remembered: the rules and the tools are the same in each
 _UNMETERED = "turn"
 _FRAME = 64  # tokens that a provider puts around a request
 _log = logging.getLogger(__name__)
@@ -75,6 +77,7 @@ class Usages:
 
     def __init__(self, mind: Mind, budget: Budget, count: TokenCounter, mail_log: AgentLog) -> None:
         self.base, self._budget, self._count, self._mail_log = mind, budget, count, mail_log
+        self._count_once = lru_cache(_PARTS)(count)
         self._mutex = threading.Lock()
         self._margin = _MARGIN
         self._excess = 1.0
@@ -129,7 +132,7 @@ class Usages:
 
     def hold(self, work: Work | None, asked: Asked) -> None:
         """Reserve what a request may use, and log that it is about to be sent."""
-        counted = self._count(asked.text)
+        counted = sum(map(self._count_once, asked.parts))
         with self._mutex:
             sent, answered = self._sent(counted), math.ceil(asked.max_output * self._excess)
             money = 0.0 if asked.prices is None else asked.prices.of(sent, answered)

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from hivemind import Hive
 from hivemind.minds import open_mind
 
 pytest.importorskip("pydantic_ai")
@@ -58,3 +59,24 @@ def test_a_thought_with_prompted_tools_is_one_that_the_tools_take(url):
     assert {action.tool for action in thought.actions} == {"say"}
     assert all(isinstance(action.arguments["text"], str) for action in thought.actions)
     assert thought.usage.tokens_in > 0
+
+
+@pytest.mark.timeout(900)
+def test_an_agent_that_thinks_with_it_ends_a_task_with_a_question(url, tmp_path):
+    """What it answers is not looked at: a model of this size knows nothing. All around it has to hold."""
+    root = tmp_path / "hive"
+    Hive.init(root)
+    for path in [*(root / "agents").glob("*.yaml"), *(root / "knowledge").rglob("*.md")]:
+        path.unlink()
+    (root / "rom/hive.md").write_text("# Rules\n* Answer in one short sentence.\n")
+    mind = {"url": url, "model": "smollm2", "max_output": 120, "tools": "prompted", "timeout_s": 600}
+    told = {"mind": {"openai-compatible": mind}, "tools": ["finish_task"], "max_tokens": 2500}
+    (root / "agents/small.yaml").write_text(json.dumps(told))
+    (root / "tasks/inbox/boat.md").write_text("What is a rowing boat moved with? Answer in one sentence.\n")
+    words = [sys.executable, "-m", "hivemind", "--hive", str(root), "up", "--until-idle"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stderr
+    (log,) = (root / "tasks").glob("*/boat/log.jsonl")
+    exchanges = [one for one in map(json.loads, log.read_text().splitlines()) if one["kind"] == "exchange"]
+    assert exchanges
+    assert all(one["tokens_in"] > 0 for one in exchanges if "error" not in one)

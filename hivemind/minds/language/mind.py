@@ -160,13 +160,14 @@ class LanguageMind:
         schema: Mapping[str, Any] | None,
     ) -> Answer:
         said = [turn.answer.as_dict() | {"refused": turn.fault} for turn in past]
-        whole = json.dumps([prompt.system, prompt.user, said, list(tools), schema], ensure_ascii=False)
-        digest = hashlib.sha256(whole.encode()).hexdigest()
+        whole = [prompt.system, prompt.user, said, list(tools), schema]
+        digest = hashlib.sha256(json.dumps(whole, ensure_ascii=False).encode()).hexdigest()
+        parts = tuple(one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in whole if one)
         history = [(turn.answer, turn.fault) for turn in past]
 
         def once() -> Answer:
             by_schema = schema if self._by_schema else None
-            asked = Asked(purpose, self.name, whole, digest, self.config.max_output, self.prices)
+            asked = Asked(purpose, self.name, parts, digest, self.config.max_output, self.prices)
             return self._metered(asked, lambda: self._line.client.ask(prompt, history, tools, by_schema))
 
         try:
