@@ -10,9 +10,9 @@ from hivemind.runtime.tools import MEMBER_TOOLS, TOOLS
 from tests.runtime.conftest import Crew, until_idle
 
 NAMED = """read_file, write_file, edit_file, list_files, search_files, run_command, send_mail, check_mailbox, reply_mail,
-plan_steps, claim_step, note_step, verify_step, finish_step, block_step, add_evidence, add_card, link_cards, publish, branch, merge, remember,
-search_memory, doc_find, doc_expand, doc_append, doc_update, doc_note, doc_summarize, hand_over, ask_human, finish_task,
-fail_task, reserve"""
+plan_steps, claim_step, note_step, verify_step, finish_step, block_step, add_evidence, add_card, link_cards,
+publish, branch, merge, remember, search_memory, doc_find, doc_expand, doc_append, doc_update, doc_note,
+doc_summarize, hand_over, ask_human, finish_task, fail_task, reserve"""
 
 
 def test_every_tool_of_the_spec_is_there_with_a_schema_and_words() -> None:
