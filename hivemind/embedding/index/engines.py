@@ -31,7 +31,9 @@ def bits_of(rows: Sequence[bytes]) -> bytes:
     if numpy is not None and rows:
         matrix = numpy.frombuffer(b"".join(rows), dtype="<f4").reshape(len(rows), -1)
         packed = numpy.packbits(matrix > 0, axis=1)
-        return bytes(numpy.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).tobytes())
+        if lacking := -packed.shape[1] % 8:
+            packed = numpy.pad(packed, ((0, 0), (0, lacking)))
+        return bytes(packed.tobytes())
     return b"".join(map(_bits, rows))
 
 
