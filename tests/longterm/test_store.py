@@ -277,10 +277,15 @@ def test_what_has_expired_is_counted_nowhere(store, clock):
     assert store.search(("memories",), "code", prefix=True) == []
     assert store.next_expiry() == soon
     assert store.put(ME, "child", replace(child, content="the red roof")).version == 2  # though it names its parent
-    assert not store.delete(OTHER, "goes")
     with pytest.raises(EntryInvalid, match="no entry of this namespace"):
         store.put(ME, "new", {"content": "the cellar", "parent_id": parent.id})
     assert store.check() == []
+
+
+def test_what_has_expired_is_not_there_to_be_deleted(store, clock):
+    store.put(ME, "goes", {"content": "the door code is 4711", "expires_at": clock.now + timedelta(hours=1)})
+    clock.forward(hours=2)
+    assert not store.delete(ME, "goes")
 
 
 def test_what_has_expired_waits_for_no_embedding(tmp_path, clock):
