@@ -116,6 +116,17 @@ def test_a_search_of_one_task_sees_no_other(layout: Layout, index: GraphIndex) -
             index.find("lock", task=hostile)
 
 
+def test_better_hits_in_other_tasks_do_not_push_out_those_of_the_task(layout: Layout) -> None:
+    written(layout.done / "many", *["lock"] * 250, *["sail"] * 250)
+    written(layout.done / "more", "a lock, among other things that are said here", "a sail")
+    index = GraphIndex(layout, Alike())
+    index.refresh()
+    assert told(GraphIndex(layout).find("lock", task="more")) == [("more", 2)]
+    while index.embed_pending(1_000):
+        pass
+    assert told(index.find("keel", task="more")) == [("more", 3)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
