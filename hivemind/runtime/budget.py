@@ -35,13 +35,6 @@ class Budget:
         self._accounts = [own] if shared is None else [own, shared]
         self._held: dict[str, list[Held]] = {}
 
-    def check(self, tokens: int, spent: Spent | None, now: datetime) -> None:
-        """Raise Parking if a thought of `tokens` would pass a bound of the day or, after `spent`, of the task (if there is
-        one in focus), or if what was used up is not known."""
-        for account in self._accounts:
-            account.check(tokens, now)
-        self._check_task(tokens, 0.0, spent)
-
     def hold(self, key: str, tokens: int, money: float, spent: Spent | None, now: datetime) -> None:
         """Reserve what a request may use up at most, before it is sent; `release` says what it was.
 

@@ -63,15 +63,9 @@ class DayAccount:
     def bounded(self) -> bool:
         return self._limit.tokens is not None or self._limit.money is not None
 
-    def check(self, tokens: int, now: datetime) -> None:
-        """Raise Parking if `tokens` more would pass the bound, or if what was used up is not known."""
-        if self.bounded:
-            with self._known() as account:
-                account.turn_over(now)
-                self._has_room(account, tokens, 0.0, now)
-
     def hold(self, tokens: int, money: float, now: datetime) -> Held:
-        """Reserve what a request may use up at most. Raises Parking as `check` does, OSError if it can't be written."""
+        """Reserve what a request may use up at most. Raises Parking if that would pass the bound, or if what was used up is
+        not known; OSError if it can't be written."""
         if not self.bounded:
             return Held("", 0, 0.0)
         with self._known() as account:

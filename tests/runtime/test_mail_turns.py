@@ -120,9 +120,8 @@ def test_a_new_day_has_a_new_budget_for_mail(tmp_path):
     today = datetime(2026, 11, 22, 23, 59, tzinfo=UTC)
     budget.use(90, 0.0, today)
     with pytest.raises(Parking):
-        budget.check(20, None, today)
-    budget.check(20, None, today + timedelta(minutes=2))
-    budget.use(20, 0.0, today + timedelta(minutes=2))
+        budget.hold("a", 20, 0.0, None, today)
+    budget.hold("b", 20, 0.0, None, today + timedelta(minutes=2))
     assert json.loads((tmp_path / "budget.json").read_text())["tokens"] == 20
 
 
