@@ -144,23 +144,25 @@ def served(hive):
     process = hive.start(
         "mcp", "--agent", "claude", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    process.stdin.write(greeting())
-    process.stdin.flush()
-    assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "hivemind"
-    yield process
-    if process.poll() is None:
+    try:
+        process.stdin.write(greeting())
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "hivemind"
+        yield process
+    finally:
         process.kill()
-    process.communicate(timeout=LIMIT_S)
+        process.communicate(timeout=LIMIT_S)
 
 
 @pytest.fixture
 def listening(hive):
     process = hive.start("mcp", "--agent", "claude", "--http", "--port", "0", stdout=subprocess.PIPE)
-    address = process.stdout.readline().split()[0]
-    yield process, address, hive.root / ".hive/agents/claude/mcp.token"
-    if process.poll() is None:
-        process.terminate()
-    process.communicate(timeout=LIMIT_S)
+    try:
+        address = process.stdout.readline().split()[0]
+        yield process, address, hive.root / ".hive/agents/claude/mcp.token"
+    finally:
+        process.kill()
+        process.communicate(timeout=LIMIT_S)
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
