@@ -26,12 +26,18 @@ _log = logging.getLogger(__name__)
 
 
 class GraphLog:
-    """Reads what is new and appends. `seq` is the number of the last line read; `epoch` rises when the file was replaced."""
+    """Reads what is new and appends. `seq` is the number of the last line read; `epoch` rises when the file was replaced.
 
-    def __init__(self, folder: Path, *, durable: bool = True) -> None:
+    `durable`: a line is on the disk when `append` returns; `lazy` as well: when a line `now` is, or after `sync`.
+    """
+
+    def __init__(self, folder: Path, *, durable: bool = True, lazy: bool = False) -> None:
         self.folder = folder
         self.path = folder / LOG_NAME
         self.durable = durable
+        self._lazy = lazy
+        # What a process before this one wrote, and the file's name, may not be on the disk either.
+        self._unsynced = self._unnamed = lazy
         self.seq = 0
         self.epoch = 0
         self._lines = 0  # complete lines read, the header among them
@@ -158,7 +164,9 @@ class GraphLog:
             os.fsync(file.fileno())
         return self.read()
 
-    def append(self, record: dict[str, Any], guard: AbstractContextManager[object] | None = None) -> int:
+    def append(
+        self, record: dict[str, Any], guard: AbstractContextManager[object] | None = None, *, now: bool = False
+    ) -> int:
         """Write one line, under the lock, with nothing unread; gives its seq. Raises UserError, and then nothing is there.
 
         `guard` is entered for the moment in which the line comes to stand in the file, and let go before the disk is
@@ -167,20 +175,48 @@ class GraphLog:
         lines = [_HEADER] if self._lines == 0 else []
         lines.append({"seq": self.seq + 1, **record})
         text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
-        self._write(text.encode("utf-8", "surrogatepass"), guard or nullcontext())
-        if len(lines) > 1 and self.durable:
-            fsync_folder(self.folder)
+        sync = self.durable and (now or not self._lazy)
+        self._write(text.encode("utf-8", "surrogatepass"), guard or nullcontext(), sync)
+        self._unsynced, self._unnamed = not sync, self._unnamed or len(lines) > 1
+        if sync:
+            self._name()
         self._lines += len(lines)
         self.seq += 1
         return self.seq
 
-    def _write(self, content: bytes, guard: AbstractContextManager[object]) -> None:
+    def sync(self) -> None:
+        """See to it that every line is on the disk, before something else there rests on them. Raises UserError."""
+        if not (self.durable and self._unsynced):
+            return
+        try:
+            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(file)
+            finally:
+                os.close(file)
+            self._name()
+        except FileNotFoundError:
+            if not self.folder.is_dir():
+                raise self._gone() from None
+            return  # nothing was written yet
+        except OSError as error:
+            mend = "look after the disk, then start again"
+            raise UserError(f"cannot be made durable ({error.strerror})", where=self.path, mend=mend) from None
+        self._unsynced = False
+
+    def _name(self) -> None:
+        """Make the file's name durable."""
+        if self._unnamed:
+            fsync_folder(self.folder)
+            self._unnamed = False
+
+    def _write(self, content: bytes, guard: AbstractContextManager[object], sync: bool) -> None:
         if (
             not self._lock.is_current()
         ):  # moved with its task since it was locked: a line must not land in its successor
             raise self._gone()
         try:
-            self._write_whole(self._lock.file, content, guard)
+            self._write_whole(self._lock.file, content, guard, sync)
             found = os.fstat(self._lock.file)
         except OSError as error:
             mend = "nothing was written; make room, or open the task where it is now"
@@ -188,7 +224,7 @@ class GraphLog:
         self._identity = (found.st_dev, found.st_ino)
         self._offset += len(content)
 
-    def _write_whole(self, file: int, content: bytes, guard: AbstractContextManager[object]) -> None:
+    def _write_whole(self, file: int, content: bytes, guard: AbstractContextManager[object], sync: bool) -> None:
         try:
             with guard:
                 at, view = self._offset, memoryview(content)
@@ -196,7 +232,7 @@ class GraphLog:
                     written = os.pwrite(file, view, at)
                     at, view = at + written, view[written:]
                 reached("graph.append.written")
-            if self.durable:
+            if sync:
                 os.fdatasync(file)
         except BaseException:
             os.ftruncate(file, self._offset)

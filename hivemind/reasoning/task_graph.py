@@ -35,6 +35,9 @@ class TaskGraph:
     `committed` tells whether the journal has the event of a transaction that names two stores. `guard` gets, under the
     task's lock, the steps that a change touches, and what it gives is entered while the line is written: it refuses by
     raising, and holds off that a step's lease goes to another until the line stands in the file.
+
+    `durable`: a change is on the disk when it is made; with `lazy` when `sync` was called, a change with a commit or
+    `save_snapshot` came after it: for who calls `sync` before anything else is written that rests on it.
     """
 
     def __init__(
@@ -43,12 +46,13 @@ class TaskGraph:
         *,
         branch: str = MAIN,
         durable: bool = True,
+        lazy: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         committed: Callable[[str], bool] | None = None,
         guard: Guard | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self._history = History(GraphLog(self.folder, durable=durable))
+        self._history = History(GraphLog(self.folder, durable=durable, lazy=lazy))
         self._clock = clock
         self._committed = committed
         self._guard = guard
@@ -160,7 +164,7 @@ class TaskGraph:
             log.append(record, guard)
             return
         name = f"{self.folder.name}:{log.seq + 1}"
-        log.append({**record, "tx": name}, guard)
+        log.append({**record, "tx": name}, guard, now=True)
         reached("graph.commit.prepared")
         try:
             commit(name)
@@ -232,8 +236,14 @@ class TaskGraph:
         with self.change(agent_id, commit=commit) as graph:
             return graph.publish(node_id, hidden=hidden)
 
+    def sync(self) -> None:
+        """See to it that every change is on the disk. Raises UserError."""
+        with self._mutex:
+            self._history.log.sync()
+
     def save_snapshot(self) -> Path:
         """Write graph.json, the seed's snapshot of the graph as it is now; gives its path."""
+        self.sync()
         path = self.folder / SNAPSHOT_NAME
         try:
             write(path, f"{self.graph.to_json()}\n".encode("utf-8", "surrogatepass"), durable=self._history.log.durable)

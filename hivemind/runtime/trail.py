@@ -36,7 +36,8 @@ class Card:
 class Trail:
     """One task's graph in the hands of one agent, whose drafts go to `lane`.
 
-    What was folded is unfolded where its step is taken up again.
+    What was folded is unfolded where its step is taken up again. What is written is on the disk before the journal rests on it
+    (`sync`), and at the end; not at once: most of it stands in the task's log as well, or is made again.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Trail:
         """`committed` tells whether the journal has the event of a change in two stores; `guard` refuses a change of what
         belongs to a step that this agent does not hold, and holds the lease while it is written."""
         self._task, self.agent, self.lane = task, agent, lane
-        self.store = TaskGraph(task.path, durable=durable, committed=committed, guard=guard)
+        self.store = TaskGraph(task.path, durable=durable, lazy=True, committed=committed, guard=guard)
 
     def planned(self, steps: Sequence[tuple[str, str]]) -> None:
         """Put the task and its steps (id, title) into the graph; those that are there stay as they are."""
@@ -163,6 +164,10 @@ class Trail:
     def trace(self, kind: str, text: str, step_id: str | None) -> None:
         """One action for the trace."""
         self.store.add_trace(kind, text, agent_id=self.agent, lane=self.lane, step=step_id)
+
+    def sync(self) -> None:
+        """See to it that all of it is on the disk, before something is written elsewhere that rests on it."""
+        self.store.sync()
 
     def save(self) -> None:
         """Write graph.json, the whole graph for people and other programs."""

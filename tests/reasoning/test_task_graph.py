@@ -557,3 +557,61 @@ def test_a_merge_that_would_close_a_cycle_is_refused(task: TaskGraph) -> None:
         task.merge("alt")
     assert task.graph.to_dict() == before
     assert opened(task.folder).graph == task.graph
+
+
+class Synced(list[int]):
+    """How long the log was at each fdatasync of it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self._path, self._real = folder / "graph.jsonl", os.fdatasync
+        monkeypatch.setattr("os.fdatasync", self._sync)
+
+    def _sync(self, file: int) -> None:
+        self._real(file)
+        assert os.path.samestat(os.fstat(file), os.stat(self._path))
+        self.append(self._path.read_bytes().count(b"\n"))
+
+
+def change(task: TaskGraph, text: str, **commit: Callable[[str], object]) -> None:
+    with task.change("ann", **commit) as graph:
+        graph.add_node("note", text)
+
+
+def test_every_line_is_on_the_disk_when_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = Synced(tmp_path, monkeypatch)
+    task = TaskGraph(tmp_path)
+    change(task, "one")
+    change(task, "two")
+    assert synced == [2, 3]
+
+
+def test_lazy_lines_are_on_the_disk_before_anything_rests_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = Synced(tmp_path, monkeypatch)
+    task = TaskGraph(tmp_path, lazy=True)
+    task.sync()
+    change(task, "one")
+    task.add_trace("say", "two")
+    assert synced == []
+    task.sync()
+    task.sync()
+    assert synced == [3]
+    change(task, "three", commit=lambda _: synced.append(-1))  # prepared, on the disk, then the event
+    assert synced == [3, 4, -1]
+    task.save_snapshot()
+    assert synced == [3, 4, -1, 5]
+    TaskGraph(tmp_path, lazy=True).sync()  # what a process that was killed wrote may not be there yet
+    assert synced[-1] == 5
+    assert len(synced) == 5
+
+
+def test_a_lazy_log_in_a_folder_that_is_gone_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "task"
+    folder.mkdir()
+    task = TaskGraph(folder, lazy=True)
+    change(task, "one")
+    folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="the task's folder is gone"):
+        task.sync()

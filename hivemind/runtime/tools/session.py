@@ -64,8 +64,12 @@ class Session:
         return self.in_hand
 
     def shown(self, step: PlannedStep) -> dict[str, Any]:
-        """What a change of a step has to show: who makes it, and the generation of the lease that it holds."""
+        """What a change of a step has to show: who makes it, and the generation of the lease that it holds.
+
+        The journal will rest on what was found: that is on the disk first.
+        """
         if self.owns(step):
+            self.work.trail.sync()
             return self.work.shown(step.id)
         lease = self.hive.leases.get(step.id)
         held = lease is not None and lease.holder_agent_id == self.agent
