@@ -31,8 +31,9 @@ _CACHE_KB = 4_000
 """Pages of a database that a process keeps for itself: enough for what one transaction changes. The system keeps the rest,
 once for all; with four times as many nothing was faster, and fifty agents held fifty times 16 MB."""
 
-# A garbled text; a table that every such database has; values that a function of ours can make no sense of.
-_SPOILT = ("Could not decode to UTF-8", "no such", "user-defined function raised")
+# A garbled text; a table that every such database has; values that a function of ours can make no sense of; a row that is
+# gone though another refers to it (a constraint of a sound database never fails so).
+_SPOILT = ("Could not decode to UTF-8", "no such", "user-defined function raised", "FOREIGN KEY")
 
 
 class Database:
