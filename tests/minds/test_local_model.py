@@ -62,7 +62,7 @@ def test_a_thought_with_prompted_tools_is_one_that_the_tools_take(url):
 
 
 @pytest.mark.timeout(900)
-def test_an_agent_that_thinks_with_it_ends_a_task_with_a_question(url, tmp_path):
+def test_an_agent_that_thinks_with_it_brings_a_task_to_an_end(url, tmp_path):
     """What it answers is not looked at: a model of this size knows nothing. All around it has to hold."""
     root = tmp_path / "hive"
     Hive.init(root)
@@ -75,7 +75,10 @@ def test_an_agent_that_thinks_with_it_ends_a_task_with_a_question(url, tmp_path)
     (root / "tasks/inbox/boat.md").write_text("What is a rowing boat moved with? Answer in one sentence.\n")
     words = [sys.executable, "-m", "hivemind", "--hive", str(root), "up", "--until-idle"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=800, check=False)
-    assert done.returncode == 0, done.stderr
+    ended = [path.parent.name for path in (root / "tasks").glob("*/boat")]
+    assert ended in (["done"], ["failed"]), (
+        done.stderr
+    )  # by its answer, or after three turns in which none could be used
     (log,) = (root / "tasks").glob("*/boat/log.jsonl")
     exchanges = [one for one in map(json.loads, log.read_text().splitlines()) if one["kind"] == "exchange"]
     assert exchanges
