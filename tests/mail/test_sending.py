@@ -93,7 +93,9 @@ def test_a_near_name_is_suggested(mail: Mail) -> None:
 
 
 def test_a_bell_is_rung_for_each_recipient(tmp_path: Path, mail: Mail) -> None:
-    with Doorbell(Layout.at(tmp_path).doorbells, "bob") as bell:
+    folder = Layout.at(tmp_path).doorbells
+    folder.parent.mkdir(exist_ok=True)
+    with Doorbell(folder, "bob") as bell:
         mail.send("alice", ["carol", "bob"], "s", "b")
         assert bell.wait(0)
 
