@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 # show is the same, and nobody waits for a disk.
 IN_MEMORY := $(shell test -w /dev/shm && test "$$(df -k /dev/shm | awk 'END {print $$4}')" -gt 2000000 && echo TMPDIR=/dev/shm)
 
+# Every process of a swarm would compile the package anew where this is set (as in many containers): half a second each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test check format bench clean
 .DEFAULT_GOAL := run
 

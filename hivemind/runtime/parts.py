@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from hivemind.config import AgentConfig, HiveConfig
-from hivemind.coordination import Journal, StepLeases, Steps
-from hivemind.documents import Docmem, Knowledge
-from hivemind.embedding import Embedder
-from hivemind.layout import Layout
-from hivemind.longterm import MemoryStore
-from hivemind.mail import Mail
-from hivemind.reasoning import GraphIndex
-from hivemind.tasks import Tasks
-from hivemind.tokens import TokenCounter
+if TYPE_CHECKING:  # who looks at a few rooms does not wait for all to be imported
+    from hivemind.config import AgentConfig, HiveConfig
+    from hivemind.coordination import Journal, StepLeases, Steps
+    from hivemind.documents import Docmem, Knowledge
+    from hivemind.embedding import Embedder
+    from hivemind.layout import Layout
+    from hivemind.longterm import MemoryStore
+    from hivemind.mail import Mail
+    from hivemind.reasoning import GraphIndex
+    from hivemind.tasks import Tasks
+    from hivemind.tokens import TokenCounter
 
 __all__ = ["Parts"]
 
