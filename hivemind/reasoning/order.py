@@ -6,16 +6,23 @@ nodes that lie between its two ends are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 __all__ = ["Order", "as_way"]
 
 _Neighbours = Mapping[int, Collection[int]]
+_Undo = list[Callable[[], object]] | None
 _NONE: Collection[int] = ()
 
 
 class Order:
-    """Ranks of nodes. `rank[src] < rank[dst]` for every edge that was announced by `forward`."""
+    """Ranks of nodes. `rank[src] < rank[dst]` for every edge that was announced by `forward`.
+
+    No two nodes may have one rank: a search that stops at a rank would pass one of them by. So what is undone gives each
+    node its own rank back, before a node that was new is taken out and another gets its number: `undo`, where it is a
+    list, gets that step.
+    """
 
     __slots__ = ("rank",)
 
@@ -26,11 +33,13 @@ class Order:
         """Put a new node, which has no edges, behind all older ones: ranks are the ids, in another order."""
         self.rank[node] = node
 
-    def swap(self, one: int, other: int) -> None:
+    def swap(self, one: int, other: int, undo: _Undo = None) -> None:
         """Exchange the places of two nodes without edges."""
         self.rank[one], self.rank[other] = self.rank[other], self.rank[one]
+        if undo is not None:
+            undo.append(partial(self.swap, one, other))
 
-    def forward(self, src: int, dst: int, out: _Neighbours, into: _Neighbours) -> list[int] | None:
+    def forward(self, src: int, dst: int, out: _Neighbours, into: _Neighbours, undo: _Undo = None) -> list[int] | None:
         """Make an edge src → dst go forward; gives None, or the path dst → … → src that closes a cycle with it."""
         rank = self.rank
         low, high = rank[dst], rank[src]
@@ -53,12 +62,14 @@ class Order:
                 if rank[parent] > low and parent not in before:
                     before.add(parent)
                     todo.append(parent)
-        self._reorder(before, came)
+        self._reorder(before, came, undo)
         return None
 
-    def _reorder(self, first: Iterable[int], then: Iterable[int]) -> None:
+    def _reorder(self, first: Iterable[int], then: Iterable[int], undo: _Undo) -> None:
         rank = self.rank
         nodes = sorted(first, key=rank.__getitem__) + sorted(then, key=rank.__getitem__)
+        if undo is not None:
+            undo.append(partial(rank.update, {node: rank[node] for node in nodes}))
         for node, place in zip(nodes, sorted(rank[node] for node in nodes), strict=True):
             rank[node] = place
 

@@ -63,7 +63,7 @@ class Structure:
         """Draw a live edge; gives None, or the path with which it would close a cycle (then nothing has changed)."""
         src, dst, rank = edge.src, edge.dst, self.order.rank
         if rank[dst] < rank[src]:
-            path = self.order.forward(src, dst, self.out, self.into)
+            path = self.order.forward(src, dst, self.out, self.into, self.undo)
             if path is not None:
                 return path
         ends = self.out.get(src)
@@ -107,7 +107,7 @@ class Structure:
                 if parent not in inner:
                     outer.setdefault((parent, summary), []).extend(self.remove(parent, member).bases)
         first = min(members, key=self.order.rank.__getitem__)
-        self.order.swap(summary, first)
+        self.order.swap(summary, first, self.undo)
         for (src, dst), bases in outer.items():
             self._insert_sound(standing(src, dst, bases))
         self.inside[summary] = inside
@@ -131,7 +131,8 @@ class Structure:
         self._forget(summary, members)
         if self.undo is not None:
             self.undo.append(lambda: self._remember(summary, members, inside))
-        self.order.swap(summary, max(members, key=self.order.rank.__getitem__))  # as it was before the fold
+        last = max(members, key=self.order.rank.__getitem__)
+        self.order.swap(summary, last, self.undo)  # as it was before the fold
         for edge in inside:
             self._insert_sound(edge)
         for (src, dst), bases in outer.items():

@@ -262,3 +262,25 @@ def test_publishing_makes_an_anchor_and_then_revisions_of_it(graph: ReasoningGra
     for refused in (1, 2, copy.node_id):
         with pytest.raises(GraphError):
             graph.publish(refused)
+
+
+def test_a_refused_patch_leaves_no_cycle_to_be_drawn_later(graph: ReasoningGraph) -> None:
+    """It had put its node in front of an older one; that the order was not put back let an edge close a cycle."""
+    for refused in ([("t", "6"), ("t", "t")], [("t", "2"), ("2", "t")], [("t", "3"), ("1", "t"), ("1", "gone")]):
+        edges = [AddEdgeOp(src=src, dst=dst, rationale="") for src, dst in refused]
+        with pytest.raises(GraphError):
+            graph.apply_patch(
+                MemoryPatch(add_nodes=[AddNodeOp(tmp_id="t", kind=NodeKind.SUBTASK, thought=[])], add_edges=edges)
+            )
+        new = graph.add_node("evidence", "found").node_id
+        graph.add_edge(int(refused[0][1]), new)
+        with pytest.raises(GraphError, match="closes a cycle"):
+            graph.add_edge(new, int(refused[0][1]))
+
+
+def test_refused_folds_put_the_order_back(graph: ReasoningGraph) -> None:
+    before = dict(graph.structure.order.rank)
+    folds = [{"ids": ids, "notes": [{"role": "a", "content": "sum"}]} for ids in ([2, 4], [1])]
+    with pytest.raises(GraphError):
+        graph.apply_operations({"fold_ops": folds})
+    assert graph.structure.order.rank == before

@@ -14,7 +14,9 @@ from tests.reasoning.minds import turns
 NUMBER = st.integers(1, 14)
 MOVE = st.one_of(
     st.tuples(st.just("patch"), st.lists(st.tuples(NUMBER, st.integers(0, 3)), min_size=1, max_size=4)),
+    st.tuples(st.just("between"), st.tuples(NUMBER, NUMBER)),
     st.tuples(st.just("edge"), st.tuples(NUMBER, NUMBER)),
+    st.tuples(st.just("folds"), st.lists(NUMBER, min_size=2, max_size=3)),
     st.tuples(st.just("fold"), st.lists(NUMBER, min_size=1, max_size=5)),
     st.tuples(st.just("flush"), NUMBER),
     st.tuples(st.just("unfold"), NUMBER),
@@ -30,8 +32,14 @@ def move(graph: ReasoningGraph, kind: str, what: object, turn: list[int]) -> Non
                      for at, (parent, back) in enumerate(wishes)]  # fmt: skip
             turn[0] += 1
             graph.apply_patch({"add_nodes": nodes, "add_edges": edges}, [turn[0]])
+        case "between", (parent, child):  # what it says may be refused after the order of the nodes has changed
+            edges = [{"src": "t", "dst": str(child)}, {"src": str(parent), "dst": "t"}]
+            graph.apply_patch({"add_nodes": [{"tmp_id": "t", "kind": "subtask", "thought": "b"}], "add_edges": edges})
         case "edge", (src, dst):
             graph.add_edge(src, dst)
+        case "folds", list(ids):  # the second may be refused after the first was done
+            folds = [{"ids": [number], "notes": [{"role": "a", "content": "sum"}]} for number in ids]
+            graph.apply_operations({"fold_ops": folds})
         case "fold", list(ids):
             graph.fold_nodes(ids, "sum")
         case "flush", number:
@@ -49,6 +57,7 @@ def check(graph: ReasoningGraph) -> None:
         children.setdefault(edge.src, []).append(edge.dst)
         seen[edge.dst] = seen.get(edge.dst, 0) + 1
         assert graph.structure.order.rank[edge.src] < graph.structure.order.rank[edge.dst]
+    assert len(set(graph.structure.order.rank.values())) == len(graph.nodes), "two nodes of one rank"
     ready = [number for number in graph.nodes if number not in seen]
     sorted_out = 0
     while ready:
