@@ -23,7 +23,10 @@ from hivemind.longterm.writing import Meaning
 __all__ = ["HOW_TO_EMBED", "UNNAMED", "Embeddings"]
 
 UNNAMED = ""
-HOW_TO_EMBED = "pip install 'hivemind[embed]', and say embedder: auto in hive.yaml if it says none"
+HOW_TO_EMBED = (
+    "pip install 'hivemind[embed]', and say embedder: auto in hive.yaml if it says none (HIVEMIND_EMBEDDER goes first);"
+    " a program says open_store(path, open_embedder())"
+)
 
 _AT_ONCE = 64
 _HARMLESS = "water"

@@ -17,6 +17,7 @@ _SQLITE = "sqlite:///"
 def open_store(path_or_url: str | os.PathLike[str], embedder: Embedder | None = None, **options: Any) -> MemoryStore:
     """The store in a file (`notes/memory.db`, `sqlite:///notes/memory.db`, or `:memory:`), made at its first use.
 
+    Without an embedder words alone are searched; `hivemind.embedding.open_embedder()` gives the default one.
     `options` are MemoryStore's. Raises LongtermError for any other URL, a folder, or a file in a folder that is not there.
     """
     path = _path_of(path_or_url)

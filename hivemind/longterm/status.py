@@ -57,8 +57,13 @@ def _status(embeddings: Embeddings, entries: int, spaces: int, pending: int, oth
     if embeddings.embedder is None:
         note = f"full-text search only: {HOW_TO_EMBED}"
     elif other:
-        note = f"{other} entries were embedded by another model: hivemind memory reindex"
+        were = "1 entry was" if other == 1 else f"{other} entries were"
+        note = f"{were} embedded by another model: hivemind memory reindex"
     elif pending:
-        note = f"{pending} entries wait for their embedding and are found by their words meanwhile"
+        note = (
+            "1 entry waits for its embedding and is found by its words meanwhile"
+            if pending == 1
+            else f"{pending} entries wait for their embedding and are found by their words meanwhile"
+        )
     model = None if embeddings.model == UNNAMED else embeddings.model
     return StoreStatus(entries, spaces, model, embeddings.dimension, pending, other, note)

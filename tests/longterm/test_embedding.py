@@ -142,10 +142,13 @@ def test_without_an_embedder_words_are_searched_and_the_status_says_so(tmp_path:
         assert plain.upsert_memory(ME, "green tea").action == "duplicate"
         assert [hit.key for hit in plain.search(ME, "tea")] == ["k"]
         assert "hivemind[embed]" in (plain.status().note or "")
-        with pytest.raises(LongtermError, match="no embedder"):
+        with pytest.raises(
+            LongtermError, match=r"no embedder.*HIVEMIND_EMBEDDER.*open_store\(path, open_embedder\(\)\)"
+        ):
             plain.reindex()
     with open_store(tmp_path / "m.db", HashingEmbedder()) as found:
         assert found.status().pending == 1
+        assert found.status().note == "1 entry waits for its embedding and is found by its words meanwhile"
         assert found.reindex() == 1
         assert found.search(ME, "tea", mode="vector")[0].key == "k"
 

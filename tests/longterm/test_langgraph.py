@@ -27,7 +27,7 @@ from langgraph.store.base import (
 )
 
 from hivemind.embedding import HashingEmbedder
-from hivemind.longterm import EntryInvalid, UpsertMemoryInput, open_store
+from hivemind.longterm import EntryInvalid, NamespaceInvalid, UpsertMemoryInput, open_store
 from hivemind.longterm.langgraph import HivemindStore, MemoryState, retrieve_memories, store_memories, told
 from tests.longterm.faulty import Faulty
 
@@ -248,3 +248,11 @@ def test_memories_that_do_not_fit_are_passed_over(tmp_path: Path) -> None:
     assert [hit.key for hit in hits] == ["short"]
     assert node({"user_id": "ann", "messages": [AIMessage("tea")]}) == {"retrieved_memories": []}
     assert told([]) == ""
+
+
+def test_a_state_without_a_user_is_refused_in_words(tmp_path: Path) -> None:
+    """A caller who forgets it must learn what is missing and where it goes; a KeyError from inside a graph says neither."""
+    memory = open_store(tmp_path / "m.db", HashingEmbedder())
+    for node in (retrieve_memories(memory), store_memories(memory)):
+        with pytest.raises(NamespaceInvalid, match=r"has no user_id.*where the graph is called"):
+            node({"messages": [HumanMessage("tea")]})

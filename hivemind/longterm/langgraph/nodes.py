@@ -10,6 +10,7 @@ from langgraph.graph import MessagesState
 
 from hivemind.errors import UserError
 from hivemind.longterm.entry import MemorySearchResult, UpsertMemoryInput, UpsertMemoryResult
+from hivemind.longterm.errors import NamespaceInvalid
 from hivemind.longterm.store import MemoryStore
 from hivemind.tokens import count_tokens
 
@@ -45,8 +46,8 @@ def retrieve_memories(
     """
 
     def node(state: MemoryState) -> dict[str, Any]:
-        query, kept, left = _asked(state), [], max_tokens
-        hits = store.search(("memories", state["user_id"]), query, threshold, limit) if query else []
+        namespace, query, kept, left = _namespace(state), _asked(state), [], max_tokens
+        hits = store.search(namespace, query, threshold, limit) if query else []
         for hit in hits:
             tokens = count_tokens(hit.content)
             if tokens <= left:
@@ -55,6 +56,16 @@ def retrieve_memories(
         return {"retrieved_memories": kept}
 
     return node
+
+
+def _namespace(state: MemoryState) -> tuple[str, str]:
+    """Whose memory it is. A graph that was not told must not fall back on a namespace that all users would share."""
+    if "user_id" not in state:
+        raise NamespaceInvalid(
+            "the state has no user_id, which says whose memory it is",
+            mend='give one where the graph is called: {"user_id": "ann", "messages": [...]}',
+        )
+    return ("memories", state["user_id"])
 
 
 def _asked(state: MemoryState) -> str:
@@ -76,7 +87,7 @@ def store_memories(store: MemoryStore) -> Node:
     """
 
     def node(state: MemoryState) -> dict[str, Any]:
-        namespace = ("memories", state["user_id"])
+        namespace = _namespace(state)
         wishes = [*state.get("memory_operations", []), *_called(state)]
         return {"memory_operations": [], "memory_results": [_stored(store, namespace, wish) for wish in wishes]}
 
