@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile, takewhile
 
@@ -126,12 +126,28 @@ def material(sql: sqlite3.Connection, node_id: str) -> Material:
     members = tree.children(sql, node_id)
     known = bool(summary_ids(sql, [node]))
     if not known:
-        interior = tree.interior_ids(sql, node_id)
-        rest = dropwhile(lambda child: child.id in interior or child.context_type == "note", members)
-        members = list(takewhile(lambda child: child.id not in interior, rest))
+        members = _first_leaves(members, tree.interior_ids(sql, node_id))
     if not members:
-        raise DocmemError(f"node {node_id!r} has no leaves to summarise", mend="choose a node with text below it")
+        raise DocmemError(f"node {node_id!r} has no leaves to summarise right below it", mend=_other_choice(sql, node))
     return Material(node if known else None, tuple(members))
+
+
+def _first_leaves(children: Sequence[Node], interior: Container[str]) -> list[Node]:
+    rest = dropwhile(lambda child: child.id in interior or child.context_type == "note", children)
+    return list(takewhile(lambda child: child.id not in interior, rest))
+
+
+def _other_choice(sql: sqlite3.Connection, node: Node) -> str:
+    """Which node to name instead: of a document people name the root, and its leaves stand below its headings."""
+    below: Node | None = node
+    while below is not None:
+        children, interior = tree.children(sql, below.id), tree.interior_ids(sql, below.id)
+        if _first_leaves(children, interior):
+            return f"choose node {below.id!r} below it, or another that has text right below it"
+        if below is node and not children and node.parent_id is not None:
+            return f"it is a leaf itself: choose node {node.parent_id!r}, which it stands in"
+        below = next((child for child in children if child.id in interior), None)
+    return "choose a node with text below it"
 
 
 def write_summary(edit: Edit, found: Material, text: str) -> Node | None:

@@ -37,3 +37,14 @@ def test_notes_alone_are_nothing_to_sum_up(docmem: Docmem) -> None:
     docmem.add_note(root.id, "on nothing", "ann")
     with pytest.raises(DocmemError, match="no leaves to summarise"):
         docmem.summarize(root.id)
+
+
+def test_who_names_a_document_or_a_leaf_is_told_what_to_name_instead(docmem: Docmem) -> None:
+    root = docmem.create_root(text="root")
+    heading = add(docmem, add(docmem, root, "# Birds"), "## Herons")
+    leaf = add(docmem, heading, "A heron wades.")
+    docmem.add_note(root.id, "on all of it", "ann")
+    with pytest.raises(DocmemError, match=f"choose node '{heading.id}' below it"):
+        docmem.summarize(root.id)
+    with pytest.raises(DocmemError, match=f"choose node '{heading.id}', which it stands in"):
+        docmem.summarize(leaf.id)
