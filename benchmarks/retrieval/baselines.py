@@ -23,7 +23,7 @@ class _Labelled(System):
         with self.store.database.read() as sql:
             spaces = [number for (number,) in sql.execute("SELECT id FROM namespaces")]
             asked = Asked(spaces=spaces, query=query, limit=400, threshold=-1.0, now=self.store._now(), mode="text")
-            weights = {stem: weight for stem, _, weight in found._weights(sql, asked)}
+            weights = {term.stem: term.weight for term in found._terms(sql, asked)}
             rows = sql.execute("SELECT key, content FROM entries ORDER BY seq").fetchall()
         scores = bm25(weights, [found._readings.stems(words_of(content)) for _, content in rows])
         return [key for score, key in sorted(((-score, key) for score, (key, _) in zip(scores, rows, strict=True)))][
