@@ -77,7 +77,7 @@ def _is_number(text: str) -> bool:
     try:
         float(text.strip())
     except ValueError:
-        return False
+        return text.strip().isnumeric()  # "²" and "Ⅳ" are numbers to who reads them, not to float
     return True
 
 

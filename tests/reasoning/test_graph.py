@@ -178,6 +178,7 @@ def node(tmp_id: str = "tmp1", kind: str = "evidence") -> dict[str, object]:
         ([node("1")], [("1", "1")], "reads as a number"),
         ([node(" 7 ")], [("1", " 7 ")], "reads as a number"),
         ([node("1e3")], [("1", "1e3")], "reads as a number"),
+        ([node("²")], [("1", "²")], "reads as a number"),
         ([node()], [("tmp2", "tmp1")], r"add_edges\[0\].*no tmp_id 'tmp2'"),
         ([node()], [("1", "tmp1"), ("tmp1", "nope")], r"add_edges\[1\]"),
         ([node()], [("77", "tmp1")], "no node"),
