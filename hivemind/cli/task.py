@@ -199,7 +199,15 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _told(hive: Hive, task_id: str) -> dict[str, Any]:
     """A task with its outcome: the text of result.md or error.md, if it has one."""
-    task = hive.tasks.get(task_id)
+    from hivemind.tasks import TaskProblem
+
+    try:
+        task = hive.tasks.get(task_id)
+    except TaskProblem:
+        for one in hive.tasks.list():
+            if one.id == task_id:
+                return _told_unread(one)
+        raise
     return {
         "id": task.id,
         "title": task.title,
@@ -223,7 +231,33 @@ def _told(hive: Hive, task_id: str) -> dict[str, Any]:
     }
 
 
-def _outcome(task: Task, state: str, name: str) -> str | None:
+def _told_unread(one: TaskSummary) -> dict[str, Any]:
+    """The same of a drop whose text cannot be read as a task: where it lies and why are what a person looks for."""
+    error, result = _outcome(one, "failed", "error.md"), _outcome(one, "done", "result.md")
+    return {
+        "id": one.id,
+        "title": one.title,
+        "state": one.state.value,
+        "path": str(one.path),
+        "owner": one.owner,
+        "maker": one.maker,
+        "priority": one.priority,
+        "project": one.project,
+        "assignee": one.assignee,
+        "role": one.role,
+        "dependencies": [],
+        "deadline": None,
+        "waiting": one.waiting,
+        "parked": None,
+        "notes": [one.problem] if one.problem and not (one.waiting or error) else [],
+        "attachments": [],
+        "text": None,
+        "result": result,
+        "error": error,
+    }
+
+
+def _outcome(task: Task | TaskSummary, state: str, name: str) -> str | None:
     if task.state.value != state:
         return None
     try:

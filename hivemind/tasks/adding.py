@@ -50,7 +50,7 @@ class Adding:
         _refuse_surrogates(text, *(value for value in fields.values() if isinstance(value, str)))
         head, body, _ = split(text)
         wanted = {**(parse(head, "the text", 2).values if head is not None else {}), **fields}
-        title = read_text(_compose(wanted, body), "the task.md").title
+        title = _title(_compose(wanted, body))
         beside = [Path(path) for path in attachments]
         # Two who add at once must not find the same id free; people and claims need no lock.
         with Lock(self._layout.locks / "tasks-add.lock"):
@@ -100,6 +100,14 @@ class Adding:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+
+
+def _title(content: bytes) -> str:
+    """The title of a task that is made here. Its problems name the key alone: its lines are none that anybody wrote."""
+    try:
+        return read_text(content, "the task").title
+    except TaskProblem as problem:
+        raise TaskProblem(problem.what, where="the task", mend=problem.mend) from None
 
 
 def _attach(folder: Path, files: list[Path], *, durable: bool) -> None:

@@ -138,6 +138,34 @@ def test_a_task_dropped_by_hand_is_listed_with_what_is_wrong_with_it(run: Comman
     assert "priorty" in listed["waiting"] or "priorty" in listed["problem"]
 
 
+def test_a_drop_that_is_no_task_is_shown_with_the_reason_where_it_waits_and_where_it_failed(
+    run: Command, hive: Path
+) -> None:
+    (hive / "tasks" / "inbox").mkdir(parents=True, exist_ok=True)
+    (hive / "tasks" / "inbox" / "bad.md").write_text("---\npriorty: high\n---\nx\n")
+    waiting = run("task", "show", "bad")
+    assert waiting.status == 0
+    assert "State:    inbox, in " in waiting.out
+    assert "'priorty'" in waiting.out
+    assert Hive.open(hive).tasks.claim("researcher") is None
+    failed = run("task", "show", "bad")
+    assert failed.status == 0
+    assert "State:    failed, in " in failed.out
+    assert "did you mean 'priority'?" in failed.out
+    assert run("task", "show", "bad", "--json").json.keys() == _shown_of_a_task(run)
+
+
+def _shown_of_a_task(run: Command) -> set[str]:
+    run("task", "add", "x", "--id", "good")
+    return set(run("task", "show", "good", "--json").json)
+
+
+def test_a_refused_option_is_said_without_a_line_that_nobody_wrote(run: Command, hive: Path) -> None:
+    assert run("task", "add", "x", "--priority", "huge").err.startswith(
+        "hivemind: the task: priority: 'huge' is no priority"
+    )
+
+
 def test_input_without_end_is_refused_before_it_fills_the_memory(hive: Path) -> None:
     done = subprocess.run(
         f"yes | {sys.executable} -m hivemind task add -", shell=True, capture_output=True, text=True, check=False
