@@ -18,6 +18,7 @@ _PROVIDERS = ("anthropic", "openai", "google", "ollama", "openai-compatible")
 KINDS = (
     "extractive", "scripted: FILE", "command: [program, args…]",
     *(f"{provider}:MODEL" for provider in _PROVIDERS[:-1]), "openai-compatible: {url, model, key_env}",
+    "mcp (a coding agent, from outside)",
 )  # fmt: skip
 
 
@@ -56,6 +57,8 @@ def open_mind(
         return CommandMind(
             program, folder=root, waiting=lambda: patience.sleep(0.0)
         )  # which ends it when the agent ends
+    if kind == "mcp" and argument is None:
+        raise UserError("the mind mcp is a program outside, which joins by itself", mend="hivemind mcp --agent NAME")
     raise UserError(f"unknown mind {name!r}", mend=f"known minds: {', '.join(KINDS)}")
 
 

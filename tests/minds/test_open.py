@@ -14,6 +14,12 @@ from hivemind.minds.open import is_language_model
 def test_an_unknown_mind_is_refused_with_the_names_of_those_that_there_are():
     with pytest.raises(UserError, match="unknown mind 'oracle'; known minds: extractive"):
         open_mind("oracle")
+    with pytest.raises(UserError, match=r"known minds: .*, mcp \(a coding agent, from outside\)$"):
+        open_mind("oracle")
+    with pytest.raises(
+        UserError, match="the mind mcp is a program outside, which joins by itself; hivemind mcp --agent"
+    ):
+        open_mind("mcp")
 
 
 @pytest.mark.parametrize(
