@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,8 @@ DEEPEST = 64
 
 
 def fault_of(value: Any) -> str | None:
-    """Why a JSON value can't be used, in words for the mind that wrote it, or None: nested too deeply, half a character."""
+    """Why a JSON value can't be used, in words for the mind that wrote it, or None: nested too deeply, half a character,
+    a number that is none."""
     level, depth = [value], 0
     while level:
         below: list[Any] = []
@@ -20,6 +22,9 @@ def fault_of(value: Any) -> str | None:
             if isinstance(one, str):
                 if whole_text(one) != one:
                     return "a text in it has half a character (a lone surrogate)"
+            elif isinstance(one, float):
+                if not math.isfinite(one):  # Python writes it, and no other program can read the log then
+                    return "a number in it is none that JSON has (NaN, Infinity, or too large)"
             elif isinstance(one, Mapping):
                 below += [*one, *one.values()]
             elif isinstance(one, list):

@@ -108,8 +108,9 @@ def test_a_long_wait_is_left_to_the_agent_with_its_length(server, mind, clock):
     assert clock.slept == []
 
 
-def test_trouble_of_the_server_is_asked_through(server, mind, clock):
-    server.orders += [lambda request: request.error(500, "oops"), lambda request: request.error(503, "busy")]
+@pytest.mark.parametrize("statuses", [(500, 503), (408, 425)], ids=["its own", "of a proxy before it"])
+def test_trouble_of_the_server_is_asked_through(server, mind, clock, statuses):
+    server.orders += [lambda request, status=status: request.error(status, "oops") for status in statuses]
     server.think = note
     assert mind.think(CONTEXT, [TOOL]).actions
     assert len(clock.slept) == 2
@@ -191,6 +192,13 @@ def test_json_that_no_log_can_hold_goes_back_like_any_other_fault(server, mind, 
     assert len(server.requests) == 2
     for one in meter.exchanges:
         json.dumps(one.answer, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_number_that_json_does_not_have_gets_into_no_action(server, mind, number):
+    server.think = lambda request: request.answer(None, [("note", f'{{"text": "x", "times": {number}}}')])
+    with pytest.raises(MindError, match="none that JSON has"):
+        mind.think(CONTEXT, [TOOL])
 
 
 def test_an_error_in_half_characters_can_be_told(server, mind):

@@ -82,6 +82,13 @@ def test_an_action_that_is_none_is_an_error_of_the_mind():
         open_mind({"command": [sys.executable, "-c", program]}).think([], [])
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e999"])
+def test_an_action_with_a_number_that_json_does_not_have_is_an_error_of_the_mind(number):
+    answer = f'{{"actions": [{{"tool": "note", "arguments": {{"times": [{number}]}}}}]}}'
+    with pytest.raises(MindError, match="none that JSON has"):
+        open_mind({"command": [sys.executable, "-c", f"print({answer!r})"]}).think([], [])
+
+
 def test_a_script_plays_errors_too_and_refuses_what_it_does_not_know(tmp_path):
     lines = ['{"then": "idle"}', '{"error": "it rains"}', '{"error": "no network", "unavailable": true}']
     (tmp_path / "s").write_text("\n".join(lines))

@@ -16,6 +16,8 @@ _TOO_LONG = re.compile(
 )
 _BOUND_TOO_HIGH = re.compile(r"(output|completion) tokens", re.IGNORECASE)
 _TOO_LARGE = 413
+_NOT_YET = frozenset({408, 425})
+"""A proxy's words for a request that came too slowly, or too early: the same request may do in a moment."""
 _SHOWN = 300
 
 
@@ -47,7 +49,11 @@ def in_our_words(error: Exception, key: str | None) -> MindError:
         return ContextTooLong(f"the context is too long for the model: {said}")
     if isinstance(error, theirs.ModelRateLimitError):
         return MindUnavailable(f"asked too often: {said}", after_s=after, passing=True)
-    if isinstance(error, theirs.ModelUnavailableError | theirs.ModelServerError) or (status or 0) >= 500:
+    if (
+        isinstance(error, theirs.ModelUnavailableError | theirs.ModelServerError)
+        or (status or 0) >= 500
+        or status in _NOT_YET
+    ):
         return MindUnavailable(f"the provider has trouble: {said}", after_s=after, passing=True)
     if isinstance(error, theirs.ModelQuotaExceededError):
         return MindUnavailable(f"the account's quota is used up: {said}")
