@@ -126,6 +126,29 @@ def test_a_tuple_is_told_as_it_stands_in_the_log_later():
     assert said(record) == said(json.loads(json.dumps(record)))
 
 
+def test_a_task_that_reserves_files_and_gives_them_back_by_their_number(models):
+    models.end(models.start(name="bob"))  # what else was in the hive's journal counts in the number
+    models.drop(STEPS)
+
+    def think(context: Any) -> Thought:
+        step = next(turns)
+        return Thought("so", tuple(Action(tool, arguments) for tool, arguments in step()))
+
+    def reserved() -> int:
+        [event] = models.events("paths.reserved")
+        return int(event.seq)
+
+    turns = iter([
+        lambda: [CARD, ("reserve", {"paths": ["knowledge/boats/**"]})],
+        lambda: [("release", {"reservation": reserved()}), FINISH],
+        lambda: [FINISH],
+        lambda: [END],
+    ])  # fmt: skip
+    until_idle(models.start(think))
+    done(models)
+    assert again(models) == []
+
+
 def test_a_task_that_mails_the_very_agent_that_does_it(crew):
     crew.drop("---\nsteps: [{mail: {to: ada, subject: Note, body: Remember the oars.}}, {run: echo 1}]\n---\nGo.\n")
     agent = crew.start()

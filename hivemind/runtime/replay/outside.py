@@ -14,7 +14,7 @@ from hivemind.runtime.tools import Session, Tool, ToolProblem
 
 __all__ = ["replayed_tools"]
 
-_OF_THE_HIVE = frozenset({"check_mailbox", "search_memory", "remember", "list_tasks"})
+_OF_THE_HIVE = frozenset({"check_mailbox", "search_memory", "remember", "list_tasks", "reserve", "release"})
 """Tools whose results depend on more of the hive than its files and this task, or change that: not used again."""
 
 
