@@ -13,6 +13,7 @@ from hivemind.errors import UserError
 from hivemind.layout import HUMAN, Layout
 from hivemind.longterm import MemoryStore
 from hivemind.mail import Mail
+from hivemind.masking import keep_secrets
 from hivemind.reasoning import GraphIndex
 from hivemind.runtime.template import make_hive
 from hivemind.tasks import Tasks
@@ -96,6 +97,8 @@ class Hive:
                 if not self._agents:
                     raise
             self._agents_changed = changed
+            for agent in self._agents.values():
+                keep_secrets(agent.env)
         return self._agents
 
     @cached_property

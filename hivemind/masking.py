@@ -18,7 +18,7 @@ from functools import cache
 from json import dumps
 from typing import Any, TypeVar
 
-__all__ = ["MASK", "is_secret_name", "keep_secret", "mask", "masked", "secret_names"]
+__all__ = ["MASK", "is_secret_name", "keep_secret", "keep_secrets", "mask", "masked", "secret_names"]
 
 MASK = "[masked]"
 _SHORTEST = 6
@@ -78,6 +78,7 @@ _LETTERS = bytes(
     ord("x") if byte < 128 and (chr(byte).isalnum() or chr(byte) in "_-") else ord(" ") for byte in range(256)
 )
 _SAID: set[str] = set()
+_GIVEN: set[tuple[str, str]] = set()
 
 
 def is_secret_name(name: str) -> bool:
@@ -89,6 +90,14 @@ def keep_secret(name: str) -> None:
     """Mask the value of this environment variable from now on, whatever it is called: a person has said that it is a key."""
     if name not in _SAID:
         _SAID.add(name)
+        _values.cache_clear()
+
+
+def keep_secrets(environ: Mapping[str, str]) -> None:
+    """Mask from now on what a further environment has under names of secrets: an agent's file gives it to its commands."""
+    found = {(name, value) for name, value in environ.items() if is_secret_name(name)}
+    if not found <= _GIVEN:
+        _GIVEN.update(found)
         _values.cache_clear()
 
 
@@ -211,12 +220,12 @@ _Plain = tuple[str, re.Pattern[str]]
 
 @cache
 def _values() -> tuple[tuple[str, ...], tuple[_Plain, ...]]:
-    """The secrets of this process's environment: those that are masked wherever they stand, longest first, also as JSON
-    writes them; and the plain ones, which are masked where they stand alone."""
+    """The secrets of this process's environment, and of those that agents' files give: those that are masked wherever they
+    stand, longest first, also as JSON writes them; and the plain ones, which are masked where they stand alone."""
     found: set[str] = set()
     plain: set[str] = set()
-    for name in secret_names():
-        value = os.environ[name].strip()
+    for name, value in [*((name, os.environ[name]) for name in secret_names()), *_GIVEN]:
+        value = value.strip()
         if len(value) < _SHORTEST or value.lower() in _NO_SECRETS or _is_file(value):
             continue
         if value.isdecimal() or (value.isalpha() and value.islower()):

@@ -18,6 +18,7 @@ from typing import Any
 from hivemind.coordination import CoordinationError
 from hivemind.errors import HivemindError
 from hivemind.fs import reached
+from hivemind.masking import mask
 from hivemind.memory import ContextMemoryBlock, Priority
 from hivemind.memory.weighing import Weigher
 from hivemind.minds import Mind
@@ -127,7 +128,7 @@ class TaskConversation:
         """Hear again what was said; gives the first id that no turn has had."""
         graph = self._memory.graph
         known = {turn for node in graph.nodes.values() for turn in node.related_turn_ids}
-        messages: list[dict[str, Any]] = [{"role": "user", "content": excerpt(indented(title), _TITLE_CHARS)}]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": excerpt(indented(mask(title)), _TITLE_CHARS)}]
         ids = [0]
         places: dict[int, Place] = {}
         for record in records:

@@ -83,7 +83,7 @@ def task_blocks(works: Collection[Work], focus: Focus | None) -> list[MemoryBloc
     for work in works:
         task = work.task
         in_focus = focus is not None and focus.work is work
-        told: dict[str, Any] = {"title": task.title, "maker": task.maker}
+        told: dict[str, Any] = {"title": mask(task.title), "maker": task.maker}
         if in_focus and focus is not None and focus.step is not None:
             told["step"] = focus.step.shown()
         blocks.append(
