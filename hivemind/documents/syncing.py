@@ -80,12 +80,32 @@ class Sync:
 
     def run(self, tops: Sequence[Path]) -> SyncReport:
         """Look, and if anything has changed read it in; gives what was found."""
-        if self._look(tops) == _Work():
+        work = self._look(tops)
+        if work == _Work():
             return self._report
-        with self._turn():
-            self._report = SyncReport()
-            self._do(self._look(tops))  # again: who had the turn before us may have done it
+        try:
+            with self._turn():
+                self._report = SyncReport()
+                self._do(self._look(tops))  # again: who had the turn before us may have done it
+        except UnwritableError:
+            if not self._says_the_same(work):
+                raise
         return self._report
+
+    def _says_the_same(self, work: _Work) -> bool:
+        """Whether the files that may have changed have not: very young ones look so, and the look cannot be noted down."""
+        if work.gone:
+            return False
+        with self._docmem.database.read() as sql:
+            known = [(key, find_file(sql, key)) for key, _ in work.changed]
+        try:
+            return all(
+                old is not None
+                and old.digest == hashlib.sha256(read_file(key, self._layout, self._roots)[0]).hexdigest()
+                for key, old in known
+            )
+        except (OSError, UserError):
+            return False
 
     def forget_gone(self) -> list[str]:
         """Drop the documents of files beside knowledge/ that are no longer there: a task's, once it is done."""

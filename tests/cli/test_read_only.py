@@ -103,6 +103,15 @@ def test_everything_can_be_looked_at_on_a_read_only_disk(used: Path, command: st
     assert (ended.status, ended.err) == (0, "")
 
 
+def test_documents_of_files_that_have_changed_are_shown_as_they_were_and_it_is_said(used: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(used, tmp_path / "hive", symlinks=True)
+    (root / ".hive" / "workspace.json").unlink()  # it names the folder
+    (root / "knowledge" / "shop.md").write_text("The shop is open.\n")
+    ended = _on_read_only_disk(root, "doc expand knowledge/shop.md")
+    assert "closed on Sundays" in ended.out
+    assert "files look changed since" in ended.err
+
+
 def test_mail_is_shown_there_and_stays_unread(used: Path) -> None:
     listed = _on_read_only_disk(used, "mail list researcher --unread --json").json
     ended = _on_read_only_disk(used, f"mail read researcher {listed[-1]['id']}")
