@@ -106,6 +106,7 @@ def test_everything_can_be_looked_at_on_a_read_only_disk(used: Path, command: st
 def test_documents_of_files_that_have_changed_are_shown_as_they_were_and_it_is_said(used: Path, tmp_path: Path) -> None:
     root = shutil.copytree(used, tmp_path / "hive", symlinks=True)
     (root / ".hive" / "workspace.json").unlink()  # it names the folder
+    Hive.open(root)
     (root / "knowledge" / "shop.md").write_text("The shop is open.\n")
     ended = _on_read_only_disk(root, "doc expand knowledge/shop.md")
     assert "closed on Sundays" in ended.out
