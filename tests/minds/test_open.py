@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -102,6 +103,13 @@ def test_a_script_plays_errors_too_and_refuses_what_it_does_not_know(tmp_path):
     (tmp_path / "s").write_text('{"text": "a", "action": []}')
     with pytest.raises(UserError, match="s:1: is no line of a script: it has action, text"):
         open_mind("scripted: s", root=tmp_path)
+
+
+@pytest.mark.parametrize("script", ["/dev/zero", "fifo", "."])
+def test_a_script_that_is_no_regular_file_is_refused_and_not_read(tmp_path, script):
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UserError, match=r"is no regular file|Is a directory"):
+        open_mind(f"scripted: {script}", root=tmp_path)
 
 
 def test_a_model_without_its_key_is_refused_in_words(monkeypatch):

@@ -235,3 +235,15 @@ def test_an_agent_that_is_gone_is_named(simple):
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(Exception, match="no agent 'carol' any more"):
         again(simple)
+
+
+def test_a_second_attempt_is_taken_again_with_the_numbers_that_its_steps_had(crew):
+    crew.drop(f"---\nsteps: [{{run: 'test -f {crew.root}/there'}}]\n---\nLook.\n")
+    agent = crew.start()
+    until_idle(agent)
+    assert (crew.root / "tasks/failed/t/error.md").exists()
+    (crew.root / "there").touch()
+    agent.hive.tasks.retry("t")
+    until_idle(agent)
+    done(crew)
+    assert again(crew) == []

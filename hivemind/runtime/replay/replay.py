@@ -27,7 +27,7 @@ from hivemind.runtime.replay.compare import Difference, differences
 from hivemind.runtime.replay.conversation import conversation_differs
 from hivemind.runtime.replay.outside import replayed_tools
 from hivemind.runtime.replay.record import Course, RecordedMind, turns_of, written_in
-from hivemind.tasks import TaskState
+from hivemind.tasks import Task, TaskState
 
 __all__ = ["Replay", "ReplayedTurn", "replay"]
 
@@ -83,7 +83,9 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
         _copy(hive.layout, scratch, task.path, task.state.value, written_in(turns))
         for name in task.dependencies:  # they were done, or it could not have begun
             (scratch.tasks / TaskState.DONE.value / name).mkdir(exist_ok=True)
-        taken = _take_again(open_hive(scratch, _harmless(hive.config, hive.layout)), task.id, turns)[: len(turns)]
+        copy = open_hive(scratch, _harmless(hive.config, hive.layout))
+        _count_on(copy, task.id, _steps_before(hive, task))
+        taken = _take_again(copy, task.id, turns)[: len(turns)]
     shown = []
     for at, (was, now) in enumerate(zip(turns, [*taken, *[None] * (len(turns) - len(taken))], strict=True)):
         found = _compared(was, now)
@@ -134,6 +136,18 @@ def _copy_index(index: Path, copy: Path) -> None:
             source.backup(target)
     except sqlite3.Error:
         copy.unlink(missing_ok=True)
+
+
+def _steps_before(hive: Parts, task: Task) -> int:
+    """How many steps earlier attempts had: their numbers are not given again."""
+    if not (task.path / "attempts").is_dir():
+        return 0
+    return min((int(step.id.rpartition(".s")[2]) for step in hive.steps.list(task.id)), default=1) - 1
+
+
+def _count_on(hive: Parts, task: str, number: int) -> None:
+    """Let as many steps have been there, which go as those of an earlier attempt do."""
+    hive.steps.plan(task, [{"title": "of an earlier attempt", "meta": {"attempt": 0}}] * number)
 
 
 def _settles(hive: Parts) -> bool:

@@ -18,6 +18,7 @@ from hivemind.runtime.tools.session import Session
 __all__ = ["Arguments", "Tool", "ToolProblem", "tool"]
 
 Result = dict[str, Any]
+_TOLD = 5  # wrong arguments in one answer: a misspelt name and the one that is missed for it are two
 
 
 class Arguments(BaseModel):
@@ -47,9 +48,8 @@ class Tool:
         try:
             checked = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"]) or "arguments"
-            raise ToolProblem(f"{self.name}: {place}: {first['msg']}") from None
+            told = [f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}" for one in error.errors()[:_TOLD]]
+            raise ToolProblem(f"{self.name}: {'; '.join(told)}") from None
         return masked(self.use(session, checked))
 
 
