@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-__all__ = ["HivemindError", "UnknownVersion", "UserError", "mend_of", "system_error"]
+__all__ = ["HivemindError", "UnknownVersion", "UserError", "is_disk_full", "mend_of", "system_error"]
 
 _MENDS = {
     errno.EROFS: "mount it for writing, or work in a copy",
@@ -47,6 +47,20 @@ def system_error(error: OSError) -> str:
     line = f"{error.filename or 'the operating system'}: {error.strerror or error}"
     mend = mend_of(error)
     return line if mend is None else f"{line}; {mend}"
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error comes down to a full disk or quota, followed through its causes.
+
+    A full disk is a pause: it uses up no try of a letter, a task or a step, and what is said of it is "disk full".
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def mend_of(error: OSError) -> str | None:

@@ -100,6 +100,11 @@ class Layout:
         return self.state / "logs"
 
     @property
+    def reading(self) -> Path:
+        """Marks of what each process is reading: who died over an input is found there."""
+        return self.state / "reading"
+
+    @property
     def aside(self) -> Path:
         """Where what was damaged, or in the way, is kept, in a folder for each day."""
         return self.state / "aside"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hivemind.fs.atomic import create, fsync_folder, move, write, write_at
 from hivemind.fs.crash import reached
+from hivemind.fs.crash_count import CrashCount
 from hivemind.fs.doorbell import Doorbell, Ringer, ring
 from hivemind.fs.locks import HeldLock, Lock
 from hivemind.fs.paths import file_below, folder_below, folder_inside, inside, open_inside
@@ -13,6 +14,7 @@ from hivemind.fs.sockets import make_socket_folder, socket_places
 from hivemind.fs.watch import Watcher, open_watcher
 
 __all__ = [
+    "CrashCount",
     "DamagedRecord",
     "Doorbell",
     "HeldLock",

@@ -1,0 +1,54 @@
+"""The boundary of an entrance: where an input is read, whatever is raised sets that input aside and nothing else.
+
+An entrance is a place where something comes in that others wrote: a task's text, a letter, a line of a log, a record, a
+configuration file, a cache, a document, a request. `with boundary("letter", path):` around all that looks into it turns
+whatever the input provokes into one `Unreadable`, which the caller answers by setting that input aside with its reason.
+What is the machine's trouble and not the input's passes through unchanged: a full disk must not condemn a letter.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hivemind.errors import HivemindError, UserError
+
+__all__ = ["Unreadable", "boundary"]
+
+_MACHINE = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ENOENT,
+        errno.ESTALE,
+        errno.EINTR,
+    }
+)
+
+
+class Unreadable(UserError):
+    """An input that cannot be read; `what` says why. Whoever reads it sets it aside and goes on."""
+
+
+@contextmanager
+def boundary(kind: str, where: object = None, *, mend: str | None = None) -> Iterator[None]:
+    """Turn what reading one input raises into `Unreadable`, which names the input.
+
+    Passes through: errors that hivemind raised on purpose, and OSErrors that say nothing about the input (disk full,
+    read-only, too many open files, out of memory, file gone). `kind` is what the input is, `where` which one.
+    """
+    try:
+        yield
+    except HivemindError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _MACHINE:
+            raise
+        said = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        reason = f"{type(error).__name__}: {said}"[:500] if said else type(error).__name__
+        raise Unreadable(f"is a {kind} that cannot be read ({reason})", where=where, mend=mend) from error
