@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind.masking import MASK, is_secret_name, mask, masked
+from hivemind.masking import MASK, Masker, is_secret_name, keep_secrets, mask, masked
 
 SECRETS = [
     "sk-ant-api03-Zb1ZZZZZZZZZZZZZZZZZ",
@@ -116,3 +116,70 @@ def test_a_secret_is_found_beside_any_number_of_long_words():
 
 def test_values_without_secrets_are_given_back():
     assert masked({"a": [1, None, "x", ("y", 2.5)]}) == {"a": [1, None, "x", ("y", 2.5)]}
+
+
+PRIVATE_KEY = "-----BEGIN RSA PRIVATE KEY-----\n{}-----END RSA PRIVATE KEY-----\n".format("MIIEpAIBAAKCAQEA7+/=\n" * 25)
+ENCRYPTED = PRIVATE_KEY.replace("KEY-----\nM", "KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A1B\n\nM", 1)
+OF_SEVERAL_LINES = "first line of 1 secret\nand (its) second line\nthe third"
+
+
+@pytest.fixture
+def secret_of_several_lines():
+    keep_secrets({"TEST_OF_SEVERAL_LINES_SECRET": OF_SEVERAL_LINES})
+    return OF_SEVERAL_LINES
+
+
+def in_parts(text, sizes):
+    """What a Masker makes of a text that comes in parts of these sizes, over and over."""
+    masker, found, at, turn = Masker(), [], 0, 0
+    while at < len(text):
+        found.append(masker.feed(text[at : at + sizes[turn % len(sizes)]]))
+        at, turn = at + sizes[turn % len(sizes)], turn + 1
+    return "".join([*found, masker.close()])
+
+
+@pytest.mark.parametrize("before", ["", "key: ", "abc", "1:"])
+@pytest.mark.parametrize("key", [PRIVATE_KEY, ENCRYPTED, PRIVATE_KEY.replace("KEY-", "KEY BLOCK-")])
+def test_a_private_key_is_masked_whatever_stands_before_it_and_whatever_headers_it_has(key, before):
+    assert mask(f"{before}{key}end.") == f"{before}{MASK}" + "\n" * (key.count("\n") - 1) + "\nend."
+
+
+@given(
+    st.lists(st.sampled_from([*SECRETS, PRIVATE_KEY, ENCRYPTED, OF_SEVERAL_LINES, "\n", "\n", "a. b ", "x" * 300, "Bearer " + "q" * 20]),
+        max_size=12),
+    st.lists(st.integers(1, 400), min_size=1, max_size=5),
+)  # fmt: skip
+def test_a_text_that_comes_in_parts_is_masked_as_the_whole(pieces, sizes):
+    keep_secrets({"TEST_OF_SEVERAL_LINES_SECRET": OF_SEVERAL_LINES})
+    text = "".join(pieces)
+    assert in_parts(text, sizes) == mask(text)
+
+
+@pytest.mark.parametrize("size", [1000, 65_536, 100_000])
+@pytest.mark.parametrize("secret", [*SECRETS, OF_SEVERAL_LINES, PRIVATE_KEY, "Bearer abcdef1234567890"])
+@pytest.mark.parametrize("filling", ["a line.\n", "one line without an end, ", "xyz"])
+def test_no_secret_gets_out_of_a_long_text_that_comes_in_parts(secret, filling, size, secret_of_several_lines):
+    beginning = (filling * 65_536)[: 65_536 - len(secret) // 2]
+    text = f"{beginning} {secret} {filling * 10_000} {secret} end"
+    told = in_parts(text, [size])
+    assert told == mask(text)
+    assert told.count(MASK) == 2
+
+
+def test_what_is_held_back_has_a_bound():
+    for endless in ("x" * 4096, "sk-1234567890123456" * 200, "ab\n" * 1000, PRIVATE_KEY[:-30]):
+        masker = Masker()
+        masker.feed("-----BEGIN PRIVATE KEY-----" if endless == "ab\n" * 1000 else "")
+        held = 0
+        for _ in range(200):
+            held += len(endless) - len(masker.feed(endless)) if "BEGIN" not in endless else 0
+        assert len(masker.close()) <= 2 * 65_536
+
+
+def test_a_line_is_told_as_soon_as_it_is_whole_and_a_key_before_it_has_ended():
+    masker = Masker()
+    assert masker.feed("one\ntw") == "one\n"
+    assert masker.feed("o\n-----BEGIN PRIVATE KEY-----\nMII") == f"two\n{MASK}\n"
+    assert masker.feed("EpA\n") == "\n"
+    assert masker.feed("-----END PRIVATE KEY-----\nthree") == "\n"
+    assert masker.close() == "three"
