@@ -18,7 +18,7 @@ from functools import cache
 from json import dumps
 from typing import Any, TypeVar
 
-__all__ = ["MASK", "is_secret_name", "keep_secret", "keep_secrets", "mask", "masked", "secret_names"]
+__all__ = ["MASK", "Masker", "is_secret_name", "keep_secret", "keep_secrets", "mask", "masked", "secret_names"]
 
 MASK = "[masked]"
 _SHORTEST = 6
@@ -48,10 +48,12 @@ _NAMES = frozenset(
     }
 )  # fmt: skip
 """Fields of JSON that name a thing to programs."""
-_BODY = r"(?:[A-Za-z0-9+/=\s:,]|\\+[nrt])"
-_PRIVATE_KEY = re.compile(
-    rf"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:{_BODY}*?-----END [A-Z0-9 ]*PRIVATE KEY-----|{_BODY}*)"
+_KEY_BODY = (
+    r"(?:[A-Za-z0-9+/=\s:,]++|-(?!-)|\\+[nrt]|\[masked\])*+(?P<end>-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?"
 )
+_IN_KEY = re.compile(_KEY_BODY)
+_PRIVATE_KEY = re.compile(rf"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----{_KEY_BODY}")
+"""With all that may belong to it: a key whose end is not there is none the less one."""
 # What stands before the group `kept` is no secret.
 _BEARER = re.compile(r"(?P<kept>[Bb]earer )[A-Za-z0-9._~+/=-]{16,}")
 _IN_ADDRESS = re.compile(r"(?P<kept>://)[^\s/:@\"'\\]{1,64}:[^\s/@\"'\\]{3,}(?=@)")
@@ -73,6 +75,9 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 """Each has a beginning, which is searched for first, and is in its beginning a run of `_RUN` letters, digits, _ and -. One
 that goes on from a letter or a digit (`task-`) is part of a word."""
+_MOST_HELD = 65_536
+_SHORTEST_HELD = 16_384
+_STEP = 1_021
 _RUN = b"x" * 15
 _LETTERS = bytes(
     ord("x") if byte < 128 and (chr(byte).isalnum() or chr(byte) in "_-") else ord(" ") for byte in range(256)
@@ -109,6 +114,57 @@ def secret_names() -> list[str]:
 def mask(text: str) -> str:
     """The text with `[masked]` in the place of every secret."""
     return _told(text, words=True)
+
+
+class Masker:
+    """Masks a text that comes in parts: what the parts return is, joined, what `mask` returns for the whole.
+
+    A line is held back until it is whole, a secret of several lines until it is; no more than 64 KiB and a part.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._in_key = False
+
+    def feed(self, text: str) -> str:
+        """What can be told by now."""
+        self._held += text
+        end = self._whole_lines()
+        return self._tell(self._end_within_line() if len(self._held) - end > _MOST_HELD else end)
+
+    def close(self) -> str:
+        """What was held back."""
+        return self._tell(len(self._held))
+
+    def _tell(self, end: int) -> str:
+        told, self._in_key = _told_part(self._held[:end], words=True, inside=self._in_key)
+        self._held = self._held[end:]
+        return told
+
+    def _whole_lines(self) -> int:
+        """The last end of a line that no value of several lines stands across, as far as it is there."""
+        end = self._held.rfind("\n") + 1
+        several = [value for value in _values()[0] if "\n" in value]
+        while (across := next((at for value in several if (at := self._across(end, value)) >= 0), -1)) >= 0:
+            end = self._held.rfind("\n", 0, across) + 1
+        return end
+
+    def _across(self, end: int, value: str) -> int:
+        """Where a value (or its beginning, at the end of what is held) stands across `end`; -1 if nowhere."""
+        at = self._held.find(value[0], max(0, end - len(value) + 1), end)
+        while at >= 0 and not value.startswith(self._held[at : at + len(value)]):
+            at = self._held.find(value[0], at + 1, end)
+        return at
+
+    def _end_within_line(self) -> int:
+        """A place where the held text can be divided so that its parts are told as the whole is."""
+        held, last = self._held, len(self._held) - max([_SHORTEST_HELD, *(len(value) for value in _values()[0])])
+        whole = _told_part(held, words=True, inside=self._in_key)[0]
+        for end in range(last, 0, -_STEP):
+            before, inside = _told_part(held[:end], words=True, inside=self._in_key)
+            if whole == before + _told_part(held[end:], words=True, inside=inside)[0]:
+                return end
+        return max(last, 0)
 
 
 def masked(value: _T) -> _T:
@@ -160,6 +216,11 @@ def _walked(value: Any, *, words: bool) -> Any:
 
 def _told(text: str, *, words: bool) -> str:
     """The text masked; without `words` those values are left that are words of small letters or numbers."""
+    return _told_part(text, words=words, inside=False)[0]
+
+
+def _told_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:
+    """A part of a text masked, and whether its end is inside a private key; `inside` says that of its beginning."""
     values, plain = _values()
     for value in values:
         if value in text:
@@ -168,15 +229,29 @@ def _told(text: str, *, words: bool) -> str:
         for word, alone in plain:
             if word in text:
                 text = alone.sub(MASK, text)
-    if "-----BEGIN " in text:
-        text = _PRIVATE_KEY.sub(_mask_word, text)
+    text, inside = _without_private_keys(text, inside)
     for form in _forms_in(text):
         text = form.sub(_mask_word, text)
     if "earer " in text:
         text = _BEARER.sub(_mask_in_word, text)
     if "@" in text and "://" in text:
         text = _IN_ADDRESS.sub(_mask_in_word, text)
-    return text
+    return text, inside
+
+
+def _without_private_keys(text: str, inside: bool) -> tuple[str, bool]:
+    """The text without private keys, and whether its end is inside one; `inside` says that of its beginning."""
+    if not inside and "-----BEGIN " not in text:
+        return text, False
+    kept, at = [], 0
+    found = _IN_KEY.match(text) if inside else None
+    if found is not None:
+        kept.append("\n" * found[0].count("\n"))
+        at, inside = found.end(), found.end() == len(text) and found["end"] is None
+    for found in _PRIVATE_KEY.finditer(text, at):
+        kept += text[at : found.start()], _in_place_of(found[0])
+        at, inside = found.end(), found.end() == len(text) and found["end"] is None
+    return "".join([*kept, text[at:]]), inside
 
 
 def _forms_in(text: str) -> Iterator[re.Pattern[str]]:

@@ -144,11 +144,10 @@ def test_a_private_key_is_masked_whatever_stands_before_it_and_whatever_headers_
     assert mask(f"{before}{key}end.") == f"{before}{MASK}" + "\n" * (key.count("\n") - 1) + "\nend."
 
 
-@given(
-    st.lists(st.sampled_from([*SECRETS, PRIVATE_KEY, ENCRYPTED, OF_SEVERAL_LINES, "\n", "\n", "a. b ", "x" * 300, "Bearer " + "q" * 20]),
-        max_size=12),
-    st.lists(st.integers(1, 400), min_size=1, max_size=5),
-)  # fmt: skip
+PIECES = [*SECRETS, PRIVATE_KEY, ENCRYPTED, OF_SEVERAL_LINES, "\n", "\n", "a. b ", "x" * 300, f"Bearer {'q' * 20}"]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12), st.lists(st.integers(1, 400), min_size=1, max_size=5))
 def test_a_text_that_comes_in_parts_is_masked_as_the_whole(pieces, sizes):
     keep_secrets({"TEST_OF_SEVERAL_LINES_SECRET": OF_SEVERAL_LINES})
     text = "".join(pieces)
@@ -166,14 +165,14 @@ def test_no_secret_gets_out_of_a_long_text_that_comes_in_parts(secret, filling, 
     assert told.count(MASK) == 2
 
 
-def test_what_is_held_back_has_a_bound():
-    for endless in ("x" * 4096, "sk-1234567890123456" * 200, "ab\n" * 1000, PRIVATE_KEY[:-30]):
-        masker = Masker()
-        masker.feed("-----BEGIN PRIVATE KEY-----" if endless == "ab\n" * 1000 else "")
-        held = 0
-        for _ in range(200):
-            held += len(endless) - len(masker.feed(endless)) if "BEGIN" not in endless else 0
-        assert len(masker.close()) <= 2 * 65_536
+@pytest.mark.parametrize(
+    "endless", ["x" * 4096, "sk-1234567890123456" * 200, "a b c " * 1000, "-----BEGIN PRIVATE KEY-----MII"]
+)
+def test_what_is_held_back_has_a_bound(endless):
+    masker = Masker()
+    for _ in range(100):
+        masker.feed(endless)
+    assert len(masker.close()) <= 65_536 + len(endless)
 
 
 def test_a_line_is_told_as_soon_as_it_is_whole_and_a_key_before_it_has_ended():
