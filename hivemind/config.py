@@ -13,7 +13,7 @@ from hivemind.errors import UserError
 from hivemind.frontmatter import parse, validate
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
-from hivemind.tokens import DEFAULT_ENCODING
+from hivemind.tokens import DEFAULT_ENCODING, LEAST_CONTEXT
 
 __all__ = [
     "AgentConfig",
@@ -94,7 +94,7 @@ class AgentConfig(_Strict):
     mind: str | dict[str, Any] = "extractive"
     rom: list[str] = []
     tools: list[str] | None = None
-    max_tokens: int = Field(100_000, ge=256)
+    max_tokens: int = Field(100_000, ge=LEAST_CONTEXT)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig | None = None
     view: Literal["focus_only", "smart", "explore", "audit", "full"] = "smart"

@@ -200,6 +200,8 @@ class TaskConversation:
         excerpts of the last turns fit. Raises Parking if what is to be folded is in another agent's hands."""
         budget = room - self._weigher.tokens(_block(task, "", []))
         for _ in range(_TRIES):
+            if budget < 0:
+                break
             before = self._trail.store.seq
             try:
                 context = self._memory.recall_context(budget)

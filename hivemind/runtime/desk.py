@@ -39,6 +39,7 @@ from hivemind.runtime.capsule import capsule_entry
 from hivemind.runtime.digests import entry_digests
 from hivemind.runtime.essentials import Essentials, forget_others, place_essentials
 from hivemind.runtime.focus import Focus
+from hivemind.runtime.muster import place_of_key
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.recall import document_sources, questions_of, recall
 from hivemind.runtime.remembering import SOURCE, memory_source, retrieve
@@ -56,6 +57,7 @@ _CAPSULE_BYTES = 4000
 _VIEW_BYTES = 12_000
 _VIEW_SHARE = 0.2
 _BYTES_A_TOKEN = 3
+_LEAST_ROOM = 512  # tokens, for what a turn is about
 
 
 class Desk:
@@ -142,7 +144,8 @@ class Desk:
         self.scorer.task_keywords = set(questions.lower().split())
         self.budget = min(self._config.max_tokens, self._task_bound(focus), self._most or self._config.max_tokens)
         capsule = self._look(focus)
-        self._essentials = None if focus.work is None else self._stand(focus, capsule)
+        room = self._room(focus, capsule)
+        self._essentials = None if focus.work is None else self._stand(focus.work, focus, room)
         turn = self._turn.run(self.budget, reserved=self._schema_tokens, first=[capsule], now=now)
         self._context, self.selection = turn.context, turn.selection
         self._chosen = self._choices(turn.selection)
@@ -180,18 +183,33 @@ class Desk:
             )
         return capsule_entry(capsule)
 
-    def _stand(self, focus: Focus, capsule: dict[str, Any]) -> Essentials:
+    def _room(self, focus: Focus, capsule: dict[str, Any]) -> int:
+        """The tokens left for what the turn is about. Raises UserError that names the budget which leaves too few."""
+        fixed = self._schema_tokens + self._hive.count_tokens(piece(capsule))
+        fixed += sum(self._weigher.tokens(block) for block in self.memory.blocks_by_type(MemoryType.ROM))
+        if self.budget - fixed >= _LEAST_ROOM:
+            return self.budget - fixed
+        if self.budget == self._most:
+            where = "what the mind takes at most"
+        elif focus.work is not None and self.budget == focus.work.task.max_tokens:
+            where = self._text_of(focus.work)
+        else:
+            where = place_of_key(self._hive.layout, self._name, "max_tokens")
+        raise UserError(
+            f"max_tokens: {self.budget} leaves no room for a turn: tools, capsule and ROM alone have {fixed} tokens",
+            where=where, mend=f"at least {fixed + _LEAST_ROOM}, or fewer tools in the agent's file",
+        )  # fmt: skip
+
+    def _text_of(self, work: Work) -> str:
+        path = work.task.path
+        return self._hive.layout.relative(path / ("task.md" if (path / "task.md").exists() else "task.yaml"))
+
+    def _stand(self, work: Work, focus: Focus, room: int) -> Essentials:
         """See to it that the context has what it must have; gives what that is."""
-        work = focus.work
-        assert work is not None
         conversation = work.conversation(self._mind(work), looking=self._looking)
         if focus.tool == "finish_task":
             conversation.settle()
-        fixed = self._schema_tokens + self._hive.count_tokens(piece(capsule))
-        fixed += sum(self._weigher.tokens(block) for block in self.memory.blocks_by_type(MemoryType.ROM))
-        path = work.task.path
-        where = self._hive.layout.relative(path / ("task.md" if (path / "task.md").exists() else "task.yaml"))
-        return place_essentials(self.memory, focus, conversation, max(0, self.budget - fixed), self._weigher, where)
+        return place_essentials(self.memory, focus, conversation, room, self._weigher, self._text_of(work))
 
     def _task_bound(self, focus: Focus) -> int:
         bound = focus.work.task.max_tokens if focus.work is not None else None

@@ -13,7 +13,7 @@ from hivemind.runtime.parts import Parts
 from hivemind.runtime.tools import allowed_tools
 from hivemind.runtime.usage import open_agents_mind
 
-__all__ = ["muster"]
+__all__ = ["muster", "place_of_key"]
 
 
 def muster(hive: Parts, names: Iterable[str]) -> None:
@@ -45,10 +45,10 @@ def _check(hive: Parts, name: str, config: AgentConfig) -> None:
             check()
         except UserError as error:
             what = error.what if error.where is None else f"{error.where}: {error.what}"
-            raise UserError(f"{key}: {what}", where=_place(hive.layout, name, key), mend=error.mend) from None
+            raise UserError(f"{key}: {what}", where=place_of_key(hive.layout, name, key), mend=error.mend) from None
 
 
-def _place(layout: Layout, name: str, key: str) -> str:
+def place_of_key(layout: Layout, name: str, key: str) -> str:
     """The file and line where an agent's key stands: its own file, its group's, or the defaults in hive.yaml."""
     group = name.rpartition("-")[0] or name
     for stem in (name, group):

@@ -14,6 +14,7 @@ from hivemind.frontmatter import Parsed, parse, split, validate
 from hivemind.tasks.fields import Agent, Id, Proof, Strict, Text, first_line, listed, moment, named
 from hivemind.tasks.step import StepForm, as_step
 from hivemind.tasks.task import TaskProblem
+from hivemind.tokens import LEAST_CONTEXT
 
 __all__ = ["DEFAULT_PRIORITY", "PRIORITIES", "TaskForm", "Written", "is_yaml", "read_text"]
 
@@ -45,7 +46,7 @@ class TaskForm(Strict):
     steps: tuple[Annotated[StepForm, BeforeValidator(as_step)], ...] = ()
     proof: Proof = "off"
     view: Literal["focus_only", "smart", "explore", "audit", "full"] | None = None
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=LEAST_CONTEXT)
 
 
 class _YamlForm(TaskForm):

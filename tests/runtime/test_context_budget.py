@@ -18,8 +18,8 @@ def test_a_task_with_a_budget_that_nothing_fits_into_is_refused_with_file_line_a
     crew.drop("---\ntitle: x\nmax_tokens: 1\n---\nWhat is it?\n")
     until_idle(crew.start())
     told = (crew.root / "tasks/failed/t/error.md").read_text()
-    assert "t.md:3: max_tokens: " in told
-    assert "1000" in told
+    assert "`t.md:3`" in told
+    assert "max_tokens: Input should be greater than or equal to 1000" in told
 
 
 def test_an_agents_budget_that_nothing_fits_into_is_refused_with_file_line_and_key(crew: Crew) -> None:
@@ -39,8 +39,8 @@ def test_a_budget_without_room_for_the_task_beside_the_tools_says_so_and_whose_i
             agent.cycle()
         assert agent.attention.broke(refused.value)
     told = (crew.root / "tasks/failed/t/error.md").read_text()
-    assert "max_tokens: 2000 leaves no room for the task" in told
-    assert ("ada.yaml:2" if whose == "agent" else "t.md") in told
+    assert "max_tokens: 2000 leaves no room for a turn" in told
+    assert ("ada.yaml:2" if whose == "agent" else "task.md") in told
 
 
 def test_no_share_of_any_budget_is_negative_and_what_is_laid_out_shows_the_task(crew: Crew) -> None:
