@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from hivemind.errors import UserError
 
-__all__ = ["MAX_BYTES", "Parsed", "parse", "split", "validate"]
+__all__ = ["MAX_BYTES", "Parsed", "instead_of", "parse", "split", "validate"]
 
 MAX_BYTES = 256 * 1024
 _MAX_DEPTH = 64
@@ -142,11 +142,17 @@ def validate(model: type[_M], parsed: Parsed) -> _M:
     path: Path = tuple(first["loc"])
     key = ".".join(str(part) for part in path) or "the file"
     if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(path[-1]), _keys(model, path[:-1]), n=1, cutoff=0.5)
-        mend = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(_keys(model, path[:-1]))}"
+        mend = instead_of(path, model)
         raise UserError(f"unknown key {key!r}", where=f"{parsed.where}:{parsed.line((*path, '<key>'))}", mend=mend)
     problem = first["msg"].removeprefix("Value error, ")
     raise UserError(f"{key}: {problem}", where=f"{parsed.where}:{parsed.line(path)}")
+
+
+def instead_of(path: Path, model: type[BaseModel], what: str = "keys") -> str:
+    """What to write in place of an unknown key: the nearest that the model knows there, or else all of them."""
+    known = _keys(model, path[:-1])
+    near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"known {what}: {', '.join(known)}"
 
 
 def _keys(model: type[BaseModel], path: Path) -> list[str]:

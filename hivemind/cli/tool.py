@@ -14,7 +14,9 @@ from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
+
+    from hivemind.runtime.tools import Tool
 
 __all__ = ["add_to"]
 
@@ -70,8 +72,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _call(arguments: argparse.Namespace) -> int:
     from hivemind.runtime.tools.byhand import known_tool, use_by_hand
 
-    fields = known_tool(arguments.name).schema()["parameters"].get("properties", {})
-    told = _whole(arguments.arguments) | _pairs(arguments.given, fields)
+    told = _whole(arguments.arguments) | _pairs(arguments.given, known_tool(arguments.name))
     hive = hive_of(arguments)
     print_json(use_by_hand(hive, known_name(hive, arguments.agent), arguments.name, told))
     return 0
@@ -89,13 +90,15 @@ def _whole(text: str | None) -> dict[str, Any]:
     return found
 
 
-def _pairs(given: Iterable[str], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _pairs(given: Iterable[str], tool: Tool) -> dict[str, Any]:
     """What `name=value` says, by the kind that the tool's schema has for each name."""
     told: dict[str, Any] = {}
+    fields = tool.schema()["parameters"].get("properties", {})
     for pair in given:
         name, sign, text = pair.partition("=")
         if not sign:
             raise UserError("is no NAME=VALUE", where=pair)
+        name = tool.arguments.own_name(name)
         kind = fields.get(name, {}).get("type")
         if kind == "array" and not text.startswith("["):
             told.setdefault(name, []).append(text)

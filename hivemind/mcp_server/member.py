@@ -116,7 +116,7 @@ class Member:
         """
         self._check_here()
         self._listen()
-        focus = self._focus(arguments)
+        focus = self._focus(tool, arguments)
         if focus.work is not None and focus.id in self._parked:
             self.hive.tasks.unpark(focus.work.task)
             self._parked.discard(focus.id)
@@ -176,7 +176,7 @@ class Member:
             stopping=lambda: self._stopping, in_hand=self,
         )  # fmt: skip
 
-    def _focus(self, arguments: Mapping[str, Any]) -> Focus:
+    def _focus(self, tool: str, arguments: Mapping[str, Any]) -> Focus:
         """The task in hand at the step that a call names, else at its first open one; nothing, if none is in hand."""
         for known in list(self.works()):
             if not known.task.path.exists():  # a person has moved it away: it is not ours any more
@@ -184,7 +184,9 @@ class Member:
         work = next((one for one in self.works() if one.task.id == self._task), None)
         if work is None:
             return Focus("claim_task")
-        named = next((step for step in work.steps() if step.id == arguments.get("step")), None)
+        own_name = self.tools[tool].arguments.own_name if tool in self.tools else str
+        asked = next((value for name, value in arguments.items() if own_name(name) == "step"), None)
+        named = next((step for step in work.steps() if step.id == asked), None)
         return focus_on(work) if named is None else Focus("finish_step", work=work, step=named)
 
     def _waits(self, focus: Focus, parking: Parking) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def test_what_cannot_be_used_so_is_refused_in_one_line(run: Command, hive: Path)
         ("read_file", "path"): "path: is no NAME=VALUE",
         ("read_file", "path=hive.yaml", "start_line=x"): "start_line: 'x' is no integer",
         ("read_file", "path=hive.yaml", "start_line=0"): "read_file: start_line: Input should be greater than",
-        ("read_file", "path=hive.yaml", "mode=rw"): "read_file: mode: Extra inputs are not permitted",
+        ("read_file", "path=hive.yaml", "mode=rw"): "read_file: mode: known arguments: path, start_line",
         ("read_file", "path=../x"): "../x: has `..` in it",
         ("read_file", "--arguments", "[]"): "--arguments: is no JSON object",
         ("read_file", "--arguments", "{"): "--arguments: is no JSON",

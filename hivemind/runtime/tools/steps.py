@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import Field
 
 from hivemind.layout import HUMAN
 from hivemind.runtime.tools.asking import ask_person
@@ -33,7 +33,7 @@ class OfStep(Arguments):
 
 
 class ClaimStep(Arguments):
-    step: str = Field(validation_alias=AliasChoices("step", "step_id"), description="a step's id, of any task")
+    step: str = Field(description="a step's id, of any task")
     force: bool = Field(False, description="take it over from another agent (never from a person)")
 
 

@@ -2,29 +2,84 @@
 
 from __future__ import annotations
 
+import shlex
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from hivemind.errors import UserError
+from hivemind.frontmatter import instead_of
 from hivemind.masking import masked
 from hivemind.minds import ToolSchema
 from hivemind.runtime.tools.session import Session
 
-__all__ = ["Arguments", "Tool", "ToolProblem", "tool"]
+if typing.TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+__all__ = ["OTHER_NAMES", "Arguments", "Tool", "ToolProblem", "tool"]
 
 Result = dict[str, Any]
 _TOLD = 5  # wrong arguments in one answer: a misspelt name and the one that is missed for it are two
+OTHER_NAMES = {
+    "body": ("content", "message", "text"),
+    "card": ("card_id", "node", "node_id"),
+    "command": ("argv", "cmd"),
+    "content": ("text",),
+    "id": ("message_id",),
+    "limit": ("max_results",),
+    "message": ("id", "message_id"),
+    "new": ("new_str", "new_string", "new_text"),
+    "node": ("id", "node_id"),
+    "old": ("old_str", "old_string", "old_text"),
+    "path": ("file", "file_path", "filename"),
+    "paths": ("path", "patterns"),
+    "pattern": ("query", "regex"),
+    "query": ("question", "text"),
+    "question": ("text",),
+    "reason": ("message", "text"),
+    "step": ("step_id",),
+    "task": ("id", "task_id"),
+    "text": ("body", "content", "contents"),
+    "title": ("name",),
+    "to": ("recipient", "recipients"),
+}
+"""Arguments by further names, each taken where the tool has no argument of that name and the right one is not given."""
+_COMMANDS = frozenset({"command", "run"})
 
 
 class Arguments(BaseModel):
     """The arguments of a tool; unknown ones are refused, so that a slip is seen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def plain(cls, given: Any) -> Any:
+        """What is obviously meant: an argument by another name, one thing for a list of one, a command's words as one
+        text, null for what may be left out."""
+        if not isinstance(given, Mapping):
+            return given
+        told: dict[str, Any] = {}
+        for name, value in given.items():
+            own = cls.own_name(name)
+            name = name if own in given or own in told else own
+            field = cls.model_fields.get(name)
+            if field is not None and isinstance(value, str | Mapping) and _wants_list(field.annotation):
+                value = shlex.split(value) if name in _COMMANDS and isinstance(value, str) else [value]
+            if field is None or value is not None or field.is_required():
+                told[name] = value
+        return told
+
+    @classmethod
+    def own_name(cls, name: str) -> str:
+        """The argument that a name stands for; the name itself where it stands for none."""
+        if name in cls.model_fields:
+            return name
+        return next((own for own in cls.model_fields if name in OTHER_NAMES.get(own, ())), name)
 
 
 class ToolProblem(UserError):
@@ -48,9 +103,20 @@ class Tool:
         try:
             checked = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
-            told = [f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}" for one in error.errors()[:_TOLD]]
-            raise ToolProblem(f"{self.name}: {'; '.join(told)}") from None
+            raise ToolProblem(f"{self.name}: {'; '.join(map(self._wrong, error.errors()[:_TOLD]))}") from None
         return masked(self.use(session, checked))
+
+    def _wrong(self, found: ErrorDetails) -> str:
+        name = ".".join(map(str, found["loc"])) or "arguments"
+        if found["type"] == "missing":
+            return f"{name} is missing"
+        if found["type"] == "extra_forbidden":
+            return f"{name}: {instead_of(found['loc'], self.arguments, 'arguments')}"
+        return f"{name}: {found['msg'].removeprefix('Value error, ')}"
+
+
+def _wants_list(kind: Any) -> bool:
+    return typing.get_origin(kind) is list or any(typing.get_origin(one) is list for one in typing.get_args(kind))
 
 
 @cache
