@@ -1,0 +1,254 @@
+"""What must be there after a power loss, asked through the public doors: `Hive`, `Intake`, the command line, and the files."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Facts", "inspect", "set_going"]
+
+NOBODY: dict[str, Any] = {"agent": None, "generation": 0}
+
+
+@dataclass
+class Facts:
+    """What was acknowledged before the power went, and what was under way: kind -> key -> value."""
+
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    under_way: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    effects: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, said: Collection[str]) -> Facts:
+        facts = cls()
+        for line in said:
+            for what, fact in json.loads(line).items():
+                if what == "effect":
+                    facts.effects.append(fact)
+                    continue
+                kind, key, value = fact
+                open_ = facts.under_way.setdefault(kind, {}).setdefault(key, [])
+                if what == "begin":
+                    open_.append(value)
+                else:
+                    open_.clear()
+                    facts.known.setdefault(kind, {})[key] = value
+        return facts
+
+    def keys(self, kind: str) -> list[str]:
+        return sorted({*self.known.get(kind, {}), *(key for key, one in self.under_way.get(kind, {}).items() if one)})
+
+    def may_be(self, kind: str, key: str, nothing: Any = None) -> list[Any]:
+        """The values that are right: the one that was acknowledged last (`nothing` if none was), and those under way."""
+        return [self.known.get(kind, {}).get(key, nothing), *self.under_way.get(kind, {}).get(key, [])]
+
+    def is_known(self, kind: str, key: str) -> bool:
+        return key in self.known.get(kind, {})
+
+
+def inspect(root: Path, facts: Facts, durable: bool) -> Iterator[str]:
+    """What is wrong in a hive after a power loss, one sentence each. Opens it as its next processes would."""
+    from hivemind import Hive
+
+    hive = Hive.open(root)
+    for part in (_journal, _letters, _tasks, _memory, _documents):
+        try:
+            yield from part(hive, facts, durable)
+        except Exception as error:  # a room that cannot be opened is what is looked for
+            yield f"{part.__name__[1:]}: {type(error).__name__}: {error}"
+    hive.memory.close()
+    hive.documents.close()
+    hive.journal.close()
+    yield from _doctor(root)
+
+
+def _right(facts: Facts, durable: bool, kind: str, key: str, found: Any, nothing: Any = None) -> str | None:
+    """A sentence if what was found is not what may be there; without durability whatever was once begun may be."""
+    right = facts.may_be(kind, key, nothing)
+    if durable and found not in right:
+        return f"{kind} {key}: {found!r:.120} was found, {right!r:.120} was acknowledged or under way"
+    return None
+
+
+def _letters(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
+    from hivemind.mail import Intake
+
+    boxes = {name: hive.mail.list(name) for name in ("bob", "human", "ann") if (hive.layout.mailboxes / name).is_dir()}
+    sent = hive.mail.list("ann", "sent") if "ann" in boxes else []
+    for subject in facts.keys("letter"):
+        value = facts.may_be("letter", subject)[-1]
+        for name in value["to"]:
+            copies = [one for one in boxes.get(name, ()) if one.subject == subject]
+            wanted = durable and facts.is_known("letter", subject)
+            if len(copies) > 1 or (wanted and not copies):
+                yield f"letter {subject}: {len(copies)} copies in the mailbox of {name}"
+            for one in copies:
+                message = hive.mail.read(name, one.id, mark=False)
+                if message.body.rstrip("\n") != value["body"].rstrip("\n") or not message.trusted:
+                    yield f"letter {subject}: not whole in the mailbox of {name}: {message.body[-40:]!r}, {message.trusted}"
+        kept = sum(one.subject == subject for one in sent)
+        if kept > 1 or (durable and facts.is_known("letter", subject) and not kept):
+            yield f"letter {subject}: {kept} copies in .Sent"
+    if not facts.keys("letter"):
+        return
+    torn = [one.subject for box in boxes.values() for one in box if one.subject not in facts.keys("letter")]
+    if torn and durable:
+        yield f"letters that nobody sent: {torn}"
+    intake = Intake(hive.mail, "bob", hive.layout.agent_state("bob"))
+    given = [message.subject for message in intake.new()]
+    intake.close()
+    for subject in facts.keys("letter"):
+        if "bob" not in facts.may_be("letter", subject)[-1]["to"]:
+            continue
+        taken = facts.is_known("taken", subject)
+        maybe = taken or bool(facts.under_way.get("taken", {}).get(subject))
+        if durable and taken and subject in given:
+            yield f"letter {subject}: taken in, and given out again"
+        if durable and not maybe and facts.is_known("letter", subject) and given.count(subject) != 1:
+            yield f"letter {subject}: given out {given.count(subject)} times"
+    again = "named@hive"
+    if any(value and value["id"] == again for value in facts.may_be("letter", "Named")):
+        report = hive.mail.send("ann", ["bob"], "Named", "Named.\n", message_id=again)
+        copies = [one for one in hive.mail.list("bob") if one.subject == "Named"]
+        if report.failed or len(copies) != 1 or not hive.mail.read("bob", copies[0].id, mark=False).trusted:
+            yield f"letter Named: sent once more under its id there are {len(copies)} copies; {report}"
+
+
+def _tasks(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
+    for task in hive.tasks.mine("ann"):
+        assert task.id
+    places = {}
+    for state in ("inbox", "active", "done", "failed"):
+        for one in hive.tasks.list(state):
+            places.setdefault(one.id, []).append(state)
+    for name in facts.keys("task"):
+        found = places.get(name, [])
+        if len(found) > 1:
+            yield f"task {name}: is in {found}"
+        wrong = _right(facts, durable, "task", name, found[0] if found else None)
+        if wrong:
+            yield wrong
+    if durable and (lost := [name for name in places if name not in facts.keys("task")]):
+        yield f"tasks that nobody gave: {lost}"
+    for state, name in (("done", "result.md"), ("failed", "error.md")):
+        for folder in (hive.layout.tasks / state).glob("[!.]*/"):
+            if durable and not (folder / name).read_text().strip():
+                yield f"task {folder.name}: its {name} is empty"
+    if durable and facts.may_be("task", "one") == ["done"]:
+        text = (hive.layout.done / "one" / "result.md").read_text()
+        if text.strip() != "The result of one.":
+            yield f"task one: its result is {text!r:.80}"
+        if (hive.layout.done / "one" / "artifacts" / "a.txt").read_text() != "A\n":
+            yield "task one: its artifact is not whole"
+        if [record.get("text") for record in hive.tasks.read_log("one")][:1] != ["x" * 3000]:
+            yield "task one: its log is not whole"
+
+
+def _journal(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
+    from hivemind.coordination import Reservations
+
+    events = hive.journal.read()
+    if [event.seq for event in events] != list(range(1, len(events) + 1)):
+        yield f"journal: seq is {[event.seq for event in events]}"
+    added = hive.journal.append("note.test", text="after the power came back")
+    if added.seq != len(events) + 1:
+        yield f"journal: the event after {len(events)} has seq {added.seq}"
+    steps = {step.id: step.status for step in hive.steps.list()}
+    for key in facts.keys("step"):
+        if wrong := _right(facts, durable, "step", key, steps.get(key)):
+            yield wrong
+    for key in facts.keys("lease"):
+        lease = hive.leases.get(key)
+        known = facts.may_be("lease", key, NOBODY)
+        found = {"agent": lease.holder_agent_id, "generation": lease.generation} if lease else NOBODY
+        if durable and found not in known and not (lease is None and any(one["agent"] is None for one in known)):
+            yield f"lease {key}: {found} was found, {known} was acknowledged or under way"
+        if lease is None:
+            following = hive.leases.claim(key, "ann").generation
+            if durable and following <= max(one["generation"] for one in known[:1]):
+                yield f"lease {key}: the generation {following} is given a second time"
+    held = {pattern: one.agent_id for one in Reservations(hive.journal).list() for pattern in one.patterns}
+    for key in facts.keys("reserved"):
+        if wrong := _right(facts, durable, "reserved", key, held.get(key)):
+            yield wrong
+
+
+def _memory(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
+    if not facts.keys("memory") or (not hive.layout.memory_db.exists() and not facts.known.get("memory")):
+        return
+    for key in facts.keys("memory"):
+        entry = hive.memory.get(("memories", "ann"), key)
+        found = None if entry is None else entry.content
+        if wrong := _right(facts, durable, "memory", key, found):
+            yield wrong
+    if problems := hive.memory.check():
+        yield f"memory: {problems}"
+    hive.memory.put(("memories", "ann"), "later", "It goes on.")
+
+
+def _documents(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
+    if not facts.keys("document") or (not hive.layout.documents_db.exists() and not facts.known.get("document")):
+        return
+    for key in facts.keys("document"):
+        node = hive.documents.find(key)
+        if wrong := _right(facts, durable, "document", key, None if node is None else node.text):
+            yield wrong
+    if problems := hive.documents.check():
+        yield f"documents: {problems}"
+
+
+def _command(root: Path, *arguments: str) -> tuple[int, str, str]:
+    """A command of the command line, in this process."""
+    from hivemind.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main(["--hive", os.fspath(root), *arguments])
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+    return status, out.getvalue(), err.getvalue()
+
+
+def _doctor(root: Path) -> Iterator[str]:
+    """The doctor says what is wrong, and what is wrong can be mended: after `--fix` it says that nothing is left."""
+    status, out, err = _command(root, "doctor", "--json", "--fix")
+    if status not in (0, 1):
+        yield f"doctor: ends with {status}: {err.strip()[-300:]}"
+        return
+    left = [f"{one['where']}: {one['what']}: {one['left']}" for one in json.loads(out)["findings"] if one["left"]]
+    if left:
+        yield f"doctor: --fix leaves {left}"
+
+
+def set_going(root: Path, facts: Facts, durable: bool, up: Callable[[], tuple[int, str]]) -> Iterator[str]:
+    """Let a swarm go on with what the power loss left, to the end, and look at what has become of all tasks."""
+    status, said = up()
+    if status not in (0, 1):
+        yield f"up --until-idle: ended with {status}: {said[-600:]}"
+        return
+    tasks = root / "tasks"
+    for name in facts.keys("task"):
+        found = [state for state in ("active", "done", "failed") if (tasks / state / name).is_dir()]
+        if (tasks / "inbox").is_dir():
+            found += ["inbox" for one in os.listdir(tasks / "inbox") if one.partition(".")[0] == name]
+        known = facts.is_known("task", name)
+        if len(found) > 1 or (durable and known and not found):
+            yield f"task {name}: is in {found} after the swarm has ended"
+        elif found and found[0] == "failed":
+            error = (tasks / "failed" / name / "error.md").read_text()
+            if not (name == "once" and "nobody knows whether it took effect" in error):
+                yield f"task {name}: failed: {error[:200]}"
+        elif found and found[0] != "done":
+            yield f"task {name}: is in {found} after the swarm has ended"
+    for name in ("human", "bob"):
+        _, out, _ = _command(root, "mail", "list", name, "--json")
+        copies = [one for one in json.loads(out or "[]") if one["subject"] == "Of a step"]
+        if len(copies) > 1 or ((tasks / "done" / "letter").is_dir() and not copies):
+            yield f"letter of a step: {len(copies)} copies in the mailbox of {name}"

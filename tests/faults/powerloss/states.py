@@ -1,0 +1,104 @@
+"""Which crash states of a recording are tried: the telling ones first, then as many by chance as there is time for.
+
+At a moment (right after something was acknowledged, right before something is synced, right after it) there is a set of
+operations that are not durable yet. Tried are: all of them lost; none; each alone lost; each alone kept; each write torn in
+the middle, or there as zeros; every name kept and no data; and subsets by chance. States that come out alike are tried once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+
+from tests.faults.powerloss.disk import Crash, Disk, Entries, Said, Sync, Write
+
+__all__ = ["choose"]
+
+_MANY = 40  # single operations that are tried at one moment, of those that are waiting
+
+
+def choose(disk: Disk, wanted: int, seed: int) -> list[Crash]:
+    """At most `wanted` different crash states: after every acknowledgement with everything else lost, then in turns of each
+    other way, then by chance."""
+    chance = random.Random(seed)
+    moments = list(_moments(disk))
+    ways: dict[str, list[Crash]] = {}
+    for at, pending, said in moments:
+        for crash in _at(disk, at, pending, chance):
+            ways.setdefault(f"{'said' if said else 'sync'}: {crash.why.split(' ')[0]}", []).append(crash)
+    first = ways.pop("said: all", [])
+    if len(first) > wanted // 2:
+        chance.shuffle(first)
+        ways["said: all"], first = first[wanted // 2 :], first[: wanted // 2]
+    for one in ways.values():
+        chance.shuffle(one)
+    return list(_different(disk, [*first, *_in_turns(list(ways.values()))], wanted))
+
+
+def _moments(disk: Disk) -> Iterator[tuple[int, tuple[int, ...], bool]]:
+    """(how many operations, those that are not durable, whether something was just said)."""
+    states = list(disk.pending())
+    for at, operation in enumerate(disk.operations):
+        if isinstance(operation, Said):
+            yield *states[at + 1], True
+        elif isinstance(operation, Sync):
+            yield *states[at], False
+            yield *states[at + 1], False
+    yield *states[-1], False
+
+
+def _at(disk: Disk, at: int, pending: tuple[int, ...], chance: random.Random) -> Iterator[Crash]:
+    everything = frozenset(pending)
+    names = {key for key in pending if isinstance(disk.operations[key], Entries)}
+    yield Crash(at, everything, why="all lost")
+    yield Crash(at, why="none lost")
+    yield Crash(at, everything - names, why="data lost")
+    yield Crash(at, everything & names, why="names lost")
+    some = pending if len(pending) <= _MANY else chance.sample(pending, _MANY)
+    for key in some:
+        yield Crash(at, frozenset({key}), why=f"one lost: {key}")
+        yield Crash(at, everything - {key}, why=f"one kept: {key}")
+        operation = disk.operations[key]
+        if isinstance(operation, Write) and operation.data:
+            half = chance.randrange(len(operation.data))
+            yield Crash(at, torn=((key, half),), why=f"torn: {key} at {half}")
+            yield Crash(at, torn=((key, -half - 1),), why=f"zeros: {key} from {half}")
+            yield Crash(at, everything - names - {key}, ((key, half),), why=f"torn and the last: {key} at {half}")
+    for _ in range(4 if pending else 0):
+        lost = frozenset(key for key in pending if chance.random() < 0.5)
+        torn = tuple(
+            (key, chance.choice((1, -1)) * chance.randrange(1, len(operation.data) + 1))
+            for key in sorted(everything - lost)
+            if isinstance(operation := disk.operations[key], Write) and operation.data and chance.random() < 0.2
+        )
+        yield Crash(at, lost, torn, why="by chance")
+
+
+def _in_turns(ways: list[list[Crash]]) -> Iterator[Crash]:
+    for place in range(max(map(len, ways), default=0)):
+        for way in ways:
+            if place < len(way):
+                yield way[place]
+
+
+def _different(disk: Disk, crashes: Iterable[Crash], wanted: int) -> Iterator[Crash]:
+    """Those that differ in what is on the disk or in what had got out by then."""
+    seen = set()
+    said = [0]
+    for operation in disk.operations:
+        said.append(said[-1] + isinstance(operation, Said))
+    left = wanted
+    for crash in crashes:
+        kept = frozenset(
+            key
+            for key, operation in enumerate(disk.operations[: crash.at])
+            if key not in crash.lost and not isinstance(operation, Said | Sync)
+        )
+        mark = (said[crash.at], kept, crash.torn)
+        if mark in seen:
+            continue
+        seen.add(mark)
+        yield crash
+        left -= 1
+        if left <= 0:
+            return

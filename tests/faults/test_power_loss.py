@@ -1,0 +1,40 @@
+"""What was acknowledged outlives the power, by the strictest reading of POSIX; a short run of `tests/faults/powerloss`."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.faults.powerloss.run import Outcome, power_loss
+
+pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+
+def told(outcome: Outcome, *words: str) -> list[str]:
+    """What was found that begins with one of the words, with what repeats it."""
+    return [
+        f"{what} ({found.crash.why}; {outcome.command(found.number)})"
+        for found in outcome.found
+        for what in found.what
+        if what.startswith(words)
+    ]
+
+
+@pytest.fixture(scope="module")
+def durable() -> Outcome:
+    return power_loss("stores", "full", states=60, swarms=0)
+
+
+@pytest.mark.parametrize(
+    "words", [("task",), ("journal", "step", "lease", "reserved"), ("memory",), ("document",), ("doctor",)]
+)
+def test_what_a_room_acknowledged_is_there_after_a_power_loss(durable, words):
+    assert told(durable, *words) == []
+
+
+@pytest.mark.xfail(
+    strict=True, reason="mailboxes, .Sent and the record of what was taken in: names that no fsync covers"
+)
+def test_a_letter_that_was_sent_or_taken_in_stays_so_after_a_power_loss(durable):
+    assert told(durable, "letter") == []
