@@ -10,6 +10,7 @@ from hivemind.coordination import Journal, StepLeases, Steps, check_workspace
 from hivemind.documents import Docmem, Knowledge
 from hivemind.embedding import Embedder, open_embedder
 from hivemind.errors import UserError
+from hivemind.fs import make_folder
 from hivemind.layout import HUMAN, Layout
 from hivemind.longterm import MemoryStore
 from hivemind.mail import Mail
@@ -47,7 +48,7 @@ class Hive:
         hive = cls(layout, load_hive(layout))
         for folder in layout.folders():
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder, durable=hive.config.durable)
             except (FileExistsError, NotADirectoryError):
                 raise UserError(
                     "a file lies where a folder should be", where=folder, mend="hivemind doctor --fix sets it aside"

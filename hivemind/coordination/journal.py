@@ -20,7 +20,7 @@ from hivemind.coordination.state import State
 from hivemind.coordination.tail import REPAIRS, Tail, TailMoved
 from hivemind.coordination.turn import Turn
 from hivemind.errors import HivemindError, UserError
-from hivemind.fs import create, load_record, reached
+from hivemind.fs import create, load_record, make_folder, reached
 
 __all__ = ["Journal"]
 
@@ -219,7 +219,7 @@ class Journal:
             self._close_locks()
         else:
             if not self.looking:
-                os.makedirs(self.folder, exist_ok=True)
+                make_folder(self.folder, durable=self.durable)
             self._segment_bytes = self._format()
         self._turn = None if self.looking else Turn(self.folder)
         self._commit = Commit(self.folder, looking=self.looking)

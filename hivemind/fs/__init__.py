@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hivemind.fs.atomic import create, fsync_folder, move, write, write_at
+from hivemind.fs.atomic import create, fsync_folder, make_folder, move, write, write_at
 from hivemind.fs.crash import reached
 from hivemind.fs.crash_count import CrashCount
 from hivemind.fs.doorbell import Doorbell, Ringer, ring
@@ -29,6 +29,7 @@ __all__ = [
     "inside",
     "is_settled",
     "load_record",
+    "make_folder",
     "make_socket_folder",
     "move",
     "open_inside",

@@ -15,7 +15,7 @@ from itertools import count
 
 from hivemind.fs.crash import reached
 
-__all__ = ["TEMPORARY_PREFIX", "create", "fsync_folder", "move", "write", "write_at"]
+__all__ = ["TEMPORARY_PREFIX", "create", "fsync_folder", "make_folder", "move", "write", "write_at"]
 
 TEMPORARY_PREFIX = ".tmp-"
 _counter = count()
@@ -30,6 +30,27 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def make_folder(path: str | os.PathLike[str], *, durable: bool = True) -> bool:
+    """Make a folder, and those above it that are missing; their names are durable then. False if it is there already.
+
+    An fsync of what lies in a new folder says nothing of the folder's own name: that is its parent's to keep. Raises OSError,
+    FileExistsError if a file has the name.
+    """
+    folder = os.fspath(path)
+    try:
+        os.mkdir(folder)
+    except FileNotFoundError:
+        make_folder(os.path.dirname(folder), durable=durable)
+        return make_folder(folder, durable=durable)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise
+        return False
+    if durable:
+        fsync_folder(os.path.dirname(folder) or ".")
+    return True
 
 
 def _open_temporary(folder: str, mode: int, at: int | None = None) -> tuple[str, int]:

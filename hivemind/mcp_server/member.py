@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from hivemind.coordination import ReservationHeld, StepLeaseHeld
 from hivemind.errors import HivemindError, UserError
+from hivemind.fs import make_folder
 from hivemind.masking import masked
 from hivemind.mcp_server.arrivals import Arrivals
 from hivemind.mcp_server.profiles import tools_of
@@ -77,7 +78,7 @@ class Member:
     def _settle_in(self) -> None:
         hive, name = self.hive, self.name
         self.folder = hive.layout.agent_state(name)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder, durable=hive.config.durable)
         hive.mail.ensure(name)
         self._status = StatusFile(self.folder, name)
         self._status.update(incarnation=self.incarnation, mind="mcp", state="idle")

@@ -14,6 +14,7 @@ from typing import Any
 
 from hivemind.config import BudgetConfig
 from hivemind.errors import HivemindError
+from hivemind.fs import make_folder
 from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.ready import readable
 from hivemind.minds import ContextTooLong, Mind, MindError, MindUnavailable, Patience, Thought, ToolSchema
@@ -58,7 +59,7 @@ class Agent:
         self.hive, self.name = hive, name
         self.config = hive.agents[name]
         folder = hive.layout.agent_state(name)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, durable=hive.config.durable)
         self.status = StatusFile(folder, name)
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
         self.tools = allowed_tools(self.config.tools)

@@ -55,7 +55,7 @@ def make_hive(layout: Layout) -> None:
     """
     source = template_folder()
     for folder in layout.folders():
-        folder.mkdir(parents=True, exist_ok=True)
+        fs.make_folder(folder)
     with FileLock(layout.locks / "init.lock"):  # two at once: the second finds a hive
         _fill(layout, source)
 
@@ -78,7 +78,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _put(target: Path, content: bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+    fs.make_folder(target.parent)
     try:
         fs.create(target, content)
     except FileExistsError:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from hivemind.fs import inside, move, reached, write
+from hivemind.fs import inside, make_folder, move, reached, write
 from hivemind.layout import Layout
 from hivemind.masking import mask
 from hivemind.tasks import log
@@ -137,7 +137,7 @@ class Closing:
         if name.split("/", 1)[0] in _OURS or os.path.isabs(name):
             raise TaskProblem("is not for an agent to write", where=f"{folder.name}/{name}", mend="use artifacts/")
         path = inside(name, folder)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, durable=self._durable)
         write(path, content, durable=self._durable)
 
     def _keep(self, task: Task, files: Files) -> Path | None:

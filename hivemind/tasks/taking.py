@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from hivemind.fs import fsync_folder, move, reached
+from hivemind.fs import fsync_folder, make_folder, move, reached
 from hivemind.layout import Layout
 from hivemind.tasks.board import lanes_of
 from hivemind.tasks.drops import UNTRUSTED, read_open
@@ -132,7 +132,7 @@ class Taking:
                 return target not in self._held and os.lstat(target).st_ino == entry.ino
             if not os.path.lexists(source):
                 return False
-            os.makedirs(os.path.dirname(target), exist_ok=True)  # someone tidied away the folder itself
+            make_folder(os.path.dirname(target), durable=self._durable)  # someone tidied away the folder itself
             return self._won(source, target, entry)
         self._held.add(target)
         return True
@@ -163,7 +163,7 @@ class Taking:
         folder = self._made.get(agent)
         if folder is None:
             folder = self._made[agent] = os.path.join(self._layout.claimed, agent)
-            os.makedirs(folder, exist_ok=True)
+            make_folder(folder, durable=self._durable)
         return folder
 
 

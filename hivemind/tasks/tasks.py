@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import is_settled, move, reached
+from hivemind.fs import is_settled, make_folder, move, reached
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.tasks import log
@@ -60,7 +60,7 @@ class Tasks:
         self._agents = agents
         self._durable = durable
         for folder in () if looking else (layout.inbox, layout.active, layout.done, layout.failed, layout.locks):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, durable=durable)
         inbox = Inbox(layout, max_bytes=max_bytes, settle_ms=settle_ms, grace_s=grace_s, clock=clock, settled=settled)
         self._queue = Queue(layout, inbox, max_bytes=max_bytes, grace_s=grace_s, clock=clock)
         self._taking = Taking(layout, inbox, self._queue, max_bytes=max_bytes, durable=durable, rename=rename)
