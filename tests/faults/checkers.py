@@ -1,0 +1,124 @@
+"""What holds for every scenario: the journal, what the doctor says, what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from .scenario import Checker
+from .subject import Subject
+
+__all__ = ["GENERAL", "SECRET"]
+
+SECRET = "harbour-4711-ferry"  # what lies outside of the hive, and must never come into it
+
+
+def journal_whole(subject: Subject) -> Iterator[str]:
+    """Numbers without a gap, and one history for all: what the command says, and what lies in the files."""
+    told = subject.read("log")
+    numbers = [event["seq"] for event in told]
+    if numbers != list(range(1, len(numbers) + 1)):
+        yield f"the journal's numbers have a gap or a double: {around_the_gap(numbers)}"
+    in_files = list(events_in_files(subject))
+    if [event["seq"] for event in in_files] != numbers:
+        yield f"the files have {len(in_files)} events, and `hivemind log` shows {len(numbers)}"
+    elif in_files != told:
+        different = next(one["seq"] for one, other in zip(in_files, told, strict=True) if one != other)
+        yield f"the event {different} is another one in the files than in `hivemind log`"
+    for seq, event in subject.seen.items():
+        if seq > len(told) or told[seq - 1] != event:
+            yield f"the event {seq} was seen, as {event['kind']}, and is not in the journal any more"
+
+
+def events_in_files(subject: Subject) -> Iterator[dict[str, Any]]:
+    for path in sorted((subject.root / ".hive" / "journal").glob("*.jsonl")):
+        for line in path.read_text("utf-8").splitlines():
+            found = json.loads(line)
+            yield from found if isinstance(found, list) else [found]
+
+
+def around_the_gap(numbers: list[int]) -> str:
+    at = next(at for at, number in enumerate(numbers) if number != at + 1)
+    return f"{numbers[max(0, at - 1) : at + 3]} at place {at + 1}"
+
+
+def one_life_at_a_time(subject: Subject) -> Iterator[str]:
+    """An agent's lives follow one another: numbers rise by one, and none begins before the last was ended."""
+    last: dict[str, tuple[int, bool]] = {}
+    for event in subject.read("log"):
+        name = event.get("agent_id", "")
+        if event["kind"] == "agent.started":
+            number, ended = last.get(name, (0, True))
+            if event["incarnation"] != number + 1:
+                yield f"{name} was started as number {event['incarnation']} after number {number}"
+            if not ended:
+                yield f"{name} was started as number {event['incarnation']} before the one before was ended"
+            last[name] = (event["incarnation"], False)
+        elif event["kind"] == "agent.exited":
+            last[name] = (last.get(name, (0, True))[0], True)
+
+
+def nothing_left(subject: Subject) -> Iterator[str]:
+    """No process, no lock held, no socket, no half-written file, once nothing is up and the doctor has mended."""
+    for pid in subject.processes():
+        yield f"a process is left: {pid} {command_of(pid)}"
+    aside = os.path.join(subject.root, ".hive", "aside")  # what the doctor found in the way
+    for folder, folders, files in os.walk(subject.root):
+        for name in (*folders, *files):
+            if name.startswith(".tmp-") and not folder.startswith(aside):
+                yield f"a half-written file is left: {os.path.relpath(os.path.join(folder, name), subject.root)}"
+
+
+def command_of(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().replace(b"\0", b" ").decode("utf-8", "replace")[:200]
+    except OSError:
+        return "(has ended)"
+
+
+def doctor_content(subject: Subject) -> Iterator[str]:
+    running = subject.run("doctor", "--json")
+    try:
+        told = json.loads(running.output())
+    except ValueError:
+        yield f"the doctor said no JSON, and ended with {running.poll()}: {running.errors()[-600:]}"
+        return
+    if not told["healthy"] or running.poll() != 0:
+        yield f"after --fix the doctor still finds: {json.dumps(told['findings'])[:1500]}"
+
+
+def no_traceback(subject: Subject) -> Iterator[str]:
+    """What a person can mend is one line; a fault of the program itself is none that we want to see."""
+    for running in subject.started:
+        text = running.errors()
+        if "Traceback (most recent call last)" in text or "a fault of hivemind itself" in text:
+            yield f"hivemind {' '.join(running.words)} said: {text[-1500:]}"
+
+
+def stays_inside(subject: Subject) -> Iterator[str]:
+    """What lies outside of the hive came in nowhere, and nothing was written there."""
+    outside = subject.beside / "outside"
+    if outside.is_dir():
+        lies = {path.name: path.read_text() for path in outside.iterdir()}
+        if lies != {"secret.txt": SECRET}:
+            yield f"outside of the hive something was written: {sorted(lies)}"
+        for folder, _, files in os.walk(subject.root):
+            for name in files:
+                path = os.path.join(folder, name)
+                if os.path.isfile(path) and not os.path.islink(path):
+                    with open(path, "rb") as file:
+                        if SECRET.encode() in file.read():
+                            yield f"what lies outside of the hive has come into {os.path.relpath(path, subject.root)}"
+
+
+GENERAL = (
+    Checker("journal whole", ("P20", "P21"), journal_whole),
+    Checker("one life at a time", ("P26",), one_life_at_a_time),
+    Checker("nothing left", ("P40",), nothing_left),
+    Checker("doctor content", ("P41",), doctor_content),
+    Checker("no traceback", ("P43",), no_traceback),
+    Checker("stays inside", ("P38",), stays_inside),
+)

@@ -1,0 +1,528 @@
+"""What is done to a hive while a scenario is played: plain values, each with what it needs of the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .subject import REPOSITORY, Command, Subject
+
+__all__ = ["FAULTS", "Fault", "crash_points", "missing"]
+
+CHANGING = (
+    "write", "pwrite64", "writev", "ftruncate", "rename,renameat,renameat2", "link,linkat", "unlink,unlinkat",
+    "mkdir,mkdirat", "rmdir", "fsync,fdatasync", "copy_file_range,sendfile",
+)  # fmt: skip
+"""The system calls that change a disk, in the groups that are swept."""
+
+
+@contextlib.contextmanager
+def _plain(root: Path) -> Iterator[None]:
+    yield
+
+
+@contextlib.contextmanager
+def _nothing(_: Subject) -> Iterator[None]:
+    yield
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`place` makes the file system for a root; `act` holds while the scenario is played. `after` is what a promise says
+    it holds after: `kill`, `disk`, `pause`, `clock`, `late` or `none`."""
+
+    name: str
+    about: str
+    after: str
+    act: Callable[[Subject], AbstractContextManager[None]] = _nothing
+    place: Callable[[Path], AbstractContextManager[None]] = _plain
+    programs: tuple[str, ...] = ()
+    kernel: Callable[[], str | None] = lambda: None  # why the kernel itself forbids it, in words
+    settings: dict[str, Any] = field(default_factory=dict)
+    excuses: tuple[str, ...] = ()  # with these words an error.md may say that the machine was to blame
+
+
+def missing(fault: Fault) -> tuple[str, bool] | None:
+    """Why a fault can't be tried here, and whether that is the kernel's doing (and nobody's fault)."""
+    for program in fault.programs:
+        if shutil.which(program) is None:
+            return f"{program} is not installed", False
+    refused = fault.kernel()
+    return None if refused is None else (refused, True)
+
+
+# killing
+
+
+@contextlib.contextmanager
+def _ticking(subject: Subject, tick: Callable[[], None]) -> Iterator[None]:
+    subject.ticks.append(tick)
+    try:
+        yield
+    finally:
+        subject.ticks.remove(tick)
+
+
+@contextlib.contextmanager
+def _kill_any(subject: Subject) -> Iterator[None]:
+    """One process after the other, whichever it is, at random moments."""
+    left = subject.random.randrange(1, 6)
+    due = time.monotonic() + subject.random.uniform(0.0, 0.6)
+
+    def tick() -> None:
+        nonlocal left, due
+        if left and time.monotonic() > due and (found := subject.processes()):
+            _kill(subject, subject.random.choice(found), signal.SIGKILL)
+            left -= 1
+            due = time.monotonic() + subject.random.expovariate(4)
+
+    with _ticking(subject, tick):
+        yield
+
+
+@contextlib.contextmanager
+def _kill_all(subject: Subject) -> Iterator[None]:
+    """Everything at once, as `kill -9 -1` does, and once more after it was started again."""
+    due = time.monotonic() + subject.random.uniform(0.05, 1.5)
+    done = False
+
+    def tick() -> None:
+        nonlocal done
+        if not done and time.monotonic() > due:
+            done = True
+            for pid in subject.processes():
+                _kill(subject, pid, signal.SIGKILL)
+
+    with _ticking(subject, tick):
+        yield
+
+
+def _kill(subject: Subject, pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+        subject.notes.append(f"{time.time_ns()} signal {number} to {pid}")
+    except ProcessLookupError:
+        pass
+
+
+@cache
+def crash_points() -> tuple[str, ...]:
+    """All that the program has, from its source; a name made of a database's room is given for each room."""
+    found: set[str] = set()
+    for path in sorted((REPOSITORY / "hivemind").rglob("*.py")):
+        for prefix, name in re.findall(r'reached\((f?)"([^"]+)"\)', path.read_text("utf-8")):
+            if prefix:
+                found.update(re.sub(r"\{[^}]*\}", room, name) for room in ("documents", "longterm"))
+            elif name != "mail.deliver.written":  # an example in words
+                found.add(name)
+    return tuple(sorted(found))
+
+
+@contextlib.contextmanager
+def _crash(subject: Subject) -> Iterator[None]:
+    """The first process that comes past a crash point for the n-th time is killed there."""
+    points = [point for point in crash_points() if point.startswith(subject.points)]
+    point = f"{subject.random.choice(points)}:{subject.random.choice((1, 1, 1, 2, 3, 5))}"
+    once = subject.beside / "died"
+    with _with_environment(subject, HIVEMIND_CRASH_AT=point, HIVEMIND_CRASH_ONCE=str(once)):
+        subject.notes.append(f"crash point {point}")
+        yield
+    subject.notes.append("died there" if once.exists() else "nobody came past it")
+
+
+@contextlib.contextmanager
+def _with_environment(subject: Subject, **variables: str) -> Iterator[None]:
+    with _changing(
+        subject, lambda command: replace(command, environment={**command.environment, **variables}, cold=True)
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _changing(subject: Subject, change: Callable[[Command], Command]) -> Iterator[None]:
+    before = subject.change
+    subject.change = change
+    try:
+        yield
+    finally:
+        subject.change = before
+
+
+def _strace(subject: Subject, calls: str, what: str) -> tuple[str, ...]:
+    trace = subject.beside / "traces"
+    trace.mkdir(exist_ok=True)
+    return ("strace", "-f", "-qq", "--seccomp-bpf", "-o", str(trace / f"{len(subject.started):04d}"), "-e",
+            f"trace={calls}", "-e", f"inject={calls}:{what}")  # fmt: skip
+
+
+@contextlib.contextmanager
+def _kill_at_call(subject: Subject) -> Iterator[None]:
+    """Each process dies at its n-th call of one kind that changes the disk; n and the kind are the plan's."""
+    subject.alone = True  # a supervisor would start the same again, and again
+
+    def change(command: Command) -> Command:
+        calls = subject.random.choice(CHANGING)
+        few = command.words[:2] != ("agent", "run")
+        at = subject.random.randrange(1, 5 if few else 40)
+        return replace(command, before=_strace(subject, calls, f"signal=KILL:when={at}"), cold=True)
+
+    with _changing(subject, change):
+        yield
+
+
+@contextlib.contextmanager
+def _sweep(subject: Subject) -> Iterator[None]:
+    """A command is killed at its first call that changes the disk, asked again and killed at the second, and so on, until
+    it comes through: each under the same key."""
+    subject.alone = True
+    run = subject.run
+
+    def sweep(*words: str, **more: Any) -> Any:
+        for calls in subject.random.sample(CHANGING, len(CHANGING)):
+            for at in range(1, 60):
+                before = _strace(subject, calls, f"signal=KILL:when={at}")
+                with _changing(subject, lambda command, b=before: replace(command, before=b, cold=True)):  # type: ignore[misc]
+                    running = run(*words, **more)
+                if running.poll() != -signal.SIGKILL:
+                    break
+            if not subject.thorough:
+                break
+        return running
+
+    subject.run = sweep  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del subject.run
+
+
+# disks
+
+
+def _mounted(options: Callable[[], str]) -> Callable[[Path], AbstractContextManager[None]]:
+    @contextlib.contextmanager
+    def place(root: Path) -> Iterator[None]:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options(), "tmpfs", root], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["umount", "-l", root], check=True)
+
+    return place
+
+
+def _may_mount() -> str | None:
+    return None if os.geteuid() == 0 and _has_capability(21) else "mounting is not allowed here (CAP_SYS_ADMIN)"
+
+
+def _has_capability(number: int) -> bool:
+    with open("/proc/self/status") as file:
+        found = re.search(r"^CapEff:\s*([0-9a-f]+)", file.read(), re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> number & 1)
+
+
+@contextlib.contextmanager
+def _full(subject: Subject) -> Iterator[None]:
+    """All but a random rest of the disk is taken, after a random number of commands; at the end it is given back."""
+    filler = subject.root / ".filler"
+    rest = subject.random.choice((0, 4096, 16384, 65536, 262144))
+    fill = _after_some_commands(subject, lambda: _fill(filler, rest))
+    with fill:
+        yield
+    filler.unlink(missing_ok=True)
+
+
+def _fill(filler: Path, rest: int) -> None:
+    told = os.statvfs(filler.parent)
+    with open(filler, "wb") as file:
+        size = told.f_bavail * told.f_frsize - rest
+        if size > 0:
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
+@contextlib.contextmanager
+def _no_inodes(subject: Subject) -> Iterator[None]:
+    """All but a few inodes are taken; at the end they are given back."""
+    folder, rest = subject.root / ".filler", subject.random.randrange(0, 12)
+
+    def fill() -> None:
+        folder.mkdir(exist_ok=True)
+        for number in range(max(0, os.statvfs(folder).f_favail - rest)):
+            (folder / str(number)).touch()
+
+    with _after_some_commands(subject, fill):
+        yield
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _read_only(subject: Subject) -> Iterator[None]:
+    """From a random command on the disk can only be read (whoever had it open for writing has died); at the end it can
+    be written again."""
+
+    def turn() -> None:
+        subject.kill_all()
+        subprocess.run(["mount", "-o", "remount,ro", subject.root], check=True)
+
+    try:
+        with _after_some_commands(subject, turn):
+            yield
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", subject.root], check=True)
+
+
+@contextlib.contextmanager
+def _after_some_commands(subject: Subject, do: Callable[[], None]) -> Iterator[None]:
+    left = subject.random.randrange(0, 4)
+
+    def change(command: Command) -> Command:
+        nonlocal left
+        if left == 0:
+            do()
+        left -= 1
+        return command
+
+    with _changing(subject, change):
+        yield
+
+
+def _failing(calls: tuple[str, ...], error: str) -> Callable[[Subject], AbstractContextManager[None]]:
+    @contextlib.contextmanager
+    def act(subject: Subject) -> Iterator[None]:
+        which = subject.random.choice(calls)
+        at = f"{subject.random.randrange(1, 12)}{subject.random.choice(('', '', '+', '+7'))}"
+        subject.notes.append(f"{error} at {which}, when={at}")
+        with _changing(
+            subject,
+            lambda command: replace(command, before=_strace(subject, which, f"error={error}:when={at}"), cold=True),
+        ):
+            yield
+
+    return act
+
+
+@contextlib.contextmanager
+def _slow(subject: Subject) -> Iterator[None]:
+    calls = "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,pwrite64"
+    delay = subject.random.choice((5_000, 20_000, 80_000))
+    with _changing(
+        subject,
+        lambda command: replace(command, before=_strace(subject, calls, f"delay_enter={delay}"), cold=True),
+    ):
+        yield
+
+
+# pausing
+
+
+@contextlib.contextmanager
+def _pause_any(subject: Subject) -> Iterator[None]:
+    """A process is stopped for longer than it may be silent, its work goes to others, then it goes on."""
+    left, due, stopped = subject.random.randrange(1, 4), time.monotonic() + subject.random.uniform(0.05, 1.0), 0
+
+    def tick() -> None:
+        nonlocal left, due, stopped
+        if time.monotonic() < due:
+            return
+        if stopped:
+            _kill(subject, stopped, signal.SIGCONT)
+            stopped, due = 0, time.monotonic() + subject.random.uniform(0.05, 0.5)
+        elif left and (found := subject.processes()):
+            stopped, left = subject.random.choice(found), left - 1
+            _kill(subject, stopped, signal.SIGSTOP)
+            due = time.monotonic() + subject.random.uniform(0.3, 4.0)
+
+    with _ticking(subject, tick):
+        yield
+    if stopped:
+        _kill(subject, stopped, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def _pause_at_call(subject: Subject) -> Iterator[None]:
+    """A process is stopped in the middle of a write, a rename or a flush, and goes on seconds later."""
+    since: dict[int, float] = {}
+
+    def change(command: Command) -> Command:
+        at = subject.random.randrange(1, 6 if command.words[0] != "up" else 30)
+        calls = subject.random.choice(CHANGING)
+        return replace(command, before=_strace(subject, calls, f"signal=STOP:when={at}"), cold=True)
+
+    def tick() -> None:
+        for pid in _stopped(subject.processes()):
+            if time.monotonic() - since.setdefault(pid, time.monotonic()) > 3:
+                _kill(subject, pid, signal.SIGCONT)
+
+    with _changing(subject, change), _ticking(subject, tick):
+        yield
+    for pid in _stopped(subject.processes()):
+        _kill(subject, pid, signal.SIGCONT)
+
+
+def _stopped(pids: list[int]) -> Iterator[int]:
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] in "Tt":
+                    yield pid
+        except OSError:
+            continue
+
+
+# clocks
+
+_DAY = 86_400
+_LIBRARY = "libfaketimeMT.so.1"
+
+
+@cache
+def _faketime_library() -> str:
+    for folder in (*Path("/usr/lib").glob("*/faketime"), Path("/usr/lib/faketime"), Path("/usr/local/lib/faketime")):
+        if (folder / _LIBRARY).exists():
+            return str(folder / _LIBRARY)
+    return ctypes.util.find_library("faketimeMT") or _LIBRARY
+
+
+def _clock(
+    first: int | None, later: int | None, *, everyone: bool
+) -> Callable[[Subject], AbstractContextManager[None]]:
+    """The clock is `first` seconds off, and jumps to `later` in the middle; of all processes, or of some."""
+
+    @contextlib.contextmanager
+    def act(subject: Subject) -> Iterator[None]:
+        setting = subject.beside / "clock"
+        _set_clock(setting, first or 0)
+        due = time.monotonic() + subject.random.uniform(0.2, 1.5)
+        variables = {
+            "LD_PRELOAD": _faketime_library(),
+            "FAKETIME_TIMESTAMP_FILE": str(setting),
+            "FAKETIME_NO_CACHE": "1",
+            "NO_FAKE_STAT": "1",  # the disk's clock stays as it is
+            "DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+        def change(command: Command) -> Command:
+            if everyone or subject.random.random() < 0.5:
+                return replace(command, environment={**command.environment, **variables}, cold=True)
+            return command
+
+        def tick() -> None:
+            nonlocal later
+            if later is not None and time.monotonic() > due:
+                _set_clock(setting, later)
+                later = None
+
+        if not everyone:
+            subject.alone = True
+        with _changing(subject, change), _ticking(subject, tick):
+            yield
+
+    return act
+
+
+def _set_clock(setting: Path, seconds: int) -> None:
+    new = setting.with_name("clock.new")
+    new.write_text(f"{seconds:+d}\n")
+    new.rename(setting)
+
+
+# two machines
+
+
+@contextlib.contextmanager
+def _late(subject: Subject) -> Iterator[None]:
+    """Two machines have the folder mounted and see it up to three seconds late; each runs its own agents."""
+    roots = tuple(subject.beside / f"machine-{number}" for number in (1, 2))
+    for root in roots:
+        root.mkdir()
+        subprocess.run(
+            ["bindfs", "--multithreaded", "--enable-lock-forwarding", "-o", "attr_timeout=3,entry_timeout=3",
+             subject.root, root], check=True,
+        )  # fmt: skip
+    subject.roots, subject.alone = roots, True
+
+    def change(command: Command) -> Command:
+        if command.environment["HIVEMIND_HIVE"] != str(subject.root):
+            return command
+        return replace(command, environment={**command.environment, "HIVEMIND_HIVE": str(subject.random.choice(roots))})
+
+    try:
+        with _changing(subject, change):
+            yield
+        subject.kill_all()
+    finally:
+        for root in roots:
+            subprocess.run(["umount", "-l", root], check=True)
+        subject.roots, subject.alone = (), False
+
+
+def _may_fuse() -> str | None:
+    return _may_mount() or (None if os.access("/dev/fuse", os.W_OK) else "the kernel has no /dev/fuse")
+
+
+def _may_trace() -> str | None:
+    done = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False)
+    return None if done.returncode == 0 else "the kernel does not let a process be traced"
+
+
+_DISK_FULL = ("disk is full", "disk full", "No space left")
+_BROKEN_DISK = ("Input/output error", "input/output error", "Read-only file system", "read-only", "disk I/O error")
+
+FAULTS = {
+    fault.name: fault
+    for fault in (
+        Fault("none", "nothing is done to it", "none"),
+        Fault("kill", "kill -9 of any process at random moments", "kill", _kill_any),
+        Fault("kill-all", "kill -9 of all processes at once", "kill", _kill_all),
+        Fault("crash-point", "kill -9 at a crash point of the program", "kill", _crash),
+        Fault("kill-at-call", "kill -9 at the n-th system call that changes the disk", "kill", _kill_at_call,
+              programs=("strace",), kernel=_may_trace),
+        Fault("sweep", "each command killed at every system call that changes the disk, one after the other", "kill",
+              _sweep, programs=("strace",), kernel=_may_trace),
+        Fault("full-disk", "no space is left", "disk", _full, _mounted(lambda: "size=160m"), ("mount",), _may_mount),
+        Fault("no-inodes", "no inodes are left", "disk", _no_inodes, _mounted(lambda: "size=160m,nr_inodes=4000"),
+              ("mount",), _may_mount),
+        Fault("read-only", "the disk can only be read", "disk", _read_only, _mounted(lambda: "size=160m"), ("mount",),
+              _may_mount),
+        Fault("eio", "reads and writes fail with EIO", "disk",
+              _failing(("write,pwrite64", "openat", "rename,renameat,renameat2,link,linkat", "unlink,unlinkat",
+                        "ftruncate", "mkdir,mkdirat"), "EIO"), programs=("strace",), kernel=_may_trace),
+        Fault("failing-fsync", "fsync and fdatasync fail with EIO", "disk", _failing(("fsync,fdatasync",), "EIO"),
+              programs=("strace",), kernel=_may_trace),
+        Fault("slow-disk", "every flush, rename and write to a database waits", "none", _slow, programs=("strace",),
+              kernel=_may_trace),
+        Fault("pause", "a process is stopped for longer than it may be silent, then goes on", "pause", _pause_any,
+              settings={"hang_after": 1.5}),
+        Fault("pause-at-call", "a process is stopped in the middle of a change to the disk, then goes on", "pause",
+              _pause_at_call, programs=("strace",), kernel=_may_trace, settings={"hang_after": 1.5}),
+        Fault("clock-ahead", "all clocks are a day ahead of the disk's", "clock", _clock(_DAY, None, everyone=True),
+              programs=("faketime",)),
+        Fault("clock-behind", "all clocks are a day behind the disk's", "clock", _clock(-_DAY, None, everyone=True),
+              programs=("faketime",)),
+        Fault("clock-jump", "all clocks jump a day forwards in the middle", "clock", _clock(0, _DAY, everyone=True),
+              programs=("faketime",)),
+        Fault("clock-back", "all clocks jump an hour backwards in the middle", "clock", _clock(0, -3600, everyone=True),
+              programs=("faketime",)),
+        Fault("clock-apart", "some processes' clocks are a day off", "clock", _clock(_DAY, -_DAY, everyone=False),
+              programs=("faketime",)),
+        Fault("late-folders", "two machines see the folder up to three seconds late", "late", _late,
+              programs=("bindfs",), kernel=_may_fuse),
+    )
+}  # fmt: skip
+for _name in ("full-disk", "no-inodes"):
+    FAULTS[_name] = replace(FAULTS[_name], excuses=_DISK_FULL)
+for _name in ("eio", "failing-fsync", "read-only"):
+    FAULTS[_name] = replace(FAULTS[_name], excuses=_BROKEN_DISK)

@@ -1,0 +1,80 @@
+"""What was asked of a hive through its public doors, and what it answered: what checkers hold the hive to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Ledger", "Request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: of what kind, under which key, when (ns since the epoch), and its answer.
+
+    `status` 0 is an acknowledgement: from `end` on the hive is held to it. Any other status, or None (nobody lived to
+    answer), leaves open whether it took effect; it may have done so once, and wholly, or not at all.
+    """
+
+    kind: str
+    key: str
+    asked: dict[str, Any]
+    begin: int
+    end: int | None = None
+    status: int | None = None
+    answer: str = ""
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.status == 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """All requests in the order in which they were made."""
+
+    requests: list[Request] = field(default_factory=list)
+
+    def add(self, request: Request) -> None:
+        self.requests.append(request)
+
+    def of(self, kind: str) -> dict[str, list[Request]]:
+        """The requests of a kind by their key: who asks again under the same key asks for the same."""
+        found: dict[str, list[Request]] = {}
+        for request in self.requests:
+            if request.kind == kind:
+                found.setdefault(request.key, []).append(request)
+        return found
+
+    def acknowledged(self, kind: str) -> dict[str, Request]:
+        """Of each key that the hive has acknowledged, the first request that it did."""
+        found: dict[str, Request] = {}
+        for request in self.requests:
+            if request.kind == kind and request.acknowledged:
+                found.setdefault(request.key, request)
+        return found
+
+    def in_doubt(self, kind: str) -> dict[str, Request]:
+        """Of each key that was asked for and never acknowledged, the last request."""
+        told = self.acknowledged(kind)
+        return {key: requests[-1] for key, requests in self.of(kind).items() if key not in told}
+
+    def until(self, moment: int) -> Ledger:
+        """The ledger of somebody who was cut off at `moment` (ns): what was answered later is in doubt."""
+        return Ledger(list(self._seen(moment)))
+
+    def _seen(self, moment: int) -> Iterator[Request]:
+        for one in self.requests:
+            if one.begin <= moment:
+                late = one.end is None or one.end > moment
+                yield replace(one, end=None, status=None, answer="") if late else one
+
+    def save(self, path: Path) -> None:
+        path.write_text("".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in self.requests))
+
+    @classmethod
+    def load(cls, path: Path) -> Ledger:
+        return cls([Request(**json.loads(line)) for line in path.read_text().splitlines()])

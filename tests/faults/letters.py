@@ -1,0 +1,227 @@
+"""The letters scenario: sent by command, by hand and by a task; to several, with attachments, again under the same id."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+from .checkers import GENERAL
+from .hives import make_hive
+from .scenario import Checker, Scenario
+from .subject import Subject
+from .tasks import TASK_CHECKERS, drop_task, with_steps
+
+__all__ = ["LETTERS", "LETTER_CHECKERS", "letters_in", "send"]
+
+QUESTION = "What keeps a sailing boat upright?"
+ANSWER = "has a keel that keeps it upright"
+BODY = "Zeile eins: \u00e4\u00f6\u00fc \u2713\nFrom the second line on it is long: " + "wave " * 400 + "\n"
+
+
+def workload(subject: Subject) -> dict[str, dict[str, Any]]:
+    """By key: a letter that `hivemind mail send` sends, with the id that makes it one letter however often it is sent."""
+    return {
+        "one": {"to": ["ada"], "body": BODY},
+        "both": {"to": ["ada", "bob"], "body": BODY, "attach": ["map.bin", "list.txt"]},
+        "three": {"to": ["bob", "ada", "human"], "body": "Short.\n"},
+        "question": {"to": ["bob"], "body": f"{QUESTION}\n", "question": True},
+        "between": {"from": "ada", "to": ["bob", "human"], "body": "From one to the other.\n"},
+    }
+
+
+def attachments(subject: Subject) -> Path:
+    return subject.beside / "attachments"
+
+
+def prepare(subject: Subject) -> None:
+    make_hive(subject)
+    folder = attachments(subject)
+    folder.mkdir()
+    (folder / "map.bin").write_bytes(bytes(range(256)) * 40)
+    (folder / "list.txt").write_text("oars\nrope\n\u00e4nker\n")
+
+
+def send(subject: Subject, key: str, letter: dict[str, Any]) -> None:
+    words = ["mail", "send", "--from", letter.get("from", "human"), "--id", f"{key}@hive", "--subject", f"Letter {key}"]
+    for name in letter["to"]:
+        words += ["--to", name]
+    for name in letter.get("attach", ()):
+        words += ["--attach", str(attachments(subject) / name)]
+    subject.ask("letter", key, *words, "--json", "-", given=letter["body"], **letter)
+
+
+def by_hand(subject: Subject) -> None:
+    """Files that a person puts into a mailbox: with headers and without."""
+    written = f"From: human@hive\nTo: bob@hive\nMessage-ID: <hand-1@elsewhere>\nSubject: By hand\n\n{QUESTION}\n"
+    subject.drop("note", "hand-1", "mailboxes/bob/new/hand-1", written.encode(), box="bob", text=QUESTION)
+    subject.drop("note", "hand-2", "mailboxes/ada/new/hand-2", b"Just a note.\n", box="ada", text="Just a note.")
+
+
+def posting(subject: Subject) -> None:
+    mail = {"to": ["bob", "human"], "subject": "Letter step", "body": "From a step.\n"}
+    drop_task(subject, "posts", with_steps({"mail": mail}, assignee="ada"), end="done")
+
+
+def play(subject: Subject) -> None:
+    every = list(workload(subject).items())
+    subject.random.shuffle(every)
+    begin = subject.random.randrange(0, len(every))
+    for key, letter in every[:begin]:
+        send(subject, key, letter)
+    by_hand(subject)
+    posting(subject)
+    swarm = subject.begin_work()
+    for key, letter in every[begin:]:
+        send(subject, key, letter)
+    subject.finish_work(swarm)
+
+
+def again(subject: Subject) -> None:
+    """Everything is sent a second time under its id, what was acknowledged too: nobody gets it twice."""
+    for key, letter in workload(subject).items():
+        send(subject, key, letter)
+    notes = subject.ledger.acknowledged("note")
+    if len(notes) < 2:
+        there = {path.name.partition(":")[0] for path in files_of(subject, "ada", "bob")}
+        if not {"hand-1", "hand-2"} & there:
+            by_hand(subject)
+    if not subject.ledger.acknowledged("task"):
+        posting(subject)
+
+
+# what is held against it
+
+
+def files_of(subject: Subject, *boxes: str, folders: tuple[str, ...] = ("", ".Archive")) -> Iterator[Path]:
+    for box in boxes:
+        for folder in folders:
+            for state in ("new", "cur"):
+                place = subject.root / "mailboxes" / box / folder / state
+                yield from (path for path in (sorted(place.iterdir()) if place.is_dir() else ()) if path.is_file())
+
+
+def letters_in(subject: Subject, box: str, folder: str = "") -> list[EmailMessage]:
+    """The messages of a mailbox, as any mail program reads them."""
+    found = []
+    for path in files_of(subject, box, folders=(folder,)):
+        with open(path, "rb") as file:
+            message = email.message_from_binary_file(file, policy=email.policy.default)
+        assert isinstance(message, EmailMessage)
+        found.append(message)
+    return found
+
+
+def ids_in(subject: Subject, box: str, folder: str = "") -> Counter[str]:
+    return Counter(str(message["Message-ID"]).strip().strip("<>") for message in letters_in(subject, box, folder))
+
+
+def sent_is_there(subject: Subject) -> Iterator[str]:
+    acknowledged = subject.ledger.acknowledged("letter")
+    for key, requests in subject.ledger.of("letter").items():
+        asked, name = requests[-1].asked, f"{key}@hive"
+        for box in asked["to"]:
+            count = ids_in(subject, box)[name]
+            if count != 1 and key in acknowledged:
+                yield f"the letter {key} was said to be sent, and is in the box of {box} {count} times"
+            elif count > 1:
+                yield f"the letter {key} is in the box of {box} {count} times"
+        sender = asked.get("from", "human")
+        count = ids_in(subject, sender, ".Sent")[name]
+        if (key in acknowledged and count != 1) or count > 1:
+            yield f"the letter {key} is in .Sent of {sender} {count} times"
+        for request in requests:
+            yield from told_falsely(subject, name, request.answer, box_of=asked["to"])
+
+
+def told_falsely(subject: Subject, name: str, answer: str, box_of: list[str]) -> Iterator[str]:
+    """An answer names who has the letter, also one that ended with an error."""
+    try:
+        told = json.loads(answer)
+    except ValueError:
+        return
+    for box in told.get("delivered", ()) if isinstance(told, dict) else ():
+        if box in box_of and ids_in(subject, box)[name] != 1:
+            yield f"{name} was told to be delivered to {box}, and is there {ids_in(subject, box)[name]} times"
+
+
+def letters_whole(subject: Subject) -> Iterator[str]:
+    for key, requests in subject.ledger.of("letter").items():
+        asked = requests[-1].asked
+        digests = sorted(digest((attachments(subject) / name).read_bytes()) for name in asked.get("attach", ()))
+        for box, folder in [*((box, "") for box in asked["to"]), (asked.get("from", "human"), ".Sent")]:
+            for message in letters_in(subject, box, folder):
+                if str(message["Message-ID"]).strip() != f"<{key}@hive>":
+                    continue
+                text = message.get_body(("plain",))
+                if text is None or text.get_content().strip() != asked["body"].strip():
+                    yield f"the body of {key} in {box}/{folder} is not what was sent"
+                if sorted(digest(part.get_payload(decode=True)) for part in message.iter_attachments()) != digests:
+                    yield f"the attachments of {key} in {box}/{folder} are not what was sent"
+
+
+def digest(content: Any) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def notes_there(subject: Subject) -> Iterator[str]:
+    for key, request in subject.ledger.acknowledged("note").items():
+        found = [path for path in files_of(subject, request.asked["box"]) if path.name.startswith(key)]
+        if len(found) != 1 or request.asked["text"] not in found[0].read_text("utf-8"):
+            yield f"the note {key} that was put into the box of {request.asked['box']} is there {len(found)} times"
+
+
+def taken_in_once(subject: Subject) -> Iterator[str]:
+    """Each question of a person is answered once; all that agents have was read by them."""
+    for box in subject.agent_names():
+        for path in files_of(subject, box, folders=("",)):
+            if path.parent.name == "new":
+                yield f"{box} has not taken in {path.name}, although the swarm was idle"
+    answers = Counter(str(message["In-Reply-To"]).strip("<> ") for message in letters_in(subject, "human"))
+    questions = [
+        f"{key}@hive" for key, one in subject.ledger.acknowledged("letter").items() if one.asked.get("question")
+    ]
+    if "hand-1" in subject.ledger.acknowledged("note"):
+        questions.append("hand-1@elsewhere")
+    for name in questions:
+        if answers[name] != 1:
+            yield f"the question {name} was answered {answers[name]} times"
+    for message in letters_in(subject, "human"):
+        if str(message["In-Reply-To"]).strip("<> ") in questions and ANSWER not in str(message.get_content()):
+            yield f"the answer to {message['In-Reply-To']} does not answer it: {message.get_content()[:300]}"
+
+
+def none_dead(subject: Subject) -> Iterator[str]:
+    for path in files_of(subject, "human", *subject.agent_names(), folders=(".Dead",)):
+        why = path.parent.parent / f"{path.name.partition(':')[0]}.why"
+        yield f"a good letter was given up: {path.name}: {why.read_text() if why.exists() else 'without a reason'}"
+
+
+def posted_once(subject: Subject) -> Iterator[str]:
+    if "posts" not in subject.ledger.acknowledged("task"):
+        return
+    for box in ("bob", "human"):
+        found = [message for message in letters_in(subject, box) if message["Subject"] == "Letter step"]
+        if len(found) != 1:
+            yield f"the letter of the task's step is in the box of {box} {len(found)} times"
+
+
+LETTER_CHECKERS = (
+    Checker("sent is there", ("P13", "P14", "P15"), sent_is_there),
+    Checker("letters whole", ("P13", "P14"), letters_whole),
+    Checker("notes there", ("P17",), notes_there),
+    Checker("taken in once", ("P16", "P42"), taken_in_once),
+    Checker("none dead", ("P18",), none_dead),
+    Checker("posted once", ("P15",), posted_once),
+)
+
+LETTERS = Scenario(
+    "letters", __doc__ or "", prepare, play, again, (*LETTER_CHECKERS, *TASK_CHECKERS, *GENERAL),
+    ("mail.", "fs.", "journal.", "memory.", "tasks.", "graph."),
+)  # fmt: skip

@@ -1,0 +1,96 @@
+"""Which scenarios run under which faults, with which seeds, for how long; and what is told of it."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from .faults import FAULTS, missing
+from .scenarios import SCENARIOS
+from .subject import REPOSITORY, Warm
+from .trial import Trial, try_once
+
+__all__ = ["main"]
+
+SHORT_S = 540  # make faults: what lies between two trials and after the last comes to less than a minute
+LONG_S = 4 * 3600
+
+_warm: Warm | None = None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument(
+        "--scenario", action="append", choices=sorted(SCENARIOS), help="only this one (may be repeated)"
+    )
+    parser.add_argument("--fault", action="append", choices=sorted(FAULTS), help="only this one (may be repeated)")
+    parser.add_argument("--seed", type=int, help="one trial of each, with this seed")
+    parser.add_argument("--long", action="store_true", help=f"go on for {LONG_S // 3600} hours, and sweep everything")
+    parser.add_argument("--seconds", type=float, help="go on for so long instead")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--keep", type=Path, default=REPOSITORY / "tests" / "faults" / "kept", help="for traces")
+    parser.add_argument("--report", type=Path, help="write report.json and report.md into this folder")
+    parser.add_argument("--strict", action="store_true", help="fail if a program is missing and a fault was left out")
+    arguments = parser.parse_args(argv)
+    skipped = {name: why for name in arguments.fault or FAULTS if (why := missing(FAULTS[name]))}
+    for name, (why, _) in skipped.items():
+        print(f"{name}: left out: {why}", flush=True)
+    faults = [name for name in arguments.fault or FAULTS if name not in skipped]
+    seconds = arguments.seconds or (LONG_S if arguments.long else SHORT_S)
+    trials = list(_run(arguments, faults, time.monotonic() + seconds))
+    found = [trial for trial in trials if trial.violations]
+    print(f"{len(trials)} trials, {len(found)} with violations")
+    lacking = arguments.strict and any(not kernel for _, kernel in skipped.values())
+    return 1 if found or lacking else 0
+
+
+def _run(arguments: argparse.Namespace, faults: Sequence[str], end: float) -> Iterator[Trial]:
+    plans = _plans(arguments.scenario or list(SCENARIOS), faults, arguments.seed)
+    keep, long = arguments.keep, arguments.long
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(arguments.jobs, mp_context=spawn) as pool:
+        waiting = set()
+        for plan in plans:
+            if time.monotonic() > end:
+                break
+            waiting.add(pool.submit(_one, *plan, keep, long))
+            while len(waiting) >= arguments.jobs:
+                done = next((one for one in waiting if one.done()), None)
+                if done is None:
+                    time.sleep(0.02)
+                    continue
+                waiting.remove(done)
+                yield _told(done.result())
+        for one in waiting:
+            yield _told(one.result())
+
+
+def _plans(scenarios: Sequence[str], faults: Sequence[str], seed: int | None) -> Iterator[tuple[str, str, int]]:
+    """Each pair once, then each again with the next seed: whenever it ends, all had their turns."""
+    at = 1 if seed is None else seed
+    while True:
+        yield from ((scenario, fault, at) for fault in faults for scenario in scenarios)
+        if seed is not None:
+            return
+        at += 1
+
+
+def _one(scenario: str, fault: str, seed: int, keep: Path, long: bool) -> Trial:
+    global _warm
+    _warm = _warm or Warm()
+    return try_once(SCENARIOS[scenario], FAULTS[fault], seed, warm=_warm, keep=keep, thorough=long)
+
+
+def _told(trial: Trial) -> Trial:
+    word = "VIOLATION" if trial.violations else "ok"
+    print(f"{word:9} {trial.scenario:12} {trial.fault:14} {trial.seed:4}  {trial.took_s:5.1f} s", flush=True)
+    for promises, checker, sentence in trial.violations:
+        print(f"    {' '.join(promises)} ({checker}): {sentence}", flush=True)
+    if trial.violations:
+        print(f"    again: {trial.command}\n    trace: {trial.kept}", flush=True)
+    return trial

@@ -1,0 +1,367 @@
+"""The hive under test, seen as its users see it: files and the command line. Nothing here knows the inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from .ledger import Ledger, Request
+
+__all__ = ["Command", "Running", "Subject", "Warm", "alive", "processes_of"]
+
+LIMIT_S = 120.0  # after that a command is taken for one that hangs, and killed; nothing is measured by it
+REPOSITORY = Path(__file__).parent.parent.parent
+
+
+class Warm:
+    """The process that has all imported, and what it said of the commands that it forked."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.warm"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, start_new_session=True,
+        )  # fmt: skip
+        self._statuses: dict[int, int] = {}
+        self._pending = b""
+
+    def start(self, request: Mapping[str, Any]) -> int:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        while True:
+            for line in self._lines(None):
+                if "status" not in line:
+                    return int(line["pid"])
+
+    def status(self, pid: int) -> int | None:
+        for _ in self._lines(0):
+            pass
+        return self._statuses.get(pid)
+
+    def _lines(self, timeout: float | None) -> Iterator[dict[str, Any]]:
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], timeout)[0]:
+            return
+        got = os.read(self._process.stdout.fileno(), 1 << 16)
+        if not got:
+            raise RuntimeError("the warm process has ended")
+        *lines, self._pending = (self._pending + got).split(b"\n")
+        for line in map(json.loads, lines):
+            if "status" in line:
+                self._statuses[line["pid"]] = line["status"]
+            yield line
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """How a process is started: a fault may put another program before it, or variables around it."""
+
+    words: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+    before: tuple[str, ...] = ()  # strace …, faketime …
+    cold: bool = False  # started from nothing, as `before` and what is read at import need it
+
+
+@dataclass(slots=True)
+class Running:
+    """A process that was started, and where its output goes."""
+
+    words: tuple[str, ...]
+    pid: int
+    out: Path
+    err: Path
+    _poll: Callable[[], int | None]
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal; None while it lives."""
+        return self._poll()
+
+    def output(self) -> str:
+        return self.out.read_text("utf-8", "replace") if self.out.exists() else ""
+
+    def errors(self) -> str:
+        return self.err.read_text("utf-8", "replace") if self.err.exists() else ""
+
+
+@dataclass
+class Subject:
+    """A hive in the folder `root`, and a folder beside it for what the harness itself keeps.
+
+    `change` is what the fault at work makes of a command; `ticks` are called again and again while a process is waited
+    for, and may kill, stop or jump.
+    """
+
+    root: Path
+    beside: Path
+    random: Random
+    warm: Warm | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    change: Callable[[Command], Command] = lambda command: command
+    ticks: list[Callable[[], None]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)  # of hive.yaml, as the fault or the plan wants them
+    points: tuple[str, ...] = ("",)  # what the crash points on the scenario's way begin with
+    thorough: bool = False  # sweep everything, not a part
+    alone: bool = False  # agents run without a supervisor, as a fault that must meet one process wants it
+    roots: tuple[Path, ...] = ()  # the same folder under other names (two machines); `root` is one of them
+    started: list[Running] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seen: dict[int, dict[str, Any]] = field(default_factory=dict)  # events that a reader was shown, by their number
+    excuses: tuple[str, ...] = ()  # what an error.md may say of the machine, after this fault
+
+    # processes
+
+    def start(self, *words: str, root: Path | None = None, given: str | None = None, **environment: str) -> Running:
+        """Start `hivemind WORDS`, as the fault has it."""
+        home = root or self.root
+        base = {"HIVEMIND_HIVE": str(home), "HIVEMIND_EMBEDDER": "none", "FAULTS_MARKS": str(self.marks)}
+        return self._start(self.change(Command(words, {**base, **environment})), given)
+
+    def _start(self, command: Command, given: str | None) -> Running:
+        logs = self.beside / "output"
+        logs.mkdir(exist_ok=True)
+        number = len(self.started)
+        out, err = logs / f"{number:04d}.out", logs / f"{number:04d}.err"
+        source = "/dev/null"
+        if given is not None:
+            source = str(logs / f"{number:04d}.in")
+            Path(source).write_text(given)
+        (logs / f"{number:04d}.words").write_text(json.dumps([*command.before, *command.words]) + "\n")
+        if self.warm is not None and not command.before and not command.cold:
+            pid = self.warm.start(
+                {"words": command.words, "environment": command.environment, "folder": str(self.beside), "in": source,
+                 "out": str(out), "err": str(err)}
+            )  # fmt: skip
+            warm = self.warm
+            running = Running(command.words, pid, out, err, lambda: warm.status(pid))
+        else:
+            with open(out, "wb") as output, open(err, "wb") as errors, open(source, "rb") as reading:
+                process = subprocess.Popen(
+                    [*command.before, sys.executable, "-m", "hivemind", *command.words], stdin=reading, stdout=output,
+                    stderr=errors, cwd=self.beside, env={**os.environ, **command.environment}, start_new_session=True,
+                )  # fmt: skip
+            running = Running(command.words, process.pid, out, err, process.poll)
+        self.started.append(running)
+        return running
+
+    def wait(self, running: Running, limit_s: float = LIMIT_S) -> int | None:
+        """The exit status; None if it took too long and was killed."""
+        end = time.monotonic() + limit_s
+        while (status := running.poll()) is None:
+            if time.monotonic() > end:
+                self.notes.append(f"took longer than {limit_s:.0f} s and was killed: {' '.join(running.words)}")
+                self.kill_all()
+                return None
+            self.tick()
+        return status
+
+    def tick(self) -> None:
+        for tick in self.ticks:
+            tick()
+        time.sleep(0.005)
+
+    def run(self, *words: str, given: str | None = None, root: Path | None = None) -> Running:
+        """Run `hivemind WORDS` to its end."""
+        running = self.start(*words, given=given, root=root)
+        self.wait(running)
+        return running
+
+    def ask(
+        self, kind: str, key: str, *words: str, given: str | None = None, root: Path | None = None, **asked: Any
+    ) -> Running:
+        """Run `hivemind WORDS` and enter into the ledger what it answered."""
+        begin = time.time_ns()
+        running = self.run(*words, given=given, root=root)
+        end, status = time.time_ns(), running.poll()
+        self.ledger.add(Request(kind, key, asked, begin, end if status is not None else None, status, running.output()))
+        return running
+
+    def read(self, *words: str) -> Any:
+        """What a listing says, as JSON. Raises AssertionError if it can't be had."""
+        running = self.run(*words, "--json")
+        assert running.poll() == 0, f"{' '.join(words)} ended with {running.poll()}: {running.errors()[-2000:]}"
+        return json.loads(running.output())
+
+    # what a person does with files
+
+    @property
+    def marks(self) -> Path:
+        """Where the commands of tasks leave their marks: outside of the hive, and of every fault."""
+        return self.beside / "marks"
+
+    def drop(self, kind: str, key: str, where: str, content: bytes, **asked: Any) -> None:
+        """A file as a person moves it in: written elsewhere on its file system, made durable, then renamed."""
+        path = self.root / where
+        temporary = path.parent.parent / f".{path.name}.new"
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            _remove(temporary)
+            return
+        self.move_in(kind, key, temporary, where, **asked)
+
+    def move_in(self, kind: str, key: str, built: Path, where: str, **asked: Any) -> None:
+        """Rename what was built to its place, make that durable, and enter it into the ledger."""
+        path, begin = self.root / where, time.time_ns()
+        status: int | None = None
+        try:
+            os.rename(built, path)
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+            status = 0
+        except OSError:
+            _remove(built)
+        self.ledger.add(Request(kind, key, asked, begin, time.time_ns(), status))
+
+    # the swarm
+
+    def begin_work(self) -> list[Running]:
+        """Start the swarm: it works until it is idle (agents that run alone, until `finish_work`)."""
+        if not self.alone:
+            return [self.start("up", "--until-idle")]
+        roots = self.roots or (self.root,)
+        names = self.agent_names()
+        return [self.start("agent", "run", name, root=roots[at % len(roots)]) for at, name in enumerate(names)]
+
+    def finish_work(self, swarm: list[Running], limit_s: float = LIMIT_S) -> None:
+        """Let it work until it is idle, or until what the fault left of it has ended."""
+        if not self.alone:
+            self.wait(swarm[0], limit_s)
+            return
+        end, quiet = time.monotonic() + limit_s, 0
+        while time.monotonic() < end and any(one.poll() is None for one in swarm) and quiet < 100:
+            quiet = quiet + 1 if self.seems_idle() else 0
+            self.tick()
+        for one in swarm:
+            if one.poll() is None:
+                signal_tree(one.pid, signal.SIGTERM)
+        for one in swarm:
+            self.wait(one, 30)
+
+    def work(self, limit_s: float = LIMIT_S) -> None:
+        self.finish_work(self.begin_work(), limit_s)
+
+    def agent_names(self) -> list[str]:
+        return sorted(path.stem for path in (self.root / "agents").glob("*.yaml"))
+
+    def seems_idle(self) -> bool:
+        """No task waits or is worked on, and no agent has unread mail."""
+        tasks = self.root / "tasks"
+        waiting = [name for name in os.listdir(tasks / "inbox") if name != "README.md" and not name.startswith(".")]
+        active = [name for name in os.listdir(tasks / "active") if name != "README.md" and not name.startswith(".")]
+        if waiting or active:
+            return False
+        boxes = (self.root / "mailboxes" / name / "new" for name in self.agent_names())
+        return not any(box.is_dir() and os.listdir(box) for box in boxes)
+
+    def processes(self) -> list[int]:
+        """Everything alive that belongs to this hive."""
+        return processes_of([self.root, *self.roots, self.beside], {one.pid for one in self.started})
+
+    def kill_all(self) -> None:
+        """Nothing of this hive's lives after that, whatever it was."""
+        end = time.monotonic() + 30
+        while (found := self.processes()) and time.monotonic() < end:
+            for pid in found:
+                _signal(pid, signal.SIGKILL)
+            time.sleep(0.02)
+
+    def copy_to(self, folder: Path) -> None:
+        """Keep all that there is: the trace of a violation."""
+        if folder.exists():
+            shutil.rmtree(folder)
+        shutil.copytree(self.beside, folder / "beside", symlinks=True, ignore=_no_sockets)
+        shutil.copytree(self.root, folder / "hive", symlinks=True, ignore=_no_sockets)
+        self.ledger.save(folder / "ledger.jsonl")
+        (folder / "notes.txt").write_text("\n".join(self.notes) + "\n")
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:  # a disk that can only be read keeps it
+        pass
+
+
+def _no_sockets(folder: str, names: list[str]) -> set[str]:
+    paths = ((name, Path(folder) / name) for name in names)
+    return {name for name, path in paths if path.is_socket() or path.is_fifo()}
+
+
+def processes_of(folders: Sequence[Path], sessions: set[int]) -> list[int]:
+    """The processes that work in one of the folders, have a file of it open, or are of one of the sessions.
+
+    The harness's own are left out, and the programs that make a fault (a tracer ends with what it traces).
+    """
+    mine, prefixes = os.getpid(), tuple(f"{folder}/" for folder in folders)
+    pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+    return [pid for pid in pids if pid != mine and _belongs(pid, prefixes, sessions)]
+
+
+def _belongs(pid: int, prefixes: tuple[str, ...], sessions: set[int]) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            name, _, rest = file.read().rpartition(")")
+        state, _, _, session = rest.split()[:4]
+        if state in "ZX" or name.endswith(("(strace", "(bindfs")):
+            return False
+        if int(session) in sessions or f"{os.readlink(f'/proc/{pid}/cwd')}/".startswith(prefixes):
+            return True
+        return any(
+            os.readlink(f"/proc/{pid}/fd/{number}").startswith(prefixes) for number in os.listdir(f"/proc/{pid}/fd")
+        )
+    except (OSError, ValueError):  # it has just ended
+        return False
+
+
+def alive(pid: int) -> bool:
+    """Whether a process lives; a dead one that waits for its parent to notice does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def signal_tree(pid: int, number: int) -> None:
+    """Signal a process, or, where it is a tracer, what it traces."""
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            tracer = file.read().strip() == "strace"
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            children = [int(one) for one in file.read().split()]
+    except OSError:
+        return
+    for one in children if tracer else [pid]:
+        _signal(one, number)

@@ -1,0 +1,243 @@
+"""The tasks scenario: steps of several kinds, `once`, dependencies, failing, what cannot be a task, a folder, a retry."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .checkers import GENERAL
+from .hives import make_hive
+from .scenario import Checker, Scenario
+from .subject import Subject
+
+__all__ = ["TASKS", "TASK_CHECKERS", "add_task", "drop_task", "places_of"]
+
+QUESTION = "What moves a rowing boat?"
+QUOTE = "A rowing boat is moved with oars by the people who sit in it."
+BROKEN = "---\nprioritty: high\n---\nThis line is kept: \u00e4\u00f6\u00fc.\n"
+
+
+def marking(subject: Subject, name: str, more: str = "") -> str:
+    """A command that leaves one mark each time that it runs."""
+    return f"echo ran >> {subject.marks / name}{more}"
+
+
+def with_steps(*steps: dict[str, Any], **keys: Any) -> str:
+    return f"---\n{json.dumps({**keys, 'steps': list(steps)})}\n---\nA task with steps.\n"
+
+
+def workload(subject: Subject) -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """By id: how it is given (`add`, `drop` or `folder`), its text, and what is held against the hive at the end."""
+    run = subject.root / "tasks" / "done" / "run"
+    return {
+        "plain": ("add", f"{QUESTION}\n", {"end": "done", "result": QUOTE}),
+        "run": ("drop", with_steps({"run": marking(subject, "run")}, {"run": marking(subject, "run-2", "; echo told")}),
+                {"end": "done", "at_least_once": ["run", "run-2"], "result": "told"}),
+        "once": ("drop", with_steps({"run": marking(subject, "once"), "once": True}),
+                 {"end": "unless unknown", "at_most_once": ["once"]}),
+        "after": ("add", with_steps({"run": f"test -d {run} && {marking(subject, 'after')}"}, dependencies=["run"]),
+                  {"end": "done", "at_least_once": ["after"]}),
+        "fails": ("drop", with_steps({"run": marking(subject, "fails", "; exit 3")}),
+                  {"end": "failed", "at_least_once": ["fails"], "error": "3"}),
+        "broken": ("drop", BROKEN, {"end": "failed", "error": "prioritty", "kept": "broken.md"}),
+        "folder": ("folder", with_steps({"run": f"cat ballad.txt; {marking(subject, 'folder')}"}),
+                   {"end": "done", "at_least_once": ["folder"], "result": "the boat came home"}),
+        "mended": ("add", with_steps({"run": f"test -e {subject.marks}/mended.ok && {marking(subject, 'mended')}"}),
+                   {"end": "retried", "at_least_once": ["mended"]}),
+    }  # fmt: skip
+
+
+def add_task(subject: Subject, key: str, text: str, **asked: Any) -> None:
+    subject.ask("task", key, "task", "add", "-", "--id", key, given=text, text=text, whole=False, **asked)
+
+
+def drop_task(subject: Subject, key: str, text: str, **asked: Any) -> None:
+    subject.drop("task", key, f"tasks/inbox/{key}.md", text.encode(), text=text, whole=True, **asked)
+
+
+def drop_folder(subject: Subject, key: str, text: str, **asked: Any) -> None:
+    """A folder dropped whole, as a person does: built elsewhere, then moved in."""
+    built = subject.root / "tasks" / f".{key}.new"
+    try:
+        shutil.rmtree(built, ignore_errors=True)
+        built.mkdir()
+        (built / "ballad.txt").write_text("and the boat came home\n")
+        (built / "task.md").write_text(text)
+        for path in (*built.iterdir(), built):
+            opened = os.open(path, os.O_RDONLY)
+            os.fsync(opened)
+            os.close(opened)
+    except OSError:
+        shutil.rmtree(built, ignore_errors=True)
+        return
+    subject.move_in("task", key, built, f"tasks/inbox/{key}", text=text, whole=True, **asked)
+
+
+GIVEN = {"add": add_task, "drop": drop_task, "folder": drop_folder}
+
+
+def prepare(subject: Subject) -> None:
+    make_hive(subject)
+
+
+def play(subject: Subject) -> None:
+    every = list(workload(subject).items())
+    subject.random.shuffle(every)
+    begin = subject.random.randrange(1, len(every))
+    for key, (how, text, asked) in every[:begin]:
+        GIVEN[how](subject, key, text, **asked)
+    swarm = subject.begin_work()
+    for key, (how, text, asked) in every[begin:]:
+        GIVEN[how](subject, key, text, **asked)
+    subject.finish_work(swarm)
+
+
+def again(subject: Subject) -> None:
+    there = {row["id"] for row in subject.read("task", "list")}
+    told = subject.ledger.acknowledged("task")
+    for key, (how, text, asked) in workload(subject).items():
+        if key not in told and key not in there:
+            GIVEN[how](subject, key, text, **asked)
+    subject.work()
+    (subject.marks / "mended.ok").touch()
+    subject.run("task", "retry", "mended")
+
+
+# what is held against it
+
+
+def places_of(subject: Subject, key: str) -> list[Path]:
+    """Everywhere where a task of that id, or one that could be its double, lies."""
+    found = []
+    for state in ("inbox", "active", "done", "failed"):
+        folder = subject.root / "tasks" / state
+        for name in sorted(os.listdir(folder)):
+            stem = name.partition(".")[0] if state == "inbox" else name
+            if stem == key or (stem.startswith(f"{key}-") and stem[len(key) + 1 :].isdigit()):
+                found.append(folder / name)
+    return found
+
+
+def one_end(subject: Subject) -> Iterator[str]:
+    for key in subject.ledger.of("task"):
+        places = places_of(subject, key)
+        if len(places) != 1:
+            where = ", ".join(str(place.relative_to(subject.root)) for place in places) or "nowhere"
+            yield f"the task {key} lies {where}, not in one place"
+        elif places[0].parent.name not in ("done", "failed"):
+            yield f"the task {key} came to no end: {places[0].relative_to(subject.root)}"
+
+
+def the_right_end(subject: Subject) -> Iterator[str]:
+    for key, asked in asked_of(subject).items():
+        for place in places_of(subject, key):
+            state = place.parent.name
+            if state not in ("done", "failed"):
+                continue
+            error = read(place / "error.md")
+            wanted = {"unless unknown": "done", "retried": "done"}.get(asked["end"], asked["end"])
+            unknown = asked["end"] == "unless unknown" and "nobody knows" in error
+            excused = state == "failed" and any(word in error for word in subject.excuses)
+            if state != wanted and not unknown and not excused:
+                yield f"the task {key} is {state} and not {wanted}: {error[:600]}"
+            elif state == "done" and asked.get("result", "") not in read(place / "result.md"):
+                yield f"the result of {key} lacks {asked['result']!r}"
+            elif state == "failed" and state == wanted and asked.get("error", "") not in error:
+                yield f"the error.md of {key} does not say {asked['error']!r}: {error[:300]}"
+
+
+def asked_of(subject: Subject) -> dict[str, dict[str, Any]]:
+    return {key: requests[-1].asked for key, requests in subject.ledger.of("task").items()}
+
+
+def read(path: Path) -> str:
+    return path.read_text("utf-8", "replace") if path.is_file() else ""
+
+
+def whole_folders(subject: Subject) -> Iterator[str]:
+    for key, asked in asked_of(subject).items():
+        for place in places_of(subject, key):
+            state = place.parent.name
+            if state == "done":
+                names = ["task.md", "result.md", "graph.json", "log.jsonl"]
+            elif state == "failed":
+                names = ["error.md"]
+            else:
+                continue
+            yield from (f"{place.name} is {state} and has no {name}" for name in names if not (place / name).is_file())
+            if state == "done" and (place / "error.md").exists():
+                yield f"{key} is done and has an error.md"
+            yield from unreadable(place)
+            kept = place / (asked.get("kept") or "task.md")
+            if not kept.is_file():
+                yield f"{key}: the text that was given is not there as {kept.name}"
+            elif (kept.read_text("utf-8") if asked["whole"] else body(kept.read_text("utf-8"))) != (
+                asked["text"] if asked["whole"] else body(asked["text"])
+            ):
+                yield f"{key}: {kept.name} is not what was given"
+
+
+def body(text: str) -> str:
+    """Without front matter, which `task add` writes anew."""
+    return text.rpartition("---\n")[2]
+
+
+def unreadable(place: Path) -> Iterator[str]:
+    for path in (place / "graph.json", place / "log.jsonl"):
+        if not path.is_file():
+            continue
+        text = path.read_text("utf-8")
+        try:
+            for part in text.splitlines() if path.suffix == ".jsonl" else [text]:
+                json.loads(part)
+        except ValueError as error:
+            yield f"{place.name}/{path.name} cannot be read ({error})"
+
+
+def commands_ran(subject: Subject) -> Iterator[str]:
+    for key, asked in asked_of(subject).items():
+        states = {place.parent.name for place in places_of(subject, key)}
+        for name in asked.get("at_least_once", ()):
+            if ran(subject, name) == 0 and ("done" in states or (asked["end"] == "failed" and "failed" in states)):
+                yield f"{key} has ended, and its command {name} never ran"
+        for name in asked.get("at_most_once", ()):
+            if ran(subject, name) > 1:
+                yield f"the command {name} of {key} may run once and ran {ran(subject, name)} times"
+            elif "done" in states and ran(subject, name) != 1:
+                yield f"{key} is done, and its command {name} never ran"
+
+
+def ran(subject: Subject, name: str) -> int:
+    return read(subject.marks / name).count("ran\n")
+
+
+def told_ends(subject: Subject) -> Iterator[str]:
+    """What the journal says of a task's end, and the folder, are one thing; and it ended once an attempt."""
+    ends: dict[str, list[str]] = {}
+    for event in subject.read("log"):
+        if event["kind"] in ("task.done", "task.failed"):
+            ends.setdefault(event["task_id"], []).append(event["kind"].removeprefix("task."))
+    for key, asked in asked_of(subject).items():
+        told = ends.get(key, [])
+        most = 2 if asked["end"] == "retried" else 1
+        if len(told) > most:
+            yield f"the end of {key} is told {len(told)} times: {told}"
+        for place in places_of(subject, key):
+            if told and place.parent.name in ("done", "failed") and told[-1] != place.parent.name:
+                yield f"{key} is told to be {told[-1]} and lies in {place.parent.name}"
+
+
+TASK_CHECKERS = (
+    Checker("one end", ("P1", "P2", "P3"), one_end),
+    Checker("the right end", ("P2", "P6", "P7", "P8", "P42"), the_right_end),
+    Checker("whole folders", ("P7", "P11"), whole_folders),
+    Checker("commands ran", ("P4", "P5", "P6"), commands_ran),
+    Checker("told ends", ("P2",), told_ends),
+)
+
+POINTS = ("tasks.", "journal.", "fs.", "graph.", "command.", "conversation.", "memory.", "mail.", "documents.")
+TASKS = Scenario("tasks", __doc__ or "", prepare, play, again, (*TASK_CHECKERS, *GENERAL), POINTS)

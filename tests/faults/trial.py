@@ -1,0 +1,134 @@
+"""One scenario under one fault, with one seed: from an empty folder to what the checkers found."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from .faults import Fault
+from .scenario import Scenario
+from .subject import Subject, Warm
+
+__all__ = ["Trial", "check", "recover", "try_once"]
+
+
+@dataclass(slots=True)
+class Trial:
+    """What one run found. `violations` are (promises, checker, sentence)."""
+
+    scenario: str
+    fault: str
+    seed: int
+    durability: str
+    violations: list[tuple[tuple[str, ...], str, str]] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)  # the promises that were looked at
+    notes: list[str] = field(default_factory=list)
+    kept: str | None = None  # where the trace of a violation lies
+    took_s: float = 0.0
+
+    @property
+    def command(self) -> str:
+        words = [
+            "python",
+            "-m",
+            "tests.faults",
+            "--scenario",
+            self.scenario,
+            "--fault",
+            self.fault,
+            "--seed",
+            str(self.seed),
+        ]
+        return shlex.join(words)
+
+
+def try_once(
+    scenario: Scenario, fault: Fault, seed: int, *, warm: Warm | None, keep: Path | None = None, thorough: bool = False
+) -> Trial:
+    """Play the scenario under the fault, end the fault, let the swarm go on, and look. The folder is deleted, or kept
+    below `keep` if anything was found."""
+    random = Random(f"{scenario.name} {fault.name} {seed}")
+    durability = random.choice(("full", "relaxed"))
+    trial = Trial(scenario.name, fault.name, seed, durability)
+    began = time.monotonic()
+    with _folder() as folder:
+        subject = Subject(
+            folder / "hive", folder / "beside", random, warm, excuses=fault.excuses, points=scenario.points
+        )
+        subject.settings = {"durability": durability, **fault.settings}
+        subject.thorough = thorough
+        subject.beside.mkdir()
+        subject.root.mkdir()
+        with fault.place(subject.root):
+            try:
+                _play(scenario, fault, subject, trial)
+            except Exception:  # the boundary of a trial: a fault of the harness is told like a find, and the rest go on
+                trial.violations.append(((), "harness", traceback.format_exc()))
+            subject.alone, subject.change = False, lambda command: command
+            subject.kill_all()
+            trial.notes = subject.notes
+            if trial.violations and keep is not None:
+                kept = keep / f"{scenario.name}.{fault.name}.{seed}"
+                subject.copy_to(kept)
+                trial.kept = str(kept)
+    trial.took_s = time.monotonic() - began
+    return trial
+
+
+def _play(scenario: Scenario, fault: Fault, subject: Subject, trial: Trial) -> None:
+    scenario.prepare(subject)
+    with fault.act(subject):
+        scenario.play(subject)
+        trial.violations += _left_running(subject)
+    subject.alone = False
+    recover(scenario, subject, trial)
+
+
+def _left_running(subject: Subject) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Whatever happened to a swarm, its processes end: agents notice that their supervisor is gone."""
+    end = time.monotonic() + 30
+    while (found := subject.processes()) and time.monotonic() < end:
+        subject.tick()
+    for pid in found:
+        yield ("P40",), "ends by itself", f"thirty seconds after the swarm's end a process of it lives: {pid}"
+    subject.kill_all()
+
+
+def recover(scenario: Scenario, subject: Subject, trial: Trial) -> None:
+    """The fault is over: people ask again, the swarm works, the doctor mends, and everything must be as it was promised."""
+    if subject.random.random() < 0.5:  # some ask the doctor first, others just go on
+        subject.run("doctor", "--fix")
+    scenario.again(subject)
+    subject.work()
+    subject.kill_all()
+    before = [found for found in check(scenario, subject) if found[1] not in ("doctor content", "nothing left")]
+    subject.run("doctor", "--fix")
+    trial.violations += before
+    trial.violations += [found for found in check(scenario, subject) if found not in before]
+    trial.checked = sorted({promise for checker in scenario.checkers for promise in checker.promises})
+
+
+def check(scenario: Scenario, subject: Subject) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Everything that the scenario's checkers find."""
+    for checker in scenario.checkers:
+        for sentence in checker.find(subject):
+            yield checker.promises, checker.name, sentence
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder with a short path, for sockets."""
+    made = Path(tempfile.mkdtemp(prefix="hive-fault-", dir=os.environ.get("TMPDIR")))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)

@@ -1,0 +1,115 @@
+"""A process that has the program imported and forks a command at a time: a command costs its own work and no imports.
+
+Requests are JSON lines on standard input, `{"words", "environment", "folder", "in", "out", "err"}`; answered with
+`{"pid"}`, and with `{"pid", "status"}` when that command has ended (negative: the signal). It ends with its input.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import sys
+import traceback
+from typing import Any
+
+_APART = ("hivemind.testing", "hivemind.__main__", "hivemind.guard")  # a suite, and two scripts
+
+
+def _import_all() -> None:
+    import hivemind
+
+    for module in pkgutil.walk_packages(hivemind.__path__, "hivemind."):
+        if not module.name.startswith(_APART):
+            try:
+                importlib.import_module(module.name)
+            except ImportError:  # an extra that is not installed
+                continue
+
+
+def _become(request: dict[str, Any]) -> int:
+    """The forked process: run the command as if it had been started; returns its exit status."""
+    os.setsid()
+    os.chdir(request["folder"])
+    for number, (name, flags) in enumerate(
+        (("in", os.O_RDONLY), ("out", os.O_WRONLY | os.O_CREAT), ("err", os.O_WRONLY | os.O_CREAT))
+    ):
+        opened = os.open(request[name], flags, 0o600)
+        os.dup2(opened, number)
+    os.closerange(3, 256)
+    os.environ.update(request["environment"])
+    from hivemind.cli import main
+
+    try:
+        return main(request["words"])
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        return 70
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def serve() -> None:
+    _import_all()
+    gc.collect()
+    gc.freeze()
+    reading, waking = os.pipe()
+    for end in (reading, waking):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waking)
+    selector = selectors.DefaultSelector()
+    selector.register(0, selectors.EVENT_READ)
+    selector.register(reading, selectors.EVENT_READ)
+    pending = b""
+    while True:
+        for key, _ in selector.select():
+            if key.fd == reading:
+                os.read(reading, 4096)
+                _reap()
+                continue
+            got = os.read(0, 1 << 16)
+            if not got:
+                return
+            *lines, pending = (pending + got).split(b"\n")
+            for line in lines:
+                _fork(json.loads(line))
+
+
+def _fork(request: dict[str, Any]) -> None:
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        status = 70
+        try:
+            status = _become(request)
+        finally:
+            os._exit(status)
+    _say({"pid": pid})
+
+
+def _reap() -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        _say({"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+
+
+def _say(line: dict[str, Any]) -> None:
+    os.write(1, json.dumps(line).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    serve()
