@@ -12,6 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from hivemind.boundary import Unreadable, boundary
+from hivemind.errors import UserError
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.patch import parse
 
@@ -62,7 +64,7 @@ def ask(
         try:
             answer = _complete(mind, text, schema, timeout)
             return apply(parse(model, find_json(answer)))
-        except GraphError as error:
+        except UserError as error:
             reasons.append(error.what if not error.mend else f"{error.what}; {error.mend}")
         text = (
             f"{prompt}\n\nYour last answer:\n{str(answer)[:_SHOWN]}\n\nIt can't be used: {reasons[-1]}\nAnswer again."
@@ -86,9 +88,10 @@ def find_json(answer: object) -> object:
         if start < 0:
             break
         try:
-            return json.JSONDecoder().raw_decode(text, start)[0]
-        except (ValueError, RecursionError) as error:
-            problem = f"the answer is no valid JSON ({error})"
+            with boundary("JSON object"):
+                return json.JSONDecoder().raw_decode(text, start)[0]
+        except Unreadable as error:
+            problem = f"the answer {error.what}"
         start = text.find("{", start + 1)
     raise GraphError(problem)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.messages import Conversation, Message
 from hivemind.reasoning.node import FLUSHED, NodeKind, ReasoningNode
@@ -145,11 +147,8 @@ def _as_message(note: Notes) -> Message:
 def _from_text(text: str) -> list[Notes]:
     """A text as notes; the published implementation of the seed stores the JSON of a list of notes as text."""
     if text.startswith("["):
-        try:
-            found = json.loads(text)
-            return [Notes(str(item["role"]), str(item["content"])) for item in found]
-        except (ValueError, TypeError, KeyError):
-            pass  # a text like any other
+        with suppress(Unreadable), boundary("list of notes"):  # else it is a text like any other
+            return [Notes(str(item["role"]), str(item["content"])) for item in json.loads(text)]
     return [Notes("assistant", text)] if text else []
 
 

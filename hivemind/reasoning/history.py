@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.reasoning.entries import MAIN, Branch, Note, Trace
 from hivemind.reasoning.errors import GraphError
@@ -158,15 +159,12 @@ class History:
     @contextmanager
     def _readable(self, record: _Record) -> Iterator[None]:
         """Where a line cannot be taken in, because someone has changed the file by hand, UserError names it."""
+        line = f"{self.log.path}:{record['seq'] + 1}"
         try:
-            yield
+            with boundary("line of a graph's log", line):
+                yield
         except GraphError as error:
-            raise UserError(f"does not fit what stands before it ({error.what})", where=self._line(record)) from None
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"is no line of a graph's log ({error!r})", where=self._line(record)) from None
-
-    def _line(self, record: _Record) -> str:
-        return f"{self.log.path}:{record['seq'] + 1}"
+            raise UserError(f"does not fit what stands before it ({error.what})", where=line) from None
 
     def note(self, operations: Sequence[_Record], seq: int) -> None:
         """Take in what operations say about ids, branches and merges."""

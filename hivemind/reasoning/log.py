@@ -9,10 +9,11 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import Lock, fsync_folder, reached
 
@@ -241,8 +242,7 @@ class GraphLog:
 
 
 def _decode(line: bytes) -> dict[str, Any] | None:
-    try:
+    with suppress(Unreadable), boundary("line of a graph's log"):
         record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
+        return record if isinstance(record, dict) else None
+    return None

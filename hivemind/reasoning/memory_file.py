@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import write
 from hivemind.reasoning.bulk import uncollected
@@ -15,6 +15,8 @@ from hivemind.reasoning.messages import Conversation
 from hivemind.reasoning.snapshot_text import to_text
 
 __all__ = ["load", "save"]
+
+_LEFT = "the file was left as it is"
 
 
 def save(path: str | os.PathLike[str], graph: ReasoningGraph, talk: Conversation, *, durable: bool) -> None:
@@ -32,30 +34,16 @@ def load(path: str | os.PathLike[str]) -> tuple[ReasoningGraph, Conversation]:
 
     Raises UserError for a file that can't be read, UnknownVersion for another version; the file stays as it is.
     """
-    with uncollected():
-        return _load(path)
-
-
-def _load(path: str | os.PathLike[str]) -> tuple[ReasoningGraph, Conversation]:
-    record = _read(path)
     try:
-        return ReasoningGraph.from_dict(record), Conversation.from_dict(record)
-    except UserError as error:
-        kind = UnknownVersion if isinstance(error, UnknownVersion) else GraphError
-        raise kind(error.what, where=path, mend=error.mend or "the file was left as it is") from None
-
-
-def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            text = file.read()
-        record = json.loads(text)
+        with uncollected(), boundary("saved memory", path, mend=_LEFT), open(path, "rb") as file:
+            record = json.loads(file.read())
+            if isinstance(record, dict) and isinstance(record.get("memory"), dict):
+                record = record["memory"]
+            if not isinstance(record, dict):
+                raise GraphError("is no memory")
+            return ReasoningGraph.from_dict(record), Conversation.from_dict(record)
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", where=path) from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"is damaged ({error})", where=path, mend="the file was left as it is") from None
-    if isinstance(record, dict) and isinstance(record.get("memory"), dict):
-        record = record["memory"]
-    if not isinstance(record, dict):
-        raise UserError("is no memory", where=path, mend="the file was left as it is")
-    return record
+    except UserError as error:
+        kind = UnknownVersion if isinstance(error, UnknownVersion) else GraphError
+        raise kind(error.what, where=path, mend=error.mend or _LEFT) from None

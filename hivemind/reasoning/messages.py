@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.reasoning.errors import GraphError
 
 __all__ = ["Conversation", "Message", "text_of"]
@@ -108,17 +109,15 @@ class Conversation:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Conversation:
-        """The conversation of a snapshot; one without messages is empty. Raises GraphError."""
+        """The conversation of a snapshot; one without messages is empty. Raises UserError."""
         found = cls()
-        try:
+        with boundary("conversation"):
             found.messages = [_checked(message) for message in record.get("messages") or ()]
             found.turn_ids = list(map(int, record.get("turn_ids") or range(len(found.messages))))
             found.index = {turn: at for at, turn in enumerate(found.turn_ids)}
             found.waiting = list(map(int, record.get("waiting") or ()))
             found.todo = deque([list(map(int, turns)) for turns in record.get("todo") or ()])
             found.preamble = int(record.get("preamble", 0))
-        except (TypeError, ValueError, AttributeError) as error:
-            raise GraphError(f"the messages can't be read ({error})") from None
         known = len(found.turn_ids) == len(found.messages) == len(found.index)
         if not known or not {*found.waiting, *(turn for turns in found.todo for turn in turns)} <= found.index.keys():
             raise GraphError("the messages and their ids don't belong together")
@@ -128,10 +127,8 @@ class Conversation:
 def _checked(message: Mapping[str, Any]) -> Message:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise GraphError(f"a message has a role, a text: {str(message)[:80]!r}")
-    try:
+    with boundary("message"):
         json.dumps(message)
-    except (TypeError, ValueError) as error:
-        raise GraphError(f"a message that JSON can't hold ({error}): {str(message)[:80]!r}") from None
     return dict(message)
 
 

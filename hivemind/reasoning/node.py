@@ -201,24 +201,19 @@ def _card_fields(node: ReasoningNode) -> dict[str, Any]:
 def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
     """The node that a snapshot describes; `meta` and, as in the seed, turns and active may be missing.
 
-    Raises GraphError for what is no node, naming the field.
+    To be called inside a boundary.
     """
-    try:
-        number, thought, active = record["node_id"], record["thought"], record.get("active", True)
-        node = ReasoningNode(
-            number if number.__class__ is int else int(number),
-            as_kind(record["kind"]),
-            thought if thought.__class__ is str else as_thought(thought),
-            [turn if turn.__class__ is int else int(turn) for turn in record.get("related_turn_ids") or ()],
-            active if active is True else _as_active(active),
-        )
-        node.created_seq = created_seq
-        if record.get("meta"):
-            _take_meta(node, dict(record["meta"]))
-    except KeyError as error:
-        raise GraphError(f"a node without {error.args[0]!r}: {str(dict(record))[:120]}") from None
-    except (TypeError, ValueError, AttributeError) as error:
-        raise GraphError(f"is no node ({error}): {str(record)[:120]}") from None
+    number, thought, active = record["node_id"], record["thought"], record.get("active", True)
+    node = ReasoningNode(
+        number if number.__class__ is int else int(number),
+        as_kind(record["kind"]),
+        thought if thought.__class__ is str else as_thought(thought),
+        [turn if turn.__class__ is int else int(turn) for turn in record.get("related_turn_ids") or ()],
+        active if active is True else _as_active(active),
+    )
+    node.created_seq = created_seq
+    if record.get("meta"):
+        _take_meta(node, dict(record["meta"]))
     return node
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from hivemind.boundary import boundary
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.node import NodeKind, ReasoningNode, as_turns
 from hivemind.reasoning.ops import AddEdgeOp, AddNodeOp, FlushAndFoldOp, MemoryPatch
@@ -26,12 +27,13 @@ def parse(model: type[_M], value: object) -> _M:
         return value
     if not isinstance(value, Mapping):
         raise GraphError(f"a {model.__name__} is an object, not {type(value).__name__}")
-    try:
-        return model.model_validate(dict(value))
-    except ValidationError as error:
-        first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the object"
-    raise GraphError(f"no valid {model.__name__}: {place}: {first['msg']}")
+    with boundary(model.__name__):
+        try:
+            return model.model_validate(dict(value))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "the object"
+            raise GraphError(f"no valid {model.__name__}: {place}: {first['msg']}") from None
 
 
 def apply_patch(

@@ -15,14 +15,15 @@ __all__ = ["highest_id", "replay"]
 
 
 def replay(graph: ReasoningGraph, operations: Sequence[Mapping[str, Any]], seq: int, now: str | None) -> None:
-    """Do the operations of one record again, as change number `seq`. Raises GraphError if one doesn't fit the graph."""
+    """Do the operations of one record again, as change number `seq`; inside a boundary, as others wrote the record.
+
+    Raises GraphError if one doesn't fit the graph.
+    """
     graph.seq, graph.now = seq - 1, now
     try:
         with graph.transaction():
             for operation in operations:
                 _do(graph, operation)
-    except (KeyError, TypeError, ValueError) as error:
-        raise GraphError(f"an operation that can't be read ({error!r})") from None
     finally:
         graph.seq, graph.now = seq, None
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion
 from hivemind.reasoning.bulk import uncollected
 from hivemind.reasoning.edge import Edge, Link, derive, edge_from
@@ -68,10 +69,10 @@ def _edge_to_dict(edge: Edge, nodes: Mapping[int, ReasoningNode]) -> dict[str, A
 
 
 def from_dict(snapshot: Mapping[str, Any], graph: ReasoningGraph) -> ReasoningGraph:
-    """Fill an empty graph from a snapshot. Raises GraphError for a broken one, UnknownVersion for another version."""
+    """Fill an empty graph from a snapshot. Raises UserError for a broken one, UnknownVersion for another version."""
     if not isinstance(snapshot, Mapping):
         raise GraphError(f"a snapshot is a mapping, not {snapshot!r}")
-    with uncollected():
+    with uncollected(), boundary("snapshot of a graph"):
         return _from_dict(snapshot, graph)
 
 
@@ -80,17 +81,14 @@ def _from_dict(snapshot: Mapping[str, Any], graph: ReasoningGraph) -> ReasoningG
     if version != VERSION:
         raise UnknownVersion(f"a graph of version {version}, this program knows version {VERSION}")
     created = snapshot.get("created_seq") or {}
-    try:
-        nodes = [node_from(record, int(created.get(name, 0))) for name, record in snapshot["nodes"].items()]
-        live = [edge_from(record) for record in snapshot["edges"]]
-        folded = [edge_from(record) for record in snapshot.get("folded_edges") or ()]
-        links = [
-            Link(int(link["src"]), int(link["dst"]), str(link["relation"]), int(link.get("created_seq", 0)))
-            for link in snapshot.get("links") or ()
-        ]
-        next_id, graph.seq = int(snapshot.get("next_id", 1)), int(snapshot.get("seq", 0))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise GraphError(f"is no snapshot of a graph ({error!r})") from None
+    nodes = [node_from(record, int(created.get(name, 0))) for name, record in snapshot["nodes"].items()]
+    live = [edge_from(record) for record in snapshot["edges"]]
+    folded = [edge_from(record) for record in snapshot.get("folded_edges") or ()]
+    links = [
+        Link(int(link["src"]), int(link["dst"]), str(link["relation"]), int(link.get("created_seq", 0)))
+        for link in snapshot.get("links") or ()
+    ]
+    next_id, graph.seq = int(snapshot.get("next_id", 1)), int(snapshot.get("seq", 0))
     restore(graph, nodes, live, folded, links)
     graph.next_id = max([next_id, *(number + 1 for number in graph.nodes)])
     return graph

@@ -246,7 +246,7 @@ def test_a_graph_damaged_by_hand_is_named_and_passed_over_until_it_is_mended(
         found = index.find("lease keel")
         assert told(found) == [(BOATS, 2)]
         (remark,) = found.remarks
-        assert remark.startswith(f"passed over: {log}:2: is no line of a graph's log")
+        assert remark.startswith(f"passed over: {log}:2: is a line of a graph's log that cannot be read")
     assert reads.count(LOCKS) == 2, "not again while it stays as it is"
     assert index.find("keel", task=BOATS).remarks == ()
     log.write_bytes(whole)

@@ -41,7 +41,7 @@ def test_what_is_no_message_is_refused_whole() -> None:
     memory = talk(1)
     before = memory.graph.to_dict()
     for bad in ({"content": "no role"}, "text", {"role": "user", "content": object()}):
-        with pytest.raises(GraphError):
+        with pytest.raises(UserError):
             memory.memorize([*turns(2), bad])  # type: ignore[list-item]
     assert memory.graph.to_dict() == before
     assert len(memory.messages) == 4

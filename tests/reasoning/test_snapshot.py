@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hivemind.errors import UnknownVersion
-from hivemind.reasoning import GraphError, Notes, ReasoningGraph
+from hivemind.errors import UnknownVersion, UserError
+from hivemind.reasoning import Notes, ReasoningGraph
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ NODE = {"node_id": 4, "kind": "evidence", "thought": "x", "related_turn_ids": []
     ],
 )
 def test_a_broken_snapshot_is_refused(graph: ReasoningGraph, change: dict[str, object]) -> None:
-    with pytest.raises(GraphError):
+    with pytest.raises(UserError):
         ReasoningGraph.from_dict({**graph.to_dict(), **change})
 
 

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.reasoning.finding.schema import NODES
 from hivemind.reasoning.finding.sources import Source
@@ -44,7 +45,7 @@ class Reading:
 def read(source: Source) -> Reading | None:
     """Read the main branch of a graph; None if its task has moved on. Takes no lock and changes nothing."""
     try:
-        with TaskGraph(source.folder, durable=False).still() as graph:
+        with boundary("graph", source.folder), TaskGraph(source.folder, durable=False).still() as graph:
             rows = {number: _row(node) for number, node in graph.nodes.items()}
             seq = graph.seq
     except UserError as error:
