@@ -6,12 +6,16 @@ import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 __all__ = ["MAX_BYTES", "Parsed", "instead_of", "parse", "split", "validate"]
 
@@ -59,44 +63,43 @@ def parse(text: str, where: object, first_line: int = 1) -> Parsed:
     twice, aliases (a few bytes of them can stand for gigabytes), more than 64 levels, more than 256 KiB.
     """
     place = str(where)
+    if len(text) > MAX_BYTES:
+        raise UserError(f"more than {MAX_BYTES // 1024} KiB of YAML", where=place)
+    with boundary("YAML text", place):
+        try:
+            return _parsed(text, place, first_line)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            what = " ".join(filter(None, (error.context, error.problem)))
+            raise UserError(
+                f"is no YAML ({what})", where=f"{place}:{mark.line + first_line}" if mark else place
+            ) from None
 
+
+def _parsed(text: str, place: str, first_line: int) -> Parsed:
     def at(line: int) -> str:
         return f"{place}:{line + first_line}"
 
-    if len(text) > MAX_BYTES:
-        raise UserError(f"more than {MAX_BYTES // 1024} KiB of YAML", where=place)
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise UserError("YAML aliases are not read here", where=at(_row(event)), mend="write it out")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise UserError(f"nested more than {_MAX_DEPTH} deep", where=at(_row(event)))
+    loader = _Loader(text)
     try:
-        depth = 0
-        for event in yaml.parse(text, Loader=_Loader):
-            if isinstance(event, yaml.AliasEvent):
-                raise UserError("YAML aliases are not read here", where=at(_row(event)), mend="write it out")
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _MAX_DEPTH:
-                raise UserError(f"nested more than {_MAX_DEPTH} deep", where=at(_row(event)))
-        loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-            if node is None:
-                return Parsed({}, {(): first_line}, place)
-            if not isinstance(node, yaml.MappingNode):
-                raise UserError("is no mapping of keys to values", where=at(_row(node)))
-            lines = dict(_lines(node, first_line))
-            for line, key in _repeated(node):
-                raise UserError(f"the key {key!r} stands there twice", where=at(line), mend="remove one")
-            values = loader.construct_document(node)
-        finally:
-            loader.dispose()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        what = " ".join(filter(None, (error.context, error.problem)))
-        raise UserError(f"is no YAML ({what})", where=at(mark.line) if mark else place) from None
-    except (
-        yaml.YAMLError,
-        ValueError,
-        LookupError,
-        AttributeError,
-    ) as error:  # the last two: `!!bool x`, `!!int ''`, `!!timestamp x`
-        raise UserError(f"is no YAML ({error})", where=place) from None
+        node = loader.get_single_node()
+        if node is None:
+            return Parsed({}, {(): first_line}, place)
+        if not isinstance(node, yaml.MappingNode):
+            raise UserError("is no mapping of keys to values", where=at(_row(node)))
+        lines = dict(_lines(node, first_line))
+        for line, key in _repeated(node):
+            raise UserError(f"the key {key!r} stands there twice", where=at(line), mend="remove one")
+        values = loader.construct_document(node)
+    finally:
+        loader.dispose()
     return Parsed({str(key): value for key, value in values.items()}, lines, place)
 
 
@@ -135,17 +138,21 @@ def _repeated(node: yaml.Node) -> Iterator[tuple[int, str]]:
 
 def validate(model: type[_M], parsed: Parsed) -> _M:
     """The values as a pydantic model. Raises UserError naming file, line, key and the nearest key to an unknown one."""
-    try:
-        return model.model_validate(parsed.values)
-    except ValidationError as error:
-        first = error.errors()[0]
+    with boundary("mapping", parsed.where):
+        try:
+            return model.model_validate(parsed.values)
+        except ValidationError as error:
+            raise _refusal(model, parsed, error.errors()[0]) from None
+
+
+def _refusal(model: type[BaseModel], parsed: Parsed, first: ErrorDetails) -> UserError:
     path: Path = tuple(first["loc"])
     key = ".".join(str(part) for part in path) or "the file"
     if first["type"] == "extra_forbidden":
         mend = instead_of(path, model)
-        raise UserError(f"unknown key {key!r}", where=f"{parsed.where}:{parsed.line((*path, '<key>'))}", mend=mend)
+        return UserError(f"unknown key {key!r}", where=f"{parsed.where}:{parsed.line((*path, '<key>'))}", mend=mend)
     problem = first["msg"].removeprefix("Value error, ")
-    raise UserError(f"{key}: {problem}", where=f"{parsed.where}:{parsed.line(path)}")
+    return UserError(f"{key}: {problem}", where=f"{parsed.where}:{parsed.line(path)}")
 
 
 def instead_of(path: Path, model: type[BaseModel], what: str = "keys") -> str:

@@ -19,19 +19,25 @@ import pytest
 HIVEMIND = Path(__file__).parents[1] / "hivemind"
 
 NOT_YET = {
-    *(
-        "cli",
-        "config",
-        "coordination",
-        "documents",
-        "documents/formats",
-        "embedding",
-        "embedding/index",
-        "embedding/service",
-    ),
-    *("frontmatter", "fs", "fs/watch", "longterm", "mail", "masking", "mcp_server", "memory"),
-    *("minds", "minds/extractive", "minds/language", "runtime", "runtime/doctor", "runtime/replay"),
-    *("runtime/tools", "tasks", "views"),
+    "cli",
+    "config",
+    "coordination",
+    "documents",
+    "documents/formats",
+    "embedding",
+    "embedding/index",
+    "embedding/service",
+    "fs",
+    "fs/watch",
+    "longterm",
+    "mail",
+    "masking",
+    "mcp_server",
+    "runtime",
+    "runtime/doctor",
+    "runtime/replay",
+    "runtime/tools",
+    "tasks",
 }
 """Rooms that are still being mended; whoever has mended one takes it out."""
 
@@ -40,6 +46,7 @@ OWN_INPUT = {
     "runtime/tools/matcher.py _main": "marshal from its parent, through a pipe that nobody else has",
     "tokens.py _encoding": "the vocabulary in the package",
     "embedding/minilm.py _tokenizer": "the vocabulary in the package",
+    "memory/scoring.py born": "a time with a zone: a block brings its own to UTC when it is made",
     "cli/parser.py read": "an argument of the command line, after a look whether it is a few digits",
 }
 """`file function` whose input is the program's own → the reason."""
@@ -49,15 +56,14 @@ OF_MODULES = {
     **{name: {"load", "loads", "Unpickler"} for name in ("json", "marshal", "tomllib", "pickle")},
     "yaml": {"load", "load_all", "safe_load", "safe_load_all", "parse", "compose", "scan"},
     "csv": {"reader", "DictReader"},
-    "zlib": {"decompress", "decompressobj"},
-    "gzip": {"decompress", "open", "GzipFile"},
+    "gzip": {"open", "GzipFile"},
     "ast": {"parse", "literal_eval"},
     "shlex": {"split"},
 }
 ANYWHERE = {
     *("JSONDecoder", "raw_decode", "model_validate", "model_validate_json", "validate_python", "validate_json"),
     *("message_from_bytes", "message_from_string", "BytesParser", "parsedate_to_datetime", "parsedate_tz"),
-    *("unpack_from", "iter_unpack", "fromhex", "b64decode", "urlsafe_b64decode", "a2b_qp", "unhexlify"),
+    *("decompress", "unpack_from", "iter_unpack", "fromhex", "b64decode", "urlsafe_b64decode", "a2b_qp", "unhexlify"),
     *(
         "BeautifulSoup",
         "PdfReader",
@@ -175,6 +181,8 @@ class Package:
         above = self._parents[node]
         if isinstance(above, ast.Call) and above.func is node:
             above = self._parents[above]
+        if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Tuple):
+            return False
         return isinstance(above, ast.Return | ast.Assign | ast.Yield | ast.NamedExpr | ast.Lambda)
 
     def _walk(self, node: ast.AST, place: Place) -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, ClassVar, Protocol, Self, cast
 
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
 
 __all__ = [
@@ -149,7 +150,8 @@ class MemoryBlock(_Kept):
 
 
 def _utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    with boundary("time"):
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def attach(block: MemoryBlock, home: Home) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 from hivemind.memory.blocks import (
@@ -139,7 +140,8 @@ def _json(value: Any) -> str:
 def _plain(metadata: dict[str, Any]) -> dict[str, Any]:
     """A copy that JSON can say: what it has no word for stands there as text."""
     try:
-        copy: dict[str, Any] = json.loads(json.dumps(metadata, default=str, skipkeys=True))
-    except (ValueError, RecursionError) as error:
-        return {"error": f"the block's metadata is no JSON: {error}"}
+        with boundary("block's metadata"):
+            copy: dict[str, Any] = json.loads(json.dumps(metadata, default=str, skipkeys=True))
+    except Unreadable as error:
+        return {"error": error.what}
     return copy

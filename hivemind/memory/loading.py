@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hivemind.boundary import Unreadable
 from hivemind.errors import HivemindError
 from hivemind.fs import open_inside
 from hivemind.masking import mask
@@ -217,7 +218,10 @@ class ContentLoader:
 
     def _content(self, block: MemoryBlock, text: Text) -> Loaded:
         if isinstance(block, MessageMemoryBlock) and text.text:  # a mail says itself which character set it is in
-            return Loaded(body_of(text.text), text, outside=text.outside)
+            try:
+                return Loaded(body_of(text.text), text, outside=text.outside)
+            except Unreadable as error:
+                return _failed(block.full_path, error.what, text)
         where = _where(block)
         if text.error is not None:
             return _failed(where, text.error, text)

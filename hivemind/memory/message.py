@@ -5,26 +5,32 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from hivemind.boundary import boundary
+
 __all__ = ["body_of", "moved_to"]
 
 
 def body_of(text: str) -> str:
-    """The text of a message (RFC 5322, or none at all: then all of it). HTML stays as it is where there is nothing else."""
+    """The text of a message (RFC 5322, or none at all: then all of it). HTML stays as it is where there is nothing else.
+
+    Raises Unreadable.
+    """
     from email import message_from_bytes, policy  # late: a context without mail needs no parser
 
     raw = text.encode("utf-8", "surrogateescape")
-    message = message_from_bytes(raw, policy=policy.default)
-    if not message.keys():
-        return raw.decode("utf-8", "replace")
-    part = message.get_body(preferencelist=("plain", "html"))
-    if part is None:
-        return ""
-    try:
-        content = part.get_content()
-    except (LookupError, ValueError):  # a character set that nobody knows
-        payload = part.get_payload(decode=True)
-        content = payload if isinstance(payload, bytes) else str(payload)
-    return content.decode("utf-8", "replace") if isinstance(content, bytes) else str(content)
+    with boundary("mail"):
+        message = message_from_bytes(raw, policy=policy.default)
+        if not message.keys():
+            return raw.decode("utf-8", "replace")
+        part = message.get_body(preferencelist=("plain", "html"))
+        if part is None:
+            return ""
+        try:
+            content = part.get_content()
+        except (LookupError, ValueError):  # a character set that nobody knows
+            payload = part.get_payload(decode=True)
+            content = payload if isinstance(payload, bytes) else str(payload)
+        return content.decode("utf-8", "replace") if isinstance(content, bytes) else str(content)
 
 
 def moved_to(full_path: str, path_of: Callable[[str], str]) -> str:

@@ -10,7 +10,9 @@ import ast
 import re
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.memory.sections import headings
 from hivemind.memory.syntax import syntax_outline
 
@@ -24,19 +26,16 @@ def code_outline(text: str, suffix: str) -> str | None:
     """Imports, class and function signatures with their lines, and first docstring lines; None if it cannot be read so."""
     if len(text) > LONGEST:
         return None
-    if suffix in (".py", ".pyi", ".pyw"):
-        return _python_outline(text)
-    return syntax_outline(text, suffix)
+    with suppress(Unreadable), boundary("source"):  # nested beyond what a parser bears, or in another language
+        return _python_outline(text) if suffix in (".py", ".pyi", ".pyw") else syntax_outline(text, suffix)
+    return None
 
 
 def _python_outline(text: str) -> str | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an odd escape in someone's code is not ours to report
-            tree = ast.parse(text)
-        return "\n".join(_signatures(tree, 0)) or None
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or nested beyond what the parser bears
-        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an odd escape in someone's code is not ours to report
+        tree = ast.parse(text)
+    return "\n".join(_signatures(tree, 0)) or None
 
 
 def _signatures(node: ast.Module | ast.ClassDef, depth: int) -> Iterator[str]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import reached, write
 from hivemind.memory.blocks import (
@@ -173,7 +174,8 @@ class SaveFile:
             _check_header(first, self.path)
 
     def load(self) -> tuple[list[MemoryBlock], int]:
-        """The blocks in their order, and max_tokens. Raises UserError if there is none or it is damaged, UnknownVersion."""
+        """The blocks in their order, and max_tokens. Raises Unreadable if it is damaged, UnknownVersion, and UserError if
+        there is none."""
         try:
             with open(self.path, "rb") as file:
                 raw = file.read()
@@ -184,39 +186,28 @@ class SaveFile:
         max_tokens = _check_header(lines[0] if lines else raw, self.path)
         records: dict[str, dict[str, Any]] = {}
         for number, line in enumerate(lines[1:], start=2):
-            try:
+            with boundary("save", f"{self.path}:{number}", mend=_MEND):
                 saved = json.loads(line)
                 for memory_id in saved.get("drop", ()):
                     records.pop(memory_id, None)
                 for record in saved.get("set", ()):
                     records[record["id"]] = record
                 max_tokens = int(saved.get("max_tokens", max_tokens))
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                raise UserError(f"is damaged ({error})", where=f"{self.path}:{number}", mend=_MEND) from None
-        blocks = list(_blocks(records, self.path))
+        with boundary("working memory", self.path, mend=_MEND):
+            blocks = [_block(record) for record in records.values()]
         # A save that was cut off is written over, by writing the file anew.
         self._stands = self._found() if end == len(raw) else None
         self._whole, self._max_tokens = end, max_tokens
         return blocks, max_tokens
 
 
-def _blocks(records: dict[str, dict[str, Any]], path: str) -> Iterator[MemoryBlock]:
-    for memory_id, record in records.items():
-        try:
-            yield _block(record)
-        except (ValueError, TypeError, KeyError, UserError) as error:
-            raise UserError(f"block {memory_id!r} is damaged ({error})", where=path, mend=_MEND) from None
-
-
 def _check_header(line: bytes, path: str) -> int:
-    """max_tokens in the first line. Raises UserError if it is no such file, UnknownVersion for another version."""
-    try:
+    """max_tokens in the first line. Raises Unreadable if it is no such file, UnknownVersion for another version."""
+    with boundary(f"{KIND} file", path, mend=_MEND):
         header = json.loads(line)
         kind, version, max_tokens = header["kind"], header["version"], int(header.get("max_tokens", 0))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(f"is no {KIND} file ({error})", where=path, mend=_MEND) from None
     if kind != KIND:
-        raise UserError(f"is no {KIND} file but of kind {kind!r}", where=path, mend=_MEND)
+        raise Unreadable(f"is no {KIND} file but of kind {kind!r}", where=path, mend=_MEND)
     if version == VERSION:
         return max_tokens
     raise UnknownVersion(

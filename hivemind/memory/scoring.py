@@ -47,8 +47,8 @@ class RelevanceScorer:
 
     def score_memory(self, block: MemoryBlock, now: datetime | None = None) -> float:
         """The block's score at `now` (default: the clock), 0 to 1."""
-        moment = datetime.now(UTC) if now is None else now
-        return decayed(self.weigh(block), born(block), moment.timestamp())
+        now = datetime.now(UTC) if now is None else now
+        return decayed(self.weigh(block), born(block), now.timestamp())
 
     def weigh(self, block: MemoryBlock) -> float:
         """The score without its recency: may exceed 1."""

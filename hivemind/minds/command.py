@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.guarded import Guarded
 from hivemind.minds.mind import Context, MindError, MindUnavailable, Thought, ToolSchema
 from hivemind.minds.scripted import thought_from
@@ -45,9 +46,10 @@ class CommandMind:
     def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:
         printed = self._ask({"context": list(context), "tools": list(tools)})
         try:
-            answer = json.loads(printed)
-        except (ValueError, RecursionError) as error:
-            raise MindError(f"{self.program[0]} printed no JSON ({error}): {printed[:200]!r}") from None
+            with boundary("JSON answer"):
+                answer = json.loads(printed)
+        except Unreadable as error:
+            raise MindError(f"{self.program[0]} printed no JSON ({error.__cause__}): {printed[:200]!r}") from None
         if not isinstance(answer, Mapping):
             raise MindError(f"{self.program[0]} printed no JSON object: {printed[:200]!r}")
         return thought_from(answer)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.minds.mind import Action, Context, MindError, MindUnavailable, Thought, ToolSchema, Usage
 from hivemind.minds.plain import fault_of
@@ -68,10 +69,8 @@ class ScriptedMind:
 
 def _answer(line: str, where: str) -> Mapping[str, Any]:
     """One line of a script. Raises UserError."""
-    try:
+    with boundary("line of a script", where):
         answer = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"is no JSON object ({error})", where=where) from None
     if not isinstance(answer, dict):
         raise UserError(f"is no JSON object, but {line[:50]!r}", where=where)
     for keys in _KEYS:

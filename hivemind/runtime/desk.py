@@ -12,7 +12,8 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from hivemind.errors import UnknownVersion, UserError
+from hivemind.boundary import Unreadable
+from hivemind.errors import UserError
 from hivemind.masking import masked
 from hivemind.memory import (
     ContentLoader,
@@ -115,9 +116,7 @@ class Desk:
             return WorkingMemoryManager(self._config.max_tokens)
         try:
             return WorkingMemoryManager.load(path)
-        except UnknownVersion:
-            raise
-        except UserError:  # half a write of ours: it only held what can be sensed again; kept for whoever wants to look
+        except Unreadable:  # half a write: it only held what can be sensed again; kept for whoever wants to look
             if not self._looking:
                 path.rename(path.with_name(f"memory.damaged-{time.time_ns()}"))
             return WorkingMemoryManager(self._config.max_tokens)

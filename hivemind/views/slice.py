@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.coordination import Event, Receipt
 from hivemind.reasoning import FLUSHED, NodeKind, ReasoningGraph, ReasoningNode, Trace
 
@@ -27,11 +29,10 @@ def moment(text: str | None) -> datetime | None:
     """The time that a record carries, in UTC, or None where it carries none that can be read."""
     if not text:
         return None
-    try:
+    with suppress(Unreadable), boundary("time"):
         found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return None
 
 
 class Slice:

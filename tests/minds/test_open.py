@@ -54,7 +54,7 @@ def test_a_scripted_mind_gives_its_thoughts_in_order_and_then_says_that_it_has_n
 
 def test_a_broken_script_names_its_line(tmp_path):
     (tmp_path / "s").write_text('{"text": "a"}\nnonsense\n')
-    with pytest.raises(UserError, match=r"s:2: is no JSON object"):
+    with pytest.raises(UserError, match=r"s:2: is a line of a script that cannot be read"):
         open_mind("scripted: s", root=tmp_path)
 
 

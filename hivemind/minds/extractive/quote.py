@@ -39,14 +39,10 @@ def quotes_for(question: str, passages: Sequence[Mapping[str, Any]]) -> list[Quo
     is not there in full is not quoted: its lines are not those of the file.
     """
     quotes: list[Quote] = []
-    best = max((float(entry["metadata"].get("relevance", 0)) for entry in passages), default=0.0)
+    best = max((entry["metadata"].get("relevance", 0) for entry in passages), default=0.0)
     for entry in passages:
         told = entry["metadata"]
-        if (
-            told.get("error")
-            or told.get("form", "full") != "full"
-            or float(told.get("relevance", 0)) < best * _SHARE_OF_BEST
-        ):
+        if told.get("error") or told.get("form", "full") != "full" or told.get("relevance", 0) < best * _SHARE_OF_BEST:
             continue
         quote = _best_lines(question, entry)
         if quote is not None and not any(_overlap(quote, other) for other in quotes):
@@ -72,7 +68,7 @@ def _best_lines(question: str, entry: Mapping[str, Any]) -> Quote | None:
         last -= 1
     if first == last:
         return None
-    start = int(told["start_line"]) + first
+    start = told["start_line"] + first
     text = "\n".join(lines[first:last])
     return Quote(text, str(told.get("path") or told["source"]), start, start + last - first - 1, str(told["digest"]))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.minds.mind import Context
 
 __all__ = ["Situation"]
@@ -59,15 +61,13 @@ class Situation:
 
     def _about(self, question: str) -> list[Entry]:
         mine = [entry for entry in self.passages if question in entry["metadata"].get("questions", ())]
-        return sorted(mine, key=lambda entry: (-float(entry["metadata"].get("relevance", 0)), str(entry["id"])))
+        return sorted(mine, key=lambda entry: (-entry["metadata"].get("relevance", 0), str(entry["id"])))
 
 
 def _object(value: Any) -> Mapping[str, Any]:
     if isinstance(value, str):
-        try:
+        with suppress(Unreadable), boundary("JSON object"):
             value = json.loads(value)
-        except ValueError:
-            return {}
     return value if isinstance(value, Mapping) else {}
 
 

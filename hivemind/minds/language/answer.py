@@ -68,7 +68,7 @@ def _written(answer: Answer, tools: Sequence[ToolSchema], max_output: int) -> tu
         return Thought(answer.text), f"the answer was cut off after {max_output} tokens; be shorter"
     try:
         thought = thought_from(_as_thought(find_json(answer.text)))
-    except (NoJson, MindError) as error:
+    except MindError as error:
         return Thought(
             answer.text
         ), f"{error}: call a tool; if nothing is left to do, the tool that ends the task or message"

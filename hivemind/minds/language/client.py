@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic_ai.direct import model_request
@@ -22,6 +23,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.minds.language.answer import Answer, Call
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.language.connection import http_client
@@ -135,10 +137,9 @@ def _sent_back(call: Call) -> dict[str, Any]:
     """The arguments as they came; what is no JSON object is wrapped in one, since providers refuse to read it."""
     if isinstance(call.arguments, Mapping):
         return dict(call.arguments)
-    try:
+    value: Any = call.arguments
+    with suppress(Unreadable), boundary("object of arguments"):
         value = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
-        value = call.arguments
     if fault_of(value):
         value = call.arguments
     return value if isinstance(value, dict) else {"unreadable": value}

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.masking import keep_secret
 
@@ -102,12 +103,13 @@ def model_config(provider: str, argument: Any) -> ModelConfig:
     told: Any = {"model": argument} if isinstance(argument, str) else argument
     if not isinstance(told, Mapping):
         raise UserError(f"mind: {provider} needs a model", mend=f"write mind: {provider}:MODEL")
-    try:
-        return ModelConfig.model_validate({**told, "provider": provider})
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        what = f"mind: {provider}{'.' if place else ''}{place}: {first['msg']}"
-        raise UserError(
-            what, mend=f"keys: {', '.join(name for name in ModelConfig.model_fields if name != 'provider')}"
-        ) from None
+    with boundary(f"configuration of {provider}"):
+        try:
+            return ModelConfig.model_validate({**told, "provider": provider})
+        except ValidationError as error:
+            first = error.errors(include_input=False)[0]
+            place = ".".join(str(part) for part in first["loc"])
+            what = f"mind: {provider}{'.' if place else ''}{place}: {first['msg']}"
+            raise UserError(
+                what, mend=f"keys: {', '.join(name for name in ModelConfig.model_fields if name != 'provider')}"
+            ) from None

@@ -6,12 +6,13 @@ import zlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.minds.language.config import ModelConfig
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["LARGEST_ANSWER", "UnreadableAnswer", "http_client"]
+__all__ = ["LARGEST_ANSWER", "http_client"]
 
 LARGEST_ANSWER = 8_000_000
 """Bytes of an answer, unpacked; an answer of 100,000 tokens has a twentieth of it."""
@@ -27,10 +28,6 @@ _OPENAI = "api.openai.com"
 _OPENAI_ACCOUNT = frozenset({"openai-organization", "openai-project"})
 _PLAIN, _PACKED = ("", "identity"), ("gzip", "x-gzip")
 _GZIP = 16 + zlib.MAX_WBITS
-
-
-class UnreadableAnswer(Exception):
-    """An answer that is not read to its end: more bytes than any model's answer has, or packed in an unknown way."""
 
 
 def http_client(config: ModelConfig) -> httpx2.AsyncClient:
@@ -85,18 +82,16 @@ class _Unpacked:
 
     def __init__(self, packing: str) -> None:
         if packing not in (*_PLAIN, *_PACKED):
-            raise UnreadableAnswer(f"its answer is packed as {packing[:40]!r}, which was not asked for")
+            raise Unreadable(f"its answer is packed as {packing[:40]!r}, which was not asked for")
         self._unpack = zlib.decompressobj(_GZIP) if packing in _PACKED else None
         self._left = LARGEST_ANSWER
 
     def take(self, part: bytes) -> bytes:
-        """What a part of the answer comes to. Raises UnreadableAnswer."""
+        """What a part of the answer comes to. Raises Unreadable."""
         if self._unpack is not None:
-            try:
+            with boundary("packed answer"):
                 part = self._unpack.decompress(part, self._left + 1)
-            except zlib.error as error:
-                raise UnreadableAnswer(f"its answer cannot be unpacked ({error})") from None
         self._left -= len(part)
         if self._left < 0:
-            raise UnreadableAnswer(f"its answer has more than {LARGEST_ANSWER:,} bytes")
+            raise Unreadable(f"its answer has more than {LARGEST_ANSWER:,} bytes")
         return part

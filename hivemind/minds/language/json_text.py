@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
+from hivemind.minds.mind import MindError
 from hivemind.minds.plain import fault_of
 
 __all__ = ["NoJson", "fault_in", "find_json"]
@@ -16,7 +18,7 @@ _START = re.compile(r"[\[{]")
 _LOOKS = 50  # brackets in prose that may be the beginning of the JSON
 
 
-class NoJson(ValueError):
+class NoJson(MindError):
     """There is no JSON, or not the whole of it; the message says which, for the model to read."""
 
 
@@ -27,9 +29,10 @@ def find_json(text: str) -> Any:
     deeply or has half a character in it as well.
     """
     try:
-        found = _found(text)
-    except RecursionError:
-        raise NoJson("the JSON in the answer is nested too deeply") from None
+        with boundary("JSON value"):
+            found = _found(text)
+    except Unreadable as error:
+        raise NoJson(f"the answer {error.what}") from None
     if fault := fault_of(found):
         raise NoJson(f"the JSON in the answer can't be used: {fault}")
     return found
@@ -65,8 +68,6 @@ def _among_words(text: str) -> tuple[Any] | None:
             if error.pos >= len(text) or error.msg.startswith("Unterminated"):
                 raise NoJson(f"the JSON in the answer is cut off ({error.msg})") from None
             at = max(error.pos, start.end())
-        except ValueError as error:  # a number of thousands of digits
-            raise NoJson(f"the JSON in the answer can't be read ({error})") from None
     return None
 
 
