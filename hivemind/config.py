@@ -16,6 +16,7 @@ from hivemind.names import check_name
 from hivemind.tokens import DEFAULT_ENCODING, LEAST_CONTEXT
 
 __all__ = [
+    "SHARED",
     "AgentConfig",
     "BudgetConfig",
     "EmbedderConfig",
@@ -26,6 +27,9 @@ __all__ = [
     "load_agents",
     "load_hive",
 ]
+
+SHARED = 0o2770
+"""The mode of a folder that a group shares: what is made in it belongs to the group as well."""
 
 
 class _Strict(BaseModel):
@@ -135,6 +139,7 @@ class HiveConfig(_Strict):
     version: Literal[1] = 1
     workspace: str = Field("hive", min_length=1, max_length=128)
     guard: str | None = None
+    access: Literal["private", "group"] = "private"
     durability: Literal["full", "relaxed"] = "full"
     watch: Literal["auto", "inotify", "poll"] = "auto"
     settle_ms: int = Field(250, ge=0)
@@ -153,6 +158,13 @@ class HiveConfig(_Strict):
     @property
     def durable(self) -> bool:
         return self.durability == "full"
+
+    def take_access(self) -> None:
+        """From now on what this process makes, and what it starts, can be used by whom `access` says, and by nobody else.
+
+        It is said in one place, to the kernel, as the umask: databases, mail, logs and what commands write included.
+        """
+        os.umask(0o007 if self.access == "group" else 0o077)
 
     @property
     def shared_budget(self) -> TokenBudget | None:

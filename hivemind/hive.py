@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cached_property
 
-from hivemind.config import AgentConfig, HiveConfig, load_agents, load_hive
+from hivemind.config import SHARED, AgentConfig, HiveConfig, load_agents, load_hive
 from hivemind.coordination import Journal, StepLeases, Steps, check_workspace
 from hivemind.documents import Docmem, Knowledge
 from hivemind.embedding import Embedder, open_embedder
@@ -34,12 +34,13 @@ class Hive:
         self.layout = layout
         self.config = config
         self.looking = looking
+        config.take_access()
         self._agents: dict[str, AgentConfig] = {}
         self._agents_changed = -1
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Hive:
-        """The hive in the folder `path`, its folders made where they are missing.
+        """The hive in the folder `path`, its folders made where they are missing. Sets this process's umask (`access:`).
 
         Raises UserError if there is no hive.yaml, or if it says something that is not understood; CoordinationError
         (WorkspaceLocked, ProjectGuardMismatch) if its state belongs to another workspace or project.
@@ -48,7 +49,8 @@ class Hive:
         hive = cls(layout, load_hive(layout))
         for folder in layout.folders():
             try:
-                make_folder(folder, durable=hive.config.durable)
+                if make_folder(folder, durable=hive.config.durable) and hive.config.access == "group":
+                    folder.chmod(SHARED)
             except (FileExistsError, NotADirectoryError):
                 raise UserError(
                     "a file lies where a folder should be", where=folder, mend="hivemind doctor --fix sets it aside"
@@ -73,6 +75,7 @@ class Hive:
 
         Raises UserError if `path` is a hive.
         """
+        HiveConfig().take_access()
         make_hive(Layout.at(path))
         hive = cls.open(path)
         for name in (HUMAN, *hive.agents):

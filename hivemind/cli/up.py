@@ -17,6 +17,7 @@ from hivemind.cli.picture import picture_lines
 from hivemind.cli.reader import reader_may_go
 from hivemind.cli.screen import Screen
 from hivemind.cli.text import is_terminal, one_line
+from hivemind.config import load_hive
 from hivemind.layout import Layout
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     # Nothing of the hive is opened here: run_swarm forks its agents from this process as it is now.
     layout = layout_of(arguments)
+    load_hive(layout).take_access()
     if arguments.detach:
         return _detached(arguments, layout)
     drawn = is_terminal() and not arguments.json
@@ -107,7 +109,7 @@ def _errors_to(log: Path) -> Iterator[None]:
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     terminal = os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     os.dup2(file, 2)
     os.close(file)
     try:

@@ -38,7 +38,7 @@ class Commit:
         """The file `synced`; for an onlooker None where there is none."""
         path = os.path.join(self._folder, "synced")
         if not self._looking:
-            return os.open(path, _FLAGS, 0o644)
+            return os.open(path, _FLAGS, 0o666)
         try:
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

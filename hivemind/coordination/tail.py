@@ -177,7 +177,7 @@ class Tail:
             commit.cover(self.first, self.offset)
             reached("journal.rotate.synced")
         path = path_of(self._folder, self.seq + 1)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         reached("journal.rotate.created")
         if os.fstat(file).st_size:
             os.close(file)

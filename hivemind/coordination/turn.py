@@ -24,8 +24,8 @@ class Turn:
     __slots__ = ("_line", "_lock", "_since")
 
     def __init__(self, folder: str) -> None:
-        self._lock = os.open(os.path.join(folder, "lock"), _FLAGS, 0o644)
-        self._line = os.open(os.path.join(folder, "line"), _FLAGS, 0o644)
+        self._lock = os.open(os.path.join(folder, "lock"), _FLAGS, 0o666)
+        self._line = os.open(os.path.join(folder, "line"), _FLAGS, 0o666)
         self._since = 0.0
 
     def acquire(self, meanwhile: Callable[[], object]) -> None:

@@ -82,7 +82,7 @@ def _write_temporary(folder: str, content: bytes | str, durable: bool, mode: int
     return path
 
 
-def write(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = 0o644) -> None:
+def write(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = 0o666) -> None:
     """Write a whole file, replacing what is there. Raises OSError, and then nothing has changed."""
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
@@ -98,7 +98,7 @@ def write(path: str | os.PathLike[str], content: bytes | str, *, durable: bool =
         fsync_folder(folder)
 
 
-def write_at(folder: int, name: str, content: bytes | str, *, durable: bool = True, mode: int = 0o644) -> None:
+def write_at(folder: int, name: str, content: bytes | str, *, durable: bool = True, mode: int = 0o666) -> None:
     """Write a whole file into an open folder, wherever that is by now, as `write` does by its path. Raises OSError."""
     temporary = _write_temporary("", content, durable, mode, folder)
     try:
@@ -111,7 +111,7 @@ def write_at(folder: int, name: str, content: bytes | str, *, durable: bool = Tr
         os.fsync(folder)
 
 
-def create(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = 0o644) -> None:
+def create(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = 0o666) -> None:
     """Write a whole file only if nothing has that name. Raises FileExistsError, decided by the file system."""
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."

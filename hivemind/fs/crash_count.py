@@ -85,7 +85,7 @@ class CrashCount:
     def _new_mark(self) -> int:
         """A locked mark that names nothing; -1 if another process took it for a dead one before it was locked."""
         self._path = os.path.join(self._folder, f"{self._pid}-{time.time_ns()}")
-        mark = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        mark = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(mark, fcntl.LOCK_EX)
             os.pwrite(mark, b"\0" * _KEY_BYTES, 0)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from hivemind.errors import UserError, mend_of
 from hivemind.fs.crash import reached
@@ -104,8 +105,8 @@ class Database:
         # file does not change. It may do that elsewhere, so such a connection is made anew for each reading.
         self._unchanging = self._writers is not None and self._is_in_unwritable_folder()
         connection = sqlite3.connect(
-            Path(self.path).absolute().as_uri() + "?immutable=1" if self._unchanging else self.path,
-            uri=self._unchanging,
+            self.path if self._writers is None else Path(self.path).absolute().as_uri() + self._how(self._writers),
+            uri=self._writers is not None,
             timeout=_BUSY_S,
             isolation_level=None,
             check_same_thread=False,
@@ -129,6 +130,15 @@ class Database:
             connection.close()
             raise
         return connection
+
+    def _how(self, writers: Lock) -> str:
+        """How SQLite is to open the file. Left to itself it makes one that a group may not write, whatever the umask."""
+        if self._unchanging:
+            return "?immutable=1"
+        if os.path.exists(self.path):
+            return ""
+        writers.make()
+        return f"?modeof={quote(os.path.abspath(writers.path))}"
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:

@@ -45,7 +45,7 @@ class Lock:
 
     def acquire(self, *, wait: bool = True, **record: object) -> bool:
         """Take the lock and write who holds it. Returns False if it is held and `wait` is False."""
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = self._open()
         try:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -63,6 +63,13 @@ class Lock:
                 self.release()
                 raise
         return True
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def make(self) -> None:
+        """Make the file if there is none."""
+        os.close(self._open())
 
     @property
     def file(self) -> int:

@@ -58,7 +58,7 @@ class Maildir:
             folder = os.path.join(self.path, name)
             made = [sub for sub in ("tmp", "new", "cur") if _make(os.path.join(folder, sub))]
             if name:
-                mark = os.open(os.path.join(folder, "maildirfolder"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+                mark = os.open(os.path.join(folder, "maildirfolder"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666)
                 os.close(mark)
             if made and durable:
                 fsync_folder(folder)
@@ -128,7 +128,7 @@ class Maildir:
         (a journal that has a file has its names), and costs once what two would.
         """
         path = os.path.join(self.tmp, base)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             left = memoryview(raw)
             while left:  # a full disk shows as a short write first, and as an error then

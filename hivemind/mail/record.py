@@ -40,7 +40,7 @@ class TakenRecord:
         self._open()
 
     def _open(self) -> None:
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         raw = os.pread(self._file, os.fstat(self._file).st_size, 0)
         whole = raw[: raw.rfind(b"\n") + 1]
         if len(whole) < len(raw):

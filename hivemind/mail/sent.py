@@ -42,7 +42,7 @@ class SentMemo:
     def open(self) -> SentMemo:
         """Take the lock, waiting for it, and read. Raises UnknownVersion, OSError."""
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)
             self._load()

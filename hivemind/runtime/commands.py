@@ -70,7 +70,7 @@ def run_command(
     if sandbox == "bwrap":
         argv = sandboxed(argv, folder)
     limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
-    with open(os.open(output, _OUTPUT, 0o644), "wb") as file:
+    with open(os.open(output, _OUTPUT, 0o666), "wb") as file:
         guarded = Guarded(
             argv, folder=folder, environment=environment, cpu_s=math.ceil(limits.cpu_s),
             memory_bytes=limits.memory_mb * 1024**2, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

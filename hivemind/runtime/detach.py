@@ -36,7 +36,7 @@ def detach(work: Work, log: Path) -> Detached:
     Call it while this process has one thread and nothing open that two processes must not share. Raises OSError if the
     log cannot be written.
     """
-    os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644))
+    os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666))
     answer, answer_end = os.pipe2(os.O_CLOEXEC)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -61,7 +61,7 @@ def output_to(path: Path) -> None:
             path.replace(path.with_name(path.name + ".1"))
     except FileNotFoundError:
         pass
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from hivemind.config import HiveConfig
 from hivemind.layout import Layout
 from hivemind.runtime.agent import Agent
 from hivemind.runtime.identity import announce, farewell, take_name
@@ -22,13 +23,13 @@ _NAME = "rehearsal"
 _TIMES = 8  # so often Python runs a function before it specialises its code
 
 
-def rehearse(open_hive: Callable[[Path], Parts], encoding: str) -> None:
+def rehearse(open_hive: Callable[[Path], Parts], config: HiveConfig) -> None:
     """Be an agent that finds nothing to do, a few times over. Leaves no file, thread or lock. Raises OSError."""
     with tempfile.TemporaryDirectory(prefix="hivemind-rehearsal-", ignore_cleanup_errors=True) as folder:
         layout = Layout.at(folder)
         layout.agents.mkdir()
         layout.agent_config(_NAME).touch()
-        layout.config.write_text(f"durability: relaxed\nencoding: {encoding}\n")
+        layout.config.write_text(f"durability: relaxed\nencoding: {config.encoding}\naccess: {config.access}\n")
         for _ in range(_TIMES):
             _live(open_hive(layout.root))
 

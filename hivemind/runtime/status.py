@@ -95,7 +95,7 @@ class StatusFile:
         line = as_line({"kind": "status", "version": VERSION, "crc": _crc(shown), **shown}).rstrip()
         whole = line.ljust(len(line) // _BLOCK * _BLOCK + _BLOCK - 1) + b"\n"  # what is left of a longer one is blank
         try:
-            file = os.open(self._path, _IN_PLACE, 0o644)
+            file = os.open(self._path, _IN_PLACE, 0o666)
         except OSError:  # a link, a pipe: not ours to write through, but to replace
             save_record(self._path, "status", VERSION, shown, durable=False)
             return

@@ -127,7 +127,7 @@ class _Warming:
     def _rehearse(self, rehearse_in: Callable[[Path], Parts]) -> None:
         self._rehearse_in = None
         try:
-            rehearse(rehearse_in, self._hive.config.encoding)
+            rehearse(rehearse_in, self._hive.config)
         except OSError as error:  # no room in the temporary folder: agents start without it, a little later
             _log.warning("no rehearsal: %s", error)
 

@@ -24,7 +24,7 @@ def append(folder: Path, record: Mapping[str, Any], *, durable: bool) -> None:
     What a crash left of a line is cut off first; a whole last line without its newline (a person's editor) is kept.
     """
     line = as_line(record)
-    file = os.open(folder / LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    file = os.open(folder / LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":

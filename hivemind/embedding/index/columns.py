@@ -86,7 +86,7 @@ class FileColumns:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         try:
             for suffix in SUFFIXES:
-                self._files.append(os.open(f"{stem}.{suffix}", flags, 0o644))
+                self._files.append(os.open(f"{stem}.{suffix}", flags, 0o666))
         except OSError:
             self.close()
             raise

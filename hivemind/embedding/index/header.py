@@ -68,7 +68,7 @@ class Header:
 
     def begin(self, state: State) -> None:
         """Let the index be these files from now on. Raises OSError."""
-        counts = os.open(f"{self.stem(state.files)}.count", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        counts = os.open(f"{self.stem(state.files)}.count", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self.close()
         self._counts = counts
         self.write(state)

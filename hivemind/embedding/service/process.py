@@ -45,7 +45,7 @@ def _be(folder: str, kind: str, up: int) -> NoReturn:
             if _is_answered(folder, kind):
                 os.write(up, b"+")
             os._exit(0)
-        log = os.open(log_of(folder, kind), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        log = os.open(log_of(folder, kind), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.nice(_NICE)

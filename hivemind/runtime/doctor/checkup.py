@@ -9,7 +9,7 @@ from hivemind.errors import UserError
 from hivemind.runtime.doctor.claims import check_claims, check_task_folders, check_task_texts
 from hivemind.runtime.doctor.databases import check_databases
 from hivemind.runtime.doctor.finding import Finding
-from hivemind.runtime.doctor.folders import check_folders, check_mailbox_folders
+from hivemind.runtime.doctor.folders import check_access, check_folders, check_mailbox_folders
 from hivemind.runtime.doctor.graphs import check_graphs
 from hivemind.runtime.doctor.leftovers import check_leftovers
 from hivemind.runtime.doctor.letters import check_letters, check_mail_key, check_strangers
@@ -31,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     check_file_system,
     check_folders,
     check_mailbox_folders,
+    check_access,
     check_mail_key,
     check_letters,
     check_strangers,

@@ -8,15 +8,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from hivemind.config import SHARED
 from hivemind.errors import UserError
 from hivemind.fs import inside
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
 
-__all__ = ["check_folders", "check_mailbox_folders"]
+__all__ = ["check_access", "check_folders", "check_mailbox_folders"]
 
 _NAME = "folders"
 _PARTS = ("tmp", "new", "cur")
+_SECRETS = (".key", ".token")
 _SUBFOLDERS = ("", ".Sent", ".Archive", ".Dead")
 
 
@@ -80,6 +82,36 @@ def _missing(patient: Patient, name: str, box: Path) -> Iterator[Finding]:
 
 def _ensure(patient: Patient, name: str) -> str:
     return f"made {patient.layout.relative(patient.mail.ensure(name))} whole"
+
+
+def check_access(patient: Patient) -> Iterator[Finding]:
+    """With `access: group`: what the program made while it was said to be private, which the group cannot use."""
+    if patient.config is None or patient.config.access != "group":
+        return
+    layout = patient.layout
+    closed = [path for top in (layout.state, layout.mailboxes, layout.tasks) for path in _closed_to_group(top)]
+    if closed:
+        yield Finding(
+            _NAME,
+            layout.relative(closed[0]),
+            f"and {len(closed) - 1} more cannot be used by the group, though hive.yaml says access: group",
+            "hivemind doctor --fix opens them for the group; keys and tokens stay yours alone",
+            lambda: f"{sum(map(_open_to_group, closed))} are the group's to use now",
+        )
+
+
+def _closed_to_group(top: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(top):
+        for path in (Path(folder), *(Path(folder, name) for name in names if not name.endswith(_SECRETS))):
+            found = path.lstat()
+            wanted = SHARED if stat.S_ISDIR(found.st_mode) else 0o660 if stat.S_ISREG(found.st_mode) else 0
+            if found.st_uid == os.geteuid() and found.st_mode & wanted != wanted:
+                yield path
+
+
+def _open_to_group(path: Path) -> bool:
+    path.chmod(stat.S_IMODE(path.stat().st_mode) | (SHARED if path.is_dir() else 0o660))
+    return True
 
 
 def _look(patient: Patient, folder: Path, use: str) -> Iterator[Finding]:

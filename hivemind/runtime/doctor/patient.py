@@ -48,6 +48,9 @@ class Patient:
     def aside(self) -> Aside:
         return Aside(self.layout, self.now)
 
+    def __post_init__(self) -> None:
+        (self.config or HiveConfig()).take_access()
+
     @cached_property
     def config(self) -> HiveConfig | None:
         try:

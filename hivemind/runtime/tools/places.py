@@ -28,7 +28,7 @@ __all__ = ["Place", "Target", "is_readable", "read_bytes", "readable", "writable
 MAX_READ_BYTES = 262_144
 _MAX_PATH = 4096
 _MAX_NAME = 255
-_NEW = 0o644
+_NEW = 0o666
 _KEPT = RESERVED - {"artifacts"} | {"task.md", "task.yaml", "task.yml"}
 _NOT_HERE = "is not where you may write: the task's folder, knowledge/, roots that say so"
 
