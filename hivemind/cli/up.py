@@ -17,7 +17,6 @@ from hivemind.cli.picture import picture_lines
 from hivemind.cli.reader import reader_may_go
 from hivemind.cli.screen import Screen
 from hivemind.cli.text import is_terminal, one_line
-from hivemind.config import load_hive
 from hivemind.layout import Layout
 
 if TYPE_CHECKING:
@@ -51,13 +50,19 @@ def add_to(commands: Commands, common: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     # Nothing of the hive is opened here: run_swarm forks its agents from this process as it is now.
     layout = layout_of(arguments)
-    load_hive(layout).take_access()
+    _take_access(layout)
     if arguments.detach:
         return _detached(arguments, layout)
     drawn = is_terminal() and not arguments.json
     with _live(layout) if drawn else contextlib.nullcontext() as on_tick:
         result = _swarm(arguments, layout, on_tick=on_tick)
     return _tell(result, arguments)
+
+
+def _take_access(layout: Layout) -> None:
+    from hivemind.config import load_hive
+
+    load_hive(layout).take_access()
 
 
 def _swarm(
