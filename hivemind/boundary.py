@@ -9,12 +9,14 @@ What is the machine's trouble and not the input's passes through unchanged: a fu
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hivemind.errors import HivemindError, UserError
 
-__all__ = ["Unreadable", "boundary"]
+__all__ = ["Unreadable", "boundary", "read_input"]
 
 _MACHINE = frozenset(
     {
@@ -52,3 +54,17 @@ def boundary(kind: str, where: object = None, *, mend: str | None = None) -> Ite
         said = (error.strerror if isinstance(error, OSError) else None) or str(error)
         reason = f"{type(error).__name__}: {said}"[:500] if said else type(error).__name__
         raise Unreadable(f"is a {kind} that cannot be read ({reason})", where=where, mend=mend) from error
+
+
+def read_input(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """All of a regular file. Never waits for the writer of a FIFO, and opens no device.
+
+    Raises Unreadable for anything else and for a file of over `most` bytes, and OSError.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise Unreadable("is no regular file", where=path)
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        raw = file.read(-1 if most is None else most + 1)
+    if most is not None and len(raw) > most:
+        raise Unreadable(f"has more than {most} bytes", where=path)
+    return raw

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from hivemind.boundary import boundary, read_input
 from hivemind.errors import UserError
-from hivemind.frontmatter import parse, validate
+from hivemind.frontmatter import MAX_BYTES, parse, validate
 from hivemind.layout import HUMAN, Layout
-from hivemind.names import check_name
+from hivemind.names import check_name, is_name
 from hivemind.tokens import DEFAULT_ENCODING, LEAST_CONTEXT
 
 __all__ = [
     "SHARED",
     "AgentConfig",
+    "Agents",
     "BudgetConfig",
     "EmbedderConfig",
     "HiveConfig",
@@ -190,7 +193,7 @@ class HiveConfig(_Strict):
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        return read_input(path, MAX_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"is not UTF-8 (byte {error.start})", where=path) from None
     except OSError as error:
@@ -199,10 +202,12 @@ def _read(path: Path) -> str:
 
 def load_hive(layout: Layout) -> HiveConfig:
     """What hive.yaml says. Raises UserError naming file, line and key."""
-    config = validate(HiveConfig, parse(_read(layout.config), layout.config))
-    if config.agents:  # the defaults must be good themselves, and blamed where they stand
-        validate(_Defaults, parse(_read(layout.config), layout.config))
-    return config
+    with boundary("settings file", layout.config):
+        parsed = parse(_read(layout.config), layout.config)
+        config = validate(HiveConfig, parsed)
+        if config.agents:  # the defaults must be good themselves, and blamed where they stand
+            validate(_Defaults, parsed)
+        return config
 
 
 class _Defaults(BaseModel):
@@ -210,23 +215,58 @@ class _Defaults(BaseModel):
     agents: AgentConfig
 
 
-def load_agents(layout: Layout, hive: HiveConfig) -> dict[str, AgentConfig]:
-    """Every agent of the hive by name, sorted; a group of `replicas: 3` named `r` gives `r-1`, `r-2`, `r-3`.
+@dataclass(frozen=True, slots=True)
+class Agents(Collection[str]):
+    """The names of all agents of a hive. `known`: what their files say, sorted; a group of `replicas: 3` named `r` is `r-1`,
+    `r-2`, `r-3`. `aside`: why a file cannot be read, by its name without the ending: that agent, or group, is set aside."""
 
-    Raises UserError naming file, line and key, and for two agents of one name.
-    """
-    found: dict[str, AgentConfig] = {}
+    known: dict[str, AgentConfig] = field(default_factory=dict)
+    aside: dict[str, UserError] = field(default_factory=dict)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.known or self.why_aside(str(name)) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self.known, *(name for name in self.aside if is_name(name) and name not in (HUMAN, *self.known))])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def why_aside(self, name: str) -> UserError | None:
+        """Why an agent, or the group that it is of, is set aside; None if it is not."""
+        return None if name in self.known else self.aside.get(name) or self.aside.get(name.rpartition("-")[0])
+
+    def roles(self) -> dict[str, str | None]:
+        return {name: self.known[name].role if name in self.known else None for name in self}
+
+    def get(self, name: str) -> AgentConfig:
+        """What the agent's file says. Raises UserError: there is none, or why it is set aside."""
+        found = self.known.get(name)
+        if found is not None:
+            return found
+        if (why := self.why_aside(name)) is not None:
+            raise why
+        names = list(self.known)
+        there = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+        mend = f"its agents: {there or 'none'}; hivemind agent add {name} makes it one"
+        raise UserError(f"there is no agent {name!r} in this hive", mend=mend)
+
+
+def load_agents(layout: Layout, hive: HiveConfig) -> Agents:
+    """What agents/ says, each file by itself: one that cannot be read sets its agent aside, with the reason."""
+    found = Agents()
     for path in sorted(layout.agents.glob("*.y*ml")):
         if path.suffix not in (".yaml", ".yml") or path.name.startswith("."):
             continue
-        for name, config in _load_agent(path, hive):
-            if name in found:
-                raise UserError(f"a second agent named {name!r}", where=path, mend="rename one of them")
-            found[name] = config
-    return dict(sorted(found.items()))
+        try:
+            with boundary("agent's file", path):
+                found.known.update(_load_agent(path, hive, found.known))
+        except UserError as error:
+            found.aside[path.name if path.stem in found.known else path.stem] = error
+    return Agents(dict(sorted(found.known.items())), found.aside)
 
 
-def _load_agent(path: Path, hive: HiveConfig) -> Iterator[tuple[str, AgentConfig]]:
+def _load_agent(path: Path, hive: HiveConfig, others: Collection[str]) -> dict[str, AgentConfig]:
     try:
         name = check_name(path.stem, "agent name")
     except UserError as error:
@@ -236,8 +276,7 @@ def _load_agent(path: Path, hive: HiveConfig) -> Iterator[tuple[str, AgentConfig
     parsed = parse(_read(path), path)
     own = validate(AgentConfig, parsed)
     config = AgentConfig.model_validate({**hive.agents, **parsed.values}) if hive.agents else own
-    if config.replicas == 1:
-        yield name, config
-    else:
-        for number in range(1, config.replicas + 1):
-            yield check_name(f"{name}-{number}", "agent name"), config
+    names = [name] if config.replicas == 1 else [f"{name}-{number}" for number in range(1, config.replicas + 1)]
+    if taken := next((one for one in names if one in others), None):
+        raise UserError(f"a second agent named {taken!r}", where=path, mend="rename one of them")
+    return {check_name(one, "agent name"): config for one in names}

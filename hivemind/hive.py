@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cached_property
 
-from hivemind.config import SHARED, AgentConfig, HiveConfig, load_agents, load_hive
+from hivemind.config import SHARED, AgentConfig, Agents, HiveConfig, load_agents, load_hive
 from hivemind.coordination import Journal, StepLeases, Steps, check_workspace
 from hivemind.documents import Docmem, Knowledge
 from hivemind.embedding import Embedder, open_embedder
@@ -35,7 +35,7 @@ class Hive:
         self.config = config
         self.looking = looking
         config.take_access()
-        self._agents: dict[str, AgentConfig] = {}
+        self._agents = Agents()
         self._agents_changed = -1
 
     @classmethod
@@ -84,10 +84,12 @@ class Hive:
 
     @property
     def agents(self) -> dict[str, AgentConfig]:
-        """The agents by name; one that was added since is there, one that was taken away stays for as long as this lives.
+        """The agents by name; one that was added since is there, one that was taken away stays for as long as this lives."""
+        return self.agent_files.known
 
-        Raises UserError naming file, line and key of what is wrong in agents/, the first time; later the old ones stand.
-        """
+    @property
+    def agent_files(self) -> Agents:
+        """The same, with those that are set aside because their file cannot be read; one that could be is not."""
         try:
             changed = self.layout.agents.stat().st_mtime_ns
         except (
@@ -95,13 +97,10 @@ class Hive:
         ):  # a copy may lack the folder, someone may have moved it away: those that were known stand
             return self._agents
         if changed != self._agents_changed:
-            try:
-                self._agents = {**self._agents, **load_agents(self.layout, self.config)}
-            except UserError:
-                if not self._agents:
-                    raise
+            found = load_agents(self.layout, self.config)
+            self._agents = Agents({**self._agents.known, **found.known}, found.aside)
             self._agents_changed = changed
-            for agent in self._agents.values():
+            for agent in self.agents.values():
                 keep_secrets(agent.env)
         return self._agents
 
@@ -126,7 +125,7 @@ class Hive:
         return Mail(
             self.layout,
             self.config.workspace,
-            agents=lambda: self.agents,
+            agents=lambda: self.agent_files,
             durable=self.config.durable,
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
@@ -136,7 +135,7 @@ class Hive:
     def tasks(self) -> Tasks:
         return Tasks(
             self.layout,
-            agents=lambda: {name: agent.role for name, agent in self.agents.items()},
+            agents=lambda: self.agent_files.roles(),
             durable=self.config.durable,
             max_bytes=self.config.max_task_bytes,
             settle_ms=self.config.settle_ms,

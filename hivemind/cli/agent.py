@@ -8,7 +8,7 @@ from dataclasses import asdict
 from hivemind.cli.hive_of import hive_of, known_agent, look_at
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
-from hivemind.cli.text import natural
+from hivemind.cli.text import natural, one_line
 
 __all__ = ["add_to"]
 
@@ -60,6 +60,9 @@ def _list(arguments: argparse.Namespace) -> int:
     else:
         rows = sorted(found, key=lambda agent: natural(agent["name"]))
         print_table(rows, _COLUMNS, empty="There are no agents: hivemind agent add NAME makes one.")
+        for agent in rows:
+            if agent["problem"]:
+                say(f"{agent['name']}: {one_line(agent['problem'])}")
     return 0
 
 

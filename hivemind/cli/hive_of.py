@@ -71,8 +71,7 @@ def known_name(hive: Hive, text: str) -> str:
 def known_agent(hive: Hive, text: str) -> str:
     """The agent of this hive that has that name. Raises UserError naming those that there are."""
     name = check_name(text, "agent name")
-    if name not in hive.agents:
-        raise UserError(f"there is no agent {name!r} in this hive", mend=f"there are {_named(hive.agents)}")
+    hive.agent_files.get(name)
     return name
 
 

@@ -50,7 +50,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     # Nothing of the hive is opened here: run_swarm forks its agents from this process as it is now.
     layout = layout_of(arguments)
-    _take_access(layout)
+    _look_at_settings(layout)
     if arguments.detach:
         return _detached(arguments, layout)
     drawn = is_terminal() and not arguments.json
@@ -59,10 +59,12 @@ def run(arguments: argparse.Namespace) -> int:
     return _tell(result, arguments)
 
 
-def _take_access(layout: Layout) -> None:
-    from hivemind.config import load_hive
+def _look_at_settings(layout: Layout) -> None:
+    """Take the umask that hive.yaml says, and say which agents are set aside."""
+    from hivemind.hive import Hive
 
-    load_hive(layout).take_access()
+    for error in Hive.look(layout.root).agent_files.aside.values():
+        warn(f"an agent is set aside: {error}")
 
 
 def _swarm(

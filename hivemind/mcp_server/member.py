@@ -26,7 +26,7 @@ from hivemind.runtime.status import StatusFile
 from hivemind.runtime.tools import Session, Tool, ToolProblem
 from hivemind.runtime.work import Work
 
-__all__ = ["HiveGone", "Member", "check_agent"]
+__all__ = ["HiveGone", "Member"]
 
 _log = logging.getLogger(__name__)
 _BEAT_S = 1.0
@@ -44,15 +44,6 @@ class HiveGone(UserError):
     """The folder that a member has joined is not there any more."""
 
 
-def check_agent(hive: Parts, name: str) -> None:
-    """Raises UserError if the hive has no such agent."""
-    if name not in hive.agents:
-        raise UserError(
-            f"there is no agent {name!r} in this hive",
-            mend=f"hivemind agent add {name} --mind mcp, or one of {', '.join(hive.agents) or 'none'}",
-        )
-
-
 class Member:
     """One agent of the hive, used by a client. All its methods are for one thread, but `beat`.
 
@@ -62,9 +53,8 @@ class Member:
 
     def __init__(self, hive: Parts, name: str, profile: str = "core") -> None:
         """Join the hive. Raises UserError if there is no such agent, HeldLock if a process has its name already."""
-        check_agent(hive, name)
         self.hive, self.name = hive, name
-        self.config = hive.agents[name]
+        self.config = hive.agent_files.get(name)
         self.tools: dict[str, Tool] = tools_of(profile, self.config.tools)
         self._lock = take_name(hive.layout, name)
         self.incarnation = announce(hive.journal, name, os.getpid())

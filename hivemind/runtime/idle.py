@@ -64,6 +64,8 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
 
 def nobody_for(hive: Parts, task: TaskSummary, names: Collection[str]) -> str | None:
     """Why none of the running agents `names` may claim a waiting task, if so; whether they have room is another matter."""
+    if task.assignee is not None and (aside := hive.agent_files.why_aside(task.assignee)) is not None:
+        return f"its assignee {task.assignee} is set aside: {aside}"
     if task.assignee is not None and task.assignee not in names:
         return f"its assignee {task.assignee} is not running"
     if task.role is not None and task.role not in {hive.agents[name].role for name in names}:

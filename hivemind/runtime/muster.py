@@ -23,11 +23,7 @@ def muster(hive: Parts, names: Iterable[str]) -> None:
     """
     seen: set[int] = set()
     for name in names:
-        config = hive.agents.get(name)
-        if config is None:
-            raise UserError(
-                f"there is no agent {name!r} in this hive", mend=f"its agents: {', '.join(hive.agents) or 'none'}"
-            )
+        config = hive.agent_files.get(name)
         if config.outside:
             raise UserError(f"{name} comes from outside (mind: mcp): hivemind mcp --agent {name} is what it runs")
         if id(config) not in seen:  # replicas have one between them

@@ -36,7 +36,7 @@ __all__ = [
     "said_why",
 ]
 
-DOWN = "down"
+DOWN, ASIDE = "down", "set aside"
 _TICK_NS = 20_000_000
 
 
@@ -100,7 +100,7 @@ class Overview:
 
 
 def overview(hive: Parts) -> Overview:
-    """Look at everything once. Raises UserError for an agents/*.yaml that is not understood."""
+    """Look at everything once."""
     active = hive.tasks.list(TaskState.ACTIVE)
     inbox = hive.tasks.list(TaskState.INBOX)
     agents = agents_now(hive, active)
@@ -144,11 +144,16 @@ def search_now(hive: Parts) -> str:
 
 
 def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[AgentNow, ...]:
-    """Every agent of agents/*.yaml, by name."""
+    """Every agent of agents/*.yaml, by name; those that are set aside come last, with the reason as their `problem`."""
     owned: dict[str | None, str] = {}
     for task in hive.tasks.list(TaskState.ACTIVE) if active is None else active:
         owned.setdefault(task.owner, task.id)
-    return tuple(_agent(hive, name, owned.get(name)) for name in hive.agents)
+    known = [_agent(hive, name, owned.get(name)) for name in hive.agents]
+    return (*known, *(_aside(name, str(why), owned.get(name)) for name, why in hive.agent_files.aside.items()))
+
+
+def _aside(name: str, why: str, owned: str | None) -> AgentNow:
+    return AgentNow(name, None, "?", None, ASIDE, owned, None, 0, 0, 0.0, 0, None, None, problem=why)
 
 
 def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
@@ -184,7 +189,7 @@ def said_why(hive: Parts, tasks: Iterable[TaskSummary]) -> list[TaskSummary]:
         return found
     running = [name for name in hive.agents if holder_of(hive.layout, name) is not None]
     if not running:  # the swarm is down: that is no matter of this task or that
-        return found
+        running = list(hive.agents)
     return [
         replace(task, waiting=task.waiting or nobody_for(hive, task, running))
         if task.state is TaskState.INBOX

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # who looks at a few rooms does not wait for all to be imported
-    from hivemind.config import AgentConfig, HiveConfig
+    from hivemind.config import AgentConfig, Agents, HiveConfig
     from hivemind.coordination import Journal, StepLeases, Steps
     from hivemind.documents import Docmem, Knowledge
     from hivemind.embedding import Embedder
@@ -28,6 +28,8 @@ class Parts(Protocol):
     def config(self) -> HiveConfig: ...
     @property
     def agents(self) -> dict[str, AgentConfig]: ...
+    @property
+    def agent_files(self) -> Agents: ...
     @property
     def journal(self) -> Journal: ...
     @property

@@ -12,8 +12,9 @@ import pytest
 from hivemind import Hive
 from hivemind.cli.main import main
 from hivemind.errors import UserError
-from hivemind.mcp_server import check_agent
+from hivemind.mcp_server import Member
 from hivemind.runtime.doctor import Patient, examine
+from hivemind.runtime.overview import said_why
 from tests.runtime.conftest import Crew, until_idle
 
 FILES: dict[str, Callable[[Path], object]] = {
@@ -47,7 +48,7 @@ def test_an_agent_whose_file_cannot_be_read_is_set_aside_and_nothing_else(crew: 
     [bad] = set((crew.root / "agents").iterdir()) - before
     crew.drop("What is a boat?", "boats.md")
     assert until_idle(crew.start())
-    for words in (["task", "list"], ["log"], ["mail", "list", "ada"], ["context", "ada"], ["view", "--task", "boats"]):
+    for words in (["task", "list"], ["log"], ["mail", "list", "ada"], ["context", "ada"], ["view", "resume"]):
         assert main(["--hive", str(crew.root), *words]) == 0
     capsys.readouterr()
     for words in (["status", "--json"], ["agent", "list", "--json"]):
@@ -68,17 +69,16 @@ def test_an_agent_whose_file_cannot_be_read_is_set_aside_and_nothing_else(crew: 
 def test_what_is_for_an_agent_that_is_set_aside_waits_for_it(crew: Crew, capsys):
     crew.agent_file("nonsense: 1\n", "bob")
     hive = Hive.open(crew.root)
-    assert hive.mail.send("human", "bob", "Hello", "Hello?").id
+    assert hive.mail.send("human", "bob", "Hello", "Hello?").delivered
     crew.drop("---\nassignee: bob\n---\nBoats\n")
     until_idle(crew.start())
-    [task] = hive.tasks.list("inbox")
-    assert "bob.yaml" in str(task.waiting)
-    for refused in (lambda: check_agent(hive, "bob"),):
-        with pytest.raises(UserError, match="nonsense"):
-            refused()
+    [task] = said_why(hive, hive.tasks.list("inbox"))
+    assert "bob.yaml:1" in str(task.waiting)
+    with pytest.raises(UserError, match="nonsense"):
+        Member(hive, "bob")
     assert main(["--hive", str(crew.root), "agent", "run", "bob"]) == 2
     assert "nonsense" in capsys.readouterr().err
-    assert not [one for one in examine(Patient(hive.layout)) if one.check in ("mail", "letters", "strangers", "tasks")]
+    assert not [one for one in examine(Patient(hive.layout)) if one.check == "mail" and "bob" in one.where]
 
 
 def test_a_swarm_starts_without_an_agent_that_is_set_aside_and_says_so(crew: Crew):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hivemind import fs
 from hivemind.errors import UserError
+from hivemind.layout import HUMAN
 from hivemind.mail.filename import is_dropping, is_unique, join, split
 from hivemind.mail.maildir import SUBFOLDERS, Entry, Maildir
 from hivemind.mail.parse import Unreadable
@@ -65,7 +66,7 @@ def check_strangers(patient: Patient) -> Iterator[Finding]:
     if patient.agents is None:
         return
     for path in _listed(patient.layout.mailboxes):
-        if path.is_dir() and not path.name.startswith(".") and path.name not in patient.names:
+        if path.is_dir() and not path.name.startswith(".") and path.name != HUMAN and path.name not in patient.agents:
             left = sum(1 for _ in Maildir(path).entries())
             yield Finding(
                 _NAME,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from hivemind.config import AgentConfig, HiveConfig, load_agents, load_hive
+from hivemind.config import Agents, HiveConfig, load_agents, load_hive
 from hivemind.errors import UserError
 from hivemind.fs.watch.filesystem import mounts, needs_polling
 from hivemind.layout import HUMAN, Layout
@@ -35,7 +35,7 @@ def lives(pid: int) -> bool:
 
 @dataclass
 class Patient:
-    """One hive under examination. `config` and `agents` are None while what they stand in is not understood."""
+    """One hive under examination. `config` and `agents` are None while hive.yaml is not understood."""
 
     layout: Layout
 
@@ -59,15 +59,12 @@ class Patient:
             return None
 
     @cached_property
-    def agents(self) -> dict[str, AgentConfig] | None:
-        try:
-            return None if self.config is None else load_agents(self.layout, self.config)
-        except (UserError, OSError):
-            return None
+    def agents(self) -> Agents | None:
+        return None if self.config is None else load_agents(self.layout, self.config)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The owners of mailboxes that are known: the operator, and the agents if agents/ can be read."""
+        """The owners of mailboxes that are known: the operator, and the agents."""
         return (HUMAN, *(self.agents or ()))
 
     @cached_property
@@ -79,7 +76,7 @@ class Patient:
     def tasks(self) -> Tasks:
         return Tasks(
             self.layout,
-            agents=lambda: {name: one.role for name, one in (self.agents or {}).items()},
+            agents=lambda: {} if self.agents is None else self.agents.roles(),
             durable=self.durable,
             looking=True,
         )

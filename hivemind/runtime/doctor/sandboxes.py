@@ -14,7 +14,9 @@ __all__ = ["check_sandboxes"]
 
 def check_sandboxes(patient: Patient) -> Iterator[Finding]:
     """Whether bubblewrap runs here, if an agent's commands are to run in it: else each of them is refused."""
-    asking = [name for name, config in (patient.agents or {}).items() if config.sandbox == "bwrap"]
+    asking = [
+        name for name, config in (patient.agents.known if patient.agents else {}).items() if config.sandbox == "bwrap"
+    ]
     if not asking:
         return
     try:

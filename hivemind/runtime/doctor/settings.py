@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hivemind.config import AgentConfig, load_agents, load_hive
+from hivemind.config import load_agents, load_hive
 from hivemind.errors import UserError
-from hivemind.frontmatter import parse, validate
 from hivemind.minds import open_mind
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
@@ -23,36 +22,24 @@ def check_settings(patient: Patient) -> Iterator[Finding]:
     except UserError as error:
         yield _told(error)
         return
-    wrong = False
-    for path in sorted(patient.layout.agents.glob("*.y*ml")):
-        if path.name.startswith("."):
-            continue
+    found = load_agents(patient.layout, hive)
+    for why in found.aside.values():
+        yield _told(why, "that agent is set aside until it is mended")
+    for name, config in found.known.items():
         try:
-            config = validate(AgentConfig, parse(path.read_text("utf-8"), path))
             if not config.outside:
                 open_mind(config.mind, root=patient.layout.root)
         except UserError as error:
-            wrong = True
-            yield _told(error, path)
-        except UnicodeDecodeError as error:
-            wrong = True
-            yield Finding(_NAME, str(path), f"is not UTF-8 (byte {error.start})", "save it as UTF-8 text")
-    if wrong:
-        return
-    try:
-        agents = load_agents(patient.layout, hive)
-    except UserError as error:
-        yield _told(error)
-        return
-    if not agents:
+            yield _told(error, where=patient.layout.agent_config(name))
+    if not found:
         where = patient.layout.relative(patient.layout.agents)
         yield Finding(_NAME, where, "there is no agent: nobody works on tasks", "hivemind agent add NAME", note=True)
 
 
-def _told(error: UserError, path: object = None) -> Finding:
+def _told(error: UserError, follows: str = "nothing starts until it is mended", where: object = None) -> Finding:
     return Finding(
         _NAME,
-        error.where or str(path),
-        f"{error.what}; nothing starts until it is mended",
+        error.where or str(where),
+        f"{error.what}; {follows}",
         error.mend or "mend the file",
     )
