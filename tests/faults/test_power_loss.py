@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace i
 def told(outcome: Outcome, *words: str) -> list[str]:
     """What was found that begins with one of the words, with what repeats it."""
     return [
-        f"{what} ({found.crash.why}; {outcome.command(found.number)})"
+        f"{what} ({found.crash.why}; {outcome.command})"
         for found in outcome.found
         for what in found.what
         if what.startswith(words)

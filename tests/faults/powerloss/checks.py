@@ -53,19 +53,33 @@ class Facts:
 
 
 def inspect(root: Path, facts: Facts, durable: bool) -> Iterator[str]:
-    """What is wrong in a hive after a power loss, one sentence each. Opens it as its next processes would."""
+    """What is wrong in a hive after a power loss, one sentence each. Opens it as its next processes would.
+
+    Without durability the latest may be missing or in pieces; then the doctor may have to set a piece aside first, and may
+    leave to a person what only a person can know.
+    """
+    if not durable and list(_opened(root, facts, durable)):
+        yield from (said for said in _doctor(root) if not said.startswith("doctor: --fix leaves"))
+    yield from _opened(root, facts, durable)
+    yield from (said for said in _doctor(root) if durable or not said.startswith("doctor: --fix leaves"))
+
+
+def _opened(root: Path, facts: Facts, durable: bool) -> Iterator[str]:
     from hivemind import Hive
 
-    hive = Hive.open(root)
+    try:
+        hive = Hive.open(root)
+    except Exception as error:  # what cannot be opened is what is looked for
+        yield f"hive: {type(error).__name__}: {error}"
+        return
     for part in (_journal, _letters, _tasks, _memory, _documents):
         try:
             yield from part(hive, facts, durable)
-        except Exception as error:  # a room that cannot be opened is what is looked for
+        except Exception as error:  # so is a room
             yield f"{part.__name__[1:]}: {type(error).__name__}: {error}"
     hive.memory.close()
     hive.documents.close()
     hive.journal.close()
-    yield from _doctor(root)
 
 
 def _right(facts: Facts, durable: bool, kind: str, key: str, found: Any, nothing: Any = None) -> str | None:
@@ -90,7 +104,8 @@ def _letters(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
                 yield f"letter {subject}: {len(copies)} copies in the mailbox of {name}"
             for one in copies:
                 message = hive.mail.read(name, one.id, mark=False)
-                if message.body.rstrip("\n") != value["body"].rstrip("\n") or not message.trusted:
+                whole = message.body.rstrip("\n") == value["body"].rstrip("\n")
+                if not (whole and message.trusted) if durable else message.trusted and not whole:
                     yield f"letter {subject}: not whole in the mailbox of {name}: {message.body[-40:]!r}, {message.trusted}"
         kept = sum(one.subject == subject for one in sent)
         if kept > 1 or (durable and facts.is_known("letter", subject) and not kept):
@@ -113,7 +128,7 @@ def _letters(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
         if durable and not maybe and facts.is_known("letter", subject) and given.count(subject) != 1:
             yield f"letter {subject}: given out {given.count(subject)} times"
     again = "named@hive"
-    if any(value and value["id"] == again for value in facts.may_be("letter", "Named")):
+    if durable and any(value and value["id"] == again for value in facts.may_be("letter", "Named")):
         report = hive.mail.send("ann", ["bob"], "Named", "Named.\n", message_id=again)
         copies = [one for one in hive.mail.list("bob") if one.subject == "Named"]
         if report.failed or len(copies) != 1 or not hive.mail.read("bob", copies[0].id, mark=False).trusted:
@@ -219,7 +234,7 @@ def _command(root: Path, *arguments: str) -> tuple[int, str, str]:
 def _doctor(root: Path) -> Iterator[str]:
     """The doctor says what is wrong, and what is wrong can be mended: after `--fix` it says that nothing is left."""
     status, out, err = _command(root, "doctor", "--json", "--fix")
-    if status not in (0, 1):
+    if status not in (0, 1) or not out:
         yield f"doctor: ends with {status}: {err.strip()[-300:]}"
         return
     left = [f"{one['where']}: {one['what']}: {one['left']}" for one in json.loads(out)["findings"] if one["left"]]
@@ -227,9 +242,12 @@ def _doctor(root: Path) -> Iterator[str]:
         yield f"doctor: --fix leaves {left}"
 
 
-def set_going(root: Path, facts: Facts, durable: bool, up: Callable[[], tuple[int, str]]) -> Iterator[str]:
+def set_going(root: Path, facts: Facts, durable: bool, hivemind: Callable[..., tuple[int, str]]) -> Iterator[str]:
     """Let a swarm go on with what the power loss left, to the end, and look at what has become of all tasks."""
-    status, said = up()
+    status, said = hivemind("up", "--until-idle")
+    if status not in (0, 1) and not durable:  # the latest may be in pieces, and the doctor says so
+        hivemind("doctor", "--fix")
+        status, said = hivemind("up", "--until-idle")
     if status not in (0, 1):
         yield f"up --until-idle: ended with {status}: {said[-600:]}"
         return
@@ -243,7 +261,7 @@ def set_going(root: Path, facts: Facts, durable: bool, up: Callable[[], tuple[in
             yield f"task {name}: is in {found} after the swarm has ended"
         elif found and found[0] == "failed":
             error = (tasks / "failed" / name / "error.md").read_text()
-            if not (name == "once" and "nobody knows whether it took effect" in error):
+            if durable and not (name == "once" and "nobody knows whether it took effect" in error):
                 yield f"task {name}: failed: {error[:200]}"
         elif found and found[0] != "done":
             yield f"task {name}: is in {found} after the swarm has ended"

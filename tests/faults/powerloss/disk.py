@@ -167,6 +167,29 @@ class Disk:
         """What had got out after so many operations."""
         return [one.text for one in self.operations[:at] if isinstance(one, Said)]
 
+    def told(self, crash: Crash, most: int = 60) -> Iterator[str]:
+        """The last operations before the power loss, a line each, with what became of them."""
+        torn, paths = dict(crash.torn), {0: ""}
+        for at, operation in enumerate(self.operations[: crash.at]):
+            words = ""
+            match operation:
+                case Entries(changes, what):
+                    for folder, name, node in changes:
+                        if node is not None:
+                            paths[node] = f"{paths.get(folder, '?')}/{name}"
+                    words = f"{what} " + " -> ".join(f"{paths.get(folder, '?')}/{name}" for folder, name, _ in changes)
+                case Write(node, offset, data):
+                    words = f"write {paths.get(node, '?')} {len(data)} bytes at {offset}: {data[:60]!r}"
+                case Size(node, size):
+                    words = f"size {paths.get(node, '?')} {size}"
+                case Sync(node):
+                    words = f"fsync {paths.get(node, '?')}" if node is not None else "sync"
+                case Said(text):
+                    words = f"said {text[:100]}"
+            mark = "LOST" if at in crash.lost else f"TORN {torn[at]}" if at in torn else ""
+            if at >= crash.at - most or mark:
+                yield f"{at:5} {mark:5} {words}"
+
     def content(self, crash: Crash) -> tuple[dict[int, dict[str, int]], dict[int, bytearray]]:
         """Folders and files as the power loss leaves them."""
         tree: dict[int, dict[str, int]] = {0: {}}

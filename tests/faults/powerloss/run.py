@@ -1,6 +1,6 @@
 """Recording, building, asking: one play under one durability, some crash states of it, what is wrong in each.
 
-`python -m tests.faults.powerloss.run PLAY DURABILITY [--states N] [--swarms N] [--seed N] [--only N]`
+`python -m tests.faults.powerloss.run PLAY DURABILITY [--states N] [--seed N] [--trace]`
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import hivemind
 from tests.faults.powerloss.checks import Facts, inspect, set_going
-from tests.faults.powerloss.disk import Crash, Disk
+from tests.faults.powerloss.disk import Crash
 from tests.faults.powerloss.recording import record
 from tests.faults.powerloss.states import choose
 
@@ -36,11 +35,12 @@ CPU_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A violation: in which crash state, and what was wrong there."""
+    """A violation: in which of the crash states, what was wrong there, and what the disk had been asked for by then."""
 
     number: int
     crash: Crash
     what: tuple[str, ...]
+    trace: tuple[str, ...]
 
 
 @dataclass
@@ -55,59 +55,107 @@ class Outcome:
     swarms: int = 0
     found: list[Found] = field(default_factory=list)
 
-    def command(self, number: int) -> str:
-        """What repeats one state."""
-        return f"python -m tests.faults.powerloss.run {self.play} {self.durability} --seed {self.seed} --only {number}"
+    @property
+    def command(self) -> str:
+        """What repeats the plan. A second recording is not the same to the byte: processes race, names are drawn."""
+        return f"python -m tests.faults.powerloss.run {self.play} {self.durability} --seed {self.seed}"
 
 
-def power_loss(
-    play: str, durability: str, *, states: int, swarms: int, seed: int = 0, only: int | None = None,
-    tell: Callable[[str], None] = lambda _: None,
-) -> Outcome:  # fmt: skip
-    """Record a play and ask `states` crash states of it, `swarms` of them with a swarm as well."""
+class _Run:
+    """One recording, and its crash states one after the other, all in the folder where it was recorded."""
+
+    def __init__(self, base: Path, outcome: Outcome) -> None:
+        self._outcome, self._durable = outcome, outcome.durability == "full"
+        self._hive, self._said, self._log = base / "hive", base / "said", base / "log"
+        self._hive.mkdir()
+        self._environment = _environment()
+        play = [outcome.play, os.fspath(self._hive), os.fspath(self._said), outcome.durability]
+        workload = [sys.executable, "-m", "tests.faults.powerloss.workload", *play]
+        self.disk = record(workload, self._hive, self._said, self._log, self._environment)
+        self._log.unlink()
+        outcome.operations = len(self.disk.operations)
+
+    def warm(self) -> None:
+        """Have imported and looked up what every child would otherwise."""
+        self.disk.build(Crash(len(self.disk.operations)), self._hive)
+        with contextlib.redirect_stderr(io.StringIO()):
+            list(inspect(self._hive, Facts(), self._durable))
+        gc.collect()
+
+    def ask(self, number: int, crash: Crash) -> None:
+        """Ask one state in a process of its own: it may hang, eat memory or die."""
+        self.disk.build(crash, self._hive)
+        self._outcome.asked += 1
+        out, into = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.close(out)
+                resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+                wrong = list(self._inspected(crash))
+                os.write(into, json.dumps(wrong)[:60_000].encode())
+            finally:
+                os._exit(0)
+        os.close(into)
+        with open(out, "rb") as reading:
+            said = reading.read()
+        _, status = os.waitpid(child, 0)
+        self._note(number, crash, json.loads(said) if said else [f"who opened it died: {status}"])
+
+    def _inspected(self, crash: Crash) -> Iterator[str]:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as this process lives
+        try:
+            yield from inspect(self._hive, self._facts(crash), self._durable)
+        except Exception as error:  # whatever it is, it is what was looked for
+            yield f"{type(error).__name__}: {error}"
+
+    def _facts(self, crash: Crash) -> Facts:
+        return Facts.of(self.disk.said(crash.at))
+
+    def go_on(self, number: int, crash: Crash) -> None:
+        """Let a swarm go on with one state."""
+        self.disk.build(crash, self._hive)
+        self._said.write_bytes(b"")
+        self._outcome.swarms += 1
+        facts = self._facts(crash)
+        try:
+            wrong = list(set_going(self._hive, facts, self._durable, self._up))
+        except Exception as error:
+            wrong = [f"{type(error).__name__}: {error}"]
+        effects = [*facts.effects, *(json.loads(line)["effect"] for line in self._said.read_text().splitlines())]
+        if (ran := effects.count("once")) > 1:
+            wrong.append(f"once: its command ran {ran} times")
+        if (self._hive / "tasks" / "done" / "often").is_dir() and "often" not in effects:
+            wrong.append("often: done, and its command never ran")
+        self._note(number, crash, wrong)
+
+    def _up(self, *arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "hivemind", "--hive", os.fspath(self._hive), *arguments], check=False,
+            env=self._environment, cwd=self._hive.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    def _note(self, number: int, crash: Crash, wrong: list[str]) -> None:
+        if wrong:
+            self._outcome.found.append(Found(number, crash, tuple(wrong), tuple(self.disk.told(crash))))
+
+
+def power_loss(play: str, durability: str, *, states: int, swarms: int, seed: int = 0) -> Outcome:
+    """Record a play and try `states` crash states of it, of the play `swarm` as many as `swarms`, each with a whole swarm."""
     outcome = Outcome(play, durability, seed)
     with _folder() as base:
-        hive = base / "hive"
-        hive.mkdir()
-        environment = _environment()
-        workload = [
-            sys.executable,
-            "-m",
-            "tests.faults.powerloss.workload",
-            play,
-            str(hive),
-            str(base / "said"),
-            durability,
-        ]
-        disk = record(workload, hive, base / "said", base / "log", environment)
-        (base / "log").unlink()
-        outcome.operations = len(disk.operations)
-        crashes = choose(disk, states, seed)
-        if play != "swarm":  # what is imported and looked up at a first use need not be in each child
-            disk.build(Crash(len(disk.operations)), hive)
-            with contextlib.redirect_stderr(io.StringIO()):
-                list(inspect(hive, Facts(), durability == "full"))
-            gc.collect()
-        every = max(1, len(crashes) // swarms) if swarms else 0
+        run = _Run(base, outcome)
+        wanted = swarms if play == "swarm" else states
+        crashes = choose(run.disk, wanted, seed, journaled=durability == "relaxed")
+        if play != "swarm":
+            run.warm()
         for number, crash in enumerate(crashes):
-            if only is not None and number != only:
-                continue
-            facts = Facts.of(disk.said(crash.at))
-            if play != "swarm":  # of a swarm's tasks nothing is known before they are done
-                outcome.asked += 1
-                wrong = _ask(disk, crash, hive, facts, durability == "full")
-                _note(outcome, number, crash, wrong, tell)
-            if every and (number % every == 0 or only is not None):
-                outcome.swarms += 1
-                wrong = _swarm(disk, crash, hive, base / "said", facts, durability == "full", environment)
-                _note(outcome, number, crash, wrong, tell)
+            if play == "swarm":
+                run.go_on(number, crash)
+            else:
+                run.ask(number, crash)
     return outcome
-
-
-def _note(outcome: Outcome, number: int, crash: Crash, wrong: list[str], tell: Callable[[str], None]) -> None:
-    if wrong:
-        outcome.found.append(Found(number, crash, tuple(wrong)))
-        tell(f"{number}: after {crash.at} of {outcome.operations}, {crash.why}: " + "; ".join(wrong))
 
 
 @contextmanager
@@ -128,81 +176,26 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", "HIVEMIND_EMBEDDER": "none"}
 
 
-def _ask(disk: Disk, crash: Crash, hive: Path, facts: Facts, durable: bool) -> list[str]:
-    """Ask one state in a process of its own: it may hang, eat memory or die."""
-    disk.build(crash, hive)
-    out, into = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(out)
-            resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
-            wrong = list(_inspected(hive, facts, durable))
-            os.write(into, json.dumps(wrong)[:60_000].encode())
-        finally:
-            os._exit(0)
-    os.close(into)
-    with open(out, "rb") as reading:
-        said = reading.read()
-    _, status = os.waitpid(child, 0)
-    return json.loads(said) if said else [f"whoever opened it died: {status}"]
-
-
-def _inspected(hive: Path, facts: Facts, durable: bool) -> Iterator[str]:
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as this process lives
-    try:
-        yield from inspect(hive, facts, durable)
-    except Exception as error:  # whatever it is, it is what was looked for
-        yield f"{type(error).__name__}: {error}"
-
-
-def _swarm(
-    disk: Disk, crash: Crash, hive: Path, said: Path, facts: Facts, durable: bool, environment: Mapping[str, str]
-) -> list[str]:
-    """Let a swarm go on with one state."""
-    disk.build(crash, hive)
-    said.write_bytes(b"")
-
-    def up() -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "hivemind", "--hive", os.fspath(hive), "up", "--until-idle"], check=False,
-            env=dict(environment), cwd=hive.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        )  # fmt: skip
-        return done.returncode, done.stdout + done.stderr
-
-    try:
-        wrong = list(set_going(hive, facts, durable, up))
-    except Exception as error:
-        wrong = [f"{type(error).__name__}: {error}"]
-    again = [json.loads(line)["effect"] for line in said.read_text().splitlines()]
-    if (ran := [*facts.effects, *again].count("once")) > 1:
-        wrong.append(f"once: its command ran {ran} times")
-    if (hive / "tasks" / "done" / "often").is_dir() and "often" not in [*facts.effects, *again]:
-        wrong.append("often: done, and its command never ran")
-    return wrong
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("play", choices=("stores", "swarm"))
+    parser.add_argument("durability", choices=("full", "relaxed"))
+    parser.add_argument("--states", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--trace", action="store_true", help="show what the disk was asked for, and what of it was lost"
+    )
+    given = parser.parse_args()
+    os.environ["HIVEMIND_EMBEDDER"] = "none"
+    outcome = power_loss(given.play, given.durability, states=given.states, swarms=given.states, seed=given.seed)
+    for found in outcome.found:
+        print(f"after {found.crash.at} of {outcome.operations}, {found.crash.why}: " + "; ".join(found.what))
+        if given.trace:
+            print("\n".join(found.trace))
+    tried = f"{outcome.asked} states asked, {outcome.swarms} taken up by a swarm, {len(outcome.found)} with violations"
+    print(f"{outcome.command}: {outcome.operations} operations, {tried}")
+    return 1 if outcome.found else 0
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("play")
-    parser.add_argument("durability")
-    parser.add_argument("--states", type=int, default=100)
-    parser.add_argument("--swarms", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", type=int)
-    given = parser.parse_args()
-    os.environ["HIVEMIND_EMBEDDER"] = "none"
-    began = time.monotonic()
-    outcome = power_loss(
-        given.play,
-        given.durability,
-        states=given.states,
-        swarms=given.swarms,
-        seed=given.seed,
-        only=given.only,
-        tell=print,
-    )
-    print(
-        f"{outcome.play}, {outcome.durability}: {outcome.operations} operations, {outcome.asked} states asked, "
-        f"{outcome.swarms} with a swarm, {len(outcome.found)} with violations, {time.monotonic() - began:.1f} s"
-    )
+    sys.exit(main())

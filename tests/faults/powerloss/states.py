@@ -3,21 +3,26 @@
 At a moment (right after something was acknowledged, right before something is synced, right after it) there is a set of
 operations that are not durable yet. Tried are: all of them lost; none; each alone lost; each alone kept; each write torn in
 the middle, or there as zeros; every name kept and no data; and subsets by chance. States that come out alike are tried once.
+
+`journaled` leaves out what no file system with a journal and a page cache does: names come in their order, and what was
+written to one page comes in its order, for the page is written back whole. Data may still come after names, or not at all.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from tests.faults.powerloss.disk import Crash, Disk, Entries, Said, Sync, Write
+from tests.faults.powerloss.disk import Crash, Disk, Entries, Said, Size, Sync, Write
 
 __all__ = ["choose"]
 
+_PAGE = 4096
 _MANY = 40  # single operations that are tried at one moment, of those that are waiting
 
 
-def choose(disk: Disk, wanted: int, seed: int) -> list[Crash]:
+def choose(disk: Disk, wanted: int, seed: int, journaled: bool = False) -> list[Crash]:
     """At most `wanted` different crash states: after every acknowledgement with everything else lost, then in turns of each
     other way, then by chance."""
     chance = random.Random(seed)
@@ -25,6 +30,7 @@ def choose(disk: Disk, wanted: int, seed: int) -> list[Crash]:
     ways: dict[str, list[Crash]] = {}
     for at, pending, said in moments:
         for crash in _at(disk, at, pending, chance):
+            crash = _in_order(disk, crash, pending) if journaled else crash
             ways.setdefault(f"{'said' if said else 'sync'}: {crash.why.split(' ')[0]}", []).append(crash)
     first = ways.pop("said: all", [])
     if len(first) > wanted // 2:
@@ -38,7 +44,8 @@ def choose(disk: Disk, wanted: int, seed: int) -> list[Crash]:
 def _moments(disk: Disk) -> Iterator[tuple[int, tuple[int, ...], bool]]:
     """(how many operations, those that are not durable, whether something was just said)."""
     states = list(disk.pending())
-    for at, operation in enumerate(disk.operations):
+    first = disk.operations.index(Sync(None))  # before that is what a person has brought
+    for at, operation in list(enumerate(disk.operations))[first + 1 :]:
         if isinstance(operation, Said):
             yield *states[at + 1], True
         elif isinstance(operation, Sync):
@@ -72,6 +79,30 @@ def _at(disk: Disk, at: int, pending: tuple[int, ...], chance: random.Random) ->
             if isinstance(operation := disk.operations[key], Write) and operation.data and chance.random() < 0.2
         )
         yield Crash(at, lost, torn, why="by chance")
+
+
+def _in_order(disk: Disk, crash: Crash, pending: tuple[int, ...]) -> Crash:
+    """The nearest state that a file system with a journal may leave: what comes after something lost is lost with it."""
+    lost, torn, broken = set(crash.lost), dict(crash.torn), set()
+    names_end = False
+    for key in pending:
+        match disk.operations[key]:
+            case Entries():
+                names_end = names_end or key in lost
+                if names_end:
+                    lost.add(key)
+            case Size(node):
+                if any(place[0] == node for place in broken):
+                    lost.add(key)
+                if key in lost:
+                    broken.add((node, -1))
+            case Write(node, offset, data):
+                pages = {(node, page) for page in range(offset // _PAGE, (offset + len(data)) // _PAGE + 1)}
+                if key not in lost and broken & {*pages, (node, -1)}:
+                    lost.add(key)
+                if key in lost or key in torn:
+                    broken |= pages
+    return replace(crash, lost=frozenset(lost), torn=tuple(item for item in torn.items() if item[0] not in lost))
 
 
 def _in_turns(ways: list[list[Crash]]) -> Iterator[Crash]:

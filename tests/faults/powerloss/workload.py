@@ -119,6 +119,8 @@ def stores(work: Workload) -> None:
         assert lease.generation == 1
     work.fact("lease", steps[0].id, {"agent": None, "generation": 1}, lambda: hive.leases.release(steps[0].id, "ann"))
     work.fact("lease", steps[0].id, {"agent": "bob", "generation": 2}, lambda: hive.leases.claim(steps[0].id, "bob"))
+    for _ in range(6):  # so that the log is longer than a page
+        hive.steps.note(steps[1].id, "x" * 1500, agent_id="ann", generation=1)
     hive.steps.verify(steps[1].id, ("criteria", "tests"), agent_id="ann", generation=1)
     work.begin("lease", steps[1].id, {"agent": None, "generation": 1})
     work.fact("step", steps[1].id, "done", lambda: hive.steps.done(steps[1].id, agent_id="ann", generation=1))
