@@ -36,7 +36,12 @@ def unsound(path: str | os.PathLike[str]) -> str | None:
         with closing(sqlite3.connect(name, uri=True, timeout=5)) as database:
             said = [" ".join(str(row[0]).split()) for row in database.execute("PRAGMA quick_check(3)")]
     except sqlite3.DatabaseError as error:
-        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) not in _DAMAGED:
+        code = getattr(error, "sqlite_errorcode", 0)
+        if (
+            code == sqlite3.SQLITE_READONLY_ROLLBACK
+        ):  # a transaction was cut short; whoever opens it next undoes that first
+            return None
+        if (code & 0xFF) not in _DAMAGED:
             raise
         return str(error)
     return None if said == ["ok"] else "; ".join(said)

@@ -242,8 +242,10 @@ class Disk:
 
 
 def _put(file: bytearray, offset: int, data: bytes, kept: int | None) -> None:
+    """Write, or only a part: the rest stays as it was; with a negative `kept` the size is there and zeros where nothing was."""
+    whole = offset + len(data)
     if kept is not None:
-        data = data[:kept] if kept >= 0 else data[: -kept - 1] + bytes(len(data) + kept + 1)
-    if len(file) < offset:
-        file.extend(bytes(offset - len(file)))
+        data = data[: kept if kept >= 0 else -kept - 1]
+    end = whole if kept is not None and kept < 0 else offset + len(data)
+    file.extend(bytes(max(0, end - len(file))))
     file[offset : offset + len(data)] = data
