@@ -1,5 +1,6 @@
 # make run    sets up and shows a swarm answering questions about itself, from knowledge/
 # make test   sets up and passes the tests
+# make faults what tries to break the promises of docs/promises.md, for ten minutes; LONG=1: for hours
 # make check  what CI runs beside the tests: format, lint, types, layers
 # make bench  the measurements: a table and a plot in benchmarks/results/
 PYTHON ?= python3
@@ -12,7 +13,7 @@ IN_MEMORY := $(shell test -w /dev/shm && test "$$(df -k /dev/shm | awk 'END {pri
 # Every process of a swarm would compile the package anew where this is set (as in many containers): half a second each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check format bench clean
+.PHONY: run test faults check format bench clean
 .DEFAULT_GOAL := run
 
 # A stamp file for each set of packages: made anew when pyproject.toml changes.
@@ -44,6 +45,10 @@ run: $(VENV)/.base
 test: $(VENV)/.test
 	@$(BIN)/python tests/longterm/langgraph_tests.py $(VENV)/langgraph-tests
 	@$(IN_MEMORY) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Kills, full and failing disks, pauses, wrong clocks, late folders: each needs a program or root; what can't be tried is said.
+faults: $(VENV)/.test
+	@$(IN_MEMORY) $(BIN)/python -m tests.faults --report --strict $(if $(LONG),--long)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

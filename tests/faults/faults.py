@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import ctypes.util
 import os
 import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -19,7 +20,7 @@ from typing import Any
 
 from .subject import REPOSITORY, Command, Subject
 
-__all__ = ["FAULTS", "Fault", "crash_points", "missing"]
+__all__ = ["FAULTS", "Fault", "Missing", "crash_points", "missing"]
 
 CHANGING = (
     "write", "pwrite64", "writev", "ftruncate", "rename,renameat,renameat2", "link,linkat", "unlink,unlinkat",
@@ -54,13 +55,21 @@ class Fault:
     excuses: tuple[str, ...] = ()  # with these words an error.md may say that the machine was to blame
 
 
-def missing(fault: Fault) -> tuple[str, bool] | None:
-    """Why a fault can't be tried here, and whether that is the kernel's doing (and nobody's fault)."""
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why a fault can't be tried here; `kernel`: nobody's fault, nothing that can be installed."""
+
+    reason: str
+    kernel: bool
+
+
+def missing(fault: Fault) -> Missing | None:
+    """What the machine lacks for a fault, if anything."""
     for program in fault.programs:
         if shutil.which(program) is None:
-            return f"{program} is not installed", False
+            return Missing(f"{program} is not installed", kernel=False)
     refused = fault.kernel()
-    return None if refused is None else (refused, True)
+    return None if refused is None else Missing(refused, kernel=True)
 
 
 # killing
@@ -246,10 +255,14 @@ def _full(subject: Subject) -> Iterator[None]:
 
 def _fill(filler: Path, rest: int) -> None:
     told = os.statvfs(filler.parent)
+    size = told.f_bavail * told.f_frsize - rest
     with open(filler, "wb") as file:
-        size = told.f_bavail * told.f_frsize - rest
-        if size > 0:
-            os.posix_fallocate(file.fileno(), 0, size)
+        while size > 0:
+            try:
+                os.posix_fallocate(file.fileno(), 0, size)
+                return
+            except OSError:  # somebody took some of it meanwhile
+                size -= 1 << 15
 
 
 @contextlib.contextmanager
@@ -384,15 +397,17 @@ def _stopped(pids: list[int]) -> Iterator[int]:
 # clocks
 
 _DAY = 86_400
-_LIBRARY = "libfaketimeMT.so.1"
 
 
 @cache
-def _faketime_library() -> str:
-    for folder in (*Path("/usr/lib").glob("*/faketime"), Path("/usr/lib/faketime"), Path("/usr/local/lib/faketime")):
-        if (folder / _LIBRARY).exists():
-            return str(folder / _LIBRARY)
-    return ctypes.util.find_library("faketimeMT") or _LIBRARY
+def _clock_library() -> str:
+    """clock.c, compiled. libfaketime 0.9.10 won't do: where it leaves the monotonic clock alone, as setting a clock does,
+    every `time.sleep` of Python's ends with EINVAL (its clock_nanosleep takes an absolute time for a faked one)."""
+    made = Path(tempfile.mkdtemp(prefix="hive-clock-")) / "clock.so"
+    source = Path(__file__).with_name("clock.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", made, source, "-ldl"], check=True)
+    atexit.register(shutil.rmtree, made.parent, ignore_errors=True)
+    return str(made)
 
 
 def _clock(
@@ -404,15 +419,8 @@ def _clock(
     def act(subject: Subject) -> Iterator[None]:
         setting = subject.beside / "clock"
         _set_clock(setting, first or 0)
-        due = time.monotonic() + subject.random.uniform(0.2, 1.5)
-        variables = {
-            "LD_PRELOAD": _faketime_library(),
-            "FAKETIME_TIMESTAMP_FILE": str(setting),
-            "FAKETIME_NO_CACHE": "1",
-            "NO_FAKE_STAT": "1",  # the disk's clock stays as it is
-            "DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
+        due, jump = time.monotonic() + subject.random.uniform(0.2, 1.5), later
+        variables = {"LD_PRELOAD": _clock_library(), "CLOCK_OFFSET": str(setting)}
 
         def change(command: Command) -> Command:
             if everyone or subject.random.random() < 0.5:
@@ -420,10 +428,10 @@ def _clock(
             return command
 
         def tick() -> None:
-            nonlocal later
-            if later is not None and time.monotonic() > due:
-                _set_clock(setting, later)
-                later = None
+            nonlocal jump
+            if jump is not None and time.monotonic() > due:
+                _set_clock(setting, jump)
+                jump = None
 
         if not everyone:
             subject.alone = True
@@ -498,7 +506,7 @@ FAULTS = {
         Fault("read-only", "the disk can only be read", "disk", _read_only, _mounted(lambda: "size=160m"), ("mount",),
               _may_mount),
         Fault("eio", "reads and writes fail with EIO", "disk",
-              _failing(("write,pwrite64", "openat", "rename,renameat,renameat2,link,linkat", "unlink,unlinkat",
+              _failing(("write,pwrite64", "pread64", "rename,renameat,renameat2,link,linkat", "unlink,unlinkat",
                         "ftruncate", "mkdir,mkdirat"), "EIO"), programs=("strace",), kernel=_may_trace),
         Fault("failing-fsync", "fsync and fdatasync fail with EIO", "disk", _failing(("fsync,fdatasync",), "EIO"),
               programs=("strace",), kernel=_may_trace),
@@ -509,15 +517,15 @@ FAULTS = {
         Fault("pause-at-call", "a process is stopped in the middle of a change to the disk, then goes on", "pause",
               _pause_at_call, programs=("strace",), kernel=_may_trace, settings={"hang_after": 1.5}),
         Fault("clock-ahead", "all clocks are a day ahead of the disk's", "clock", _clock(_DAY, None, everyone=True),
-              programs=("faketime",)),
+              programs=("cc",)),
         Fault("clock-behind", "all clocks are a day behind the disk's", "clock", _clock(-_DAY, None, everyone=True),
-              programs=("faketime",)),
+              programs=("cc",)),
         Fault("clock-jump", "all clocks jump a day forwards in the middle", "clock", _clock(0, _DAY, everyone=True),
-              programs=("faketime",)),
+              programs=("cc",)),
         Fault("clock-back", "all clocks jump an hour backwards in the middle", "clock", _clock(0, -3600, everyone=True),
-              programs=("faketime",)),
+              programs=("cc",)),
         Fault("clock-apart", "some processes' clocks are a day off", "clock", _clock(_DAY, -_DAY, everyone=False),
-              programs=("faketime",)),
+              programs=("cc",)),
         Fault("late-folders", "two machines see the folder up to three seconds late", "late", _late,
               programs=("bindfs",), kernel=_may_fuse),
     )

@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from .faults import FAULTS, missing
+from .report import runs_of, write_part, write_table
 from .scenarios import SCENARIOS
 from .subject import REPOSITORY, Warm
 from .trial import Trial, try_once
@@ -34,18 +35,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, help="go on for so long instead")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--keep", type=Path, default=REPOSITORY / "tests" / "faults" / "kept", help="for traces")
-    parser.add_argument("--report", type=Path, help="write report.json and report.md into this folder")
+    parser.add_argument("--report", action="store_true", help="write tests/faults/report/ and docs/promises.md")
     parser.add_argument("--strict", action="store_true", help="fail if a program is missing and a fault was left out")
     arguments = parser.parse_args(argv)
     skipped = {name: why for name in arguments.fault or FAULTS if (why := missing(FAULTS[name]))}
-    for name, (why, _) in skipped.items():
-        print(f"{name}: left out: {why}", flush=True)
+    for name, why in skipped.items():
+        print(f"{name}: left out: {why.reason}", flush=True)
     faults = [name for name in arguments.fault or FAULTS if name not in skipped]
     seconds = arguments.seconds or (LONG_S if arguments.long else SHORT_S)
     trials = list(_run(arguments, faults, time.monotonic() + seconds))
     found = [trial for trial in trials if trial.violations]
     print(f"{len(trials)} trials, {len(found)} with violations")
-    lacking = arguments.strict and any(not kernel for _, kernel in skipped.values())
+    if arguments.report:
+        command = "make faults LONG=1" if arguments.long else "make faults"
+        write_part("scenarios", command, runs_of(trials), left_out={name: why.reason for name, why in skipped.items()})
+        write_table()
+    lacking = arguments.strict and any(not why.kernel for why in skipped.values())
     return 1 if found or lacking else 0
 
 

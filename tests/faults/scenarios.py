@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from .budgets import BUDGETS, HAND_OVER
+from .coordination import LEASES, RESERVATIONS
 from .letters import LETTERS
+from .member import MEMBER
 from .scenario import Scenario
+from .stores import DOCUMENTS, MEMORY
 from .tasks import TASKS
 
 __all__ = ["SCENARIOS"]
 
-SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in (TASKS, LETTERS)}
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (TASKS, LETTERS, LEASES, RESERVATIONS, MEMORY, DOCUMENTS, MEMBER, BUDGETS, HAND_OVER)
+}

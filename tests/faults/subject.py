@@ -78,6 +78,7 @@ class Command:
     environment: dict[str, str] = field(default_factory=dict)
     before: tuple[str, ...] = ()  # strace …, faketime …
     cold: bool = False  # started from nothing, as `before` and what is read at import need it
+    module: str = "hivemind"
 
 
 @dataclass(slots=True)
@@ -128,11 +129,23 @@ class Subject:
 
     # processes
 
-    def start(self, *words: str, root: Path | None = None, given: str | None = None, **environment: str) -> Running:
-        """Start `hivemind WORDS`, as the fault has it."""
-        home = root or self.root
-        base = {"HIVEMIND_HIVE": str(home), "HIVEMIND_EMBEDDER": "none", "FAULTS_MARKS": str(self.marks)}
-        return self._start(self.change(Command(words, {**base, **environment})), given)
+    def start(
+        self, *words: str, root: Path | None = None, given: str | None = None, module: str = "hivemind"
+    ) -> Running:
+        """Start `hivemind WORDS` (or another program of the harness's), as the fault has it."""
+        environment = {"HIVEMIND_HIVE": str(root or self.root), "HIVEMIND_EMBEDDER": "none"}
+        return self._start(self.change(Command(words, environment, module=module)), given)
+
+    def client(self, *words: str) -> Running:
+        """Start one of the programs of `clients`."""
+        return self.start(*words, module="tests.faults.clients")
+
+    def collect(self, clients: Sequence[Running]) -> None:
+        """Wait for clients, and enter what they wrote down into the ledger, in the order in which it was begun."""
+        for one in clients:
+            self.wait(one)
+        found = [request for one in clients for request in _requests(one.output())]
+        self.ledger.requests += sorted(found, key=lambda request: request.begin)
 
     def _start(self, command: Command, given: str | None) -> Running:
         logs = self.beside / "output"
@@ -146,16 +159,17 @@ class Subject:
         (logs / f"{number:04d}.words").write_text(json.dumps([*command.before, *command.words]) + "\n")
         if self.warm is not None and not command.before and not command.cold:
             pid = self.warm.start(
-                {"words": command.words, "environment": command.environment, "folder": str(self.beside), "in": source,
-                 "out": str(out), "err": str(err)}
+                {"module": command.module, "words": command.words, "environment": command.environment,
+                 "folder": str(self.beside), "in": source, "out": str(out), "err": str(err)}
             )  # fmt: skip
             warm = self.warm
             running = Running(command.words, pid, out, err, lambda: warm.status(pid))
         else:
             with open(out, "wb") as output, open(err, "wb") as errors, open(source, "rb") as reading:
                 process = subprocess.Popen(
-                    [*command.before, sys.executable, "-m", "hivemind", *command.words], stdin=reading, stdout=output,
-                    stderr=errors, cwd=self.beside, env={**os.environ, **command.environment}, start_new_session=True,
+                    [*command.before, sys.executable, "-m", command.module, *command.words], stdin=reading, stdout=output,
+                    stderr=errors, cwd=self.beside, start_new_session=True,
+                    env={**os.environ, "PYTHONPATH": str(REPOSITORY), **command.environment},
                 )  # fmt: skip
             running = Running(command.words, process.pid, out, err, process.poll)
         self.started.append(running)
@@ -297,6 +311,25 @@ class Subject:
         shutil.copytree(self.root, folder / "hive", symlinks=True, ignore=_no_sockets)
         self.ledger.save(folder / "ledger.jsonl")
         (folder / "notes.txt").write_text("\n".join(self.notes) + "\n")
+
+
+def _requests(output: str) -> Iterator[Request]:
+    """What a client wrote down: a line when it asked, a line when it was answered."""
+    begun: dict[str, Any] | None = None
+    for line in output.splitlines():
+        try:
+            told = json.loads(line)
+        except ValueError:  # torn
+            continue
+        if "begin" in told:
+            if begun is not None:
+                yield Request(**begun)
+            begun = told
+        elif begun is not None:
+            yield Request(**begun, **told)
+            begun = None
+    if begun is not None:
+        yield Request(**begun)
 
 
 def _remove(path: Path) -> None:

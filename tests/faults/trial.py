@@ -120,8 +120,11 @@ def recover(scenario: Scenario, subject: Subject, trial: Trial) -> None:
 def check(scenario: Scenario, subject: Subject) -> Iterator[tuple[tuple[str, ...], str, str]]:
     """Everything that the scenario's checkers find."""
     for checker in scenario.checkers:
-        for sentence in checker.find(subject):
-            yield checker.promises, checker.name, sentence
+        try:
+            for sentence in checker.find(subject):
+                yield checker.promises, checker.name, sentence
+        except (AssertionError, OSError, ValueError, KeyError) as error:  # what cannot be looked at is not as promised
+            yield checker.promises, checker.name, f"could not be looked at: {type(error).__name__}: {error}"
 
 
 @contextmanager

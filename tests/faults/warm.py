@@ -1,6 +1,6 @@
 """A process that has the program imported and forks a command at a time: a command costs its own work and no imports.
 
-Requests are JSON lines on standard input, `{"words", "environment", "folder", "in", "out", "err"}`; answered with
+Requests are JSON lines on standard input, `{"module", "words", "environment", "folder", "in", "out", "err"}`; answered with
 `{"pid"}`, and with `{"pid", "status"}` when that command has ended (negative: the signal). It ends with its input.
 """
 
@@ -36,13 +36,20 @@ def _become(request: dict[str, Any]) -> int:
     os.setsid()
     os.chdir(request["folder"])
     for number, (name, flags) in enumerate(
-        (("in", os.O_RDONLY), ("out", os.O_WRONLY | os.O_CREAT), ("err", os.O_WRONLY | os.O_CREAT))
+        (
+            ("in", os.O_RDONLY),
+            ("out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+            ("err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+        )
     ):
         opened = os.open(request[name], flags, 0o600)
         os.dup2(opened, number)
     os.closerange(3, 256)
     os.environ.update(request["environment"])
-    from hivemind.cli import main
+    if request["module"] == "hivemind":
+        from hivemind.cli import main
+    else:
+        from .clients import main  # type: ignore[assignment]
 
     try:
         return main(request["words"])

@@ -1,0 +1,114 @@
+"""Budgets and handing over: minds that are programs, that count what they used, and give each other work."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from .checkers import GENERAL
+from .hives import make_hive
+from .scenario import Checker, Scenario
+from .subject import REPOSITORY, Subject
+from .tasks import TASK_CHECKERS, drop_task, places_of
+
+__all__ = ["BUDGETS", "HAND_OVER", "mind"]
+
+DAY = 60_000
+MOST = 8_000  # tokens of a context
+THOUGHT = 7_000  # what each mind says that it wrote: more goes to it than comes from it, so that three fill two thirds of a day
+
+
+def mind(marks: str) -> None:
+    """A program as a mind (run by the agents): it does the task in one thought, or hands it over, and marks what it did."""
+    told = json.load(sys.stdin)
+    text = json.dumps(told.get("context", ""))
+    actions = [{"tool": "finish_task", "arguments": {"result": "It floats."}}]
+    if "PASS ON" in text and "ada" in sys.argv[2:]:
+        actions = [{"tool": "hand_over", "arguments": {"to": "bob", "reason": "bob knows boats"}}]
+    with open(Path(marks) / "thoughts", "a") as file:
+        file.write(json.dumps({"agent": sys.argv[2:], "used": THOUGHT}) + "\n")
+    print(json.dumps({"text": "done", "actions": actions, "usage": {"tokens_out": THOUGHT}}))
+
+
+def program(subject: Subject, name: str) -> dict[str, list[str]]:
+    code = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from tests.faults.budgets import mind; mind(sys.argv[1])"
+    )
+    return {"command": [sys.executable, "-c", code, str(subject.marks), name]}
+
+
+def prepare(subject: Subject) -> None:
+    minds = {
+        name: {"mind": program(subject, name), "max_tokens": MOST, "tools": ["finish_task"]} for name in ("ada", "bob")
+    }
+    make_hive(subject, minds, budget={"day": {"tokens": DAY}})
+
+
+def play(subject: Subject) -> None:
+    for number in range(6):
+        drop_task(subject, f"think-{number}", "Think of boats.\n", end="either")
+    subject.work()
+
+
+def again(subject: Subject) -> None:
+    for key in subject.ledger.in_doubt("task"):
+        if not places_of(subject, key):
+            drop_task(subject, key, "Think of boats.\n", end="either")
+
+
+def used(subject: Subject) -> int:
+    path = subject.marks / "thoughts"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return sum(int(json.loads(line)["used"]) for line in lines)
+
+
+def day_kept(subject: Subject) -> Iterator[str]:
+    if used(subject) > DAY:
+        yield f"the budget of a day is {DAY} tokens, and {used(subject)} were used"
+
+
+def one_place(subject: Subject) -> Iterator[str]:
+    for key in subject.ledger.of("task"):
+        places = places_of(subject, key)
+        if len(places) != 1:
+            yield f"the task {key} lies in {len(places)} places"
+        elif places[0].parent.name == "failed":
+            yield f"the task {key} failed: {(places[0] / 'error.md').read_text()[:400]}"
+
+
+def prepare_hand_over(subject: Subject) -> None:
+    make_hive(subject, {name: {"mind": program(subject, name)} for name in ("ada", "bob")})
+
+
+def play_hand_over(subject: Subject) -> None:
+    passing(subject)
+    subject.work()
+
+
+def passing(subject: Subject) -> None:
+    drop_task(subject, "boat", "---\nassignee: ada\n---\nPASS ON this boat.\n", end="done", result="It floats.")
+
+
+def again_hand_over(subject: Subject) -> None:
+    if not places_of(subject, "boat"):
+        passing(subject)
+
+
+def handed(subject: Subject) -> Iterator[str]:
+    """Who it was handed to did it, under the task's own name, once."""
+    owners = [event["agent_id"] for event in subject.read("log") if event["kind"] == "task.done"]
+    if owners and owners != ["bob"]:
+        yield f"the task was handed to bob, and ended by {owners}"
+
+
+BUDGETS = Scenario(
+    "budgets", "A day's budget for all, and more to think than it allows.", prepare, play, again,
+    (Checker("day kept", ("P36",), day_kept), Checker("one place", ("P1", "P3"), one_place), *GENERAL),
+    ("fs.", "tasks.", "journal."),
+)  # fmt: skip
+HAND_OVER = Scenario(
+    "hand-over", "A task that one agent gives to another.", prepare_hand_over, play_hand_over, again_hand_over,
+    (Checker("handed", ("P9",), handed), *TASK_CHECKERS, *GENERAL), ("fs.", "tasks.", "journal.", "conversation."),
+)  # fmt: skip

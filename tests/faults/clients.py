@@ -1,0 +1,235 @@
+"""Programs that use a hive as other programs do, and write down what they asked and what they were answered.
+
+`python -m tests.faults.clients NAME …`; each line of the output is one half of a request (`ledger.Request`): what was
+asked, written before, and the answer, written after. A line that is not there was not lived to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+__all__ = ["main"]
+
+
+class Diary:
+    """Where a client writes, one line a write: a killed client leaves whole lines."""
+
+    def __init__(self) -> None:
+        self._out = os.dup(1)
+
+    def say(self, **fields: Any) -> None:
+        os.write(self._out, (json.dumps(fields, ensure_ascii=False) + "\n").encode())
+
+    def ask(self, kind: str, key: str, call: Callable[[], Any], **asked: Any) -> Any:
+        """Call, between the two lines; what it raises is an answer with status 1, and comes back as it is."""
+        self.say(kind=kind, key=key, asked=asked, begin=time.time_ns())
+        try:
+            answer = call()
+        except Exception as error:
+            self.say(end=time.time_ns(), status=1, answer=f"{type(error).__name__}: {error}")
+            return error
+        self.say(end=time.time_ns(), status=0, answer=answer if isinstance(answer, str) else json.dumps(answer))
+        return answer
+
+
+def script(path: str) -> None:
+    """Commands one after the other, in one process. `{generation}` stands for what the last claim of that step gave."""
+    from hivemind.cli import main as command_line
+
+    diary, generations = Diary(), dict[str, str]()
+    for one in json.loads(Path(path).read_text()):
+        words = [word.replace("{generation}", generations.get(one["key"], "1")) for word in one["words"]]
+        asked = {**one.get("asked", {}), "words": words}
+        diary.say(kind=one["kind"], key=one["key"], asked=asked, begin=time.time_ns())
+        with _output_into_a_file() as output:
+            try:
+                status = command_line(words)
+            except SystemExit as ended:
+                status = ended.code if isinstance(ended.code, int) else 1
+            sys.stdout.flush()
+        answer = output()
+        diary.say(end=time.time_ns(), status=status, answer=answer)
+        try:
+            generations[one["key"]] = str(json.loads(answer)["generation"])
+        except (ValueError, KeyError, TypeError):
+            continue
+
+
+@contextmanager
+def _output_into_a_file() -> Iterator[Callable[[], str]]:
+    with tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as file:
+        kept = os.dup(1)
+        os.dup2(file.fileno(), 1)
+        said: list[str] = []
+        try:
+            yield lambda: said[0]
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+            file.seek(0)
+            said.append(file.read().decode("utf-8", "replace"))
+
+
+def memory(me: str, seed: str, count: str) -> None:
+    """Entries under keys of its own, and a counter that all clients raise by compare-and-set."""
+    from hivemind import Hive
+    from hivemind.longterm import VersionConflict
+
+    diary, random = Diary(), Random(f"{me} {seed}")
+    store = Hive.open(os.environ["HIVEMIND_HIVE"]).memory
+    space = ("shared", "hive")
+    for number in range(int(count)):
+        if random.random() < 0.5:
+            key = f"{me}-{random.randrange(3)}"
+            text = f"{me} remembers wind number {number} of {seed}"
+
+            def put(key: str = key, text: str = text) -> int:
+                return store.put(space, key, text).version
+
+            diary.ask("memory", key, put, text=text)
+            continue
+        while True:
+            found = store.get(space, "counter")
+            version, value = (0, 0) if found is None else (found.version, int(found.content.split()[-1]))
+
+            def raise_it(version: int = version, value: int = value) -> int:
+                return store.put(space, "counter", f"the counter is {value + 1}", expected_version=version).version
+
+            raised = diary.ask("counter", f"{me}-{number}", raise_it, value=value + 1)
+            if not isinstance(raised, VersionConflict):
+                break
+
+
+def documents(me: str, seed: str, count: str) -> None:
+    """Nodes appended and inserted below a root that all share, a text raised by compare-and-set, nodes deleted again."""
+    from hivemind import Hive
+    from hivemind.documents import OptimisticLockError
+
+    diary, random = Diary(), Random(f"{me} {seed}")
+    store = Hive.open(os.environ["HIVEMIND_HIVE"]).documents
+    mine: list[str] = []
+    for number in range(int(count)):
+        text = f"{me} {seed} {number}"
+        doing = random.choice(("append", "append", "insert", "update", "counter", "delete"))
+        if doing == "append" or not mine:
+            made = diary.ask(
+                "node", text, lambda t=text: store.append_child("log", "note", "wind", "b", t).id, text=text
+            )  # type: ignore[misc]
+        elif doing == "insert":
+            beside = random.choice(mine)
+            made = diary.ask(
+                "node", text, lambda t=text, b=beside: store.insert_before(b, "note", "wind", "b", t).id, text=text
+            )  # type: ignore[misc]
+        elif doing == "delete" and len(mine) > 2:
+            gone = mine.pop(random.randrange(len(mine)))
+            diary.ask("gone", gone, lambda g=gone: store.delete(g) and None, id=gone)  # type: ignore[misc]
+            continue
+        elif doing == "update":
+            node = random.choice(mine)
+            diary.ask("text", node, lambda n=node, t=text: store.update_content(n, t).id, text=text)  # type: ignore[misc]
+            continue
+        else:
+            while True:
+                [found] = [one for one in store.roots() if one.id == "counter"]
+                value = int(found.text) + 1
+                raised = diary.ask(
+                    "counter", text,
+                    lambda f=found, v=value: store.update_content("counter", str(v), expected_hash=f.hash).hash,
+                    value=value,
+                )  # type: ignore[misc]  # fmt: skip
+                if not isinstance(raised, OptimisticLockError):
+                    break
+            continue
+        if isinstance(made, str):
+            mine.append(made)
+
+
+def shown() -> None:
+    """Everything in document memory below the roots `log` and `counter`, as JSON."""
+    from hivemind import Hive
+
+    store = Hive.open(os.environ["HIVEMIND_HIVE"]).documents
+    found = [
+        {"id": node.id, "parent": node.parent_id, "text": node.text, "order": node.order_value}
+        for root in ("log", "counter")
+        for node in store.serialize(root)
+    ]
+    print(json.dumps(found))
+
+
+def roots() -> None:
+    from hivemind import Hive
+
+    store = Hive.open(os.environ["HIVEMIND_HIVE"]).documents
+    store.create_root("log", "the log")
+    store.create_root("counter", "0")
+
+
+def member(name: str, path: str) -> None:
+    """A coding agent that joins through MCP: its calls one after the other, each after the answer to the one before."""
+    diary = Diary()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "hivemind", "mcp", "--agent", name, "--profile", "full"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert server.stdin is not None
+    assert server.stdout is not None
+
+    def request(number: int | None, method: str, **parameters: Any) -> Any:
+        told = {"jsonrpc": "2.0", "method": method, "params": parameters}
+        server.stdin.write(json.dumps(told if number is None else {**told, "id": number}).encode() + b"\n")  # type: ignore[union-attr]
+        server.stdin.flush()  # type: ignore[union-attr]
+        while number is not None:
+            line = server.stdout.readline()  # type: ignore[union-attr]
+            if not line:
+                raise EOFError("the server has ended")
+            answer = json.loads(line)
+            if answer.get("id") == number:
+                return answer
+        return None
+
+    try:
+        request(
+            0, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "t", "version": "1"}
+        )
+        request(None, "notifications/initialized")
+        for number, one in enumerate(json.loads(Path(path).read_text()), 1):
+            diary.say(kind=one["kind"], key=one["key"], asked=one["call"], begin=time.time_ns())
+            answer = request(number, "tools/call", **one["call"])
+            result = answer.get("result", {})
+            text = "".join(part.get("text", "") for part in result.get("content", ()))
+            failed = "error" in answer or result.get("isError", False)
+            diary.say(end=time.time_ns(), status=int(failed), answer=text or json.dumps(answer.get("error")))
+    except (EOFError, BrokenPipeError):
+        return
+    finally:
+        try:
+            server.stdin.close()
+        except BrokenPipeError:
+            pass
+        server.wait()
+        server.stdout.close()
+
+
+CLIENTS: dict[str, Callable[..., None]] = {
+    "script": script, "memory": memory, "documents": documents, "shown": shown, "roots": roots, "member": member,
+}  # fmt: skip
+
+
+def main(words: list[str]) -> int:
+    CLIENTS[words[0]](*words[1:])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,200 @@
+"""Leases and reservations, asked for by several programs at once: whatever they were answered, one lock explains it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from .checkers import GENERAL
+from .hives import make_hive
+from .ledger import Request
+from .linear import Call, lease, linearizable, reservations
+from .scenario import Checker, Scenario
+from .subject import Subject
+from .tasks import drop_task, with_steps
+
+__all__ = ["LEASES", "RESERVATIONS"]
+
+STEPS = ("boat.s1", "boat.s2")
+PATTERNS = ("knowledge/a.md", "knowledge/*.md", "knowledge/b.md", "knowledge/a*")
+
+
+def prepare_leases(subject: Subject) -> None:
+    """A task of two steps that waits for a person: its steps are open, and nobody's."""
+    make_hive(subject, {"ada": {}, "bob": {}})
+    drop_task(subject, "boat", with_steps({"wait": {"human": "Go?"}}, {"title": "The mast"}), end="parked")
+    subject.work()
+    for step in STEPS:  # the agent that met the step has held it: the numbers go on from there
+        subject.ask("before", step, "lease", "claim", step, "--agent", "human", "--json")
+        subject.run("lease", "release", step, "--agent", "human")
+
+
+def prepare_reservations(subject: Subject) -> None:
+    make_hive(subject, {"ada": {}, "bob": {}})
+
+
+def lease_commands(agent: str, random: Random) -> Iterator[dict[str, Any]]:
+    for _ in range(14):
+        step = random.choice(STEPS)
+        name = random.choice(
+            ("claim", "claim", "release", "renew", "renew", "list", "force" if agent == "human" else "claim")
+        )
+        words = ["lease", "list"] if name == "list" else ["lease", "claim" if name == "force" else name, step]
+        shown = False
+        if name != "list":
+            words += ["--agent", agent]
+        if name in ("claim", "force", "renew"):
+            words += ["--ttl", "10000"]
+        if name == "force":
+            words.append("--force")
+        elif name in ("renew", "release") and random.random() < 0.5:
+            words += ["--generation", "{generation}"]
+            shown = True
+        yield {"kind": "lease", "key": step, "words": [*words, "--json"],
+               "asked": {"agent": agent, "name": name, "shown": shown}}  # fmt: skip
+
+
+def reserve_commands(agent: str, random: Random) -> Iterator[dict[str, Any]]:
+    for _ in range(12):
+        name = random.choice(("reserve", "reserve", "release", "list"))
+        pattern, shared = random.choice(PATTERNS), random.random() < 0.3
+        words = {
+            "reserve": ["reserve", "paths", pattern, "--agent", agent, *(["--shared"] if shared else [])],
+            "release": ["reserve", "release", "--agent", agent],
+            "list": ["reserve", "list"],
+        }[name]
+        yield {"kind": "reservation", "key": agent, "words": [*words, "--json"],
+               "asked": {"agent": agent, "name": name, "pattern": pattern, "shared": shared}}  # fmt: skip
+
+
+def play_leases(subject: Subject) -> None:
+    run_scripts(subject, lease_commands)
+
+
+def play_reservations(subject: Subject) -> None:
+    run_scripts(subject, reserve_commands)
+
+
+def run_scripts(subject: Subject, commands: Any) -> None:
+    clients = []
+    for agent in ("ada", "bob", "human"):
+        path = subject.beside / f"script-{agent}.json"
+        path.write_text(json.dumps(list(commands(agent, Random(subject.random.random())))))
+        clients.append(subject.client("script", str(path)))
+    subject.collect(clients)
+
+
+def again_leases(subject: Subject) -> None:
+    """Each step can be had again: nothing that died holds it for ever."""
+    for step in STEPS:
+        subject.ask("lease", step, "lease", "claim", step, "--agent", "human", "--force", "--ttl", "10000", "--json",
+                    agent="human", name="force", shown=False)  # fmt: skip
+        subject.ask("lease", step, "lease", "release", step, "--agent", "human", "--json",
+                    agent="human", name="release", shown=False)  # fmt: skip
+
+
+def again_reservations(subject: Subject) -> None:
+    for agent in ("ada", "bob", "human"):
+        subject.ask("reservation", agent, "reserve", "release", "--agent", agent, "--json", agent=agent, name="release",
+                    pattern="", shared=False)  # fmt: skip
+    subject.ask("reservation", "ada", "reserve", "paths", "knowledge/*", "--agent", "ada", "--json", agent="ada",
+                name="reserve", pattern="knowledge/*", shared=False)  # fmt: skip
+
+
+# what is held against it
+
+
+def as_json(answer: str) -> Any:
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return {}
+
+
+def lease_call(request: Request, step: str) -> Call | None:
+    """A request as the model has it; None for one that was refused for a reason of the machine's, without effect or in doubt."""
+    name, told = request.asked["name"], as_json(request.answer)
+    words = request.asked.get("words", [])
+    argument = int(words[words.index("--generation") + 1]) if "--generation" in words else None
+    result: Any = None
+    if request.end is not None and request.status is not None:
+        if name == "list":
+            if request.status != 0:
+                return None
+            mine = [one for one in told if one.get("step_id", one.get("step")) == step]
+            result = (holder_of(mine[0]), mine[0]["generation"]) if mine else (None, 0)
+        elif request.status == 0:
+            result = ("mine", told["generation"]) if name in ("claim", "force") else "done"
+        else:
+            result = {"STEP_LEASE_HELD": "held", "STEP_LEASE_NOT_HELD": "refused", "STALE_GENERATION": "refused"}.get(
+                told.get("code", "")
+            )
+            if name in ("renew", "release") and result == "held":
+                result = "refused"
+    known = result is not None
+    return Call(request.begin, request.end if known else None, request.asked["agent"],
+                "get" if name == "list" else name, result, argument)  # fmt: skip
+
+
+def holder_of(row: dict[str, Any]) -> str:
+    return str(row.get("holder_agent_id", row.get("holder", row.get("agent_id"))))
+
+
+def leases_linearizable(subject: Subject) -> Iterator[str]:
+    requests = [one for one in subject.ledger.requests if one.kind == "lease"]
+    for step in STEPS:
+        mine = [one for one in requests if one.asked["name"] == "list" or one.key == step]
+        calls = [call for one in mine if (call := lease_call(one, step)) is not None]
+        before = as_json(subject.ledger.acknowledged("before")[step].answer)["generation"]
+        if not linearizable(calls, (None, before), lease):
+            yield f"no one lease explains what was answered of {step}: {shown(calls)}"
+
+
+def reservation_call(request: Request) -> Call | None:
+    name, told = request.asked["name"], as_json(request.answer)
+    result: Any = None
+    if request.end is not None and request.status is not None:
+        if request.status == 0:
+            result = {
+                "list": lambda: frozenset(one["id"] for one in told),
+                "reserve": lambda: ("got", told["reservation"]),
+                "release": lambda: "done",
+            }[name]()
+        elif told.get("code") == "RESERVATION_HELD":
+            result = "held"
+        elif name == "list":
+            return None
+    return Call(request.begin, request.end if result is not None else None, request.asked["agent"],
+                name, result, (request.asked["pattern"], request.asked["shared"]) if name == "reserve" else None)  # fmt: skip
+
+
+def reservations_linearizable(subject: Subject) -> Iterator[str]:
+    calls = [
+        call
+        for one in subject.ledger.requests
+        if one.kind == "reservation" and (call := reservation_call(one)) is not None
+    ]
+    if not linearizable(calls, frozenset(), reservations):
+        yield f"no one table of reservations explains what was answered: {shown(calls)}"
+
+
+def shown(calls: list[Call]) -> str:
+    first = min((call.begin for call in calls), default=0)
+    return "; ".join(
+        f"{(call.begin - first) // 1000}-{'' if call.end is None else (call.end - first) // 1000} us {call.agent} "
+        f"{call.name} {call.argument or ''} -> {call.result}"
+        for call in sorted(calls, key=lambda call: call.begin)
+    )
+
+
+LEASES = Scenario(
+    "leases", "Steps claimed, renewed and released by three programs at once.", prepare_leases, play_leases, again_leases,
+    (Checker("leases linearizable", ("P22", "P23"), leases_linearizable), *GENERAL), ("journal.", "fs."),
+)  # fmt: skip
+RESERVATIONS = Scenario(
+    "reservations", "Paths reserved and released by three programs at once.", prepare_reservations, play_reservations,
+    again_reservations, (Checker("reservations linearizable", ("P25",), reservations_linearizable), *GENERAL),
+    ("journal.", "fs."),
+)  # fmt: skip

@@ -1,0 +1,116 @@
+"""A coding agent that joins through MCP: cards, notes, memories, documents and letters; and what it must not reach."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from .checkers import GENERAL, SECRET
+from .hives import make_hive
+from .letters import letters_in
+from .scenario import Checker, Scenario
+from .subject import Subject
+from .tasks import TASK_CHECKERS, add_task
+
+__all__ = ["MEMBER"]
+
+
+def prepare(subject: Subject) -> None:
+    make_hive(subject, {"claude": {"mind": "mcp"}, "ada": {}})
+    outside = subject.beside / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text(SECRET)
+    os.symlink(outside / "secret.txt", subject.root / "knowledge" / "innocent.md")
+    os.symlink(outside, subject.root / "knowledge" / "folder")
+    add_task(subject, "boat", "Build a boat.\n", end="done", result="It floats.")
+
+
+def calls(subject: Subject) -> list[dict[str, Any]]:
+    outside = str(subject.beside / "outside" / "written.txt")
+
+    def call(what: str, key: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        return {"kind": what, "key": key, "call": {"name": tool, "arguments": arguments}}
+
+    return [
+        call("step", "claim", "claim_task", task="boat"),
+        call("step", "plan", "plan_steps", steps=[{"title": "The keel"}, {"title": "The mast"}]),
+        *(call("card", f"card-{number}", "add_card", kind="note", title=f"card-{number}", text=f"Plank {number}.")
+          for number in range(3)),
+        call("post", "post", "send_mail", to=["human", "ada"], subject="The keel", body="It is on.", key="keel"),
+        call("fact", "fact", "remember", content="The keel is of oak and four fathoms long", key="keel"),
+        *(call("refused", f"out-{number}", tool, **arguments) for number, (tool, arguments) in enumerate((
+            ("read_file", {"path": "knowledge/innocent.md"}),
+            ("read_file", {"path": "knowledge/folder/secret.txt"}),
+            ("read_file", {"path": str(subject.beside / "outside" / "secret.txt")}),
+            ("read_file", {"path": "../beside/outside/secret.txt"}),
+            ("write_file", {"path": outside, "text": "x"}),
+            ("write_file", {"path": "knowledge/folder/written.txt", "text": "x"}),
+            ("write_file", {"path": "../beside/outside/written.txt", "text": "x"}),
+        ))),
+        call("own", "rom", "write_file", path="rom/rule.md", text="x"),  # below its task's folder, and nowhere else
+        call("own", "inbox", "write_file", path="tasks/inbox/mine.md", text="x"),
+        call("written", "chart", "write_file", path="knowledge/chart.md", text="# Chart\n\nA shoal lies west.\n"),
+        call("step", "finish-1", "finish_step"),
+        call("step", "finish-2", "finish_step"),
+        call("step", "end", "finish_task", result="It floats."),
+    ]  # fmt: skip
+
+
+def play(subject: Subject) -> None:
+    session(subject)
+
+
+def session(subject: Subject) -> None:
+    path = subject.beside / f"calls-{len(subject.started)}.json"
+    path.write_text(json.dumps(calls(subject)))
+    subject.collect([subject.client("member", "claude", str(path))])
+
+
+def again(subject: Subject) -> None:
+    """It joins again and does what it does; what was done is refused, and nothing is there twice."""
+    if "boat" not in subject.ledger.acknowledged("task"):
+        add_task(subject, "boat", "Build a boat.\n", end="done", result="It floats.")
+    session(subject)
+
+
+def member_work(subject: Subject) -> Iterator[str]:
+    told = subject.ledger.acknowledged("card")
+    folder = subject.root / "tasks" / "done" / "boat"
+    if not folder.is_dir():
+        return
+    graph = (folder / "graph.json").read_text("utf-8")
+    for key in sorted(told):
+        if f'"{key}"' not in graph:
+            yield f"{key} was said to be in the graph, and is not"
+    for key, requests in subject.ledger.of("refused").items():
+        for one in requests:
+            if one.acknowledged:
+                yield f"{key} was obeyed, and should not be: {one.asked} -> {one.answer[:200]}"
+
+
+def member_stores(subject: Subject) -> Iterator[str]:
+    for box in ("human", "ada"):
+        found = [message for message in letters_in(subject, box) if message["Subject"] == "The keel"]
+        if len(found) > 1 or (not found and subject.ledger.acknowledged("post")):
+            yield f"the member's letter is in the box of {box} {len(found)} times"
+    if subject.ledger.acknowledged("fact"):
+        kept = subject.read("memory", "list", "--agent", "claude")
+        if [one["content"] for one in kept if one["key"] == "keel"] != ["The keel is of oak and four fathoms long"]:
+            yield f"what the member remembered is not kept: {kept}"
+    chart = subject.root / "knowledge" / "chart.md"
+    if subject.ledger.acknowledged("written") and "shoal lies west" not in (
+        chart.read_text() if chart.exists() else ""
+    ):
+        yield "what the member wrote into knowledge/ is not there"
+    for path in ("rom/rule.md", "tasks/inbox/mine.md"):
+        if (subject.root / path).exists():
+            yield f"the member wrote {path}"
+
+
+MEMBER = Scenario(
+    "member", __doc__ or "", prepare, play, again,
+    (Checker("member work", ("P28", "P38"), member_work), Checker("member stores", ("P13", "P33", "P45"), member_stores),
+     *TASK_CHECKERS, *GENERAL), ("tasks.", "journal.", "fs.", "graph.", "mail.", "longterm."),
+)  # fmt: skip

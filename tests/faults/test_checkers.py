@@ -1,0 +1,122 @@
+"""The checkers see: a hive that kept every promise is broken by hand in one place, and somebody notices."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.subject import Subject, Warm
+from tests.faults.trial import Trial, check, recover
+
+
+@pytest.fixture(scope="module")
+def played(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Subject]:
+    """A scenario that was played to its end, without a fault."""
+    done: dict[str, Subject] = {}
+
+    def play(name: str) -> Subject:
+        if name not in done:
+            folder = tmp_path_factory.mktemp(name)
+            subject = Subject(folder / "hive", folder / "beside", Random(1), warm)
+            for made in (subject.root, subject.beside):
+                made.mkdir()
+            SCENARIOS[name].prepare(subject)
+            SCENARIOS[name].play(subject)
+            trial = Trial(name, "none", 1, "full")
+            recover(SCENARIOS[name], subject, trial)
+            assert not trial.violations, trial.violations
+            done[name] = subject
+        return done[name]
+
+    return play
+
+
+def journal(root: Path) -> Path:
+    return next(iter(sorted((root / ".hive/journal").glob("0*.jsonl"))))
+
+
+def without_a_line(root: Path) -> None:
+    lines = journal(root).read_text().splitlines(keepends=True)
+    journal(root).write_text("".join(lines[:3] + lines[4:]))
+
+
+def letter(root: Path, box: str, name: str) -> Path:
+    places = (path for path in (root / "mailboxes" / box).glob("*/*") if path.is_file())
+    return next(path for path in places if f"<{name}@hive>" in path.read_text("utf-8", "replace"))
+
+
+def a_second_copy(path: Path) -> None:
+    shutil.copy(path, path.with_name(f"again.{path.name}"))
+
+
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-400])
+
+
+def mark_again(beside: Path, name: str) -> None:
+    with open(beside / "marks" / name, "a") as file:
+        file.write("ran\n")
+
+
+BROKEN: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
+    "a task is gone": ("tasks", lambda root, _: shutil.rmtree(root / "tasks/done/run"), "P1"),
+    "a task has a double": (
+        "tasks",
+        lambda root, _: shutil.copytree(root / "tasks/done/run", root / "tasks/done/run-2"),
+        "P3",
+    ),
+    "a task has not ended": ("tasks", lambda root, _: (root / "tasks/done/run").rename(root / "tasks/inbox/run"), "P2"),
+    "a task ended otherwise": (
+        "tasks",
+        lambda root, _: (root / "tasks/done/run").rename(root / "tasks/failed/run"),
+        "P2",
+    ),
+    "a result is gone": ("tasks", lambda root, _: (root / "tasks/done/plain/result.md").unlink(), "P11"),
+    "a log is torn": ("tasks", lambda root, _: shorten(root / "tasks/done/plain/log.jsonl"), "P11"),
+    "a text is another one": (
+        "tasks",
+        lambda root, _: (root / "tasks/failed/broken/broken.md").write_text("x"),
+        "P7",
+    ),
+    "a command never ran": ("tasks", lambda _, beside: (beside / "marks/run").unlink(), "P4"),
+    "a command ran twice": ("tasks", lambda _, beside: mark_again(beside, "once"), "P5"),
+    "an event is gone": ("tasks", lambda root, _: without_a_line(root), "P20"),
+    "a half-written file is left": ("tasks", lambda root, _: (root / "knowledge/.tmp-1-1-1").touch(), "P40"),
+    "a letter is gone": ("letters", lambda root, _: letter(root, "ada", "one").unlink(), "P13"),
+    "a letter is there twice": ("letters", lambda root, _: a_second_copy(letter(root, "ada", "one")), "P13"),
+    "a letter is torn": ("letters", lambda root, _: shorten(letter(root, "bob", "both")), "P13"),
+    "the sender has no copy": (
+        "letters",
+        lambda root, _: [path.unlink() for path in (root / "mailboxes/human/.Sent/cur").iterdir()],
+        "P14",
+    ),
+    "a question has two answers": (
+        "letters",
+        lambda root, _: [a_second_copy(path) for path in sorted((root / "mailboxes/human/new").iterdir())],
+        "P16",
+    ),
+    "a note is gone": (
+        "letters",
+        lambda root, _: [path.unlink() for path in (root / "mailboxes/ada").glob("*/hand-2*")],
+        "P17",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_promise_that_is_broken_is_noticed(what: str, played: Callable[[str], Subject], tmp_path: Path) -> None:
+    scenario, break_it, promise = BROKEN[what]
+    whole = played(scenario)
+    subject = replace(whole, root=tmp_path / "hive", beside=tmp_path / "beside", started=[])
+    shutil.copytree(whole.root, subject.root, symlinks=True)
+    shutil.copytree(whole.beside, subject.beside, symlinks=True)
+    break_it(subject.root, subject.beside)
+    found = {one: sentence for promises, _, sentence in check(SCENARIOS[scenario], subject) for one in promises}
+    assert promise in found, f"nobody noticed that {what}: {json.dumps(found, indent=1)}"

@@ -1,0 +1,65 @@
+"""The most telling pairs of a scenario and a fault, one seed each; the rest is `make faults`'s."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.faults.faults import FAULTS, crash_points, missing
+from tests.faults.report import BEGIN, PROMISES, numbers
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.subject import REPOSITORY, Warm
+from tests.faults.trial import try_once
+
+PAIRS = [
+    ("tasks", "kill", 3),
+    ("tasks", "full-disk", 3),
+    ("letters", "kill-all", 3),
+    ("letters", "sweep", 3),
+    ("leases", "kill", 1),
+    ("documents", "kill-at-call", 1),
+    ("memory", "kill", 1),
+]
+
+
+@pytest.mark.parametrize(("scenario", "fault", "seed"), PAIRS)
+def test_every_promise_holds_in_a_scenario_under_a_fault(
+    scenario: str, fault: str, seed: int, warm: Warm, tmp_path: Path
+) -> None:
+    if why := missing(FAULTS[fault]):
+        assert why.kernel or os.environ.get("HIVEMIND_FAULTS") != "all", why.reason
+        pytest.skip(why.reason)
+    trial = try_once(SCENARIOS[scenario], FAULTS[fault], seed, warm=warm, keep=tmp_path)
+    assert not trial.violations, (trial.command, trial.kept, *(sentence for _, _, sentence in trial.violations))
+
+
+def test_every_promise_that_a_checker_names_is_one_and_every_promise_is_shown_by_something() -> None:
+    checked = {one for scenario in SCENARIOS.values() for checker in scenario.checkers for one in checker.promises}
+    promises = numbers()
+    assert promises == [f"P{number}" for number in range(1, len(promises) + 1)]
+    assert checked <= set(promises)
+    rows = re.findall(
+        r"^\| (P\d+) \| (.+?) \| (.+?) \| (.+?) \|$", PROMISES.read_text("utf-8").partition(BEGIN)[0], re.MULTILINE
+    )
+    for number, _, _, shown_by in rows:
+        for one in shown_by.split(", "):
+            if one.startswith("tests/faults ("):
+                names = one.partition("(")[2].rstrip(")")
+                of = SCENARIOS.values() if names == "all" else [SCENARIOS[names]]
+                assert any(number in checker.promises for scenario in of for checker in scenario.checkers), (
+                    number,
+                    one,
+                )
+            else:
+                assert (REPOSITORY / one).is_file(), f"{number} is shown by {one}, which is not there"
+
+
+def test_the_crash_points_on_the_way_of_each_scenario_are_some_of_the_programs() -> None:
+    points = crash_points()
+    assert len(points) > 60
+    for scenario in SCENARIOS.values():
+        for prefix in scenario.points:
+            assert any(point.startswith(prefix) for point in points), f"{scenario.name}: no crash point begins {prefix}"
