@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"pid": pid, "ended": over})
         return 0 if over else 1
     if ended is None:
-        say(f"Nothing is up in {layout.root}.")
+        say(f"Nothing is up in {layout.root}." if layout.state.is_dir() else _no_state(layout))
         return 0
     if not ended.over:
         warn(
@@ -62,6 +62,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     say(f"The swarm of {layout.root} has ended (process {ended.pid}).")
     return 0
+
+
+def _no_state(layout: Layout) -> str:
+    return (
+        f"{layout.root} has no .hive: nothing is up there. What was up when it was moved or removed ends by itself, mostly "
+        "within a second."
+    )
 
 
 def _end_embedding(layout: Layout) -> None:

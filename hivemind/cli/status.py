@@ -69,7 +69,7 @@ def _show(now: Overview) -> None:
     say(
         f"Swarm      process {up.get('pid', '?')}, up since {up.get('since', '?')}"
         if up is not None
-        else "Swarm      not up"
+        else f"Swarm      not up{'' if now.has_state else ', and there is no .hive here (yet, or any more)'}"
     )
     if now.watching:
         say(f"Watching   {one_line(now.watching)}")

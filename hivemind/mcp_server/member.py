@@ -17,7 +17,7 @@ from hivemind.mcp_server.profiles import tools_of
 from hivemind.runtime.agent_log import AgentLog
 from hivemind.runtime.attention import Attention
 from hivemind.runtime.focus import Focus
-from hivemind.runtime.identity import announce, announce_life, bury, farewell, take_name
+from hivemind.runtime.identity import HiveGone, announce, announce_life, bury, check_here, farewell, take_name
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.pulse import Pulse
@@ -38,10 +38,6 @@ _ON_A_STEP = frozenset(
 """Tools that change a step: its lease is taken first, as the runtime does for an agent."""
 _OF_THE_MAILBOX = frozenset({"check_mailbox", "read_mail"})
 _T = TypeVar("_T")
-
-
-class HiveGone(UserError):
-    """The folder that a member has joined is not there any more."""
 
 
 class Member:
@@ -105,7 +101,7 @@ class Member:
 
         Mail that has come since the last answer is counted in it, as `new_mail`. Raises HiveGone.
         """
-        self._check_here()
+        check_here(self._lock, self.hive.layout)
         self._listen()
         focus = self._focus(tool, arguments)
         if focus.work is not None and focus.id in self._parked:
@@ -218,7 +214,7 @@ class Member:
 
         Raises HiveGone.
         """
-        self._check_here()
+        check_here(self._lock, self.hive.layout)
         self._status.beat()
         held = self.hive.leases.list(self.name)
         for lease in held:
@@ -230,11 +226,6 @@ class Member:
                 _log.warning("%s: %s", self.name, error)
         if held:
             announce_life(self.hive.journal, self.hive.layout, self.name)
-
-    def _check_here(self) -> None:
-        """Nothing is written, or made again, below a folder that was moved or removed."""
-        if not self._lock.is_current():
-            raise HiveGone("the hive is not there any more", where=self.hive.layout.root, mend="start the server again")
 
     def stop(self) -> None:
         """End a command that runs, if one does. May be called from another thread."""

@@ -24,7 +24,7 @@ from hivemind.runtime.attention import Attention
 from hivemind.runtime.budget import Budget, hives_account
 from hivemind.runtime.desk import Desk
 from hivemind.runtime.focus import Focus
-from hivemind.runtime.identity import announce_life
+from hivemind.runtime.identity import HiveGone, announce_life
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.pulse import Pulse
@@ -52,10 +52,11 @@ class Agent:
         *,
         lifeline: int | None = None,
         resting: Callable[[], object] = lambda: None,
+        check: Callable[[], object] = lambda: None,
         mind: Mind | None = None,
     ) -> None:
-        """`resting` is called whenever it has nothing to do, before it waits. With a `mind` of another's it thinks with that
-        one, on no budget (replays)."""
+        """`resting` is called whenever it has nothing to do, before it waits; `check` raises HiveGone. With a `mind` of
+        another's it thinks with that one, on no budget (replays)."""
         self.hive, self.name = hive, name
         self.config = hive.agents[name]
         folder = hive.layout.agent_state(name)
@@ -79,7 +80,7 @@ class Agent:
         self._wake, self._wake_end = os.pipe()
         for end in (self._wake, self._wake_end):
             weakref.finalize(self, os.close, end)
-        self._resting = resting
+        self._resting, self._check = resting, check
         self._stopping = False
         self._told_idle = False
         self._looks = 0
@@ -123,6 +124,7 @@ class Agent:
         try:
             thought = self.think(focus)
             acted = self.act(focus, thought)
+            self._check()
         except Parking as parking:
             thought, acted = Thought(), Acted((), parking=parking)
         except MindUnavailable as error:
@@ -184,9 +186,12 @@ class Agent:
         Raises HivemindError or OSError for what is in the way of the agent itself, and belongs to no task or message.
         """
         while not self.leaving():
+            self._check()
             self.status.beat()
             try:
                 moved = self.cycle()
+            except HiveGone:
+                raise
             except (
                 Exception
             ) as error:  # the boundary of the process: what fails again and again is put aside, not retried
@@ -233,6 +238,11 @@ class Agent:
 
     def _beat(self) -> None:
         """Called by the pulse during long work: a sign of life, and the lease is renewed before it ages."""
+        try:
+            self._check()
+        except HiveGone:  # the work ends, and the turn meets it too
+            self._stopping = True
+            raise
         self.status.beat()
         if self._leased is not None:
             try:

@@ -11,10 +11,24 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hivemind.coordination import Journal, State
+from hivemind.errors import UserError
 from hivemind.fs import HeldLock, Lock
 from hivemind.layout import Layout
 
-__all__ = ["agent_lock", "announce", "announce_life", "bury", "bury_dead", "farewell", "holder_of", "take_name"]
+__all__ = [
+    "HiveGone", "agent_lock", "announce", "announce_life", "bury", "bury_dead", "check_here", "farewell", "holder_of",
+    "take_name",
+]  # fmt: skip
+
+
+class HiveGone(UserError):
+    """The folder that a process has joined was moved or removed. It ends, and makes nothing where the hive was."""
+
+
+def check_here(lock: Lock, layout: Layout) -> None:
+    """Raise HiveGone if the lock that this process holds is not the file of that name any more."""
+    if not lock.is_current():
+        raise HiveGone("the hive is not there any more", where=layout.root, mend="start anew where it is now")
 
 
 def agent_lock(layout: Layout, name: str) -> Lock:

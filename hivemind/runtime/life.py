@@ -15,11 +15,11 @@ import weakref
 from pathlib import Path
 
 from hivemind.errors import HivemindError
-from hivemind.fs import set_aside
+from hivemind.fs import Lock, set_aside
 from hivemind.fs.doorbell import ring
 from hivemind.fs.ready import readable
 from hivemind.runtime.agent import Agent
-from hivemind.runtime.identity import announce, farewell
+from hivemind.runtime.identity import HiveGone, announce, check_here, farewell
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import StatusFile, read_status
 from hivemind.runtime.watching import SUPERVISOR, Watchman
@@ -33,10 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 class Life:
-    """One process's life as the agent `name`, whose lock it holds. `run` lasts until `stop`, or until `lifeline` closes."""
+    """One process's life as the agent `name`, whose `lock` it holds. `run` lasts until `stop`, or until `lifeline` closes."""
 
-    def __init__(self, hive: Parts, name: str, *, lifeline: int | None = None) -> None:
-        self._hive, self._name, self._lifeline = hive, name, lifeline
+    def __init__(self, hive: Parts, name: str, lock: Lock, *, lifeline: int | None = None) -> None:
+        self._hive, self._name, self._lock, self._lifeline = hive, name, lock, lifeline
         self._folder = hive.layout.agent_state(name)
         self._incarnation = 0
         self._agent: Agent | None = None
@@ -56,19 +56,22 @@ class Life:
             self._agent.stop()
 
     def run(self) -> None:
-        """Be the agent; be it anew after what a person can mend."""
+        """Be the agent; be it anew after what a person can mend. Raises HiveGone."""
         try:
             while not self._ending():
                 began = time.monotonic()
+                self._check_here()
                 try:
                     self._live()
+                except HiveGone:
+                    raise
                 except (HivemindError, OSError) as error:
                     self._tries = 1 if time.monotonic() - began > _LONGEST_PAUSE_S else self._tries + 1
                     self._stuck(error)
         finally:
             if self._watchman is not None:
                 self._watchman.close()
-            if self._incarnation:
+            if self._incarnation and self._lock.is_current():
                 farewell(self._hive.journal, self._name, self._incarnation, by="itself")
 
     def _live(self) -> None:
@@ -78,7 +81,9 @@ class Life:
             self._incarnation = announce(self._hive.journal, self._name, os.getpid())
         resting = self._watchman.take_over if self._watchman is not None else (lambda: None)
         resting()
-        agent = Agent(self._hive, self._name, self._incarnation, lifeline=self._lifeline, resting=resting)
+        agent = Agent(
+            self._hive, self._name, self._incarnation, lifeline=self._lifeline, resting=resting, check=self._check_here
+        )
         try:
             self._agent = agent
             if not self._stopping:
@@ -87,7 +92,13 @@ class Life:
                 agent.run()
         finally:
             self._agent = None
-            agent.close()
+            if self._lock.is_current():
+                agent.close()
+            else:
+                agent.pulse.close()
+
+    def _check_here(self) -> None:
+        check_here(self._lock, self._hive.layout)
 
     def _make_folder(self) -> None:
         if os.path.lexists(self._folder) and not self._folder.is_dir():
@@ -108,6 +119,7 @@ class Life:
         status = StatusFile(self._folder, self._name)
         until = time.monotonic() + pause
         while not self._ending() and (left := until - time.monotonic()) > 0:
+            self._check_here()
             with contextlib.suppress(OSError):  # the want of room may be what it is stuck in
                 told = " ".join(str(error).split()) if self._tries >= _STUCK_AFTER else None
                 changed = status.update(

@@ -97,6 +97,7 @@ class Overview:
     waiting: tuple[tuple[str, str], ...]
     parked: tuple[tuple[str, str], ...]
     mail_waits: tuple[tuple[str, str], ...] = ()
+    has_state: bool = True
 
 
 def overview(hive: Parts) -> Overview:
@@ -110,6 +111,7 @@ def overview(hive: Parts) -> Overview:
         root=hive.layout.root,
         workspace=hive.config.workspace,
         supervisor=supervisor,
+        has_state=hive.layout.state.is_dir(),
         watching=str(watcher["watching"]) if "watching" in watcher else None,
         embedder=search_now(hive),
         agents=agents,

@@ -11,7 +11,7 @@ from pathlib import Path
 from hivemind.fs import HeldLock
 from hivemind.masking import mask
 from hivemind.private import keep_keys_private
-from hivemind.runtime.identity import take_name
+from hivemind.runtime.identity import HiveGone, take_name
 from hivemind.runtime.life import Life
 from hivemind.runtime.muster import muster
 from hivemind.runtime.parts import Parts
@@ -38,11 +38,14 @@ def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
     except HeldLock as held:
         sys.stderr.write(f"hivemind: {held}\n")
         return WRONG_USE
-    life = Life(hive, name, lifeline=lifeline)
+    life = Life(hive, name, name_lock, lifeline=lifeline)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: life.stop())
     try:
         life.run()
+    except HiveGone as gone:
+        sys.stderr.write(f"hivemind: {gone}\n")
+        return WRONG_USE
     finally:
         name_lock.release()
     return DONE

@@ -20,7 +20,7 @@ from hivemind.errors import HivemindError
 from hivemind.fs import HeldLock, Lock
 from hivemind.fs.doorbell import Doorbell
 from hivemind.fs.ready import readable
-from hivemind.runtime.identity import bury, bury_dead
+from hivemind.runtime.identity import bury, bury_dead, check_here
 from hivemind.runtime.nursery import END_WITHIN_S, Nursery, RunAgent
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import read_status
@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
 _KILLED_WITHIN_S = 1.0
+_LOOK_S = 1.0  # how often it looks whether the hive is still there
 
 
 @dataclass(slots=True)
@@ -97,7 +98,7 @@ class Supervisor:
         """Keep the swarm running; returns once it has ended.
 
         `tick` is called after everything that happens and every `tick_s` seconds (None: only then); the swarm ends when
-        it returns True. SIGINT and SIGTERM end it too.
+        it returns True. SIGINT and SIGTERM end it too. Raises HiveGone, once all have ended.
         """
         wake, wake_end = os.pipe()
         os.set_blocking(wake_end, False)
@@ -109,6 +110,7 @@ class Supervisor:
                 self._lock.note(what="hivemind up", watching=self.watching)
                 try:
                     while not self._stop:
+                        check_here(self._lock, self._hive.layout)
                         self._step(wake, tick_s)
                         if self._ready and tick():
                             break
@@ -143,7 +145,7 @@ class Supervisor:
     def _next_moment(self, tick_s: float | None) -> float:
         """Seconds until something is due: a restart, a look for hung agents, a tick."""
         now = time.monotonic()
-        due = [self._hive.config.hang_after / 3]
+        due = [_LOOK_S, self._hive.config.hang_after / 3]
         due += [child.start_at - now for child in self._children.values() if child.start_at is not None and self._ready]
         if tick_s is not None:
             due.append(tick_s)
@@ -174,7 +176,7 @@ class Supervisor:
 
     def _exited(self, child: _Child) -> None:
         child.pid = 0
-        bury(self._hive.journal, self._hive.layout, child.name, by="supervisor")
+        self._bury(child.name)
         status = read_status(self._hive.layout.agent_state(child.name), child.name)
         finished = status.steps_finished if status else 0
         if finished > child.steps_finished:
@@ -239,6 +241,10 @@ class Supervisor:
                 break
         self._nursery.close()
         for name in self.pids:
+            self._bury(name)
+
+    def _bury(self, name: str) -> None:
+        if self._lock.is_current():  # else there is no journal to write it into
             bury(self._hive.journal, self._hive.layout, name, by="supervisor")
 
     def _await_ends(self, deadline: float) -> bool:

@@ -17,6 +17,7 @@ from hivemind import Hive
 from hivemind.errors import UserError
 from hivemind.minds import Action, Thought
 from hivemind.runtime.agent import Agent
+from hivemind.runtime.identity import take_name
 from hivemind.runtime.life import Life
 from hivemind.runtime.lives import MAX_LIVES
 from hivemind.runtime.muster import muster
@@ -106,7 +107,9 @@ class ShortLife(Life):
 
 def live(root: Path, turns: int = 60) -> list[str]:
     """One life of ada, until she is idle or stuck; gives what she was stuck in."""
-    life = ShortLife(Hive.open(root), "ada")
+    hive = Hive.open(root)
+    lock = take_name(hive.layout, "ada")
+    life = ShortLife(hive, "ada", lock)
     life.reasons = []
     rest, cycle, count = Agent._rest, Agent.cycle, iter(range(turns))
 
@@ -123,6 +126,7 @@ def live(root: Path, turns: int = 60) -> list[str]:
         life.run()
     finally:
         Agent._rest, Agent.cycle = rest, cycle  # type: ignore[method-assign]
+        lock.release()
     return life.reasons
 
 
@@ -180,7 +184,8 @@ def test_an_agent_that_is_stuck_says_so_and_goes_on_once_it_is_mended(crew: Crew
     record = crew.root / ".hive/agents/ada/mail-taken"
     record.parent.mkdir(parents=True)
     record.write_text("hivemind-taken 99\n")
-    life = Life(Hive.open(crew.root), "ada")
+    hive = Hive.open(crew.root)
+    life = Life(hive, "ada", take_name(hive.layout, "ada"))
     thread = threading.Thread(target=life.run)
     thread.start()
     folder = record.parent

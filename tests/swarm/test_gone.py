@@ -67,6 +67,7 @@ def test_the_processes_of_a_hive_that_is_gone_end_and_make_nothing_anew(hive, wa
 def test_another_hive_in_its_place_is_not_touched(hive):
     processes = up(hive)
     hive.root.rename(hive.root.with_name("elsewhere"))
+    hive.root.mkdir()
     hive.run("init", str(hive.root))
     hive.wait(lambda: not any(map(is_alive, processes)), "the processes' end")
     assert not list((hive.root / ".hive/journal").iterdir())
