@@ -18,7 +18,7 @@ from .scenario import Checker, Scenario
 from .subject import Subject
 from .tasks import TASK_CHECKERS, drop_task, with_steps
 
-__all__ = ["LETTERS", "LETTER_CHECKERS", "letters_in", "send"]
+__all__ = ["LETTERS", "LETTER_CHECKERS", "POST", "letters_in", "send"]
 
 QUESTION = "What keeps a sailing boat upright?"
 ANSWER = "has a keel that keeps it upright"
@@ -94,6 +94,26 @@ def again(subject: Subject) -> None:
             by_hand(subject)
     if not subject.ledger.acknowledged("task"):
         posting(subject)
+
+
+def prepare_post(subject: Subject) -> None:
+    prepare(subject)
+    for box in ("ada", "bob"):  # a first letter makes the mailbox
+        subject.run("mail", "send", "--from", "human", "--to", box, "--subject", "First", "Welcome.")
+
+
+def play_post(subject: Subject) -> None:
+    every = [(key, letter) for key, letter in workload(subject).items() if not letter.get("question")]
+    subject.random.shuffle(every)
+    for key, letter in every:
+        send(subject, key, letter)
+    send(subject, *every[0])
+
+
+def again_post(subject: Subject) -> None:
+    for key, letter in workload(subject).items():
+        if not letter.get("question"):
+            send(subject, key, letter)
 
 
 # what is held against it
@@ -224,4 +244,9 @@ LETTER_CHECKERS = (
 LETTERS = Scenario(
     "letters", __doc__ or "", prepare, play, again, (*LETTER_CHECKERS, *TASK_CHECKERS, *GENERAL),
     ("mail.", "fs.", "journal.", "memory.", "tasks.", "graph."),
+)  # fmt: skip
+
+POST = Scenario(
+    "post", "Letters sent by command alone, and again under their ids.", prepare_post, play_post, again_post,
+    (*LETTER_CHECKERS[:2], LETTER_CHECKERS[4], *GENERAL), ("mail.", "fs."), late=True,
 )  # fmt: skip

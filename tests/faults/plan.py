@@ -79,7 +79,9 @@ def _plans(scenarios: Sequence[str], faults: Sequence[str], seed: int | None) ->
     """Each pair once, then each again with the next seed: whenever it ends, all had their turns."""
     at = 1 if seed is None else seed
     while True:
-        yield from ((scenario, fault, at) for fault in faults for scenario in scenarios)
+        for fault in faults:
+            late = FAULTS[fault].after == "late" and seed is None  # asked for by its seed, it is tried all the same
+            yield from ((scenario, fault, at) for scenario in scenarios if SCENARIOS[scenario].late or not late)
         if seed is not None:
             return
         at += 1

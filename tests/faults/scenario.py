@@ -35,3 +35,4 @@ class Scenario:
     again: Callable[[Subject], None]
     checkers: tuple[Checker, ...]
     points: tuple[str, ...] = ("",)  # what the crash points on its way begin with
+    late: bool = False  # promised also where two machines see the folder late: no journal and no database is in it

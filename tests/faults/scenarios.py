@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .budgets import BUDGETS, HAND_OVER
 from .coordination import LEASES, RESERVATIONS
-from .letters import LETTERS
+from .letters import LETTERS, POST
 from .member import MEMBER
 from .scenario import Scenario
 from .stores import DOCUMENTS, MEMORY
@@ -14,5 +14,5 @@ __all__ = ["SCENARIOS"]
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
-    for scenario in (TASKS, LETTERS, LEASES, RESERVATIONS, MEMORY, DOCUMENTS, MEMBER, BUDGETS, HAND_OVER)
+    for scenario in (TASKS, LETTERS, POST, LEASES, RESERVATIONS, MEMORY, DOCUMENTS, MEMBER, BUDGETS, HAND_OVER)
 }
