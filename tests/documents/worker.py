@@ -5,13 +5,17 @@ With `serve` it takes operations from standard input, one JSON list a line, and 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hivemind.documents import CycleError, Docmem, DocmemError, Knowledge, files
+from hivemind.documents import CycleError, Docmem, DocmemError, Knowledge, classes, files, syncing
+from hivemind.documents.formats import read_outline
+from hivemind.errors import UserError
 from hivemind.layout import Layout
 
 
@@ -46,6 +50,34 @@ def move(docmem: Docmem, _: str) -> None:
 
 def import_file(docmem: Docmem, path: str) -> None:
     docmem.import_file(path)
+
+
+def read_endless(docmem: Docmem, path: str) -> None:
+    """Read files that are one piece of markup over and over, whose parts never end or never fit together."""
+    for piece in Path(__file__).with_name("endless.txt").read_text(encoding="utf-8").split():
+        for before, after in (("# x", "y"), ("", "\n")):
+            print(repr((before, piece, after)), flush=True)
+            text = before + piece.encode().decode("unicode_escape") * (300_000 // len(piece)) + after
+            with contextlib.suppress(UserError):
+                if path.endswith(".toml"):
+                    docmem.import_toml(text)
+                else:
+                    classes.classify(path, read_outline(text.encode(), path, len))
+
+
+def import_another(docmem: Docmem, path: str) -> None:
+    """Import files in the place of other ones that are as long and like them nowhere."""
+    parts = ("a\n\n", "* a\n", "    a\n\nb\n\n", "# a\n", "> a\n\n", "@a b\n\n", "@a-")
+    for part in (*parts, *reversed(parts)):
+        print(repr(part), flush=True)
+        Path(path).write_text(part * (60_000 // len(part)), encoding="utf-8")
+        docmem.import_file(path)
+
+
+def die_over(docmem: Docmem, root: str) -> None:
+    """Sync, and be killed in the middle of reading a file."""
+    syncing.read_outline = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[attr-defined]
+    Knowledge(docmem, Layout.at(root)).sync()
 
 
 def summarise(docmem: Docmem, _: str) -> None:
