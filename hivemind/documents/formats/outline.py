@@ -5,16 +5,20 @@ Texts of the pieces and the gaps between them are the file's text, character for
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hivemind.documents.errors import DocmemError
 from hivemind.documents.sentences import pieces, sentence_ends
 
-__all__ = ["LONGEST", "Lines", "Outline", "Piece", "split_long"]
+__all__ = ["LONGEST", "MAX_DEPTH", "MAX_LINES", "MAX_PARTS", "Lines", "Outline", "Piece", "check", "split_long"]
 
 LONGEST = 400  # tokens of one leaf (spec 5, *Import*)
+MAX_LINES = 2_000_000
+MAX_PARTS = 1_000_000  # and so deep may they be nested: what documents are made for (spec 5, *Limits*)
+MAX_DEPTH = 10_000
 _BY_LINE = frozenset({"code", "table"})
 
 
@@ -76,6 +80,12 @@ def line_starts(text: str) -> list[int]:
     return starts
 
 
+def check(count: int, most: int, what: str, where: object) -> None:
+    """Raises DocmemError where there are more than `most`."""
+    if count > most:
+        raise DocmemError(f"has more than {most:,} {what}", where=where, mend="split it")
+
+
 class Lines:
     """A text by lines: `lines[i]` without its end, `starts[i]` its offset, and offsets of runs of lines."""
 
@@ -125,7 +135,7 @@ def _cut(body: str, kind: str, count: Callable[[str], int]) -> Iterator[tuple[in
     last = 0
     for end in sentence_ends(body):  # a sentence too long by itself is cut where its lines end
         if count(body[last:end]) > LONGEST:
-            ends += [line for line in by_line if last < line < end]
+            ends += by_line[bisect_right(by_line, last) : bisect_left(by_line, end)]
         ends.append(end)
         last = end
     yield from pieces(body, ends, LONGEST, count)

@@ -10,9 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from hivemind import frontmatter
+from hivemind.boundary import boundary
 from hivemind.documents.errors import DocmemError
 from hivemind.documents.formats.code import python, source_code
-from hivemind.documents.formats.extracted import Extract, html, pdf
+from hivemind.documents.formats import outline
+from hivemind.documents.formats.extracted import Extract, pdf
+from hivemind.documents.formats.html import html
 from hivemind.documents.formats.markdown import markdown
 from hivemind.documents.formats.outline import Outline, Piece, split_long
 from hivemind.documents.formats.plain import plain
@@ -84,14 +87,24 @@ def read_extract(raw: bytes, path: str) -> Extract | None:
 def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
     """The outline of a file's content; `path` gives the format by its ending and the title where nothing else does.
 
-    Raises DocmemError that names the file, and the line where there is one.
+    Raises DocmemError that names the file, and the line where there is one; Unreadable whatever it may be that cannot be read.
     """
+    with boundary("document", path):
+        found = _read(raw, path, count)
+        outline.check(max((piece.depth for piece in found.pieces), default=0), outline.MAX_DEPTH, "levels", path)
+        for text in (found.text, found.title, *found.labels):
+            text.encode()  # half a character could not be stored
+        return found
+
+
+def _read(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
     form, stem = format_of(path), os.path.splitext(os.path.basename(path))[0]
     extract = read_extract(raw, path)
     if extract is not None:
         title = extract.title or _title({}, extract.pieces, stem)
         return _outline(extract.text, form, title, (), extract.pieces, None, count, extract.places)
     text = mask(decoded(raw, path))
+    outline.check(text.count("\n"), outline.MAX_LINES, "lines", path)
     if form == "plain" and len(_HEADINGS.findall(text[:20_000])) >= 2:
         form = "markdown"  # a text file written as Markdown
     if form != "markdown":
