@@ -58,7 +58,7 @@ _PRIVATE_KEY = re.compile(rf"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----{_K
 _BEARER = re.compile(r"(?P<kept>[Bb]earer )[A-Za-z0-9._~+/=-]{16,}")
 _IN_ADDRESS = re.compile(r"(?P<kept>://)[^\s/:@\"'\\]{1,64}:[^\s/@\"'\\]{3,}(?=@)")
 _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("sk-", re.compile(r"sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{16,}")),
+    ("sk-", re.compile(r"sk-(?=[A-Za-z_-]{0,200}+\d)[A-Za-z0-9_-]{16,}")),
     ("k_live_", re.compile(r"[rs]k_live_[A-Za-z0-9]{16,}")),
     ("k_test_", re.compile(r"[rs]k_test_[A-Za-z0-9]{16,}")),
     ("AKIA", re.compile(r"AKIA[A-Z0-9]{16}(?![A-Z0-9])")),
@@ -71,7 +71,7 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("npm_", re.compile(r"npm_[A-Za-z0-9]{30,}")),
     ("pypi-", re.compile(r"pypi-[A-Za-z0-9_-]{32,}")),
     ("hf_", re.compile(r"hf_[A-Za-z0-9]{30,}")),
-    ("eyJ", re.compile(r"eyJ[A-Za-z0-9_-]{12,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}")),
+    ("eyJ", re.compile(r"eyJ[A-Za-z0-9_-]{12,2048}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}")),
 )
 """Each has a beginning, which is searched for first, and is in its beginning a run of `_RUN` letters, digits, _ and -. One
 that goes on from a letter or a digit (`task-`) is part of a word."""

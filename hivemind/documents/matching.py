@@ -11,6 +11,7 @@ __all__ = ["Side", "match", "parents_of"]
 
 _ALIKE = 0.4  # from this share of common words on, a changed text is taken for the same one
 _MOST_PAIRS = 2_500  # beyond this, likeness costs more than it is worth
+_COMPARED = 4_000  # characters of a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,8 @@ def _by_place(old: Side, new: Side, found: list[int | None], taken: list[bool]) 
                 gap.append(at)
             elif at is None or here in position:
                 right = len(before) if here is None else position[here]
-                free = [there for there in before[left + 1 : max(right, left + 1)] if not taken[there]]
+                end = min(right, left + 1 + max(_MOST_PAIRS, len(gap))) if gap else 0
+                free = [there for there in before[left + 1 : end] if not taken[there]]
                 for new_at, old_at in _align(old, new, free, gap):
                     found[new_at], taken[old_at] = old_at, True
                 gap, left = [], right
@@ -110,14 +112,15 @@ def _align(old: Side, new: Side, free: Sequence[int], gap: Sequence[int]) -> Ite
                 rest_new.remove(new_at)
                 rest_old.remove(old_at)
                 yield new_at, old_at
+    waiting: dict[str, deque[int]] = defaultdict(deque)
+    for old_at in rest_old:
+        waiting[old.kinds[old_at]].append(old_at)
     for new_at in rest_new:
-        old_at = next((there for there in rest_old if old.kinds[there] == new.kinds[new_at]), -1)
-        if old_at >= 0:
-            rest_old.remove(old_at)
-            yield new_at, old_at
+        if queue := waiting[new.kinds[new_at]]:
+            yield new_at, queue.popleft()
 
 
 def _likeness(one: str, two: str) -> float:
     """The share of words that two texts have in common (Jaccard)."""
-    words, others = set(one.casefold().split()), set(two.casefold().split())
+    words, others = (set(text[:_COMPARED].casefold().split()) for text in (one, two))
     return len(words & others) / len(words | others) if words or others else 1.0

@@ -8,7 +8,7 @@ from collections.abc import Callable
 __all__ = ["pieces", "sentence_ends"]
 
 # A full stop and the like, closing quotes or brackets, then white space and something that can begin a sentence.
-_END = re.compile(r"[.!?…]+[\"'”’)\]*_]*(?=\s+[\"'“‘(\[*_]*[^\W_a-z])|[。！？]+|\n[ \t]*\n")
+_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]*_]*+(?=\s+[\"'“‘(\[*_]*[^\W_a-z])|[。！？]+|\n[ \t]*\n")
 _ABBREVIATION = re.compile(
     r"(?:\b(?:[A-Za-z]|Dr|Mr|Mrs|Ms|Prof|St|No|vs|etc|cf|al|approx|resp|Fig|Vol|pp|Inc|Ltd|Nr|bzw|ca)"
     r"|\b(?:e\.g|i\.e|z\.B|d\.h|u\.a))\.$"

@@ -28,7 +28,7 @@ from hivemind.documents.files import (
 from hivemind.documents.formats import Outline, read_outline
 from hivemind.documents.passage import read_file
 from hivemind.errors import UserError, mend_of
-from hivemind.fs import Lock
+from hivemind.fs import CrashCount, Lock
 from hivemind.layout import Layout
 
 __all__ = ["Sync", "SyncReport", "files_below"]
@@ -76,6 +76,7 @@ class Sync:
     ) -> None:
         self._docmem, self._layout, self._roots = docmem, layout, roots
         self._tell = tell or _log.info
+        self._crash_count = CrashCount(layout.reading)
         self._report = SyncReport()
 
     def run(self, tops: Sequence[Path]) -> SyncReport:
@@ -181,7 +182,8 @@ class Sync:
         try:
             raw, found = read_file(key, self._layout, self._roots)
             stamp, digest = Stamp.of(found), hashlib.sha256(raw).hexdigest()
-            outline = read_outline(raw, key, self._docmem.count)
+            with self._crash_count.reading("document", key, digest):
+                outline = read_outline(raw, key, self._docmem.count)
         except MissingLibraryError as error:
             self._report.skipped[key] = str(error)  # and not remembered: it may be installed before the next sync
             return None

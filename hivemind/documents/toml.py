@@ -13,8 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.documents.edit import Draft
 from hivemind.documents.errors import DocmemError
+from hivemind.documents.formats.outline import MAX_DEPTH, MAX_PARTS, check
+from hivemind.documents.given import shown
 from hivemind.documents.node import Node, check_context, check_text
 from hivemind.documents.orders import LARGEST
 from hivemind.errors import UnknownVersion
@@ -29,6 +32,14 @@ _KEYS = {
 _ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _SPECIAL = re.compile(r'[\x00-\x1f\x7f"\\]')
 _SPECIAL_IN_LINES = re.compile(r'[\x00-\x08\x0b-\x1f\x7f\\]|""(?=")|"\Z')
+_NODE = re.compile(r"\s*\[\[\s*[\"']?node[\"']?\s*\]\]")
+_NAMED_NODE = frozenset({'"node"', "'node'"})
+_STRING = re.compile(
+    r'''"""(?:[^"\\]++|\\.|"{1,2}+(?!"))*+(?:"{3,5}|\Z)|"(?:[^"\\\n]++|\\.)*+"?|#[^\n]*'''
+    r"""|'{3}(?:[^']++|'{1,2}+(?!'))*+(?:'{3,5}|\Z)|'[^'\n]*'?""",
+    re.DOTALL,
+)
+_MAX_DOTS = 100  # in a line outside of strings: the work for a key grows with the square of its parts
 _LINE = re.compile(r"at line (\d+)")
 
 
@@ -89,79 +100,55 @@ def _escape(found: re.Match[str]) -> str:
 def read(text: str, where: object = "TOML") -> list[Entry]:
     """The nodes of a text that `export` or a person wrote, in order.
 
-    `readonly` is 0 where it does not say otherwise; orders may be left out. Raises DocmemError that names file and line.
+    `readonly` is 0 where it does not say otherwise; orders may be left out. Raises DocmemError that names file and line,
+    Unreadable whatever it may be that cannot be read.
     """
-    check_text(text)
+    with boundary("TOML tree", where):
+        return _read(check_text(text), where)
+
+
+def _read(text: str, where: object) -> list[Entry]:
+    skeleton = _STRING.sub(_without_string, text).split("\n")
+    for number, line in enumerate(skeleton, 1):
+        check(line.count("."), _MAX_DOTS, "dots in a line", f"{where}:{number}")
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        line = _LINE.search(str(error))
-        place = f"{where}:{line[1] if line else text.count(chr(10)) + 1}"
+        line_of = _LINE.search(str(error))
+        place = f"{where}:{line_of[1] if line_of else len(skeleton)}"
         raise DocmemError(f"is no TOML ({error})", where=place) from None
-    except RecursionError:
-        raise DocmemError("is nested too deep", where=f"{where}:1") from None
     version = values.pop("version", VERSION)
     if version != VERSION:
-        raise UnknownVersion(f"is a tree of version {version}, this program knows {VERSION}", where=f"{where}:1")
+        raise UnknownVersion(f"is a tree of version {shown(version)}, this program knows {VERSION}", where=f"{where}:1")
     tables = values.pop("node", [])
     if values or not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         odd = next(iter(values), "node")
-        raise DocmemError(f"{odd!r}: a tree is a list of [[node]] tables and nothing else", where=f"{where}:1")
-    lines = _table_lines(text, len(tables))
+        what = f"{shown(odd)}: a tree is a list of [[node]] tables and nothing else"
+        raise DocmemError(what, where=f"{where}:1")
+    check(len(tables), MAX_PARTS, "nodes", where)
+    lines = [number for number, line in enumerate(skeleton, 1) if _NODE.match(line)]
+    if len(lines) != len(tables):
+        lines = [1] * len(tables)  # written as an inline array: the file's first line must do
     entries = [_entry(table, f"{where}:{line}", line) for table, line in zip(tables, lines, strict=True)]
     for before, entry in zip([None, *entries], entries, strict=False):
         deepest = -1 if before is None else before.depth
         if entry.depth > deepest + 1:
-            raise DocmemError(f"depth {entry.depth} has no parent before it", where=f"{where}:{entry.line}")
+            raise DocmemError(f"depth {shown(entry.depth)} has no parent before it", where=f"{where}:{entry.line}")
+    check(max(entry.depth for entry in entries), MAX_DEPTH, "levels", where)
     return entries
 
 
-def _table_lines(text: str, count: int) -> list[int]:
-    """The line of each [[node]]; a text may have that line in it too, so strings are stepped over."""
-    lines, quote = [], ""
-    for number, line in enumerate(text.split("\n"), 1):
-        if not quote and re.match(r"\s*\[\[\s*[\"']?node[\"']?\s*\]\]", line):
-            lines.append(number)
-        quote = _open_quote(line, quote)
-    return lines if len(lines) == count else [1] * count  # written as an inline array: the file's first line must do
-
-
-def _open_quote(line: str, quote: str) -> str:
-    """Which multi-line string is open after the line, if `quote` was open before it."""
-    at = 0
-    while at < len(line):
-        if quote:
-            if line[at] == "\\" and quote == '"""':
-                at += 2
-                continue
-            if line.startswith(quote, at):
-                at, quote = at + len(quote), ""
-                while at < len(line) and line[at] in "\"'":  # quotes just before the closing ones belong to the text
-                    at += 1
-                continue
-            at += 1
-        elif line[at] == "#":
-            return ""
-        elif line.startswith(('"""', "'''"), at):
-            quote, at = line[at : at + 3], at + 3
-        elif line[at] in "\"'":
-            at = _after_string(line, at)
-        else:
-            at += 1
-    return quote
-
-
-def _after_string(line: str, at: int) -> int:
-    quote, at = line[at], at + 1
-    while at < len(line) and line[at] != quote:
-        at += 2 if line[at] == "\\" and quote == '"' else 1
-    return at + 1
+def _without_string(found: re.Match[str]) -> str:
+    """What stands for a string or a comment: the lines that it takes; the name of a table stays."""
+    return found[0] if found[0] in _NAMED_NODE else "\n" * found[0].count("\n")
 
 
 def _entry(table: dict[str, Any], where: str, line: int) -> Entry:
     unknown = sorted(table.keys() - _KEYS)
     if unknown:
-        raise DocmemError(f"unknown key {unknown[0]!r}", where=where, mend=f"known keys: {', '.join(sorted(_KEYS))}")
+        raise DocmemError(
+            f"unknown key {shown(unknown[0])}", where=where, mend=f"known keys: {', '.join(sorted(_KEYS))}"
+        )
     try:
         context = check_context(*(table.get(key, "") for key in ("context_type", "context_name", "context_value")))
         text = check_text(table.get("text", ""))
@@ -169,12 +156,12 @@ def _entry(table: dict[str, Any], where: str, line: int) -> Entry:
         raise DocmemError(error.what, where=where) from None
     importance, order = table.get("importance", 0.5), table.get("order")
     if not _is_number(importance) or not 0 <= importance <= 1:
-        raise DocmemError(f"importance is 0 to 1, not {importance!r}", where=where)
+        raise DocmemError(f"importance is 0 to 1, not {shown(importance)}", where=where)
     if order is not None and not (_is_number(order) and abs(order) <= LARGEST):
-        raise DocmemError(f"order is a number, not {order!r}", where=where)
+        raise DocmemError(f"order is a number, not {shown(order)}", where=where)
     depth = table.get("depth", 0)
     if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
-        raise DocmemError(f"depth is a whole number from 0 on, not {depth!r}", where=where)
+        raise DocmemError(f"depth is a whole number from 0 on, not {shown(depth)}", where=where)
     flags = {key: _flag(table, key, where) for key in ("readonly", "sticky", "summary")}
     draft = Draft(context, text, flags["readonly"], float(importance), flags["sticky"])
     return Entry(draft, depth, None if order is None else float(order), bool(flags["summary"]), line)
@@ -187,5 +174,5 @@ def _is_number(value: object) -> bool:
 def _flag(table: dict[str, Any], key: str, where: str) -> int:
     value = table.get(key, 0)
     if value not in (0, 1) or isinstance(value, float):
-        raise DocmemError(f"{key} is 0 or 1, not {value!r}", where=where)
+        raise DocmemError(f"{key} is 0 or 1, not {shown(value)}", where=where)
     return int(value)

@@ -376,13 +376,13 @@ def test_a_folder_outside_is_read_only_if_it_is_a_root(docmem: Docmem, layout: L
 
 
 def test_a_file_that_waits_for_a_library_is_read_once_it_is_there(
-    knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch
+    knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch, pdf_of: Callable[..., bytes]
 ) -> None:
-    pytest.importorskip("bs4")
-    (knowledge.layout.knowledge / "page.html").write_text("<h1>Bees</h1>\n<p>Bees make <b>honey</b>.</p>\n")
+    pytest.importorskip("pypdf")
+    (knowledge.layout.knowledge / "page.pdf").write_bytes(pdf_of("Ants", "Bees make honey."))
     with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "bs4", None)
-        assert "pip install" in knowledge.sync().skipped["knowledge/page.html"]
+        patch.setitem(sys.modules, "pypdf", None)
+        assert "pip install" in knowledge.sync().skipped["knowledge/page.pdf"]
     knowledge.sync()
     found = best(knowledge, "What do bees make?")
     assert (found.text, found.start_line) == ("Bees make honey.", 2)

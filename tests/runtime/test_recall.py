@@ -91,7 +91,6 @@ def test_a_context_with_parts_keeps_to_its_budget(agent: Agent, room: int) -> No
 
 
 def test_a_web_page_is_quoted_by_what_it_says_not_by_its_source(agent: Agent) -> None:
-    pytest.importorskip("bs4", reason="the extra docs")
     page = "<html><body><h1>Masts</h1><p>A mast of the <b>kestrel</b> class is made of pine.</p></body></html>"
     (agent.hive.layout.knowledge / "masts.html").write_text(page)
     [entry] = of(context(agent, "What is a mast of the kestrel class made of?"), "passage:")

@@ -18,12 +18,13 @@ _DEFINITION = re.compile(
 )
 _NAME = re.compile(r"(?:\([^)]*\)[ \t]*)?(?:<[^>]*>[ \t]*)?([A-Za-z_$][\w$.:]*)")
 _BELONGS = re.compile(r"[ \t]*(?://|#(?!include|define|if|endif)|\*|/\*|@|--)")
+_LARGEST_TREE = 1 << 19  # characters, whose tree takes 400 times as many bytes
 _Defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def python(text: str) -> list[Piece]:
-    """Python by its syntax tree; what does not parse, by the lines that look like definitions."""
-    if "\r" in text.replace("\r\n", ""):  # Python would count lines where nobody else does
+    """Python by its syntax tree; what does not parse or is larger than 512 KiB, by the lines that look like definitions."""
+    if len(text) > _LARGEST_TREE or "\r" in text.replace("\r\n", ""):  # Python would count lines where nobody else does
         return source_code(text)
     try:
         with warnings.catch_warnings():

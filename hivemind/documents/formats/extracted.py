@@ -19,7 +19,7 @@ from hivemind.documents.formats import outline
 from hivemind.documents.formats.content import LARGEST
 from hivemind.documents.formats.outline import Piece
 from hivemind.guarded import Guarded
-from hivemind.masking import secret_names
+from hivemind.masking import mask, secret_names
 
 __all__ = ["MAX_CPU_S", "MAX_MEMORY_BYTES", "Extract", "Part", "joined", "pdf"]
 
@@ -49,19 +49,19 @@ class Part:
 
 
 def joined(parts: Iterator[Part], title: Callable[[], str], where: object) -> Extract:
-    """The parts as one text; the title is asked for after the last one. Raises DocmemError past a bound."""
+    """The parts as one text, secrets masked; the title is asked for after the last one. Raises DocmemError past a bound."""
     pieces: list[Piece] = []
     places: list[tuple[int, int]] = []
     texts: list[str] = []
     at = 0
     for part in parts:
-        texts.append(part.text + "\n\n")
-        name = part.text if part.kind == "heading" else ""
-        pieces.append(Piece(part.kind, part.depth, at, at + len(part.text), name))
+        text = mask(part.text)
+        texts.append(text + "\n\n")
+        pieces.append(Piece(part.kind, part.depth, at, at + len(text), text if part.kind == "heading" else ""))
         places.append(part.place)
-        at += len(part.text) + 2
+        at += len(text) + 2
         outline.check(len(pieces), outline.MAX_PARTS, "parts", where)
-    return Extract("".join(texts), pieces, places, title())
+    return Extract("".join(texts), pieces, places, mask(title()))
 
 
 def pdf(raw: bytes, where: object) -> Extract:

@@ -15,7 +15,7 @@ from hivemind.documents.formats.outline import Lines, Piece
 
 __all__ = ["markdown", "plain_title"]
 
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
 _SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})(.*)$")
 _BREAK = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$")
@@ -23,11 +23,14 @@ _ITEM = re.compile(r"([ \t]*)([-*+]|\d{1,9}[.)])(?:[ \t]+(?=\S)|[ \t]*$)")
 _QUOTE = re.compile(r" {0,3}>")
 _DELIMITER = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 _COMMENT = re.compile(r" {0,3}<!--")
+_CLOSING = re.compile(r"(?:^|[ \t])#+$")
+_LONGEST_TITLE = 1_000
 _LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])")
 
 
 def plain_title(text: str) -> str:
-    """A heading's words without its markup."""
+    """A heading's words without its markup; of a very long one the first 1,000 characters."""
+    text = text[:_LONGEST_TITLE]
     return " ".join(re.sub(r"[*`]+|(?<!\w)_+|_+(?!\w)", "", _LINK.sub(r"\1", text)).split())
 
 
@@ -53,6 +56,7 @@ class _Blocks:
     def __init__(self, source: Lines) -> None:
         self.source = source
         self.headings = Headings()
+        self.last_comment_end = max((at for at, line in enumerate(source.lines) if "-->" in line), default=-1)
 
     @property
     def depth(self) -> int:
@@ -67,7 +71,7 @@ class _Blocks:
             elif _COMMENT.match(line):
                 at = self._after_comment(at)
             elif found := _ATX.match(line):
-                yield self._heading(len(found[1]), found[2] or "", at, at + 1)
+                yield self._heading(len(found[1]), _CLOSING.sub("", (found[2] or "").rstrip()), at, at + 1)
                 at += 1
             elif fence := self._fence(at):
                 yield source.piece("code", self.depth, at, fence)
@@ -86,10 +90,9 @@ class _Blocks:
         return self.source.piece("heading", self.headings.enter(level), first, after, plain_title(title))
 
     def _after_comment(self, at: int) -> int:
-        for end in range(at, len(self.source)):
-            if "-->" in self.source.lines[end]:
-                return end + 1
-        return at + 1  # it never ends: not a comment
+        if at > self.last_comment_end:
+            return at + 1  # it never ends: not a comment
+        return next(end for end in range(at, len(self.source)) if "-->" in self.source.lines[end]) + 1
 
     def _fence(self, at: int) -> int | None:
         """The line after the fenced code that begins here, or None."""

@@ -12,8 +12,8 @@ from typing import Any
 from hivemind import frontmatter
 from hivemind.boundary import boundary
 from hivemind.documents.errors import DocmemError
-from hivemind.documents.formats.code import python, source_code
 from hivemind.documents.formats import outline
+from hivemind.documents.formats.code import python, source_code
 from hivemind.documents.formats.extracted import Extract, pdf
 from hivemind.documents.formats.html import html
 from hivemind.documents.formats.markdown import markdown
@@ -102,24 +102,24 @@ def _read(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
     extract = read_extract(raw, path)
     if extract is not None:
         title = extract.title or _title({}, extract.pieces, stem)
-        return _outline(extract.text, form, title, (), extract.pieces, None, count, extract.places)
+        return _outline(path, extract.text, form, title, (), extract.pieces, None, count, extract.places)
     text = mask(decoded(raw, path))
     outline.check(text.count("\n"), outline.MAX_LINES, "lines", path)
     if form == "plain" and len(_HEADINGS.findall(text[:20_000])) >= 2:
         form = "markdown"  # a text file written as Markdown
     if form != "markdown":
         pieces = _PARSERS[form](text)
-        return _outline(text, form, _title({}, pieces, stem), (), pieces, None, count)
+        return _outline(path, text, form, _title({}, pieces, stem), (), pieces, None, count)
     values, body_line, note = _front_matter(text, path)
     pieces = markdown(text, body_line - 1)
     if body_line > 1:
         pieces.insert(0, Piece("frontmatter", 1, 0, len(text[: _offset(text, body_line)].rstrip("\r\n"))))
-    found = _outline(text, form, _title(values, pieces, stem), _labels(values), pieces, note, count)
+    found = _outline(path, text, form, _title(values, pieces, stem), _labels(values), pieces, note, count)
     return replace(found, values=values)
 
 
 def _outline(
-    text: str, form: str, title: str, labels: tuple[str, ...], pieces: Sequence[Piece], note: str | None,
+    path: str, text: str, form: str, title: str, labels: tuple[str, ...], pieces: Sequence[Piece], note: str | None,
     count: Callable[[str], int], places: Sequence[tuple[int, int]] | None = None,
 ) -> Outline:  # fmt: skip
     known: dict[str, int] = {}  # what had to be counted to see whether it is too long
@@ -129,6 +129,7 @@ def _outline(
         return found
 
     found = tuple(split_long(text, pieces, counted))
+    outline.check(len(found), outline.MAX_PARTS, "parts", path)
     bodies = (text[piece.start : piece.end] for piece in found)
     tokens = tuple(known[body] if body in known else count(body) for body in bodies)
     if places is None:

@@ -1,0 +1,191 @@
+"""HTML in one pass over its tags, with no tree: work and memory grow with the page, however deep it is nested.
+
+Headings are interior, paragraphs, list items, tables and the like are leaves with all that stands in them; words that
+stand in none of these are paragraphs too. Ends that may be left out (`</p>`, `</li>`) may be missing.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from html import unescape
+from itertools import chain
+
+from hivemind.documents.formats.extracted import Extract, Part, joined
+from hivemind.documents.formats.headings import Headings
+
+__all__ = ["html"]
+
+_LEAVES = {
+    "p": "paragraph", "li": "item", "dt": "item", "dd": "item", "pre": "code", "table": "table", "blockquote": "quote",
+    "figcaption": "paragraph", "caption": "paragraph", "summary": "paragraph", "title": "title",
+    **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), "heading"),
+}  # fmt: skip
+_LISTS = frozenset({"ul", "ol", "dl", "menu"})
+_ITEMS = frozenset({"li", "dt", "dd"})
+_WHOLE = frozenset({"table", "blockquote", "pre"})
+"""Leaves that only their own end closes."""
+_BLOCKS = _LISTS.union(
+    _LEAVES,
+    (
+        "address", "article", "aside", "body", "center", "details", "dialog", "div", "fieldset", "figure", "footer", "form",
+        "head", "header", "hgroup", "hr", "html", "main", "nav", "search", "section", "tbody", "td", "tfoot", "th", "thead", "tr",
+    ),
+)  # fmt: skip
+_SILENT = frozenset({"template", "noscript", "svg", "iframe", "object"})
+_END_OF_RAW = {name: re.compile(rf"</{name}", re.IGNORECASE) for name in ("script", "style")}
+_IS_TAG = re.compile(r"</?[A-Za-z]")
+_TAG = re.compile(r"<(/?)([A-Za-z][^\s/>]*+)(?:[^>\"']++|\"[^\"]*\"|'[^']*')*+>")
+_TAG_TO_BRACKET = re.compile(r"<(/?)([A-Za-z][^\s/>]*+)[^>]*+>")
+_LONG_NUMBER = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9A-Fa-f]{7,});?")
+_CHARSET = re.compile(rb"(?i)<(?:meta\s[^>]{0,500}?charset|\?xml\s[^>]{0,500}?encoding)\s*=\s*[\"']?\s*([\w.:-]{1,40})")
+_ENCODINGS = re.compile(
+    r"utf-8|utf-16|ascii|iso8859-\d+|cp\d+|koi8-\w|gb\w+|big5\w*|euc_\w+|shift_jis\w*|iso2022_\w+|mac-\w+|tis-620"
+)
+
+
+def html(raw: bytes, where: object) -> Extract:
+    """An HTML page by its headings."""
+    page = _Page()
+    return joined(page.parts(_decoded(raw)), lambda: page.title, where)
+
+
+def _decoded(raw: bytes) -> str:
+    """The page's text in the encoding that its first bytes name, UTF-8 if they name none."""
+    for mark, name in (
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+    ):
+        if raw.startswith(mark):
+            return raw[len(mark) :].decode(name, "replace")
+    found = _CHARSET.search(raw[:2048])
+    named = _known_encoding(found[1].decode()) if found else None
+    if named is not None:
+        return raw.decode(named, "replace")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", "replace")
+
+
+def _known_encoding(name: str) -> str | None:
+    """Only the encodings of pages: some that Python has besides take time that grows with the square."""
+    try:
+        known = codecs.lookup(name).name
+    except LookupError:
+        return None
+    return known if _ENCODINGS.fullmatch(known) and not known.startswith("utf-16") else None
+
+
+def _tags(text: str) -> Iterator[tuple[int, int, str, bool]]:
+    """Tags in order: where each begins and ends, its name, whether it closes. Comments are tags without a name; what stands
+    in a script or a style belongs to its tag."""
+    at, tag = text.find("<"), _TAG
+    while at >= 0:
+        end, name, closes = at + 1, "", False
+        if text.startswith("<!--", at):
+            after = text.find("-->", at + 4)
+            end = after + 3 if after >= 0 else len(text)
+        elif text.startswith(("<!", "<?"), at):
+            end = text.find(">", at) + 1 or len(text)
+        elif _IS_TAG.match(text, at):
+            found = tag.match(text, at)
+            if found is None and tag is _TAG:
+                tag = _TAG_TO_BRACKET  # a quote is left open: from here on quotes say nothing
+                found = tag.match(text, at)
+            if found is None:
+                return  # no tag ends any more
+            end, name, closes = found.end(), found[2].lower(), bool(found[1])
+            if name in _END_OF_RAW and not closes:
+                after_raw = _END_OF_RAW[name].search(text, end)
+                end = after_raw.start() if after_raw else len(text)
+        if end > at + 1:
+            yield at, end, name, closes
+        at = text.find("<", end)
+
+
+class _Page:
+    """The leaf that we are in (none: words between leaves), with what was said in it so far."""
+
+    def __init__(self) -> None:
+        self.title = ""
+        self._headings = Headings()
+        self._leaf = ""
+        self._nested = 0  # how many of its own kind (in an item: of lists) are open in it
+        self._said: list[str] = []
+        self._has_words = False
+        self._first = self._last = 1
+
+    def parts(self, text: str) -> Iterator[Part]:
+        """The parts of a page, in order."""
+        at, line, silent, depth = 0, 1, "", 0
+        for start, end, name, closes in chain(_tags(text), [(len(text), len(text), "", False)]):
+            if not silent:
+                self._say(text[at:start], line)
+            line += text.count("\n", at, start)
+            if silent:
+                depth += (-1 if closes else 1) if name == silent else 0
+                silent = silent if depth else ""
+            elif name in _SILENT and not closes:
+                silent, depth = name, 1
+            elif name in _BLOCKS:
+                yield from self._end(name) if closes else self._begin(name, line)
+            elif name == "br":
+                self._said.append("\n")
+            line += text.count("\n", start, end)
+            at = end
+        yield from self._finish()
+
+    def _say(self, text: str, line: int) -> None:
+        if said := text.strip():
+            first = line + text.count("\n", 0, text.index(said[0]))
+            if not self._leaf and not self._has_words:
+                self._first = first
+            self._has_words = True
+            self._last = first + said.count("\n")
+        self._said.append(unescape(_LONG_NUMBER.sub("\ufffd", text)))
+
+    def _begin(self, name: str, line: int) -> Iterator[Part]:
+        leaf = self._leaf
+        if (leaf in _ITEMS and name in _LISTS) or (leaf in _WHOLE and name == leaf):
+            self._nested += 1
+        inside = leaf in _WHOLE or (leaf in _ITEMS and (self._nested > 0 or name not in _ITEMS))
+        if inside or (leaf and leaf != "p" and leaf not in _ITEMS and not self._has_words):
+            self._said.append(" ")  # a box in a heading does not end it
+            return
+        yield from self._finish()
+        if name in _LEAVES:
+            self._leaf, self._first, self._last = name, line, line
+
+    def _end(self, name: str) -> Iterator[Part]:
+        leaf = self._leaf
+        if leaf in _WHOLE:
+            ends, counts = name == leaf, name == leaf
+        elif leaf in _ITEMS:
+            ends, counts = name in _ITEMS or name in _LISTS, name in _LISTS
+            ends = ends and (counts or not self._nested)
+        else:
+            ends, counts = True, False
+        if ends and counts and self._nested:
+            self._nested -= 1
+            ends = False
+        if ends:
+            yield from self._finish()
+        else:
+            self._said.append(" ")
+
+    def _finish(self) -> Iterator[Part]:
+        """End the leaf, or what was said between leaves."""
+        leaf, text = self._leaf, "".join(self._said)
+        self._leaf, self._nested, self._said, self._has_words = "", 0, [], False
+        kind = _LEAVES.get(leaf, "paragraph")
+        text = text.strip("\n") if leaf == "pre" else " ".join(text.split())
+        if not text.strip():
+            return
+        if kind == "title":
+            self.title = self.title or text
+            return
+        depth = self._headings.enter(int(leaf[1])) if kind == "heading" else self._headings.depth
+        yield Part(kind, depth, text, (self._first, self._last))

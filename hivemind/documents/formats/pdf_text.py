@@ -1,0 +1,43 @@
+"""The text of a PDF: a script of its own, started by `extracted.pdf` under limits of time and memory.
+
+Reads the PDF from standard input; prints JSON: `title` and `pages`, or `error` (and `mend`). Its arguments are the most
+characters and pages. It imports nothing of hivemind.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any
+
+__all__: list[str] = []
+
+
+def main(most_characters: int, most_pages: int) -> dict[str, Any]:
+    """What there is to print."""
+    try:
+        import pypdf
+
+        reader = pypdf.PdfReader(io.BytesIO(sys.stdin.buffer.read()))
+        if reader.is_encrypted and not reader.decrypt(""):
+            return {"error": "it is encrypted", "mend": "save it without a password"}
+        title, pages, left = str((reader.metadata or {"/Title": ""}).get("/Title") or "").strip(), [], most_characters
+        for page in reader.pages:
+            text = page.extract_text()
+            pages.append(text.encode("utf-8", "replace").decode())
+            left -= len(text)
+            if left < 0 or len(pages) > most_pages:
+                return {
+                    "error": f"it has more than {most_characters} characters or {most_pages} pages",
+                    "mend": "split it",
+                }
+        return {"title": title.encode("utf-8", "replace").decode(), "pages": pages}
+    except MemoryError:
+        return {"error": "MemoryError"}
+    except Exception as error:  # what a library meets in a broken file has no end of forms; all of them mean the same
+        return {"error": f"{type(error).__name__}: {error}"[:300]}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(int(sys.argv[1]), int(sys.argv[2]))))
