@@ -1,0 +1,227 @@
+"""Options, arguments, keys and events that no other test uses through a public door: each once, for what it is there for."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hivemind import Hive, __version__
+from hivemind.coordination import StepLease
+from hivemind.documents import ReadonlyError
+from hivemind.longterm import UpsertMemoryResult
+from hivemind.mcp_server import Member
+from hivemind.memory import Selection
+from hivemind.reasoning import Link, TaskGraph
+from tests.cli.conftest import Command
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    from hivemind.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"hivemind {__version__}\n"
+
+
+def test_a_letter_may_answer_another_and_say_how_important_it_is(run: Command, hive: Path) -> None:
+    first = run("mail", "send", "--to", "analyst", "--subject", "Sails", "Which?").out.strip()
+    run(
+        "mail",
+        "send",
+        "--to",
+        "analyst",
+        "--subject",
+        "Re: Sails",
+        "--reply-to",
+        first,
+        "--importance",
+        "high",
+        "Both.",
+    )
+    answer = max((hive / "mailboxes/analyst/new").iterdir(), key=lambda path: path.stat().st_mtime_ns).read_text()
+    assert f"In-Reply-To: <{first}>" in answer
+    assert "Importance: high" in answer
+
+
+def test_what_is_reserved_as_shared_may_be_reserved_so_by_others(run: Command, hive: Path) -> None:
+    assert run("reserve", "paths", "knowledge/*", "--shared", "--agent", "analyst").status == 0
+    assert run("reserve", "paths", "knowledge/a.md", "--shared", "--agent", "reviewer").status == 0
+    assert run("reserve", "paths", "knowledge/a.md", "--agent", "researcher").status != 0
+
+
+def test_a_view_of_what_is_new_keeps_to_its_budget(run: Command, graph: TaskGraph) -> None:
+    shown = run("view", "watch", "t", "--since", "0", "--budget", "600", "--json").out
+    assert len(json.dumps(json.loads(shown), separators=(",", ":"), ensure_ascii=False).encode()) <= 600
+
+
+def test_a_branch_is_exported_merged_into_another_and_deleted(run: Command, graph: TaskGraph) -> None:
+    for name in ("one", "other"):
+        assert run("graph", "branch", "create", "t", name, "--agent", "researcher").status == 0
+    with TaskGraph(graph.folder, branch="one", durable=False).change("researcher") as changed:
+        changed.add_node("note", "Only on one", title="Only on one")
+        changed.add_edge(1, changed.next_id - 1)
+    assert "Only on one" in run("graph", "export", "t", "--format", "json", "--branch", "one").out
+    assert "Only on one" not in run("graph", "export", "t", "--format", "json").out
+    assert run("graph", "branch", "merge", "t", "one", "--into", "other", "--agent", "researcher").status == 0
+    assert "Only on one" in run("graph", "export", "t", "--format", "json", "--branch", "other").out
+    assert run("graph", "branch", "delete", "t", "one", "--agent", "researcher").status == 0
+    assert "one" not in [row["name"] for row in run("graph", "branch", "list", "t", "--json").json]
+
+
+def test_documents_are_found_below_a_node_and_summed_up_in_so_many_tokens(run: Command, hive: Path) -> None:
+    opened = Hive.open(hive)
+    one, other = (opened.documents.create_root(name, name) for name in ("sea", "land"))
+    for root in (one, other):
+        for text in ("The harbour lies east of the cape. " * 20, "Boats lie in the harbour. " * 20):
+            opened.documents.append_child(root.id, "memory", "text", "note", text)
+    found = run("doc", "find", "harbour", "--below", "sea", "--json").json
+    assert found
+    assert "land" not in json.dumps(found)
+    summary = run("doc", "summarize", "sea", "--max-tokens", "40", "--json")
+    assert summary.status == 0, summary.err
+    leaf = opened.documents.append_child("sea", "memory", "text", "note", "fixed", readonly=1)
+    with pytest.raises(ReadonlyError):
+        opened.documents.update_content(leaf.id, "changed")
+
+
+def test_memories_are_searched_in_a_mode_above_a_threshold_and_listed_up_to_a_limit(run: Command, hive: Path) -> None:
+    told = Hive.open(hive).memory.upsert_memory(("memories", "analyst"), "The boat is blue", key="boat")
+    assert isinstance(told, UpsertMemoryResult)
+    run("memory", "remember", "The oars are of ash", "--agent", "analyst", "--key", "oars")
+    own = ("--agent", "analyst", "--json")
+    assert [one["key"] for one in run("memory", "search", "blue boat", "--mode", "text", *own).json] == ["boat"]
+    assert len(run("memory", "search", "boat oars", "--mode", "text", "--limit", "1", *own).json) == 1
+    assert run("memory", "search", "boat", "--threshold", "0.9", *own).status == 0
+    assert len(run("memory", "list", "--limit", "1", *own).json) == 1
+    assert [one["content"] for one in run("memory", "history", "boat", *own).json] in ([], ["The boat is blue"])
+
+
+def tool(run: Command, name: str, agent: str = "analyst", **arguments: Any) -> Any:
+    ended = run("tool", "call", name, "--agent", agent, "--arguments", json.dumps(arguments))
+    assert ended.status == 0, ended.err
+    return ended.json
+
+
+def test_mail_tools_send_copies_list_up_to_a_limit_and_give_a_verdict(run: Command, hive: Path) -> None:
+    tool(run, "send_mail", to=["reviewer"], cc=["human"], subject="Review: sails", body="Please look.")
+    tool(run, "send_mail", to=["reviewer"], subject="Another", body="x")
+    assert list((hive / "mailboxes/human/new").iterdir())
+    listed = tool(run, "check_mailbox", agent="reviewer", limit=1)
+    assert len(listed["messages"]) == 1
+    [request] = [row["id"] for row in run("mail", "list", "reviewer", "--json").json if "Review" in row["subject"]]
+    tool(run, "reply_mail", agent="reviewer", id=request, body="approved: fine.", verdict="approved")
+    answers = [path.read_text() for path in (hive / "mailboxes/analyst/new").iterdir()]
+    assert any("approved" in text for text in answers)
+
+
+def test_the_quotes_of_an_answer_are_checked_by_a_tool_that_the_reviewers_log_names(run: Command, hive: Path) -> None:
+    (hive / "knowledge").mkdir(exist_ok=True)
+    (hive / "knowledge/boats.md").write_text("A rowing boat is moved with oars.\n")
+    run("task", "add", "What moves a rowing boat?", "--id", "oars", "--assignee", "analyst")
+    assert run("up", "--until-idle").status == 0
+    log = (hive / ".hive/agents/reviewer/log.jsonl").read_text()
+    actions = [action for line in log.splitlines() for action in json.loads(line).get("actions", ())]
+    [checked] = [one for one in actions if one["tool"] == "check_citations"]
+    assert checked["arguments"]["message"]
+
+
+def test_document_and_memory_tools_take_a_kind_and_a_limit(run: Command, hive: Path) -> None:
+    root = tool(run, "doc_append", text="Where we go")["node"]
+    made = tool(run, "doc_append", text="We go east", parent=root, kind="decision")["node"]
+    assert "decision" in run("doc", "show", made, "--json").out
+    tool(run, "remember", content="The keel is of oak", key="keel")
+    tool(run, "remember", content="The keel is four fathoms long", key="length")
+    assert len(tool(run, "search_memory", query="keel", limit=1)["memories"]) == 1
+
+
+def test_add_task_says_for_whom_after_what_and_under_which_id(run: Command, hive: Path) -> None:
+    tool(run, "add_task", title="First", text="Do it.", id="first")
+    made = {"title": "Next", "text": "Then this.", "id": "next", "dependencies": ["first"]}
+    tool(run, "add_task", **made, assignee="reviewer")
+    tool(run, "add_task", title="Third", text="And that.", id="third", role="researcher")
+    rows = {row["id"]: row for row in run("task", "list", "--json").json}
+    assert (rows["next"]["assignee"], rows["third"]["role"], rows["first"]["maker"]) == (
+        "reviewer",
+        "researcher",
+        "analyst",
+    )
+    assert "first" in rows["next"]["waiting"]
+    assert len(tool(run, "list_tasks", limit=1)["tasks"]) == 1
+
+
+def test_step_and_card_tools_note_a_checkpoint_block_cite_and_link(run: Command, hive: Path) -> None:
+    (hive / "agents/claude.yaml").write_text("mind: mcp\n")
+    (hive / "knowledge").mkdir(exist_ok=True)
+    (hive / "knowledge/boats.md").write_text("A keel keeps it upright.\n")
+    run("task", "add", "Build", "--id", "boat")
+    claude = Member(Hive.open(hive), "claude", "full")
+    claude.call("claim_task", {"task": "boat"})
+    claude.call("plan_steps", {"steps": [{"title": "The keel"}, {"title": "The mast"}]})
+    claude.call("note_step", {"text": "Laid.", "checkpoint": "tests"})
+    lines = claude.call("read_file", {"path": "knowledge/boats.md"})
+    place = {"path": "knowledge/boats.md", "start_line": 1, "end_line": 1, "digest": lines["digest"]}
+    quote = {"kind": "evidence", "text": "A keel keeps it upright.", "title": "Keel", "citation": place}
+    quoted, decided = (
+        claude.call("add_card", card)
+        for card in (quote, {"kind": "decision", "text": "It gets a keel.", "title": "Decided"})
+    )
+    src, dst = (one.get("node") or one["card"] for one in (quoted, decided))
+    claude.call("link_cards", {"src": src, "dst": dst, "relation": "supports"})
+    links = TaskGraph.__mro__ and json.loads(run("graph", "export", "boat", "--format", "json", "--all").out)["links"]
+    assert [(one["src"], one["dst"], one["relation"]) for one in links if one["src"] == src] == [(src, dst, "supports")]
+    assert Link(src, dst, "supports").relation == "supports"
+    claude.call("verify_step", {})
+    claude.call("block_step", {"reason": "No oak left"})
+    opened = claude.hive
+    step, generation = "boat.s1", opened.leases.claim("boat.s1", "claude").generation
+    assert isinstance(opened.leases.get(step), StepLease)
+    opened.steps.unblock(step, agent_id="claude", generation=generation)
+    opened.steps.done(step, agent_id="claude", generation=opened.leases.claim(step, "claude").generation)
+    opened.steps.reopen(step, "not so", agent_id="claude")
+    opened.steps.delete("boat.s2", agent_id="claude")
+    claude.close()
+    kinds = {event["kind"] for event in run("log", "--json").json}
+    assert kinds >= {"step.verified", "step.blocked", "step.unblocked", "step.done", "step.reopened", "step.deleted"}
+
+
+def test_a_task_on_its_way_to_another_says_so_in_its_folder(run: Command, hive: Path) -> None:
+    (hive / "agents/claude.yaml").write_text("mind: mcp\n")
+    run("task", "add", "Build", "--id", "boat")
+    claude = Member(Hive.open(hive), "claude", "full")
+    claude.call("claim_task", {"task": "boat"})
+    claude.call("hand_over", {"to": "analyst", "reason": "You know boats"})
+    claude.close()
+    handed = json.loads((hive / "tasks/inbox/boat/handed.json").read_text())
+    assert (handed["by"], handed["to"], handed["reason"]) == ("claude", "analyst", "You know boats")
+
+
+def test_a_command_is_told_who_runs_it_for_which_step_and_is_bounded_in_processor_time_and_memory(
+    run: Command, hive: Path
+) -> None:
+    for path in (hive / "agents").iterdir():
+        path.unlink()
+    (hive / "agents/ada.yaml").write_text("limits: {cpu_s: 1, memory_mb: 512}\n")
+    (hive / "hive.yaml").write_text("durability: relaxed\nmax_active: 1\nmax_task_bytes: 400\nencoding: o200k_base\n")
+    inbox = hive / "tasks/inbox"
+    inbox.mkdir(parents=True)
+    (inbox / "who.md").write_text(
+        '---\nsteps: [{run: "echo $HIVEMIND_AGENT/$HIVEMIND_STEP; ulimit -t; ulimit -v"}]\n---\nx\n'
+    )
+    (inbox / "large.md").write_text("x" * 401)
+    (inbox / "busy.md").write_text('---\nsteps: [{run: "while :; do :; done"}]\n---\nx\n')
+    os.environ["HIVEMIND_EMBEDDER"] = "none"
+    assert run("up", "--until-idle").status == 1
+    told = (hive / "tasks/done/who/result.md").read_text()
+    assert "ada/who.s1" in told
+    assert f"1\n{512 * 1024}" in told.replace("\n> ", "\n")
+    assert "400" in (hive / "tasks/failed/large/error.md").read_text()
+    assert (hive / "tasks/failed/busy/error.md").exists()
+
+
+def test_a_selection_can_be_named() -> None:
+    assert Selection.__name__ == "Selection"

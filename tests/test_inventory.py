@@ -1,0 +1,35 @@
+"""Nothing that users rest on disappears in silence, and nothing comes without a test that uses it."""
+
+from __future__ import annotations
+
+import re
+
+from tests.inventory import ROOT, gone, inventory, listed, shown_by
+
+AGAIN = "python -m tests.inventory brings docs/inventory.md in line"
+
+
+def test_what_there_is_stands_in_the_inventory_and_nothing_else() -> None:
+    there, written = {f"{item.kind}: {item.name}" for item in inventory()}, set(listed())
+    assert sorted(there - written) == [], f"new: {AGAIN}"
+    assert sorted(written - there) == [], f"it is gone: {AGAIN}, and CHANGELOG.md says why"
+
+
+def test_everything_is_used_by_a_test() -> None:
+    assert [f"{item.kind}: {item.name}" for item in inventory() if shown_by(item) is None] == []
+
+
+def test_the_tests_that_the_inventory_names_are_there() -> None:
+    for name, test in listed().items():
+        path, _, function = test.strip("`").partition("::")
+        assert re.search(rf"^(async )?def {function}\b", (ROOT / path).read_text("utf-8"), re.MULTILINE), (
+            f"{name}: {test} is not there any more: {AGAIN}"
+        )
+
+
+def test_what_is_gone_has_its_line_in_the_changelog() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    for name in gone():
+        assert re.search(rf"(?<!\w){re.escape(name.split()[-1].split(' (')[0])}(?!\w)", changes), (
+            f"{name} is gone, silently"
+        )
