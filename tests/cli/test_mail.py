@@ -175,3 +175,13 @@ def test_the_newest_messages_can_be_asked_for_by_number(run: Command, hive: Path
     unread = run("mail", "list", "researcher", "--unread", "--limit", "1", "--json").json
     assert [one["id"] for one in unread] == [ids[1]]
     assert [one["id"] for one in run("mail", "list", "human", "--folder", "sent", "--json").json] == ids
+
+
+def test_a_letter_that_cannot_be_parsed_is_listed_as_such_and_told_by_the_doctor(run: Command, hive: Path) -> None:
+    send(run)
+    letter = hive / "mailboxes" / "researcher" / "new" / "1763765400.M1P1Q1R00000000.host"
+    letter.write_bytes(b"From: " + b"(" * 3000 + b"\nSubject: x\n\nb\n")
+    bad, good = run("mail", "list", "researcher", "--json").json
+    assert ("unreadable" in bad["subject"], good["subject"]) == (True, "A question")
+    assert "cannot be read" in run("mail", "read", "researcher", letter.name).err
+    assert "cannot be read" in run("doctor").out

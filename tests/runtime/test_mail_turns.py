@@ -14,6 +14,7 @@ from hivemind.runtime.budget import Budget
 from hivemind.runtime.idle import survey
 from hivemind.runtime.letters import MAX_TURNS
 from hivemind.runtime.parking import LONGEST_PAUSE_S, Parking, Rest
+from tests.fs.children import start_child
 from tests.runtime.conftest import Crew, doing, until_idle
 
 MAIL = ("send_mail", {"to": ["human"], "subject": "x", "body": "y"})
@@ -181,3 +182,55 @@ def test_a_program_that_claims_less_than_nothing_fails_its_task_with_the_reason(
     crew.drop("Do it.")
     until_idle(crew.start())
     assert "tokens_in is -5" in (crew.root / "tasks/failed/t/error.md").read_text()
+
+
+_DIES = """
+import os, sys
+from pathlib import Path
+from hivemind import Hive
+from hivemind.runtime.agent import Agent
+from hivemind.runtime.identity import announce
+from tests.runtime.conftest import Mind
+def think(context):
+    os.kill(os.getpid(), 9)
+hive = Hive.open(Path(sys.argv[1]))
+agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+agent.mind = Mind(think)
+agent.attention.resume()
+if sys.argv[2] == "task":
+    agent.attention.claim()
+    agent.attention.sense()
+    think(None)
+if sys.argv[2] == "idle":
+    agent.attention.sense()
+    think(None)
+agent.cycle()
+"""
+
+
+def die(crew: Crew, where: str) -> None:
+    child = start_child(_DIES, crew.root, where)
+    child.communicate()
+    assert child.returncode == -9
+
+
+def test_a_message_over_whose_turn_five_processes_died_is_given_up_with_the_reason(crew: Crew):
+    crew.write()
+    for _ in range(5):
+        die(crew, "turn")
+    agent = crew.start(doing())
+    assert until_idle(agent) == 0
+    [why] = reasons(crew)
+    assert "5 processes died" in why
+
+
+@pytest.mark.parametrize("where", ["idle", "task"])
+def test_deaths_that_have_nothing_to_do_with_a_message_are_not_held_against_it(crew: Crew, where: str):
+    crew.write()
+    crew.drop("Do it.")
+    for _ in range(7):
+        die(crew, where)
+    agent = crew.start(doing())
+    agent.cycle()
+    assert agent.attention.focus.message is not None
+    assert not reasons(crew)
