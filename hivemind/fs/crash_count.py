@@ -36,17 +36,17 @@ class CrashCount:
         self._deaths: Counter[bytes] = Counter()
 
     @contextmanager
-    def reading(self, kind: str, name: str, version: str = "") -> Iterator[None]:
+    def reading(self, kind: str, name: str, version: str = "", *, deaths: int = MAX_DEATHS) -> Iterator[None]:
         """Mark that this process reads an input. `version` tells a changed input from what it was (size and time).
 
-        Raises Unreadable, before anything is read, for an input over which two processes died. Where no mark can be
+        Raises Unreadable, before anything is read, for an input over which `deaths` processes died. Where no mark can be
         made (a full disk, a read-only hive) the input is read without one.
         """
         key = _key(kind, name, version)
         if not self._open():
             yield
             return
-        if self._died_over(key) >= MAX_DEATHS:
+        if self._died_over(key) >= deaths:
             raise Unreadable(
                 f"is a {kind} during whose reading {self._deaths[key]} processes died",
                 where=name,

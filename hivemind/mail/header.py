@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import re
 from collections.abc import Iterator
 
@@ -18,7 +19,11 @@ _LONGEST = 900  # a line may have 998 bytes
 _CHUNK = 36  # bytes of text in an encoded word: with any of our field names it stays within one line
 _WORD = re.compile(r"=\?([^?\s*]+)(?:\*[^?\s]*)?\?([bBqQ])\?([^?\s]*)\?=")
 _FIELDS = re.compile(r"^([!-9;-~]+)[ \t]*:[ \t]*(.*(?:\n[ \t].*)*)$", re.MULTILINE)
+_EMPTY_LINE = re.compile(rb"\r?\n")
 _MAX_HEAD = 1 << 20
+_MAX_FIELD = 1 << 16
+_MAX_FIELDS = 1000
+_NO_CHARSETS = {"idna", "punycode", "raw-unicode-escape", "unicode-escape", "undefined"}  # Python's own, some quadratic
 # A text is a message with headers only if one of these is among them: `Note: buy milk` is a text.
 _TELLING = {
     "from", "to", "cc", "bcc", "subject", "date", "message-id", "in-reply-to", "references", "reply-to", "sender",
@@ -65,11 +70,16 @@ def field(name: str, value: str) -> str:
 
 
 def decode_bytes(raw: bytes, charset: str = "utf-8") -> str:
-    """Text from bytes that may be anything: the charset named, else UTF-8, else Latin-1 (which always fits)."""
+    """Text from bytes that may be anything: the charset named, else UTF-8, else Latin-1 (which always fits).
+
+    Half a character (some charsets write a character as two) becomes U+FFFD: the text can be stored and sent.
+    """
     for name in (charset, "utf-8"):
         try:
-            return raw.decode(name)
-        except (LookupError, UnicodeError, ValueError):  # an unknown charset, or not what it says it is
+            if codecs.lookup(name).name in _NO_CHARSETS:
+                continue
+            return raw.decode(name).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        except (LookupError, ValueError):  # an unknown charset, or not what it says it is
             continue
     return raw.decode("latin-1")
 
@@ -105,32 +115,43 @@ def _word_bytes(kind: str, text: str) -> bytes | None:
         return None
 
 
-def read_fields(raw: bytes) -> tuple[dict[str, str], int]:
-    """(fields by lower-case name, the first of each; offset at which the body begins).
+def read_fields(
+    raw: bytes, start: int = 0, end: int | None = None, *, is_part: bool = False
+) -> tuple[dict[str, str], int]:
+    """(fields by lower-case name, the first of each; offset at which the body begins), of a message or one of its parts.
 
-    No fields and 0 if the text does not begin with the headers of a message. Raises ValueError for a head over 1 MiB.
+    No fields and `start` if the text does not begin with the headers of a message; a part may have any, or none. Raises
+    ValueError for a head over 1 MiB or 1,000 fields, and for a field over 64 KiB.
     """
-    gaps = [(at, len(gap)) for gap in (b"\n\n", b"\n\r\n") if (at := raw.find(gap, 0, _MAX_HEAD)) >= 0]
-    end, gap_length = min(gaps, default=(len(raw), 0))
-    if end > _MAX_HEAD:
-        if _FIELDS.match(decode_bytes(raw[:200])) is None:
-            return {}, 0
-        raise ValueError("more than 1 MiB of headers")
+    end = len(raw) if end is None else end
+    limit = min(end, start + _MAX_HEAD)
+    if is_part and (empty := _EMPTY_LINE.match(raw, start, end)):
+        return {}, empty.end()
+    gaps = [(at, len(gap)) for gap in (b"\n\n", b"\n\r\n") if (at := raw.find(gap, start, limit)) >= 0]
+    head_end, gap_length = min(gaps, default=(end, 0))
+    if head_end - start > _MAX_HEAD:
+        if _FIELDS.match(decode_bytes(raw[start : start + 200])) is None:
+            return {}, start
+        raise ValueError("it has more than 1 MiB of headers")
     fields: dict[str, str] = {}
-    body = end + gap_length
-    head = _head_text(raw[:end])
+    body = head_end + gap_length
+    head = _head_text(raw[start:head_end])
     at = head.index("\n") + 1 if head.startswith(("From ", ">From ")) and "\n" in head else 0  # mbox's line
-    for found in _FIELDS.finditer(head, at):
+    for number, found in enumerate(_FIELDS.finditer(head, at)):
         if found.start() != at:
             break
-        name, value = found.groups()
+        if number == _MAX_FIELDS:
+            raise ValueError("it has more than 1,000 header fields")
+        name, value = found[1].lower(), found[2]
+        if len(value) > _MAX_FIELD:
+            raise ValueError(f"it has a field {name[:40]} of over 64 KiB")
         if "\n" in value:
             value = value.replace("\n", "")
-        fields.setdefault(name.lower(), value)  # of a field given twice the first counts
+        fields.setdefault(name, value)  # of a field given twice the first counts
         at = found.end() + 1
     if at < len(head):  # a line that is no field: the body begins there
-        body = sum(len(line) + 1 for line in raw[:end].split(b"\n")[: head.count("\n", 0, at)])
-    return ({}, 0) if _TELLING.isdisjoint(fields) else (fields, body)
+        body = start + sum(len(line) + 1 for line in raw[start:head_end].split(b"\n")[: head.count("\n", 0, at)])
+    return ({}, start) if not is_part and _TELLING.isdisjoint(fields) else (fields, body)
 
 
 def _head_text(head: bytes) -> str:

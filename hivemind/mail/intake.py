@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from hivemind.boundary import Unreadable
 from hivemind.fs import reached
 from hivemind.mail.glance import Glance
 from hivemind.mail.mail import Mail
 from hivemind.mail.maildir import Entry
 from hivemind.mail.message import Message
-from hivemind.mail.parse import Unreadable
 from hivemind.mail.reading import entry_key, time_key
 from hivemind.mail.record import TakenRecord, read_taken
 from hivemind.names import check_name
@@ -22,7 +22,6 @@ from hivemind.names import check_name
 __all__ = ["Intake", "count_waiting"]
 
 _FAILURES = 3  # times that a handler may fail
-_CRASHES = 5  # processes that may die over the oldest message
 _NEW_S = 10.0
 _CUR_S = 60.0
 
@@ -41,7 +40,6 @@ class Intake:
         self._waiting: dict[str, Entry] = {}
         self._new = Glance(self._box.new, _NEW_S)
         self._cur = Glance(self._box.cur, _CUR_S)
-        self._head: str | None = None
         self.unsettled = 0
         """How many files the last look left alone because they are still being written: look again soon."""
         self._finish()
@@ -59,8 +57,6 @@ class Intake:
         if enough and limit is not None and len(found) < limit:  # not all that waits can be read yet
             self._look()
             found = self._collect(limit)
-        if found:
-            self._give(found[0].key)
         return found
 
     def taken(self, message: Message) -> None:
@@ -92,10 +88,7 @@ class Intake:
         self._bury(message.key, entry, reason)
 
     def close(self) -> None:
-        """Give the record back. Whoever ends in order has not failed over the message that was its oldest."""
-        if self._head is not None and self._head in self._record.given:
-            self._record.add("=", self._head)
-        self._head = None
+        """Give the record back."""
         self._record.close()
 
     # -- looking
@@ -152,24 +145,15 @@ class Intake:
         if self._record.failures.get(key, 0) >= _FAILURES:
             self._bury(key, entry, f"its handler failed {_FAILURES} times")
             return None
-        if self._record.given.get(key, 0) >= _CRASHES:
-            self._bury(key, entry, f"{_CRASHES} processes ended before they had taken it in, while it was the oldest")
-            return None
         try:
             message = self._mail.reader.message(self._agent, self._box, entry)
         except Unreadable as error:
-            self._bury(key, entry, f"cannot be read: {error}")
+            self._bury(key, entry, error.what)
             return None
         if message is None or message.key != key:  # deleted, or another file of that hand-given name: it has its turn
             del self._waiting[key]
             return None
         return message
-
-    def _give(self, key: str) -> None:
-        """Note which message is the oldest, once in each process: should it kill the process, that is counted."""
-        if key != self._head:
-            self._head = key
-            self._record.add("?", key)
 
     # -- moving
 

@@ -19,7 +19,6 @@ from hivemind.mail.digest import digest
 from hivemind.mail.filename import Names, is_own
 from hivemind.mail.maildir import SUBFOLDERS, Entry
 from hivemind.mail.message import Attachment, Message, MessageSummary, SendReport
-from hivemind.mail.parse import Unreadable
 from hivemind.mail.reading import Reader, time_key
 from hivemind.mail.seal import Seal
 from hivemind.mail.sending import Sender, Sending
@@ -185,10 +184,7 @@ class Mail:
             maildir = self.boxes.get(box, folder)
             if mark and folder == "inbox":
                 entry = maildir.flag(entry, "S", self.durable) or entry
-            try:
-                message = self.reader.message(box, maildir, entry)
-            except Unreadable as error:
-                raise UserError(f"cannot be read: {error}", where=entry.path) from None
+            message = self.reader.message(box, maildir, entry)
         if message is None:
             raise UserError(f"no message {id_!r}", where=f"mailbox {box}", mend=f"hivemind mail list {box} names them")
         return message

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.fs import is_settled, open_inside
+from hivemind.fs import CrashCount, is_settled, open_inside, reached
 from hivemind.layout import Layout
 from hivemind.mail.boxes import Boxes
 from hivemind.mail.filename import is_dropping, is_own, is_unique, sort_key, split, stem
 from hivemind.mail.maildir import Entry, Maildir
 from hivemind.mail.message import Message, MessageSummary, preview
-from hivemind.mail.parse import Parsed, Unreadable, derived_id, parse
+from hivemind.mail.parse import Parsed, derived_id, parse
 from hivemind.mail.seal import Seal
 
-__all__ = ["MAX_BYTES", "Reader", "entry_key", "time_key"]
+__all__ = ["MAX_BYTES", "Head", "Reader", "entry_key", "time_key"]
 
+_Seen = TypeVar("_Seen")
 MAX_BYTES = 32 << 20  # a larger file is no message
 _HEAD_BYTES = 8192
-_NO_MESSAGE = (errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
+_LAST_S = 2.0**37  # a file system may hold times that no calendar has
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -47,10 +52,20 @@ def time_key(entry: Entry) -> tuple[int, int, int, int, str]:
     return *key, entry.base
 
 
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the beginning of a message says, its Message-ID and date, and where it lies now."""
+
+    parsed: Parsed
+    id: str
+    date: datetime
+    entry: Entry
+
+
 class Reader:
     """Reads messages of any mailbox; `settle_ms` is how long a hand-written file rests where only polling sees it."""
 
-    __slots__ = ("_boxes", "_domain", "_layout", "_roots", "_seal", "_settle_ms")
+    __slots__ = ("_boxes", "_domain", "_layout", "_roots", "_seal", "_settle_ms", "crashes")
 
     def __init__(
         self, layout: Layout, boxes: Boxes, seal: Seal, domain: str, settle_ms: float, roots: Iterable[Path]
@@ -61,19 +76,23 @@ class Reader:
         self._domain = domain
         self._settle_ms = settle_ms
         self._roots = tuple(roots)
+        self.crashes = CrashCount(layout.reading)
 
     def settled(self, entry: Entry) -> bool:
         """False while someone is still writing the file. What the runtime delivered was finished before it came."""
-        if not entry.new or is_own(entry.base) or is_settled(entry.path, self._settle_ms, datetime.now(UTC)):
+        try:
+            with boundary("letter", entry.path):
+                if not entry.new or is_own(entry.base) or is_settled(entry.path, self._settle_ms, datetime.now(UTC)):
+                    return True
+        except Unreadable:  # reading it says why
             return True
         return os.path.islink(entry.path) and not os.path.exists(entry.path)  # it leads to nothing: no use waiting
 
     def message(self, box: str, maildir: Maildir, entry: Entry) -> Message | None:
         """The whole message, or None if it has been deleted meanwhile. Raises Unreadable, OSError."""
-        content = self._content(maildir, entry, None)
-        if content is None:
-            return None
-        raw, state, found = content
+        return self._look(maildir, entry, None, partial(self._message, box))
+
+    def _message(self, box: str, raw: bytes, state: os.stat_result, found: Entry) -> Message:
         parsed = parse(raw, self._domain)
         return Message(
             id=parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self._domain),
@@ -105,24 +124,21 @@ class Reader:
         try:
             head = self.head(maildir, entry)
         except Unreadable as error:
-            return MessageSummary(
-                entry.base, "?", (box,), f"(unreadable: {error})", _EPOCH, entry.flags, entry.path, ""
-            )
+            subject = f"(unreadable: {error.what})"
+            return MessageSummary(entry.base, "?", (box,), subject, _EPOCH, entry.flags, entry.path, "")
         if head is None:
             return None
-        parsed, id_, state, found = head
-        date = _date(parsed, state)
+        parsed, date, found = head.parsed, head.date, head.entry
         to = parsed.to or (box,)
         return MessageSummary(
-            id_, parsed.sender, to, parsed.subject, date, found.flags, found.path, preview(parsed.body)
+            head.id, parsed.sender, to, parsed.subject, date, found.flags, found.path, preview(parsed.body)
         )
 
-    def head(self, maildir: Maildir, entry: Entry) -> tuple[Parsed, str, os.stat_result, Entry] | None:
-        """What the first 8 KiB say, the Message-ID, the file's state and place. Raises Unreadable, OSError."""
-        content = self._content(maildir, entry, _HEAD_BYTES)
-        if content is None:
-            return None
-        raw, state, found = content
+    def head(self, maildir: Maildir, entry: Entry) -> Head | None:
+        """What the first 8 KiB say, or None if it has been deleted meanwhile. Raises Unreadable, OSError."""
+        return self._look(maildir, entry, _HEAD_BYTES, partial(self._head, maildir))
+
+    def _head(self, maildir: Maildir, raw: bytes, state: os.stat_result, found: Entry) -> Head | None:
         whole = state.st_size <= len(raw)
         parsed = parse(raw, self._domain, whole=whole)
         if not whole and (parsed.id is None or parsed.body_at >= len(raw)):  # long headers, or an id made from it all
@@ -131,7 +147,8 @@ class Reader:
                 return None
             raw, state, found = content
             parsed = parse(raw, self._domain)
-        return parsed, parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self._domain), state, found
+        id_ = parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self._domain)
+        return Head(parsed, id_, _date(parsed, state), found)
 
     def locate(self, box: str, id_: str, folders: Iterable[str]) -> tuple[str, Entry] | None:
         """The folder and file of the message with that Message-ID, or that base name.
@@ -163,19 +180,31 @@ class Reader:
             except Unreadable:  # it has no id to be found by
                 continue
             if head is not None:
-                yield head[1], head[3]
+                yield head.id, head.entry
+
+    def _look(
+        self, maildir: Maildir, entry: Entry, limit: int | None, look: Callable[[bytes, os.stat_result, Entry], _Seen]
+    ) -> _Seen | None:
+        """The boundary of letters: all that looks into one goes through here, and its process is known should it die."""
+        with boundary("letter", entry.path):
+            content = self._content(maildir, entry, limit)
+            if content is None:
+                return None
+            _, state, found = content
+            version = f"{state.st_size}-{state.st_mtime_ns}"
+            with self.crashes.reading("letter", _key(found.base, state), version):
+                reached("mail.read.opened")
+                return look(*content)
 
     def _content(self, maildir: Maildir, entry: Entry, limit: int | None) -> tuple[bytes, os.stat_result, Entry] | None:
         try:
             found = maildir.read(entry, MAX_BYTES + 1 if limit is None else limit)
         except OSError as error:
-            if error.errno in _NO_MESSAGE:
-                raise Unreadable(error.strerror or str(error)) from None
-            if error.errno != errno.ELOOP:  # no descriptor left, a failing disk: not the message's fault
+            if error.errno != errno.ELOOP:
                 raise
             found = self._through_link(entry)
         if found is not None and max(found[1].st_size, len(found[0])) > MAX_BYTES:
-            raise Unreadable(f"has more than {MAX_BYTES >> 20} MiB")
+            raise ValueError(f"it has more than {MAX_BYTES >> 20} MiB")
         return found
 
     def _through_link(self, entry: Entry) -> tuple[bytes, os.stat_result, Entry]:
@@ -183,7 +212,7 @@ class Reader:
         try:
             file = open_inside(entry.path, self._layout.root, self._roots)
         except (UserError, OSError) as error:
-            raise Unreadable(f"is a symbolic link that cannot be followed ({error})") from None
+            raise ValueError(f"it is a symbolic link that cannot be followed: {error}") from None
         with open(file, "rb") as opened:
             return opened.read(MAX_BYTES + 1), os.lstat(entry.path), entry
 
@@ -193,4 +222,4 @@ def _key(base: str, state: os.stat_result) -> str:
 
 
 def _date(parsed: Parsed, state: os.stat_result) -> datetime:
-    return parsed.date or datetime.fromtimestamp(state.st_mtime, UTC)
+    return parsed.date or datetime.fromtimestamp(min(max(0.0, state.st_mtime), _LAST_S), UTC)

@@ -1,7 +1,6 @@
 """What an agent has taken in: an append-only file of its own, one line for each message (spec 1, *Seen once*).
 
-`+ KEY` taken in, `! KEY` its handler failed, `? KEY` given out while it was the oldest, `= KEY`
-the process ended in order after that, `- KEY` moved to `.Dead`.
+`+ KEY` taken in, `! KEY` its handler failed, `- KEY` moved to `.Dead`.
 A line that a crash cut short is cut off; whatever is no such line is left out when the file is written anew.
 """
 
@@ -23,9 +22,9 @@ _SAFE = "@,=+:#!$&'()*;[] "
 
 
 class TakenRecord:
-    """`taken` are the keys of messages that were taken in; `failures` and `given` count for those that were not."""
+    """`taken` are the keys of messages that were taken in; `failures` counts for those that were not."""
 
-    __slots__ = ("_durable", "_file", "_lines", "_path", "failures", "given", "last", "taken")
+    __slots__ = ("_durable", "_file", "_lines", "_path", "failures", "last", "taken")
 
     def __init__(self, path: str, durable: bool) -> None:
         """Opens the file, or makes it. Raises UnknownVersion for one of another version, OSError."""
@@ -35,7 +34,6 @@ class TakenRecord:
         self._lines = 0
         self.taken: dict[str, None] = {}
         self.failures: dict[str, int] = {}
-        self.given: dict[str, int] = {}
         self.last: str | None = None  # the key of the last line, if that one was taken: its move may be unfinished
         self._open()
 
@@ -61,19 +59,15 @@ class TakenRecord:
         self.last = key if mark == "+ " else None
         if mark == "+ ":
             self.taken[key] = None
-        elif mark in ("! ", "? "):
-            counts = self.failures if mark == "! " else self.given
-            counts[key] = counts.get(key, 0) + 1
-        elif mark == "= " and key in self.given:
-            self.given[key] -= 1
+        elif mark == "! ":
+            self.failures[key] = self.failures.get(key, 0) + 1
         if mark in ("+ ", "- "):
             self.failures.pop(key, None)
-            self.given.pop(key, None)
 
     def add(self, mark: str, key: str) -> None:
-        """Record one of `+ ! ? = -`. Raises UserError if it cannot be written, and then nothing has changed."""
+        """Record one of `+ ! -`. Raises UserError if it cannot be written, and then nothing has changed."""
         try:
-            self._write(_line(mark, key), sync=self._durable and mark not in "?=")
+            self._write(_line(mark, key), sync=self._durable)
         except OSError as error:
             raise UserError(
                 f"cannot be written ({error.strerror})", where=self._path, mend="free some space, then go on"
@@ -104,12 +98,9 @@ class TakenRecord:
         gone = [key for key in self.taken if key not in present]
         for key in gone[: max(0, len(gone) - _KEPT)]:
             del self.taken[key]
-        for counts in (self.failures, self.given):
-            for key in [key for key in counts if key not in present]:
-                del counts[key]
+        self.failures = {key: times for key, times in self.failures.items() if key in present}
         marks = [("+", key) for key in self.taken]
         marks += [("!", key) for key, times in self.failures.items() for _ in range(times)]
-        marks += [("?", key) for key, times in self.given.items() for _ in range(times)]
         lines = [f"{_FIRST}\n", *(_line(mark, key) for mark, key in marks)]
         write(self._path, "".join(lines), durable=self._durable)
         reached("mail.intake.compacted")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from hivemind.boundary import Unreadable
 from hivemind.mail.boxes import Boxes
 from hivemind.mail.maildir import Entry
 from hivemind.mail.message import Message
-from hivemind.mail.parse import Unreadable
 from hivemind.mail.reading import Reader
 
 __all__ = ["thread"]
@@ -26,8 +26,8 @@ def thread(reader: Reader, boxes: Boxes, box: str, start: Message) -> list[Messa
                 continue
             if head is None:
                 continue
-            parsed, id_, _, now = head
-            found.setdefault(id_, (folder, now))
+            parsed, id_ = head.parsed, head.id
+            found.setdefault(id_, (folder, head.entry))
             for other in (*parsed.references, *([parsed.in_reply_to] if parsed.in_reply_to else [])):
                 joined.setdefault(id_, set()).add(other)
                 joined.setdefault(other, set()).add(id_)
@@ -35,7 +35,10 @@ def thread(reader: Reader, boxes: Boxes, box: str, start: Message) -> list[Messa
     messages = []
     for id_ in members & found.keys():
         folder, entry = found[id_]
-        message = reader.message(box, boxes.get(box, folder), entry)
+        try:
+            message = reader.message(box, boxes.get(box, folder), entry)
+        except Unreadable:  # its head can be read, the rest cannot
+            continue
         if message is not None:
             messages.append(message)
     return sorted(messages, key=lambda message: (message.date, message.base))

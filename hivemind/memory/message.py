@@ -11,26 +11,11 @@ __all__ = ["body_of", "moved_to"]
 
 
 def body_of(text: str) -> str:
-    """The text of a message (RFC 5322, or none at all: then all of it). HTML stays as it is where there is nothing else.
+    """The text of a message (RFC 5322, or none at all: then all of it). Raises Unreadable."""
+    from hivemind.mail.parse import parse  # late: a context without mail needs no parser
 
-    Raises Unreadable.
-    """
-    from email import message_from_bytes, policy  # late: a context without mail needs no parser
-
-    raw = text.encode("utf-8", "surrogateescape")
-    with boundary("mail"):
-        message = message_from_bytes(raw, policy=policy.default)
-        if not message.keys():
-            return raw.decode("utf-8", "replace")
-        part = message.get_body(preferencelist=("plain", "html"))
-        if part is None:
-            return ""
-        try:
-            content = part.get_content()
-        except (LookupError, ValueError):  # a character set that nobody knows
-            payload = part.get_payload(decode=True)
-            content = payload if isinstance(payload, bytes) else str(payload)
-        return content.decode("utf-8", "replace") if isinstance(content, bytes) else str(content)
+    with boundary("letter"):
+        return parse(text.encode("utf-8", "surrogateescape"), "").body
 
 
 def moved_to(full_path: str, path_of: Callable[[str], str]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 
+from hivemind.boundary import Unreadable
 from hivemind.mail import Intake, Message
 from hivemind.runtime.act import Acted
 from hivemind.runtime.parking import Rest
@@ -15,13 +17,14 @@ __all__ = ["MAX_TURNS", "Letters"]
 MAX_TURNS = 20
 """Turns that one message may take: a mind that has not answered it by then never will."""
 _AT_ONCE = 20
+_DEATHS = 5  # processes that may die in turns about one message; a kill while it waits, or in another turn, is none
 
 
 class Letters:
     """One agent's messages in the order in which it turns to them.
 
     A message is over when a reply to it was sent, when its mind wants nothing more, or when it lies in `.Dead`: after three
-    problems or twenty turns, with the reason beside it.
+    problems, twenty turns, or five processes that died in a turn about it, with the reason beside it.
     """
 
     def __init__(self, hive: Parts, name: str) -> None:
@@ -30,6 +33,9 @@ class Letters:
         self._known: set[str] = set()
         self._awaited: set[str] = set()
         self._turns: dict[str, int] = {}
+        self._turns_of = f"turn of {name} about a letter"
+        self._crashes = hive.mail.reader.crashes
+        self._turn = ExitStack()
         self.rest: Rest | None = None
 
     def __len__(self) -> int:
@@ -50,16 +56,28 @@ class Letters:
                     self._awaited.add(message.key)
 
     def first(self) -> Message | None:
-        """The message that is next, or None: there is none, or the mail rests because what the mind needs is not there."""
-        if not self._messages or (self.rest is not None and not self.rest.is_over):
-            return None
-        return self._messages[0]
+        """The message that is next, or None: there is none, or the mail rests because what the mind needs is not there.
+
+        A turn about it begins, and lasts until `after`, `failed` or the next call: should it kill the process, that is
+        counted.
+        """
+        self._turn.close()
+        while self._messages and (self.rest is None or self.rest.is_over):
+            message = self._messages[0]
+            try:
+                self._turn.enter_context(self._crashes.reading(self._turns_of, message.key, deaths=_DEATHS))
+            except Unreadable:
+                self._give_up(message, f"{_DEATHS} processes died in a turn about it")
+            else:
+                return message
+        return None
 
     def is_awaited(self, message: Message) -> bool:
         return message.key in self._awaited
 
     def after(self, message: Message, acted: Acted, did_anything: bool) -> None:
         """Draw the consequences of a turn about a message."""
+        self._turn.close()
         if acted.parking is not None:
             self.rest = Rest.of(acted.parking, self.rest)
             return
@@ -75,6 +93,7 @@ class Letters:
 
     def failed(self, message: Message, reason: str) -> None:
         """A turn about it went wrong: it goes to the end of the queue, the third time into `.Dead`."""
+        self._turn.close()
         dead = self._intake.failed(message, reason)
         if message in self._messages:
             self._messages.remove(message)
@@ -84,6 +103,7 @@ class Letters:
             self._messages.append(message)
 
     def close(self) -> None:
+        self._turn.close()
         self._intake.close()
 
     def _taken(self, message: Message) -> None:
@@ -94,9 +114,12 @@ class Letters:
     def _count(self, message: Message) -> None:
         self._turns[message.key] = self._turns.get(message.key, 0) + 1
         if self._turns[message.key] >= MAX_TURNS:
-            self._messages.remove(message)
-            self._intake.give_up(message, f"its mind had {MAX_TURNS} turns for it and did not answer")
-            self._forget(message)
+            self._give_up(message, f"its mind had {MAX_TURNS} turns for it and did not answer")
+
+    def _give_up(self, message: Message, reason: str) -> None:
+        self._messages.remove(message)
+        self._intake.give_up(message, reason)
+        self._forget(message)
 
     def _forget(self, message: Message) -> None:
         self._known.discard(message.key)

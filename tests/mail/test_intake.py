@@ -101,27 +101,6 @@ def test_an_agent_killed_before_it_records_gets_the_message_again_under_the_same
     assert _blocks(tmp_path) == [sent, sent]
 
 
-def test_a_message_that_kills_its_process_does_not_do_so_for_ever(tmp_path: Path) -> None:
-    mail = open_mail(tmp_path)
-    mail.send("alice", "bob", "poison", "b")
-    mail.send("alice", "bob", "good", "b")
-    for _ in range(6):
-        start_child(_AGENT, tmp_path).communicate()
-    assert len(_blocks(tmp_path)) == 6
-    assert [one.subject for one in mail.list("bob", "dead")] == ["poison"]
-    assert [(one.subject, one.flags) for one in mail.list("bob")] == [("good", "S")]
-    (why,) = (tmp_path / "mailboxes/bob/.Dead").glob("*.why")
-    assert "5 processes ended" in why.read_text()
-
-
-def test_processes_that_end_in_order_are_not_held_against_a_message(tmp_path: Path, mail: Mail) -> None:
-    mail.send("alice", "bob", "one", "b")
-    for _ in range(12):
-        intake = open_intake(mail, tmp_path)
-        assert _subjects(intake) == ["one"]
-        intake.close()
-
-
 @pytest.mark.parametrize("point", ["mail.intake.counted", "mail.dead.explained", "mail.dead.moved"])
 def test_a_message_whose_handler_fails_three_times_is_dead(tmp_path: Path, point: str) -> None:
     mail = open_mail(tmp_path)

@@ -177,7 +177,7 @@ def test_a_message_is_its_body_in_whatever_character_set_it_came(tmp_path: Path)
         message = MessageMemoryBlock(
             from_agent="a", to_agent="b", subject="hi", preview="c", full_path=str(tmp_path / charset)
         )
-        assert ContentLoader(tmp_path).load_content(message) == "café\n"
+        assert ContentLoader(tmp_path).load_content(message) == "café"
     assert body_of("no headers at all\n\nhere") == "no headers at all\n\nhere"
     assert "hello" in body_of("Subject: x\nContent-Type: text/plain; charset=nonsense\n\nhello")
 
@@ -189,7 +189,7 @@ def test_a_message_is_found_when_a_mail_program_has_moved_it(tmp_path: Path) -> 
     message = MessageMemoryBlock(
         from_agent="a", to_agent="b", subject="s", preview="p", full_path=str(tmp_path / "new/1.x.host")
     )
-    assert ContentLoader(tmp_path).load_content(message) == "body\n"
+    assert ContentLoader(tmp_path).load_content(message) == "body"
     (tmp_path / "cur" / "1.x.host:2,S").unlink()
     assert ContentLoader(tmp_path).load(message).error
     message.full_path = ""

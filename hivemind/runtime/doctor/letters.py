@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from hivemind import fs
+from hivemind.boundary import Unreadable
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 from hivemind.mail.filename import is_dropping, is_unique, join, split
 from hivemind.mail.maildir import SUBFOLDERS, Entry, Maildir
-from hivemind.mail.parse import Unreadable
 from hivemind.mail.seal import Seal
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
@@ -158,9 +158,9 @@ def _unreadable(patient: Patient, name: str, maildir: Maildir, folder: str) -> I
             yield Finding(
                 _NAME,
                 patient.layout.relative(entry.path),
-                f"cannot be read as a message: {error}",
+                error.what,
                 f"hivemind doctor --fix {'moves it to .Dead, with the reason beside it' if inbox else 'sets it aside'}",
-                partial(_bury, patient, name, entry, str(error))
+                partial(_bury, patient, name, entry, error.what)
                 if inbox
                 else partial(patient.aside.take, Path(entry.path)),
             )
