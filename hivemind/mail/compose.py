@@ -70,9 +70,9 @@ def compose(draft: Draft) -> tuple[bytes, bytes]:
     return "".join(fields).encode("ascii"), content
 
 
-def _date(when: datetime) -> str:
+def _date(now: datetime) -> str:
     """RFC 5322's form, in UTC and in English whatever the locale."""
-    utc = when.astimezone(UTC)
+    utc = now.astimezone(UTC)
     day, month = _DAYS[utc.weekday()], MONTHS[utc.month - 1]
     return f"{day}, {utc.day:02d} {month} {utc.year:04d} {utc.hour:02d}:{utc.minute:02d}:{utc.second:02d} +0000"
 

@@ -146,7 +146,7 @@ class Intake:
             self._bury(key, entry, f"its handler failed {_FAILURES} times")
             return None
         try:
-            message = self._mail.reader.message(self._agent, self._box, entry)
+            message = self._mail.reader.read_message(self._agent, self._box, entry)
         except Unreadable as error:
             self._bury(key, entry, error.what)
             return None

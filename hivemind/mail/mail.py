@@ -184,7 +184,7 @@ class Mail:
             maildir = self.boxes.get(box, folder)
             if mark and folder == "inbox":
                 entry = maildir.flag(entry, "S", self.durable) or entry
-            message = self.reader.message(box, maildir, entry)
+            message = self.reader.read_message(box, maildir, entry)
         if message is None:
             raise UserError(f"no message {id_!r}", where=f"mailbox {box}", mend=f"hivemind mail list {box} names them")
         return message
@@ -214,7 +214,7 @@ class Mail:
             raise UserError(
                 f"no message {id_!r}", where=f"{sender}'s .Sent", mend=f"hivemind mail list {sender} --folder sent"
             )
-        message = self.reader.message(sender, self.boxes.get(sender, "sent"), found[1])
+        message = self.reader.read_message(sender, self.boxes.get(sender, "sent"), found[1])
         if message is None:
             raise UserError(f"the message {id_!r} has just been deleted", where=f"{sender}'s .Sent")
         return status(self.boxes, message)

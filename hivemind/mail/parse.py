@@ -18,7 +18,7 @@ from hivemind.mail.message import Attachment
 from hivemind.mail.mime import content_of
 from hivemind.names import is_name
 
-__all__ = ["Parsed", "derived_id", "parse"]
+__all__ = ["Parsed", "derived_id", "parse_message"]
 
 _ID = re.compile(r"<([^<>\s]+)>")
 _BARE_ID = re.compile(r"[^<>\s]+")
@@ -49,7 +49,7 @@ class Parsed:
     attachments: tuple[Attachment, ...]
 
 
-def parse(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
+def parse_message(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
     """Read a message; with `whole=False` only the beginning is there, and the body is cut off.
 
     Addresses `name@domain` give the bare name. A text without headers is from `human`, its subject the first line.
@@ -59,15 +59,15 @@ def parse(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
     if not fields and b"\0" in raw:
         raise ValueError("it is no text: it has NUL bytes and no headers")
     body, attachments = content_of(raw, body_at, fields, whole)
-    names = _names(fields.get("from", ""), domain)
+    names = _addressees(fields.get("from", ""), domain)
     subject = _text(fields, "subject")
     if not fields:
         subject = next((one_line(line) for line in body.splitlines() if line.strip()), "")[:200]
     return Parsed(
         id=_one_id(fields.get("message-id", "")),
         sender=names[0] if names else HUMAN,
-        to=_names(fields.get("to", ""), domain),
-        cc=_names(fields.get("cc", ""), domain),
+        to=_addressees(fields.get("to", ""), domain),
+        cc=_addressees(fields.get("cc", ""), domain),
         subject=one_line(subject),
         date=_date(fields.get("date", "")),
         body=body,
@@ -106,7 +106,7 @@ def _one_id(value: str) -> str | None:
 
 
 @lru_cache(maxsize=1024)
-def _names(value: str, domain: str) -> tuple[str, ...]:
+def _addressees(value: str, domain: str) -> tuple[str, ...]:
     return tuple(_name(one, domain) for one in addresses(one_line(decode_text(value)))) if value else ()
 
 

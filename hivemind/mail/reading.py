@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
@@ -19,12 +18,12 @@ from hivemind.mail.boxes import Boxes
 from hivemind.mail.filename import is_dropping, is_own, is_unique, sort_key, split, stem
 from hivemind.mail.maildir import Entry, Maildir
 from hivemind.mail.message import Message, MessageSummary, preview
-from hivemind.mail.parse import Parsed, derived_id, parse
+from hivemind.mail.parse import Parsed, derived_id, parse_message
 from hivemind.mail.seal import Seal
 
 __all__ = ["MAX_BYTES", "Head", "Reader", "entry_key", "time_key"]
 
-_Seen = TypeVar("_Seen")
+_Content = tuple[bytes, os.stat_result, Entry]
 MAX_BYTES = 32 << 20  # a larger file is no message
 _HEAD_BYTES = 8192
 _LAST_S = 2.0**37  # a file system may hold times that no calendar has
@@ -88,12 +87,13 @@ class Reader:
             return True
         return os.path.islink(entry.path) and not os.path.exists(entry.path)  # it leads to nothing: no use waiting
 
-    def message(self, box: str, maildir: Maildir, entry: Entry) -> Message | None:
+    def read_message(self, box: str, maildir: Maildir, entry: Entry) -> Message | None:
         """The whole message, or None if it has been deleted meanwhile. Raises Unreadable, OSError."""
-        return self._look(maildir, entry, None, partial(self._message, box))
+        with self._opened(maildir, entry, None) as content:
+            return None if content is None else self._message(box, *content)
 
     def _message(self, box: str, raw: bytes, state: os.stat_result, found: Entry) -> Message:
-        parsed = parse(raw, self._domain)
+        parsed = parse_message(raw, self._domain)
         return Message(
             id=parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self._domain),
             sender=parsed.sender,
@@ -122,7 +122,7 @@ class Reader:
     def summary(self, box: str, maildir: Maildir, entry: Entry) -> MessageSummary | None:
         """The message as a listing shows it, or None if it has been deleted; what cannot be read says why."""
         try:
-            head = self.head(maildir, entry)
+            head = self.read_head(maildir, entry)
         except Unreadable as error:
             subject = f"(unreadable: {error.what})"
             return MessageSummary(entry.base, "?", (box,), subject, _EPOCH, entry.flags, entry.path, "")
@@ -134,19 +134,20 @@ class Reader:
             head.id, parsed.sender, to, parsed.subject, date, found.flags, found.path, preview(parsed.body)
         )
 
-    def head(self, maildir: Maildir, entry: Entry) -> Head | None:
+    def read_head(self, maildir: Maildir, entry: Entry) -> Head | None:
         """What the first 8 KiB say, or None if it has been deleted meanwhile. Raises Unreadable, OSError."""
-        return self._look(maildir, entry, _HEAD_BYTES, partial(self._head, maildir))
+        with self._opened(maildir, entry, _HEAD_BYTES) as content:
+            return None if content is None else self._head(maildir, *content)
 
     def _head(self, maildir: Maildir, raw: bytes, state: os.stat_result, found: Entry) -> Head | None:
         whole = state.st_size <= len(raw)
-        parsed = parse(raw, self._domain, whole=whole)
+        parsed = parse_message(raw, self._domain, whole=whole)
         if not whole and (parsed.id is None or parsed.body_at >= len(raw)):  # long headers, or an id made from it all
             content = self._content(maildir, found, None)
             if content is None:
                 return None
             raw, state, found = content
-            parsed = parse(raw, self._domain)
+            parsed = parse_message(raw, self._domain)
         id_ = parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self._domain)
         return Head(parsed, id_, _date(parsed, state), found)
 
@@ -176,27 +177,27 @@ class Reader:
         maildir = self._boxes.get(box, folder)
         for entry in sorted(maildir.entries(), key=time_key, reverse=True):
             try:
-                head = self.head(maildir, entry)
+                head = self.read_head(maildir, entry)
             except Unreadable:  # it has no id to be found by
                 continue
             if head is not None:
                 yield head.id, head.entry
 
-    def _look(
-        self, maildir: Maildir, entry: Entry, limit: int | None, look: Callable[[bytes, os.stat_result, Entry], _Seen]
-    ) -> _Seen | None:
-        """The boundary of letters: all that looks into one goes through here, and its process is known should it die."""
+    @contextmanager
+    def _opened(self, maildir: Maildir, entry: Entry, limit: int | None) -> Iterator[_Content | None]:
+        """The boundary of letters: all that looks into one stands in here, and its process is known should it die."""
         with boundary("letter", entry.path):
             content = self._content(maildir, entry, limit)
             if content is None:
-                return None
+                yield None
+                return
             _, state, found = content
             version = f"{state.st_size}-{state.st_mtime_ns}"
             with self.crashes.reading("letter", _key(found.base, state), version):
                 reached("mail.read.opened")
-                return look(*content)
+                yield content
 
-    def _content(self, maildir: Maildir, entry: Entry, limit: int | None) -> tuple[bytes, os.stat_result, Entry] | None:
+    def _content(self, maildir: Maildir, entry: Entry, limit: int | None) -> _Content | None:
         try:
             found = maildir.read(entry, MAX_BYTES + 1 if limit is None else limit)
         except OSError as error:
@@ -207,7 +208,7 @@ class Reader:
             raise ValueError(f"it has more than {MAX_BYTES >> 20} MiB")
         return found
 
-    def _through_link(self, entry: Entry) -> tuple[bytes, os.stat_result, Entry]:
+    def _through_link(self, entry: Entry) -> _Content:
         """A symbolic link is read if it stays in the hive."""
         try:
             file = open_inside(entry.path, self._layout.root, self._roots)

@@ -21,7 +21,7 @@ def thread(reader: Reader, boxes: Boxes, box: str, start: Message) -> list[Messa
         maildir = boxes.get(box, folder)
         for entry in maildir.entries():
             try:
-                head = reader.head(maildir, entry)
+                head = reader.read_head(maildir, entry)
             except Unreadable:  # it belongs to no thread
                 continue
             if head is None:
@@ -36,7 +36,7 @@ def thread(reader: Reader, boxes: Boxes, box: str, start: Message) -> list[Messa
     for id_ in members & found.keys():
         folder, entry = found[id_]
         try:
-            message = reader.message(box, boxes.get(box, folder), entry)
+            message = reader.read_message(box, boxes.get(box, folder), entry)
         except Unreadable:  # its head can be read, the rest cannot
             continue
         if message is not None:

@@ -12,10 +12,10 @@ __all__ = ["body_of", "moved_to"]
 
 def body_of(text: str) -> str:
     """The text of a message (RFC 5322, or none at all: then all of it). Raises Unreadable."""
-    from hivemind.mail.parse import parse  # late: a context without mail needs no parser
+    from hivemind.mail.parse import parse_message  # late: a context without mail needs no parser
 
     with boundary("letter"):
-        return parse(text.encode("utf-8", "surrogateescape"), "").body
+        return parse_message(text.encode("utf-8", "surrogateescape"), "").body
 
 
 def moved_to(full_path: str, path_of: Callable[[str], str]) -> str:

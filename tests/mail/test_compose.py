@@ -15,7 +15,7 @@ from hivemind.errors import UserError
 from hivemind.mail import Attachment
 from hivemind.mail.compose import MAX_SUBJECT, Draft, compose
 from hivemind.mail.header import one_line
-from hivemind.mail.parse import parse
+from hivemind.mail.parse import parse_message
 from hivemind.mail.seal import Seal
 
 _NOW = datetime(2026, 11, 21, 12, 0, 5, tzinfo=UTC)
@@ -38,7 +38,7 @@ def _replaced(text: str) -> str:
 
 @given(_ANYTHING, _ANYTHING)
 def test_subject_and_body_come_back_as_they_were(subject: str, body: str) -> None:
-    found = parse(_raw(_draft(subject=subject, body=body)), "hive")
+    found = parse_message(_raw(_draft(subject=subject, body=body)), "hive")
     assert found.subject == one_line(subject)
     assert found.body == _replaced(body)
 
@@ -70,13 +70,13 @@ def test_no_text_adds_a_field_or_ends_the_head(subject: str, task: str, step: st
 def test_lines_are_folded_and_addresses_come_back(names: list[str]) -> None:
     raw = _raw(_draft(to=tuple(f"{name}@hive" for name in names)))
     assert max(map(len, raw.split(b"\n"))) <= 100
-    assert parse(raw, "hive").to == tuple(names)
+    assert parse_message(raw, "hive").to == tuple(names)
 
 
 @pytest.mark.parametrize("subject", ["x" * 5000, "é" * 5000, "word " * 2000])
 def test_a_huge_subject_is_cut_and_begins_the_body(subject: str) -> None:
     raw = _raw(_draft(subject=subject))
-    found = parse(raw, "hive")
+    found = parse_message(raw, "hive")
     assert len(found.subject) == MAX_SUBJECT
     assert found.body == f"{one_line(subject)}\n\nb"
     assert max(map(len, raw.split(b"\n"))) < 998
@@ -86,7 +86,7 @@ def test_a_huge_subject_is_cut_and_begins_the_body(subject: str) -> None:
 def test_a_body_that_mail_cannot_carry_as_it_stands_is_quoted_printable(body: str) -> None:
     raw = _raw(_draft(body=body))
     assert max(map(len, raw.split(b"\n"))) <= 998
-    assert parse(raw, "hive").body == body
+    assert parse_message(raw, "hive").body == body
 
 
 def test_markdown_stands_in_the_file_as_it_was_written() -> None:
@@ -105,7 +105,7 @@ def test_markdown_stands_in_the_file_as_it_was_written() -> None:
 )  # fmt: skip
 def test_attachments_come_back_byte_for_byte(attachments: list[Attachment], body: str) -> None:
     raw = _raw(_draft(attachments=tuple(attachments), body=body))
-    found = parse(raw, "hive")
+    found = parse_message(raw, "hive")
     assert found.body == _replaced(body)
     assert [one.content for one in found.attachments] == [one.content for one in attachments]
     assert all("/" not in one.name and "\\" not in one.name for one in found.attachments)
@@ -115,7 +115,7 @@ def test_attachments_come_back_byte_for_byte(attachments: list[Attachment], body
 def test_a_name_that_is_no_ascii_is_kept(tmp_path: Path) -> None:
     (tmp_path / "Größe €.txt").write_bytes(b"\xff\x00")
     attachment = Attachment.of(tmp_path / "Größe €.txt")
-    (found,) = parse(_raw(_draft(attachments=(attachment,))), "hive").attachments
+    (found,) = parse_message(_raw(_draft(attachments=(attachment,))), "hive").attachments
     assert found == Attachment("Größe €.txt", b"\xff\x00", "text/plain")
 
 
@@ -129,7 +129,7 @@ def test_all_that_a_draft_holds_is_read_back() -> None:
         cc=("carol@hive",), in_reply_to="0@hive", references=("a@x", "0@hive"), task="t-1", step="2", lane="läne",
         importance="high", automatic=True,
     )  # fmt: skip
-    found = parse(_raw(draft), "HIVE")
+    found = parse_message(_raw(draft), "HIVE")
     assert (found.id, found.sender, found.to, found.cc) == ("1@hive", "alice", ("bob",), ("carol",))
     assert (found.in_reply_to, found.references) == ("0@hive", ("a@x", "0@hive"))
     assert (found.task, found.step, found.lane, found.importance) == ("t-1", "2", "läne", "high")

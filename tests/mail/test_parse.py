@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.mail.header import decode_text
-from hivemind.mail.parse import derived_id, parse
+from hivemind.mail.parse import derived_id, parse_message
 
 _PIECES = st.sampled_from(
     [
@@ -30,7 +30,7 @@ _PIECES = st.sampled_from(
 def test_junk_is_read_or_refused_with_a_reason(pieces: list[bytes], whole: bool) -> None:
     try:
         with boundary("letter"):
-            found = parse(b"".join(pieces), "hive", whole=whole)
+            found = parse_message(b"".join(pieces), "hive", whole=whole)
     except Unreadable:
         return
     assert "\n" not in found.subject + found.sender + "".join(found.to) + (found.id or "")
@@ -62,51 +62,51 @@ def test_encoded_words_are_decoded(written: str, text: str) -> None:
 
 
 def test_a_note_without_headers_is_from_human_with_its_first_line_as_subject() -> None:
-    found = parse("\n\n  Note: buy milk  \n\nand Brötchen\n".encode(), "hive")
+    found = parse_message("\n\n  Note: buy milk  \n\nand Brötchen\n".encode(), "hive")
     assert (found.id, found.sender, found.subject) == (None, "human", "Note: buy milk")
     assert found.body == "\n\n  Note: buy milk  \n\nand Brötchen"
 
 
 @pytest.mark.parametrize("text", ["Note: milk\n\nmore", "TODO: a\nWHY: b\n", "http://x\n", "a: b\nc"])
 def test_text_that_looks_like_headers_is_text(text: str) -> None:
-    assert parse(text.encode(), "hive").body == text.removesuffix("\n")
+    assert parse_message(text.encode(), "hive").body == text.removesuffix("\n")
 
 
 def test_headers_without_a_sender_are_from_human() -> None:
-    found = parse(b"Subject: Go\nTo: bob\n\nnow\n", "hive")
+    found = parse_message(b"Subject: Go\nTo: bob\n\nnow\n", "hive")
     assert (found.sender, found.to, found.subject, found.body) == ("human", ("bob",), "Go", "now")
 
 
 def test_headers_alone_are_a_message() -> None:
-    assert parse(b"Subject: Go", "hive").subject == "Go"
+    assert parse_message(b"Subject: Go", "hive").subject == "Go"
 
 
 def test_a_line_that_is_no_header_begins_the_body() -> None:
-    found = parse(b"Subject: Go\nnow: yes\nthis is text\nmore\n\nrest\n", "hive")
+    found = parse_message(b"Subject: Go\nnow: yes\nthis is text\nmore\n\nrest\n", "hive")
     assert (found.subject, found.body) == ("Go", "this is text\nmore\n\nrest")
 
 
 def test_line_ends_of_windows_are_read() -> None:
-    found = parse(b"From: bob@hive\r\nSubject: a\r\n b\r\n\r\none\r\ntwo\r\n", "hive")
+    found = parse_message(b"From: bob@hive\r\nSubject: a\r\n b\r\n\r\none\r\ntwo\r\n", "hive")
     assert (found.sender, found.subject, found.body) == ("bob", "a b", "one\ntwo")
 
 
 def test_the_line_of_an_mbox_file_is_passed_over() -> None:
-    assert parse(b"From bob Sat Nov 21\nSubject: a\n\nb\n", "hive").subject == "a"
+    assert parse_message(b"From bob Sat Nov 21\nSubject: a\n\nb\n", "hive").subject == "a"
 
 
 def test_eight_bit_junk_is_shown_as_well_as_can_be() -> None:
-    found = parse(b"From: caf\xe9@hive\nSubject: caf\xe9 \xc3\xa9\nTo: bob\n\ncaf\xe9\n", "hive")
+    found = parse_message(b"From: caf\xe9@hive\nSubject: caf\xe9 \xc3\xa9\nTo: bob\n\ncaf\xe9\n", "hive")
     assert (found.to, found.body) == (("bob",), "café")
     assert found.subject.startswith("café")
 
 
 def test_of_two_senders_the_first_counts() -> None:
-    assert parse(b"From: a@hive\nFrom: b@hive\n continued\nSubject: x\n\n", "hive").sender == "a"
+    assert parse_message(b"From: a@hive\nFrom: b@hive\n continued\nSubject: x\n\n", "hive").sender == "a"
 
 
 def test_an_address_of_another_place_stays_whole() -> None:
-    found = parse(b'From: "Bob, the one" <bob@example.org>\nTo: x@HIVE, <carol@hive>\n\n', "hive")
+    found = parse_message(b'From: "Bob, the one" <bob@example.org>\nTo: x@HIVE, <carol@hive>\n\n', "hive")
     assert (found.sender, found.to) == ("bob@example.org", ("x", "carol"))
 
 
@@ -120,22 +120,22 @@ def test_an_address_of_another_place_stays_whole() -> None:
     ],
 )
 def test_dates_are_read_as_utc(text: str, when: datetime | None) -> None:
-    assert parse(f"Subject: x\nDate: {text}\n\n".encode(), "hive").date == when
+    assert parse_message(f"Subject: x\nDate: {text}\n\n".encode(), "hive").date == when
 
 
 def test_what_is_no_text_is_refused() -> None:
     with pytest.raises(ValueError, match="no text"):
-        parse(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "hive")
+        parse_message(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "hive")
 
 
 def test_endless_headers_are_refused() -> None:
     with pytest.raises(ValueError, match="headers"):
-        parse(b"Subject: x\n" + b" y\n" * 600_000, "hive")
+        parse_message(b"Subject: x\n" + b" y\n" * 600_000, "hive")
 
 
 def test_a_page_without_a_text_part_is_read_without_its_tags() -> None:
     raw = b'From: a@hive\nContent-Type: multipart/alternative; boundary="x"\n\n--x\nContent-Type: text/html\n\n<b>hi</b>\n--x--\n'
-    assert parse(raw, "hive").body == "hi"
+    assert parse_message(raw, "hive").body == "hi"
 
 
 def test_a_derived_id_depends_on_name_time_and_text() -> None:

@@ -152,7 +152,7 @@ def _move(path: Path, target: Path) -> str:
 def _unreadable(patient: Patient, name: str, maildir: Maildir, folder: str) -> Iterator[Finding]:
     for entry in maildir.entries():
         try:
-            patient.mail.reader.head(maildir, entry)
+            patient.mail.reader.read_head(maildir, entry)
         except Unreadable as error:
             inbox = folder == "inbox"
             yield Finding(
