@@ -114,6 +114,10 @@ class Layout:
         """The key that the runtime seals its messages with."""
         return self.state / "mail.key"
 
+    def sends(self, sender: str) -> Path:
+        """What became of the sends of one sender that were given a Message-ID, or failed for someone."""
+        return self.state / "sends" / check_name(sender, "sender")
+
     @property
     def task_board(self) -> Path:
         """The order in which waiting tasks are claimed: a cache that may be deleted at any time."""

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from hivemind.boundary import Unreadable
-from hivemind.fs import reached
+from hivemind.fs import make_folder, reached
 from hivemind.mail.glance import Glance
 from hivemind.mail.mail import Mail
 from hivemind.mail.maildir import Entry
@@ -35,13 +35,15 @@ class Intake:
         self._agent = check_name(agent, "agent name")
         mail.ensure(self._agent)
         self._box = mail.boxes.get(self._agent)
-        os.makedirs(state_folder, exist_ok=True)
+        make_folder(state_folder, durable=mail.durable)
         self._record = TakenRecord(os.path.join(state_folder, "mail-taken"), mail.durable)
         self._waiting: dict[str, Entry] = {}
         self._new = Glance(self._box.new, _NEW_S)
         self._cur = Glance(self._box.cur, _CUR_S)
         self.unsettled = 0
         """How many files the last look left alone because they are still being written: look again soon."""
+        if self._record.is_damaged:
+            self._begin_anew()
         self._finish()
 
     def new(self, limit: int | None = None) -> list[Message]:
@@ -156,6 +158,12 @@ class Intake:
         return message
 
     # -- moving
+
+    def _begin_anew(self) -> None:
+        """What was taken in had been moved to cur/ and marked as seen: not all of a mailbox's past is given out again."""
+        seen = {key for entry in self._box.entries(False) if "S" in entry.flags and (key := self._key(entry))}
+        self._record.taken.update(dict.fromkeys(seen))
+        self._record.compact(seen)
 
     def _finish(self) -> None:
         """The move of the message recorded last may not have happened."""

@@ -63,7 +63,7 @@ class Mail:
         self._names = Names()
         self._addressing = Addressing(workspace, agents)
         self.reader = Reader(layout, self.boxes, seal, self._addressing.domain, settle_ms, roots)
-        self._sender = Sender(self.boxes, seal, self._addressing, self._names, layout.doorbells, durable, clock)
+        self._sender = Sender(layout, self.boxes, seal, self._addressing, self._names, durable, clock)
 
     # -- sending
 

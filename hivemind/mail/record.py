@@ -7,16 +7,20 @@ A line that a crash cut short is cut off; whatever is no such line is left out w
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import re
 from collections.abc import Collection
 from urllib.parse import quote, unquote_to_bytes
 
 from hivemind.errors import UnknownVersion, UserError
-from hivemind.fs import fsync_folder, reached, write
+from hivemind.fs import fsync_folder, reached, set_aside, write
 
 __all__ = ["TakenRecord", "read_taken"]
 
 _FIRST = "hivemind-taken 1"
+_VERSION = re.compile(r"hivemind-taken \d+")
+_log = logging.getLogger(__name__)
 _KEPT = 4096  # names that are in no folder any more are remembered this long, should someone bring one back
 _SAFE = "@,=+:#!$&'()*;[] "
 
@@ -24,7 +28,7 @@ _SAFE = "@,=+:#!$&'()*;[] "
 class TakenRecord:
     """`taken` are the keys of messages that were taken in; `failures` counts for those that were not."""
 
-    __slots__ = ("_durable", "_file", "_lines", "_path", "failures", "last", "taken")
+    __slots__ = ("_durable", "_file", "_lines", "_path", "failures", "is_damaged", "last", "taken")
 
     def __init__(self, path: str, durable: bool) -> None:
         """Opens the file, or makes it. Raises UnknownVersion for one of another version, OSError."""
@@ -34,26 +38,32 @@ class TakenRecord:
         self._lines = 0
         self.taken: dict[str, None] = {}
         self.failures: dict[str, int] = {}
+        self.is_damaged = False  # what was there was no such record, and is kept beside: this one begins anew
         self.last: str | None = None  # the key of the last line, if that one was taken: its move may be unfinished
         self._open()
 
     def _open(self) -> None:
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         raw = os.pread(self._file, os.fstat(self._file).st_size, 0)
         whole = raw[: raw.rfind(b"\n") + 1]
+        lines = whole.decode("utf-8", "replace").split("\n")[:-1]
+        if raw and lines[:1] != [_FIRST]:
+            self.close()
+            if lines and _VERSION.fullmatch(lines[0]):
+                raise UnknownVersion(f"is no {_FIRST} record", where=self._path, mend="move the file away")
+            _log.warning("%s is damaged: kept as %s", self._path, set_aside(self._path).name)
+            self.is_damaged = True
+            return self._open()
         if len(whole) < len(raw):
             os.ftruncate(self._file, len(whole))
-        lines = whole.decode("utf-8", "replace").split("\n")[:-1]
         if not lines:
             self._write(f"{_FIRST}\n", sync=self._durable)
             if self._durable:
                 fsync_folder(os.path.dirname(self._path))
-        elif lines[0] != _FIRST:
-            self.close()
-            raise UnknownVersion(f"is no {_FIRST} record", where=self._path, mend="move the file away")
         for line in lines[1:]:
             self._apply(line[:2], os.fsdecode(unquote_to_bytes(line[2:])))
         self._lines = len(lines)
+        return None
 
     def _apply(self, mark: str, key: str) -> None:
         self.last = key if mark == "+ " else None

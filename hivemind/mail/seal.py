@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import secrets
 from pathlib import Path
 
-from hivemind.errors import UserError
-from hivemind.fs import create
+from hivemind.boundary import Unreadable, boundary
+from hivemind.fs import Lock, create, make_folder, set_aside
 
 __all__ = ["FIELD", "Seal"]
 
 FIELD = "X-Hive-Seal"
 _MARK = f"\n{FIELD}: 1 ".encode()
 _DIGITS = 64
+_log = logging.getLogger(__name__)
 
 
 class Seal:
@@ -35,36 +37,33 @@ class Seal:
         self._key: bytes | None = None
 
     def key(self) -> bytes:
-        """32 bytes. Raises UserError if the file holds something else."""
+        """32 bytes; made where there is none. A file that holds something else is kept beside, under another name: what was
+        sealed with it counts as unsealed."""
         if self._key is None:
-            found = self._load()
-            if found is None:
-                found = self._make()
-            try:
-                self._key = bytes.fromhex(found)
-            except ValueError:
-                self._key = b""
-            if len(self._key) != 32:
-                self._key = None
-                raise UserError(
-                    "is no mail key", where=self._path, mend="delete it; older mail then counts as unsealed"
-                )
+            self._key = self._load() or self._make()
         return self._key
 
-    def _load(self) -> str | None:
-        try:
-            with open(self._path, encoding="ascii", errors="replace") as file:
-                return file.read().strip()
-        except FileNotFoundError:
-            return None
+    def is_damaged(self) -> bool:
+        """Whether there is a file, and no key in it."""
+        return self._path.exists() and self._load() is None
 
-    def _make(self) -> str:
-        os.makedirs(self._path.parent, exist_ok=True)
+    def _load(self) -> bytes | None:
         try:
-            create(self._path, secrets.token_hex(32) + "\n", durable=self._durable, mode=0o600)
-        except FileExistsError:  # another process made it a moment ago
-            pass
-        return self._load() or ""
+            raw = self._path.read_bytes()
+            with boundary("mail key", self._path):
+                key = bytes.fromhex(raw.decode("ascii").strip())
+        except (FileNotFoundError, Unreadable):
+            return None
+        return key if len(key) == _DIGITS // 2 else None
+
+    def _make(self) -> bytes:
+        make_folder(self._path.parent, durable=self._durable)
+        with Lock(f"{self._path}.lock"):
+            while (found := self._load()) is None:  # else another process made it a moment ago
+                if os.path.lexists(self._path):
+                    _log.warning("%s holds no mail key: kept as %s", self._path, set_aside(self._path).name)
+                create(self._path, secrets.token_hex(32) + "\n", durable=self._durable, mode=0o600)
+        return found
 
     def put(self, head: bytes, body: bytes) -> bytes:
         """The whole message: head (field lines), seal, empty line, body."""
@@ -77,10 +76,11 @@ class Seal:
         at = head_end - 1 - _DIGITS - len(_MARK)
         if at < 0 or raw[at : at + len(_MARK)] != _MARK:
             return False
-        if self._key is None and self._load() is None:
+        key = self._key or self._load()
+        if key is None:
             return False
         shown = raw[at + len(_MARK) : head_end - 1]
-        digest = _digest(self.key(), raw[: at + 1], raw[head_end:])
+        digest = _digest(key, raw[: at + 1], raw[head_end:])
         return hmac.compare_digest(digest.encode(), shown)
 
 

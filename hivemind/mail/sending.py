@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.fs import Ringer, reached
+from hivemind.layout import Layout
 from hivemind.mail.addressing import Addressing, Recipient
 from hivemind.mail.bounce import POSTMASTER, bounce
 from hivemind.mail.boxes import Boxes
@@ -58,29 +58,29 @@ class Sending:
 class Sender:
     """Delivers into mailboxes."""
 
-    __slots__ = ("_addressing", "_boxes", "_clock", "_durable", "_names", "_ringer", "_seal")
+    __slots__ = ("_addressing", "_boxes", "_clock", "_durable", "_layout", "_names", "_ringer", "_seal")
 
     def __init__(
         self,
+        layout: Layout,
         boxes: Boxes,
         seal: Seal,
         addressing: Addressing,
         names: Names,
-        doorbells: Path,
         durable: bool,
         clock: Callable[[], datetime],
     ) -> None:
+        self._layout = layout
         self._boxes = boxes
         self._seal = seal
         self._addressing = addressing
         self._names = names
-        self._ringer = Ringer(doorbells)
+        self._ringer = Ringer(layout.doorbells)
         self._durable = durable
         self._clock = clock
 
     def send(self, sending: Sending) -> SendReport:
         """Send a message that was never sent before, under a base name that nothing has."""
-        sent = self._boxes.get(sending.sender, "sent")
         try:
             staged = self._stage(sending)
         except OSError as error:
@@ -91,7 +91,7 @@ class Sender:
             _discard(staged)
         bounced = self._bounce(sending, sending.unknown)
         if failed:
-            self._remember(sent, sending, failed, bounced)
+            self._remember(sending, failed, bounced)
         return sending.report(failed, bounced)
 
     def resend(self, sending: Sending, made_here: bool) -> SendReport:
@@ -102,7 +102,7 @@ class Sender:
         """
         sent = self._boxes.get(sending.sender, "sent")
         try:
-            memo = SentMemo(sent.path, sending.draft.message_id).open()
+            memo = self._memo(sending).open()
         except OSError as error:
             return sending.report(dict.fromkeys(sending.names, _reason(error)))
         with memo:
@@ -115,7 +115,7 @@ class Sender:
         failed: _Failures = {}
         try:
             if memo.base is None:
-                memo.begin(base, self._durable)
+                memo.begin(base)
             reached("mail.send.remembered")
             _discard(os.path.join(sent.tmp, base))  # the memo's lock is ours: whoever staged that is dead
             if missing or not again:
@@ -125,6 +125,9 @@ class Sender:
         bounced = self._bounce(sending, {name: why for name, why in sending.unknown.items() if name not in told})
         _note(memo, missing, failed, bounced)
         return sending.report(failed, (name for name in sending.unknown if name in bounced | told))
+
+    def _memo(self, sending: Sending) -> SentMemo:
+        return SentMemo(self._layout.sends(sending.sender), sending.draft.message_id, durable=self._durable)
 
     def _stage(self, sending: Sending) -> str:
         """Compose, seal and write it, with the copy in the sender's `.Sent`; without that copy nobody gets it."""
@@ -215,10 +218,10 @@ class Sender:
             told.add(name)
         return told
 
-    def _remember(self, sent: Maildir, sending: Sending, failed: Mapping[str, str], bounced: Iterable[str]) -> None:
+    def _remember(self, sending: Sending, failed: Mapping[str, str], bounced: Iterable[str]) -> None:
         try:
-            with SentMemo(sent.path, sending.draft.message_id).open() as memo:
-                memo.begin(sending.base, self._durable)
+            with self._memo(sending).open() as memo:
+                memo.begin(sending.base)
                 _note(memo, sending.names, failed, bounced)
         except OSError:  # the disk that refused the message refuses this too: a second send looks into the mailboxes
             return

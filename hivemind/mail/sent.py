@@ -1,4 +1,4 @@
-"""What became of a send that was given its Message-ID, or that did not reach everyone: remembered in `.Sent/ids/`.
+"""What became of a send that was given its Message-ID, or that did not reach everyone: remembered in `.hive/sends/<sender>/`.
 
 One small text file for each such id. It is written before the message, so that a send that was cut short goes on
 under the same file name, and locked while its send runs, so that two of them cannot both deliver.
@@ -10,11 +10,13 @@ import errno
 import fcntl
 import hashlib
 import os
+from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote, unquote
 
 from hivemind.errors import UnknownVersion, UserError
-from hivemind.fs import fsync_folder
+from hivemind.fs import DamagedRecord, fsync_folder, make_folder
+from hivemind.mail.filename import is_own
 from hivemind.mail.header import one_line
 
 __all__ = ["SentMemo"]
@@ -29,19 +31,20 @@ class SentMemo:
     of each recipient: `delivered`, `failed` or `bounced`.
     """
 
-    __slots__ = ("_file", "_id", "_path", "base", "outcomes")
+    __slots__ = ("_durable", "_file", "_id", "_path", "base", "outcomes")
 
-    def __init__(self, sent_folder: str, message_id: str) -> None:
+    def __init__(self, folder: Path, message_id: str, *, durable: bool) -> None:
         digest = hashlib.sha256(message_id.encode()).hexdigest()[:40]
-        self._path = os.path.join(sent_folder, "ids", digest)
+        self._path = os.path.join(folder, digest)
         self._id = message_id
+        self._durable = durable
         self._file = -1
         self.base: str | None = None
         self.outcomes: dict[str, str] = {}
 
     def open(self) -> SentMemo:
-        """Take the lock, waiting for it, and read. Raises UnknownVersion, OSError."""
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        """Take the lock, waiting for it, and read. Raises UnknownVersion, DamagedRecord, OSError."""
+        make_folder(os.path.dirname(self._path), durable=self._durable)
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -77,12 +80,14 @@ class SentMemo:
                 raise UserError(f"belongs to {rest}", where=self._path, mend="move the file away")
             elif word in ("delivered", "failed", "bounced"):
                 self.outcomes[unquote(rest.partition(" ")[0])] = word
+        if self.base is None or not is_own(self.base):
+            raise DamagedRecord("is damaged: it names no message", where=self._path, mend="move the file away")
 
-    def begin(self, base: str, durable: bool) -> None:
+    def begin(self, base: str) -> None:
         """Remember the file name, before the message has it anywhere."""
         self.base = base
         self._append(f"{_FIRST}\nid {self._id}\nname {base}\n")
-        if durable:
+        if self._durable:
             os.fsync(self._file)
             fsync_folder(os.path.dirname(self._path))
 

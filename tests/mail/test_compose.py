@@ -147,9 +147,3 @@ def test_a_seal_holds_until_a_byte_is_changed(tmp_path: Path) -> None:
     assert not seal.holds(_raw(_draft()))
     assert not Seal(tmp_path / "other", durable=False).holds(raw)
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0
-
-
-def test_a_damaged_key_is_named(tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("nonsense")
-    with pytest.raises(UserError, match="no mail key"):
-        Seal(tmp_path / "key", durable=False).key()

@@ -23,24 +23,27 @@ from .hive import open_intake, open_mail
 
 _WORDS = st.sampled_from(
     [
-        b"From: alice@hive\n", b"From: =?utf-7?q?+2AA-?= <a>\n", b"Subject: =?utf-7?b?KzJBQS0=?=\n", b"Message-ID: <" + b"i" * 2000 + b"@x>\n",
-        "Message-ID: <ö@x>\n".encode(), b"In-Reply-To: <\xed\xa0\x80>\n", b"To: (" * 40, b"Date: 31 Dec 9999 23:59:59 -2359\n",
-        b"Content-Type: text/html; charset=utf-7\n", b"Content-Type: multipart/mixed; boundary=b\n", b"\n", b"\n\n", b"--b\n", b"--b--\n",
-        b"Content-Disposition: attachment; filename*=utf-7''%2B2AA-\n", b"+2AA-", b"<a href=x><b", b"<!--", b"&#xd800;", b"&#99999999;",
-        b"hivemind-taken 1\n", b"+ 1763765432.M000001P1Q0R00000000.host\n", b"! x\n", b"hivemind-sent 1\n", b"id step@hive\n", b"name x\n",
-        b"delivered bob\n", b"\0", b"\xff\xfe", b"hivemind-taken 99\n", b"hivemind-sent 99\n", b"0123456789abcdef" * 4,
+        b"From: alice@hive\n", b"From: =?utf-7?q?+2AA-?= <a>\n", b"Subject: =?utf-7?b?KzJBQS0=?=\n",
+        b"Message-ID: <" + b"i" * 2000 + b"@x>\n", "Message-ID: <ö@x>\n".encode(), b"In-Reply-To: <\xed\xa0\x80>\n",
+        b"To: (" * 40, b"Date: 31 Dec 9999 23:59:59 -2359\n", b"Content-Type: text/html; charset=utf-7\n",
+        b"Content-Type: multipart/mixed; boundary=b\n", b"\n", b"\n\n", b"--b\n", b"--b--\n", b"+2AA-", b"<a href=x><b",
+        b"Content-Disposition: attachment; filename*=utf-7''%2B2AA-\n", b"<!--", b"&#xd800;", b"&#99999999;", b"\0",
+        b"hivemind-taken 1\n", b"+ 1763765432.M000001P1Q0R00000000.host\n", b"! x\n", b"hivemind-sent 1\n",
+        b"id step@hive\n", b"name x\n", b"delivered bob\n", b"\xff\xfe", b"hivemind-taken 99\n", b"hivemind-sent 99\n",
+        b"0123456789abcdef" * 4,
     ]
 )  # fmt: skip
+_QUICK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # thousands of folders
 ANY = st.lists(_WORDS | st.binary(max_size=30), max_size=12).map(b"".join)
 
 
 @contextmanager
 def _hive() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as root:
+    with tempfile.TemporaryDirectory(dir=_QUICK) as root:
         yield Path(root)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ANY, st.sampled_from(["new/note", "new/1763765400.M1P1Q1R00000000.host", "cur/1763765400.M1P1.host:2,S"]))
 def test_any_bytes_as_a_letter(raw: bytes, name: str) -> None:
     with _hive() as root:
@@ -86,7 +89,7 @@ def test_any_bytes_as_the_record_of_what_was_taken_in(raw: bytes) -> None:
         try:
             intake = open_intake(mail, root)
         except UnknownVersion:
-            assert raw.startswith(b"hivemind-taken ")
+            assert raw.startswith((b"hivemind-taken 9", b"hivemind-taken 1"))
             return
         subjects = [message.subject for message in intake.new()]
         assert subjects[-1:] == ["good"]
@@ -120,13 +123,16 @@ def test_any_bytes_as_the_record_of_what_was_sent(raw: bytes) -> None:
         mail.send("alice", "bob", "first", "b", message_id="step@hive")
         (record,) = (path for path in Layout.at(root).state.rglob("*/alice/*") if path.is_file())
         record.write_bytes(raw)
+        refused = ""
         try:
             assert mail.send("alice", "bob", "first", "b", message_id="step@hive").ok
         except UserError as error:
-            assert os.fspath(record) in str(error)
+            refused = str(error)
+        assert not refused or os.fspath(record) in refused
         assert mail.send("alice", "bob", "good", "b").ok
         assert [one.subject for one in mail.list("bob")].count("good") == 1
-        assert [one.subject for one in mail.list("bob")].count("first") == 1
+        if b"\n" in raw:  # a file without a whole line is one that a crash left before anything was sent
+            assert [one.subject for one in mail.list("bob")].count("first") == 1
 
 
 @settings(max_examples=100, deadline=None)

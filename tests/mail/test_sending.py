@@ -57,7 +57,7 @@ def test_a_message_stands_once_in_each_mailbox_and_in_sent(tmp_path: Path, mail:
     assert [len(found) for found in files] == [1, 1, 1, 1]
     assert len({found[0].stat().st_ino for found in files}) == 1
     assert files[3][0].name == files[0][0].name + ":2,S"
-    assert _files(tmp_path, "alice", ".Sent/tmp", ".Sent/ids") == []
+    assert _files(tmp_path, "alice", ".Sent/tmp") == []
 
 
 def test_a_message_to_nobody_is_refused(mail: Mail) -> None:
@@ -185,7 +185,7 @@ def test_a_copy_in_sent_that_a_power_cut_emptied_is_written_anew(tmp_path: Path)
 
 def test_a_memory_of_a_send_that_was_cut_short_is_mended(tmp_path: Path, mail: Mail) -> None:
     mail.send("alice", "bob", "s", "b", message_id="step-1")
-    (memo,) = _files(tmp_path, "alice", ".Sent/ids")
+    (memo,) = Layout.at(tmp_path).sends("alice").iterdir()
     memo.write_bytes(memo.read_bytes()[:-4])
     assert mail.send("alice", "bob", "s", "b", message_id="step-1").ok
     assert len(_files(tmp_path, "bob")) == 1
@@ -193,7 +193,7 @@ def test_a_memory_of_a_send_that_was_cut_short_is_mended(tmp_path: Path, mail: M
 
 def test_a_memory_of_another_version_is_refused_and_kept(tmp_path: Path, mail: Mail) -> None:
     mail.send("alice", "bob", "s", "b", message_id="step-1")
-    (memo,) = _files(tmp_path, "alice", ".Sent/ids")
+    (memo,) = Layout.at(tmp_path).sends("alice").iterdir()
     memo.write_text("hivemind-sent 2\n")
     with pytest.raises(UserError, match="hivemind-sent 1"):
         mail.send("alice", "bob", "s", "b", message_id="step-1")
@@ -201,8 +201,8 @@ def test_a_memory_of_another_version_is_refused_and_kept(tmp_path: Path, mail: M
 
 
 def test_the_memory_of_an_id_is_locked_while_its_send_runs(tmp_path: Path) -> None:
-    with SentMemo(os.fspath(tmp_path), "step-1@hive").open():
-        (path,) = (tmp_path / "ids").iterdir()
+    with SentMemo(tmp_path / "sends", "step-1@hive", durable=True).open():
+        (path,) = (tmp_path / "sends").iterdir()
         with open(path) as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

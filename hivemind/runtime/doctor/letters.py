@@ -11,7 +11,6 @@ from pathlib import Path
 
 from hivemind import fs
 from hivemind.boundary import Unreadable
-from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 from hivemind.mail.filename import is_dropping, is_unique, join, split
 from hivemind.mail.maildir import SUBFOLDERS, Entry, Maildir
@@ -24,7 +23,7 @@ __all__ = ["check_letters", "check_mail_key", "check_strangers"]
 _NAME = "mail"
 _TMP_S = 36 * 3600  # Maildir's own rule: what lies in tmp/ that long belongs to nobody
 _PROGRAMS_OWN = re.compile(
-    r"\..*|dovecot.*|subscriptions|maildir.*|courier.*|.*\.why|readme.*|ids|tmp|new|cur", re.IGNORECASE
+    r"\..*|dovecot.*|subscriptions|maildir.*|courier.*|.*\.why|readme.*|tmp|new|cur", re.IGNORECASE
 )
 
 
@@ -47,16 +46,12 @@ def check_letters(patient: Patient) -> Iterator[Finding]:
 def check_mail_key(patient: Patient) -> Iterator[Finding]:
     """The key that the runtime seals its messages with."""
     path = patient.layout.mail_key
-    if not path.exists():
-        return
-    try:
-        Seal(path, durable=False).key()
-    except UserError as error:
+    if Seal(path, durable=False).is_damaged():
         yield Finding(
             _NAME,
             patient.layout.relative(path),
-            f"{error.what}: nothing can be sent, and no agent can read sealed mail",
-            "put it back from a copy, or hivemind doctor --fix sets it aside: older mail then counts as unsealed",
+            "is no mail key: what was sealed counts as unsealed, and the next send makes another",
+            "put it back from a copy, or hivemind doctor --fix sets it aside",
             partial(patient.aside.take, path),
         )
 
