@@ -7,9 +7,11 @@ nobody holds is a death: its name is the input's. Costs two writes of a few byte
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,11 +62,10 @@ class CrashCount:
             self._set(before)
 
     def close(self) -> None:
-        """Take the mark away: this process ends in order."""
+        """Take the mark away: this process ends in order. Done at its end, or when this is no longer used, as well."""
         if self._mark >= 0 and self._pid == os.getpid():
-            os.unlink(self._path)
-            os.close(self._mark)
-        self._mark = -1
+            self._remove()
+        self._pid, self._mark = 0, -1
 
     def _set(self, key: bytes) -> None:
         self._current = key
@@ -78,6 +79,7 @@ class CrashCount:
             os.makedirs(self._folder, exist_ok=True)
             while self._mark < 0:
                 self._mark = self._new_mark()
+            self._remove = weakref.finalize(self, _remove, self._path, self._mark, self._pid)
         except OSError:
             return False  # no room or no right to it: reading goes on, unmarked
         return True
@@ -125,6 +127,14 @@ class CrashCount:
                 continue  # its process lives
             finally:
                 os.close(mark)
+
+
+def _remove(path: str, mark: int, pid: int) -> None:
+    if os.getpid() != pid:  # a fork's: the mark is its parent's
+        return
+    with contextlib.suppress(OSError):  # somebody took the folder away
+        os.unlink(path)
+    os.close(mark)
 
 
 def _key(kind: str, name: str, version: str) -> bytes:

@@ -104,6 +104,7 @@ class Letters:
 
     def close(self) -> None:
         self._turn.close()
+        self._crashes.close()
         self._intake.close()
 
     def _taken(self, message: Message) -> None:

@@ -130,4 +130,6 @@ def test_a_listing_counts_no_death_of_its_own(tmp_path: Path) -> None:
         )
         child.communicate()
     assert [one.subject for one in mail.list("bob")] == ["one"]
-    assert len(os.listdir(Layout.at(tmp_path).reading)) <= 2
+    assert len(os.listdir(Layout.at(tmp_path).reading)) == 1
+    del mail
+    assert os.listdir(Layout.at(tmp_path).reading) == []
