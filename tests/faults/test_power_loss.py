@@ -31,9 +31,6 @@ def test_what_a_room_acknowledged_is_there_after_a_power_loss(durable, words):
     assert told(durable, *words) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="mailboxes, .Sent and the record of what was taken in: names that no fsync covers"
-)
 def test_a_letter_that_was_sent_or_taken_in_stays_so_after_a_power_loss(durable):
     assert told(durable, "letter") == []
 
