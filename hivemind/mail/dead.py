@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import datetime
 
-from hivemind.fs import fsync_folder, move, reached, write
+from hivemind.fs import make_folder, move, reached, write
 from hivemind.mail.filename import join, second, split
 from hivemind.mail.header import one_line
 from hivemind.mail.maildir import Entry, Maildir
@@ -20,7 +20,7 @@ def bury(box: Maildir, entry: Entry, reason: str, now: datetime, durable: bool) 
     Moved back by hand, the message is tried again.
     """
     dead = box.sub("dead")
-    os.makedirs(dead.cur, exist_ok=True)
+    make_folder(dead.cur, durable=durable)
     name = os.path.basename(entry.path)
     base = entry.base
     if os.path.lexists(os.path.join(dead.cur, join(base, entry.flags))):
@@ -31,13 +31,11 @@ def bury(box: Maildir, entry: Entry, reason: str, now: datetime, durable: bool) 
     reached("mail.dead.explained")
     target = os.path.join(dead.cur, join(base, entry.flags))
     try:
-        move(entry.path, target, durable=False)
+        move(entry.path, target, durable=durable)
     except FileNotFoundError:
         found = box.find(entry.base)
         if found is None:
             return None
-        move(found.path, target, durable=False)
+        move(found.path, target, durable=durable)
     reached("mail.dead.moved")
-    if durable:
-        fsync_folder(dead.cur)
     return Entry(base, split(target)[1], target, False)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hivemind.errors import UserError
-from hivemind.fs import fsync_folder, move, reached
+from hivemind.fs import fsync_folder, make_folder, move, reached
 from hivemind.mail.filename import add_flags, is_dropping, join, second, split
 
 __all__ = ["SUBFOLDERS", "Entry", "Maildir"]
@@ -56,13 +56,11 @@ class Maildir:
         """Make what is missing of the folder and its sub-folders, and clear old litter out of tmp/."""
         for name in SUBFOLDERS.values():
             folder = os.path.join(self.path, name)
-            made = [sub for sub in ("tmp", "new", "cur") if _make(os.path.join(folder, sub))]
+            for sub in ("tmp", "new", "cur"):
+                make_folder(os.path.join(folder, sub), durable=durable)
             if name:
                 mark = os.open(os.path.join(folder, "maildirfolder"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666)
                 os.close(mark)
-            if made and durable:
-                fsync_folder(folder)
-                fsync_folder(self.path)
             _clear(os.path.join(folder, "tmp"))
 
     # -- finding
@@ -124,8 +122,7 @@ class Maildir:
     def stage(self, base: str, raw: bytes, durable: bool, keep: Maildir | None = None) -> str:
         """Write a message to tmp/ whole; returns its path. Raises OSError, and then nothing is left of it.
 
-        `keep` gets it under its name, as seen, before the file is synced: the sync then makes that name durable too
-        (a journal that has a file has its names), and costs once what two would.
+        `keep` gets it under its name, as seen; both are durable then.
         """
         path = os.path.join(self.tmp, base)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -139,6 +136,8 @@ class Maildir:
             reached("mail.send.kept")
             if durable:
                 os.fsync(file)
+                if keep is not None:
+                    keep.sync(new=False)
         except BaseException:
             os.unlink(path)
             raise
@@ -210,14 +209,6 @@ def _read(file: int, size: int) -> bytes:
     while len(raw) < size and (more := os.read(file, size - len(raw))):
         raw += more
     return raw
-
-
-def _make(folder: str) -> bool:
-    try:
-        os.makedirs(folder)
-    except FileExistsError:
-        return False
-    return True
 
 
 def _clear(tmp: str) -> None:
