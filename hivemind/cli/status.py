@@ -52,6 +52,7 @@ def _record(now: Overview) -> dict[str, Any]:
         "workspace": now.workspace,
         "supervisor": now.supervisor,
         "watching": now.watching,
+        "disk_full": now.disk_full,
         "search": now.embedder,
         "agents": [asdict(agent) for agent in now.agents],
         "leases": [asdict(lease) for lease in now.leases],
@@ -71,6 +72,8 @@ def _show(now: Overview) -> None:
         if up is not None
         else f"Swarm      not up{'' if now.has_state else ', and there is no .hive here (yet, or any more)'}"
     )
+    if now.disk_full:
+        say("Disk       disk full: all work rests; make room, and it goes on")
     if now.watching:
         say(f"Watching   {one_line(now.watching)}")
     say(f"Search     {now.embedder}")

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hivemind.errors import HivemindError
+from hivemind.errors import HivemindError, is_disk_full
 from hivemind.memory import MemoryBlock, create_memory_from_action
 from hivemind.minds import Action
-from hivemind.runtime.parking import Parking
+from hivemind.runtime.parking import DISK_FULL, Parking, until_there_is_room
 from hivemind.runtime.tools import Session, Tool, ToolProblem
 
 __all__ = ["Acted", "act"]
@@ -44,19 +44,21 @@ def act(session: Session, tools: Mapping[str, Tool], actions: Sequence[Action]) 
         except Parking as parking:
             records.append({**told, "parked": parking.reason})
             return Acted(tuple(records), tuple(blocks), parking=parking, last=last)
-        except HivemindError as error:
-            result = {**getattr(error, "result", {}), "error": str(error)}
-            records.append({**told, "error": str(error), "result": result})
-            blocks += _blocks(session, action, result)
-            return Acted(tuple(records), tuple(blocks), problem=str(error), last=last)
         except (
             Exception
         ) as error:  # the boundary of a tool: a fault in one must not end the agent; it is logged and told
-            _log.exception("%s: the tool %s broke on %s", session.agent, action.tool, session.focus.id)
-            result = {"error": f"the tool broke: {type(error).__name__}: {error}"}
-            records.append({**told, **result})
+            if is_disk_full(error):
+                records.append({**told, "parked": DISK_FULL})
+                return Acted(tuple(records), tuple(blocks), parking=until_there_is_room(), last=last)
+            if not isinstance(error, HivemindError):
+                _log.exception("%s: the tool %s broke on %s", session.agent, action.tool, session.focus.id)
+            said = (
+                str(error) if isinstance(error, HivemindError) else f"the tool broke: {type(error).__name__}: {error}"
+            )
+            result = {**getattr(error, "result", {}), "error": said}
+            records.append({**told, "error": said, "result": result})
             blocks += _blocks(session, action, result)
-            return Acted(tuple(records), tuple(blocks), problem=result["error"], last=last)
+            return Acted(tuple(records), tuple(blocks), problem=said, last=last)
         records.append({**told, "result": result})
         blocks += _blocks(session, action, result)
         if session.focus.work is not None and (session.focus.work.ended or session.focus.work.handed):

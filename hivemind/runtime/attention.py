@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hivemind.coordination import StepLease, StepLeaseHeld
+from hivemind.errors import is_disk_full
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.runtime.act import Acted
@@ -12,7 +13,7 @@ from hivemind.runtime.focus import Focus
 from hivemind.runtime.holding import Holding
 from hivemind.runtime.identity import bury
 from hivemind.runtime.letters import Letters
-from hivemind.runtime.parking import Parking
+from hivemind.runtime.parking import Parking, until_there_is_room
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.review import read_verdict
 from hivemind.runtime.scope import focus_on
@@ -173,7 +174,9 @@ class Attention:
         if focus is None:
             return False
         reason = f"{type(error).__name__}: {error}"
-        if focus.message is not None:
+        if is_disk_full(error):
+            self.after(focus, Acted((), parking=until_there_is_room()), did_anything=False)
+        elif focus.message is not None:
             self.letters.failed(focus.message, reason)
         elif focus.work is not None:
             if isinstance(error, TaskMoved):

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Collection
 
 from hivemind.coordination import State, StepLeaseHeld
-from hivemind.errors import HivemindError
-from hivemind.runtime.parking import Parking, Rest
+from hivemind.errors import HivemindError, is_disk_full
+from hivemind.runtime.parking import DISK_FULL, Parking, Rest, until_there_is_room
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.work import Work
 from hivemind.tasks import Task, TaskMoved
@@ -89,15 +89,20 @@ class Holding:
             work.begin()
         except TaskMoved:
             return None
-        except (StepLeaseHeld, OSError) as error:
-            rest = Rest.of(Parking(f"cannot be opened: {error}", again_s=_AGAIN_S), before[1] if before else None)
-            if isinstance(error, OSError) and rest.looks >= MAX_TROUBLE:
+        except (HivemindError, OSError) as error:
+            if not isinstance(error, StepLeaseHeld | OSError) and not is_disk_full(error):
+                self._give_up(task, str(error))
+                return None
+            why = (
+                until_there_is_room()
+                if is_disk_full(error)
+                else Parking(f"cannot be opened: {error}", again_s=_AGAIN_S)
+            )
+            rest = Rest.of(why, before[1] if before else None)
+            if not is_disk_full(error) and isinstance(error, OSError) and rest.looks >= MAX_TROUBLE:
                 self._give_up(task, rest.reason)
             else:
                 self._wait(task, rest)
-            return None
-        except HivemindError as error:
-            self._give_up(task, str(error))
             return None
         self._works[task.id] = work
         if before is not None:
@@ -172,6 +177,10 @@ class Holding:
         """The task rests, and the journal is told why, once for each reason."""
         key, told = work.task.id, self.rests_for(work, parking)
         rest = self._parked[key] = Rest.of(parking, self._parked.get(key))
+        if (
+            parking.reason == DISK_FULL
+        ):  # nothing of it can be written, and the leases are kept: others have no room either
+            return
         self._hive.tasks.park(work.task, rest.reason, rest.until)
         if not told:
             self._hive.journal.append(

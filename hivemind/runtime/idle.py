@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -9,12 +10,14 @@ from datetime import UTC, datetime, timedelta
 
 from hivemind.layout import Layout
 from hivemind.mail import count_waiting
+from hivemind.runtime.parking import DISK_FULL
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import AgentStatus, read_status
 from hivemind.tasks import TaskState, TaskSummary
 
-__all__ = ["SHORT_WAIT", "Failures", "Survey", "nobody_for", "survey"]
+__all__ = ["SHORT_WAIT", "Failures", "Survey", "is_full", "nobody_for", "survey"]
 
+_ROOM_BYTES = 16_384
 SHORT_WAIT = timedelta(seconds=60)
 """A task that waits for a time no further off than this (or than a review may take) is waited for; a later one is parked."""
 
@@ -48,7 +51,11 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
     for task in hive.tasks.list(TaskState.INBOX):
         why = task.waiting or nobody_for(hive, task, names)
         if why is None and not any(_could_take(hive, name, task, held) for name in names):
-            why = "the agents that may claim it have max_active tasks in hand already"
+            why = (
+                DISK_FULL
+                if is_full(hive.layout)
+                else "the agents that may claim it have max_active tasks in hand already"
+            )
         parked.append((task.id, why)) if why else busy.append(f"task {task.id} waits to be claimed")
     for task in active:
         rest = task.parked
@@ -71,6 +78,12 @@ def nobody_for(hive: Parts, task: TaskSummary, names: Collection[str]) -> str | 
     if task.role is not None and task.role not in {hive.agents[name].role for name in names}:
         return f"no running agent has the role {task.role}"
     return None
+
+
+def is_full(layout: Layout) -> bool:
+    """Whether the hive's disk has no room for another file."""
+    found = os.statvfs(layout.root)
+    return found.f_bavail * found.f_frsize < _ROOM_BYTES or bool(found.f_files and not found.f_favail)
 
 
 def _could_take(hive: Parts, name: str, task: TaskSummary, held: Mapping[str | None, int]) -> bool:

@@ -14,12 +14,13 @@ import time
 import weakref
 from pathlib import Path
 
-from hivemind.errors import HivemindError
+from hivemind.errors import HivemindError, is_disk_full
 from hivemind.fs import Lock, set_aside
 from hivemind.fs.doorbell import ring
 from hivemind.fs.ready import readable
 from hivemind.runtime.agent import Agent
 from hivemind.runtime.identity import HiveGone, announce, check_here, farewell
+from hivemind.runtime.parking import DISK_FULL
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import StatusFile, read_status
 from hivemind.runtime.watching import SUPERVISOR, Watchman
@@ -112,19 +113,19 @@ class Life:
 
     def _stuck(self, error: Exception) -> None:
         """Say what is in the way, and rest for a while, alive."""
+        full = is_disk_full(error)
         pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._tries - 1, 10))
         _log.warning("%s cannot go on (again in %g s): %s", self._name, pause, error)
+        told = DISK_FULL if full else " ".join(str(error).split()) if self._tries >= _STUCK_AFTER else None
         if self._tries == _STUCK_AFTER and self._lifeline is None:
-            sys.stderr.write(f"hivemind: {self._name} cannot go on until this is mended: {error}\n")
+            sys.stderr.write(f"hivemind: {self._name} cannot go on until this is mended: {told}\n")
         status = StatusFile(self._folder, self._name)
         until = time.monotonic() + pause
         while not self._ending() and (left := until - time.monotonic()) > 0:
             self._check_here()
             with contextlib.suppress(OSError):  # the want of room may be what it is stuck in
-                told = " ".join(str(error).split()) if self._tries >= _STUCK_AFTER else None
-                changed = status.update(
-                    state="stuck" if told else "starting", incarnation=self._incarnation, problem=told
-                )
+                state = "stuck" if told and not full else "starting"  # a full disk is a pause
+                changed = status.update(state=state, incarnation=self._incarnation, problem=told)
                 status.beat()
                 if changed:
                     ring(self._hive.layout.doorbells, SUPERVISOR)

@@ -16,7 +16,7 @@ from hivemind.coordination import State, StepLease, check_agent
 from hivemind.embedding import INSTALL, EmbedderUnavailable
 from hivemind.layout import HUMAN, Layout
 from hivemind.runtime.identity import holder_of
-from hivemind.runtime.idle import nobody_for
+from hivemind.runtime.idle import is_full, nobody_for
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import AgentStatus, read_status
 from hivemind.runtime.supervisor import supervisor_lock
@@ -98,6 +98,7 @@ class Overview:
     parked: tuple[tuple[str, str], ...]
     mail_waits: tuple[tuple[str, str], ...] = ()
     has_state: bool = True
+    disk_full: bool = False
 
 
 def overview(hive: Parts) -> Overview:
@@ -111,6 +112,7 @@ def overview(hive: Parts) -> Overview:
         root=hive.layout.root,
         workspace=hive.config.workspace,
         supervisor=supervisor,
+        disk_full=is_full(hive.layout),
         has_state=hive.layout.state.is_dir(),
         watching=str(watcher["watching"]) if "watching" in watcher else None,
         embedder=search_now(hive),

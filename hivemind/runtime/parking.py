@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 from hivemind.errors import HivemindError
 
-__all__ = ["Parking", "Rest"]
+__all__ = ["DISK_FULL", "Parking", "Rest", "until_there_is_room"]
 
+DISK_FULL = "disk full"
 LONGEST_PAUSE_S = 600.0
+_ROOM_AGAIN_S = 1.0
 
 
 class Parking(HivemindError):  # no error: the way out of a tool when there is nothing to do but wait
@@ -29,6 +31,11 @@ class Parking(HivemindError):  # no error: the way out of a tool when there is n
         self.until = until
         self.again_s = again_s
         self.asks = asks
+
+
+def until_there_is_room() -> Parking:
+    """What a full disk is, whatever it met: a pause that grows, and no try of anything."""
+    return Parking(DISK_FULL, again_s=_ROOM_AGAIN_S)
 
 
 @dataclass(frozen=True, slots=True)

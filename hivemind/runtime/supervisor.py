@@ -244,8 +244,13 @@ class Supervisor:
             self._bury(name)
 
     def _bury(self, name: str) -> None:
-        if self._lock.is_current():  # else there is no journal to write it into
+        """Write that it has died, if there is a journal to write it into; else its next start will."""
+        if not self._lock.is_current():
+            return
+        try:
             bury(self._hive.journal, self._hive.layout, name, by="supervisor")
+        except (HivemindError, OSError) as error:
+            _log.warning("that %s has died is not written: %s", name, error)
 
     def _await_ends(self, deadline: float) -> bool:
         """Hear of agents that end; True if some are still there at the deadline, False once none is left to wait for."""

@@ -19,7 +19,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A small file system of its own."""
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", place], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", place], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip(f"nothing can be mounted here: {mounted.stderr.decode().strip()}")
     yield place

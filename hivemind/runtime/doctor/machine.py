@@ -11,6 +11,7 @@ from hivemind.fs.watch.filesystem import mounts, needs_polling
 from hivemind.fs.watch.inotify import Inotify
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
+from hivemind.runtime.idle import is_full
 
 __all__ = ["check_encodings", "check_file_system", "check_inotify"]
 
@@ -41,6 +42,8 @@ def check_file_system(patient: Patient) -> Iterator[Finding]:
             "is mounted read-only: it can be looked at (status, log, view, task show), nothing can be delivered or done",
             "mount it for writing, or work in a copy: cp -a",
         )
+    elif is_full(patient.layout):
+        yield Finding("file system", str(root), "disk full: all work rests until there is room", "make room")
     elif found.f_bavail * found.f_frsize < _ROOM_BYTES:
         left = found.f_bavail * found.f_frsize // 1024
         yield Finding(
