@@ -20,7 +20,6 @@ HIVEMIND = Path(__file__).parents[1] / "hivemind"
 
 NOT_YET = {
     "cli",
-    "config",
     "coordination",
     "documents",
     "documents/formats",
