@@ -29,7 +29,6 @@ NOT_YET = {
     "fs",
     "fs/watch",
     "longterm",
-    "mail",
     "masking",
     "mcp_server",
     "runtime",
