@@ -93,7 +93,7 @@ def doctor_content(subject: Subject) -> Iterator[str]:
 def no_traceback(subject: Subject) -> Iterator[str]:
     """What a person can mend is one line; a fault of the program itself is none that we want to see."""
     for running in subject.started:
-        text = running.errors()
+        text = running.errors() if running.module == "hivemind" else ""
         if "Traceback (most recent call last)" in text or "a fault of hivemind itself" in text:
             yield f"hivemind {' '.join(running.words)} said: {text[-1500:]}"
 

@@ -224,7 +224,7 @@ def none_dead(subject: Subject) -> Iterator[str]:
 
 
 def posted_once(subject: Subject) -> Iterator[str]:
-    if "posts" not in subject.ledger.acknowledged("task"):
+    if not (subject.root / "tasks" / "done" / "posts").is_dir():  # it may have failed, and says why
         return
     for box in ("bob", "human"):
         found = [message for message in letters_in(subject, box) if message["Subject"] == "Letter step"]

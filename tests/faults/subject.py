@@ -86,6 +86,7 @@ class Running:
     """A process that was started, and where its output goes."""
 
     words: tuple[str, ...]
+    module: str
     pid: int
     out: Path
     err: Path
@@ -163,7 +164,7 @@ class Subject:
                  "folder": str(self.beside), "in": source, "out": str(out), "err": str(err)}
             )  # fmt: skip
             warm = self.warm
-            running = Running(command.words, pid, out, err, lambda: warm.status(pid))
+            running = Running(command.words, command.module, pid, out, err, lambda: warm.status(pid))
         else:
             with open(out, "wb") as output, open(err, "wb") as errors, open(source, "rb") as reading:
                 process = subprocess.Popen(
@@ -171,7 +172,7 @@ class Subject:
                     stderr=errors, cwd=self.beside, start_new_session=True,
                     env={**os.environ, "PYTHONPATH": str(REPOSITORY), **command.environment},
                 )  # fmt: skip
-            running = Running(command.words, process.pid, out, err, process.poll)
+            running = Running(command.words, command.module, process.pid, out, err, process.poll)
         self.started.append(running)
         return running
 
