@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hivemind.embedding import end_service
 from hivemind.embedding import warm as warm_vectors
-from hivemind.errors import HivemindError
+from hivemind.errors import HivemindError, system_error
 from hivemind.minds import warm_mind
 from hivemind.private import keep_keys_private
 from hivemind.runtime.idle import Failures, survey
@@ -82,7 +82,11 @@ def run_swarm(
     shared = open_hive()  # what the agents are forked with; this process opens nothing of it
 
     def agent_main(name: str, lifeline: int) -> int:
-        output_to(shared.layout.logs / f"{name}.log")
+        try:
+            output_to(shared.layout.logs / f"{name}.log")
+        except OSError as error:  # a full disk: the supervisor starts it again, ever less often
+            _log.warning("%s: %s", name, system_error(error))
+            return 1
         return run_agent(shared, name, lifeline=lifeline)
 
     rehearsed = rehearse_in if len(running) >= _REHEARSED else None
