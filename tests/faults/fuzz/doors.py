@@ -1,0 +1,319 @@
+"""Where what others wrote comes in: each door takes one input, as a file or a line, and tells what is wrong with what came of it.
+
+An input may be refused, set aside or taken; that is said in words (a HivemindError, a file in failed/ or `.Dead`, an error of
+the protocol). Wrong is any other exception, a fault of hivemind itself, and a neighbour that does not get its turn.
+Runs in the worker; the hive that it works on is thrown away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from hivemind import Hive, HivemindError
+from hivemind.cli import main
+from hivemind.mail import Intake
+from hivemind.minds import MindError, open_mind
+
+__all__ = ["DOORS", "Doors"]
+
+CACHES = ("tasks.board", "journal/snapshot", "journal/synced", "graph.json", "graphs.db")
+ANSWER_FILE = "answer"
+SERVER_CPU_S = 10
+
+
+class Doors:
+    """A hive in which every kind of file lies, and a copy of it for each input."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self.root = base / "hive"
+        self._template = base / "template"
+        self._server: subprocess.Popen[bytes] | None = None
+        self._make()
+
+    def _make(self) -> None:
+        self.root.mkdir()
+        (self.root / "hive.yaml").write_text("settle_ms: 0\nembedder: none\nguard: fuzz\ndurability: relaxed\n")
+        (self.root / "agents").mkdir()
+        (self.root / "agents" / "ann.yaml").write_text("role: worker\nmax_tokens: 9000\n")
+        (self.root / "agents" / "bob.yaml").write_text("mind: mcp\nrole: reviewer\n")
+        (self.root / "knowledge").mkdir()
+        (self.root / "knowledge" / "boats.md").write_text("# Boats\n\nA boat swims.\n")
+        hive = Hive.open(self.root)
+        for name in ("one", "two", "three"):
+            hive.tasks.add(f"The task {name}.\n", id=name, steps=["First?", {"run": "true", "once": True}])
+        one, two = hive.tasks.claim("ann"), hive.tasks.claim("ann")
+        assert one is not None
+        assert two is not None
+        hive.tasks.log(one, {"kind": "cycle", "cycle": 1, "tokens": 3, "actions": []})
+        hive.tasks.park(one, "waits for the wind")
+        hive.tasks.finish(two, "Done.\n")
+        for step in hive.steps.plan(one.id, [{"title": "First"}, {"title": "Second"}]):
+            hive.leases.claim(step.id, "ann")
+        hive.mail.send("ann", ["bob", "human"], "Hello", "How are you?\n", message_id="hello@hive")
+        hive.mail.send("bob", ["ann"], "Hello", "Well.\n")
+        intake = Intake(hive.mail, "ann", hive.layout.agent_state("ann"))
+        for message in intake.new():
+            intake.taken(message)
+        intake.close()
+        hive.memory.put(("memories", "ann"), "boat", "A boat swims.")
+        hive.knowledge.sync()
+        hive.journal.snapshot()
+        hive.memory.close()
+        hive.documents.close()
+        hive.journal.close()
+        self._command("status")
+        shutil.copytree(self.root, self._template, ignore=_sockets)
+
+    def files(self) -> list[str]:
+        """The files of the hive that an input can be written over, databases left out."""
+        found = (path.relative_to(self._template).as_posix() for path in self._template.rglob("*") if path.is_file())
+        return sorted(
+            name for name in found if not name.endswith((".lock", ".sync", "-shm", "-wal", ".db", "/lock", "/line"))
+        )
+
+    def content(self, name: str) -> bytes:
+        """What stands in one of the files."""
+        return (self._template / name).read_bytes()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+
+    def _anew(self) -> Hive:
+        shutil.rmtree(self.root)
+        shutil.copytree(self._template, self.root)
+        return Hive.open(self.root)
+
+    def _command(self, *arguments: str) -> str | None:
+        """What is wrong with how a command ended; None if it said what it had to say."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                status = main(["--hive", os.fspath(self.root), *arguments])
+            except SystemExit as ended:
+                status = int(ended.code or 0)
+        wrong = status not in (0, 1, 2) or "fault of hivemind" in err.getvalue() or "Traceback" in err.getvalue()
+        return f"hivemind {' '.join(arguments)} ended with {status}: {err.getvalue()[-400:]}" if wrong else None
+
+    # the doors: (name of the input, its bytes) -> what is wrong
+
+    def task(self, name: str, data: bytes) -> Iterator[str]:
+        """A file in the inbox, beside a good one."""
+        hive = self._anew()
+        (hive.layout.inbox / name).write_bytes(data)
+        (hive.layout.inbox / "good.md").write_text("A good task.\n")
+        yield from _commands(self, ("task", "list", "--json"), ("status", "--json"))
+        hive.tasks.list()
+        claimed = set()
+        while (task := hive.tasks.claim("ann")) is not None:
+            claimed.add(task.id)
+            hive.tasks.fail(task, "enough")
+        hive.tasks.list()
+        if "good" not in claimed:
+            yield f"the good task beside it was not claimed, but {sorted(claimed)}"
+        yield from _commands(self, ("task", "list", "--json"), ("doctor",))
+
+    def letter(self, name: str, data: bytes) -> Iterator[str]:
+        """A file in a mailbox, beside a good one."""
+        hive = self._anew()
+        (hive.layout.mailbox("ann") / "new" / name).write_bytes(data)
+        hive.mail.send("bob", ["ann"], "Good", "A good letter.\n")
+        for one in hive.mail.list("ann"):
+            _in_words(partial(hive.mail.read, "ann", one.id, mark=False))
+            _in_words(partial(hive.mail.thread, "ann", one.id))
+        hive.mail.digest("ann")
+        intake = Intake(hive.mail, "ann", hive.layout.agent_state("ann"))
+        subjects, keys = [], set()
+        for message in intake.new():
+            subjects.append(message.subject)
+            keys.add(message.key)
+            intake.taken(message)
+            _in_words(partial(hive.mail.reply, "ann", message.id, "An answer."))
+        if "Good" not in subjects:
+            yield f"the good letter beside it was not given out, but {subjects}"
+        if any(message.key in keys for message in intake.new()):
+            yield "what was taken in is given out again"
+        intake.close()
+        yield from _commands(self, ("mail", "list", "ann", "--json"), ("doctor",))
+
+    def file(self, name: str, data: bytes) -> Iterator[str]:
+        """Any file of a hive, written over by somebody else."""
+        self._anew().journal.close()
+        (self.root / name).write_bytes(data)
+        cache = any(part in name for part in CACHES)
+        refused = []
+        for use in (_use_tasks, _use_mail, _use_journal, _use_memory):
+            try:
+                use(Hive.open(self.root))
+            except HivemindError as error:
+                refused.append(str(error))
+        if cache and refused:
+            yield f"{name} is a cache, and yet: {refused}"
+        looks = [("status", "--json"), ("task", "list", "--json"), ("mail", "list", "ann"), ("agent", "list"), ("log",)]
+        yield from _commands(self, *looks, ("doctor",), ("doctor", "--fix"), ("status",))
+
+    def journal(self, _: str, data: bytes) -> Iterator[str]:
+        """Bytes at the end of the log."""
+        hive = self._anew()
+        hive.journal.close()
+        [segment] = hive.layout.journal.glob("0*.jsonl")
+        with open(segment, "ab") as file:
+            file.write(data)
+        hive = Hive.open(self.root)
+        try:
+            _use_journal(hive)
+            hive.steps.list()
+            hive.leases.list()
+            hive.journal.fingerprint()
+        except HivemindError:
+            pass
+        hive.journal.close()
+        yield from _commands(self, ("status", "--json"), ("log",), ("doctor",))
+
+    def knowledge(self, name: str, data: bytes) -> Iterator[str]:
+        """A file below knowledge/, beside a good one."""
+        hive = self._anew()
+        (hive.layout.knowledge / name).write_bytes(data)
+        hive.knowledge.sync()
+        if not hive.knowledge.search("boat swims"):
+            yield "the good document beside it is not found"
+        _in_words(partial(hive.documents.import_file, hive.layout.knowledge / name))
+        _in_words(partial(hive.documents.import_toml, data.decode("utf-8", "replace")))
+        if problems := hive.documents.check():
+            yield f"the documents do not fit together: {problems}"
+        hive.documents.close()
+
+    def mind(self, _: str, data: bytes) -> Iterator[str]:
+        """What a program prints that is a mind."""
+        answer = self._base / ANSWER_FILE
+        answer.write_bytes(data)
+        mind = open_mind({"command": ["cat", os.fspath(answer)]})
+        try:
+            thought = mind.think([], [])
+            json.dumps([dict(action.arguments) for action in thought.actions], default=str)
+        except MindError:
+            pass
+        yield from ()
+
+    def mcp(self, _: str, data: bytes) -> Iterator[str]:
+        """A line that a client says to the server; the next one must be answered."""
+        server = self._served()
+        assert server.stdin is not None
+        assert server.stdout is not None
+        line = data.replace(b"\n", b" ")
+        ping = {"jsonrpc": "2.0", "id": "after", "method": "ping"}
+        try:
+            server.stdin.write(line + b"\n" + json.dumps(ping).encode() + b"\n")
+            server.stdin.flush()
+            while said := self._answer(server):
+                if json.loads(said).get("id") == "after":
+                    return
+        except BrokenPipeError:
+            pass
+        self._server = None
+        server.kill()
+        yield f"the server gave no answer to the next request, and ended with {server.wait()}"
+
+    @staticmethod
+    def _answer(server: subprocess.Popen[bytes]) -> bytes:
+        """The next line that it says; none if it has ended, or does nothing but think."""
+        assert server.stdout is not None
+        began = _cpu_s(server.pid)
+        while not select.select([server.stdout], [], [], 1)[0]:
+            if _cpu_s(server.pid) - began > SERVER_CPU_S:
+                return b""
+        return server.stdout.readline()
+
+    def _served(self) -> subprocess.Popen[bytes]:
+        if self._server is None:
+            self._anew()
+            command = [sys.executable, "-m", "hivemind", "--hive", os.fspath(self.root), "mcp", "--agent", "bob"]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "bufsize": 0}
+            self._server = subprocess.Popen(command, cwd=self._base, **pipes)
+            told = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "fuzz", "version": "1"}}
+            assert self._server.stdin is not None
+            assert self._server.stdout is not None
+            for message in (
+                {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": told},
+                {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            ):
+                self._server.stdin.write(json.dumps(message).encode() + b"\n")
+            self._server.stdin.flush()
+            self._server.stdout.readline()
+        return self._server
+
+
+DOORS: dict[str, Callable[[Doors, str, bytes], Iterator[str]]] = {
+    "task": Doors.task,
+    "letter": Doors.letter,
+    "file": Doors.file,
+    "journal": Doors.journal,
+    "knowledge": Doors.knowledge,
+    "mind": Doors.mind,
+    "mcp": Doors.mcp,
+}
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _sockets(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if not os.path.isfile(f"{folder}/{name}") and not os.path.isdir(f"{folder}/{name}")]
+
+
+def _commands(doors: Doors, *commands: tuple[str, ...]) -> Iterator[str]:
+    for command in commands:
+        if (wrong := doors._command(*command)) is not None:
+            yield wrong
+
+
+def _in_words(act: Callable[[], object]) -> None:
+    try:
+        act()
+    except HivemindError:
+        return
+
+
+def _use_tasks(hive: Hive) -> None:
+    hive.tasks.list()
+    for task in hive.tasks.mine("ann", 7):
+        list(hive.tasks.read_log(task.id))
+    task = hive.tasks.claim("ann")
+    if task is not None:
+        hive.tasks.finish(task, "Done.\n")
+
+
+def _use_mail(hive: Hive) -> None:
+    hive.mail.send("bob", ["ann"], "More", "Yes.\n", message_id="hello@hive")
+    hive.mail.list("ann")
+    intake = Intake(hive.mail, "ann", hive.layout.agent_state("ann"))
+    for message in intake.new():
+        intake.taken(message)
+    intake.close()
+
+
+def _use_journal(hive: Hive) -> None:
+    hive.journal.append("note.test", text="x")
+    hive.journal.read()
+    hive.journal.close()
+
+
+def _use_memory(hive: Hive) -> None:
+    hive.memory.put(("memories", "ann"), "more", "Yes.")
+    hive.knowledge.search("boat")
+    hive.memory.close()
+    hive.documents.close()

@@ -1,0 +1,115 @@
+"""Fuzz: `python -m tests.faults.fuzz.run [--door NAME] [--inputs N] [--seed N]`. What is found is kept in corpus/."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.faults.fuzz.grammars import inputs
+from tests.faults.fuzz.worker import Answer, Worker
+
+__all__ = ["CORPUS", "DOOR_NAMES", "Fuzzed", "fuzz", "kept"]
+
+CORPUS = Path(__file__).parent / "corpus"
+DOOR_NAMES = ("task", "letter", "file", "journal", "knowledge", "mind", "mcp")
+
+
+@dataclass
+class Fuzzed:
+    """What a run over one door has tried and found: what was wrong -> (name of the input, its bytes), the smallest."""
+
+    door: str
+    seed: int
+    tried: int = 0
+    slowest_s: float = 0.0
+    found: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+
+    @property
+    def command(self) -> str:
+        return f"python -m tests.faults.fuzz.run --door {self.door} --inputs {self.tried} --seed {self.seed}"
+
+
+def fuzz(door: str, worker: Worker, count: int, number: int = 0) -> Fuzzed:
+    """Give `count` inputs to a door, chosen by the seed `number`."""
+    run = Fuzzed(door, number)
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+        derandomize=False,
+    )
+    @given(inputs(door, worker.files()))
+    def take(one: tuple[str, bytes]) -> None:
+        name, data = one
+        answer = worker.ask(door, name, data)
+        run.tried += 1
+        run.slowest_s = max(run.slowest_s, answer.cpu)
+        for wrong in answer.wrong:
+            cause = _cause(wrong)
+            if cause not in run.found or len(data) < len(run.found[cause][1]):
+                run.found[cause] = (name, data)
+
+    take()
+    return run
+
+
+def _cause(wrong: str) -> str:
+    """What is wrong without what differs from input to input."""
+    return wrong if len(wrong) < 240 else f"{wrong[:140]} … {wrong[-90:]}"
+
+
+def kept() -> Iterator[tuple[Path, str, str, bytes]]:
+    """The corpus: (file, door, name of the input, its bytes)."""
+    for path in sorted(CORPUS.glob("*.json")):
+        record = json.loads(path.read_text())
+        yield path, record["door"], record["name"], bytes.fromhex(record["data"])
+
+
+def keep(door: str, name: str, data: bytes, what: str) -> Path:
+    """Put an input into the corpus, with what it did when it was found."""
+    CORPUS.mkdir(exist_ok=True)
+    path = CORPUS / f"{door}-{hashlib.sha256(name.encode() + data).hexdigest()[:12]}.json"
+    path.write_text(json.dumps({"door": door, "name": name, "found": what, "data": data.hex()}, indent=1) + "\n")
+    return path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--door", action="append", choices=DOOR_NAMES)
+    parser.add_argument("--inputs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", action="store_true", help="put what is found into the corpus")
+    given_ = parser.parse_args()
+    found = 0
+    with Worker() as worker:
+        for door in given_.door or DOOR_NAMES:
+            run = fuzz(door, worker, given_.inputs, given_.seed)
+            print(
+                f"{door}: {run.tried} inputs, the slowest {run.slowest_s:.2f} s of processor time, {len(run.found)} found"
+            )
+            for what, (name, data) in run.found.items():
+                found += 1
+                print(f"  {what}\n    {name!r} {len(data)} bytes: {data[:200]!r}", flush=True)
+                if given_.keep:
+                    print(f"    {keep(door, name, data, what)}")
+    return 1 if found else 0
+
+
+def repeat(worker: Worker, door: str, name: str, data: bytes) -> Answer:
+    """One input of the corpus once more."""
+    return worker.ask(door, name, data)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""A process that takes inputs and may die over them: bounded in memory, and in processor time for each.
+
+Asked on standard input, a line of JSON: {"door", "name", "data" (hex)}; answered likewise: {"wrong", "cpu", "grown"}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import logging
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["CPU_S", "GROWN_MB", "Answer", "Worker"]
+
+CPU_S = 20
+"""Processor seconds after which an input has hung; most take a hundredth of one."""
+GROWN_MB = 400
+"""How much the worker's memory may grow over one input."""
+_SPACE = 6 << 30
+HOUSE = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is wrong, the processor seconds that it took, and the MB that the worker has grown by."""
+
+    wrong: tuple[str, ...]
+    cpu: float = 0.0
+    grown: float = 0.0
+
+
+class Worker:
+    """A worker process; a new one after one has died."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def ask(self, door: str, name: str, data: bytes) -> Answer:
+        """Have one input taken. A death, a hang and a growth are wrong as well."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        said = ""
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps({"door": door, "name": name, "data": data.hex()}) + "\n")
+            process.stdin.flush()
+            said = process.stdout.readline()
+        if not said:
+            status = process.wait()
+            self._process = None
+            return Answer(
+                (f"the process died over it with {status} (-24: it took more than {CPU_S} s of processor time)",)
+            )
+        found = json.loads(said)
+        wrong = list(found["wrong"])
+        if found["grown"] > GROWN_MB:
+            wrong.append(f"memory grew by {found['grown']:.0f} MB")
+        return Answer(tuple(wrong), found["cpu"], found["grown"])
+
+    def files(self) -> dict[str, bytes]:
+        """The files of the worker's hive, and what stands in them."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write('{"door": ""}\n')
+        process.stdin.flush()
+        return {name: bytes.fromhex(data) for name, data in json.loads(process.stdout.readline()).items()}
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            environment = {**os.environ, "PYTHONPATH": _paths(), "PYTHONSAFEPATH": "1", "HIVEMIND_EMBEDDER": "none"}
+            command = [sys.executable, "-m", "tests.faults.fuzz.worker"]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            self._process = subprocess.Popen(command, env=environment, **pipes)
+        return self._process
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.communicate()
+            self._process = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _paths() -> str:
+    import hivemind
+
+    return os.pathsep.join([os.fspath(Path(hivemind.__file__).parents[1]), os.fspath(HOUSE)])
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    memory = "/dev/shm"
+    with tempfile.TemporaryDirectory(
+        prefix="hive-fuzz-", dir=memory if os.access(memory, os.W_OK) else None, ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
+
+
+def _take(doors, request) -> dict[str, object]:
+    from tests.faults.fuzz.doors import DOORS
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    before = used.ru_utime + used.ru_stime
+    resource.setrlimit(resource.RLIMIT_CPU, (int(before) + CPU_S + 1, resource.RLIM_INFINITY))
+    try:
+        wrong = list(DOORS[request["door"]](doors, request["name"], bytes.fromhex(request["data"])))
+    except Exception as error:  # that is what is looked for
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        wrong = [f"{type(error).__name__}: {str(error)[:300]} ({os.path.basename(where.filename)}:{where.lineno})"]
+    now = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "wrong": wrong,
+        "cpu": now.ru_utime + now.ru_stime - before,
+        "grown": (now.ru_maxrss - used.ru_maxrss) / 1024,
+    }
+
+
+def main() -> None:
+    from tests.faults.fuzz.doors import Doors
+
+    faulthandler.enable()
+    logging.disable()
+    resource.setrlimit(resource.RLIMIT_AS, (_SPACE, _SPACE))
+    out = os.fdopen(os.dup(1), "w")
+    with _folder() as folder:
+        doors = Doors(folder)
+        for line in sys.stdin:
+            request = json.loads(line)
+            if not request["door"]:
+                answer: object = {name: doors.content(name).hex() for name in doors.files()}
+            else:
+                answer = _take(doors, request)
+            print(json.dumps(answer), file=out, flush=True)
+        doors.close()
+
+
+if __name__ == "__main__":
+    main()
