@@ -13,6 +13,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -236,6 +237,11 @@ class Doors:
                 return b""
         return server.stdout.readline()
 
+    def die(self, _: str, data: bytes) -> Iterator[str]:
+        """No door: for the test that a death is noticed."""
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield ""
+
     def _served(self) -> subprocess.Popen[bytes]:
         if self._server is None:
             self._anew()
@@ -263,6 +269,7 @@ DOORS: dict[str, Callable[[Doors, str, bytes], Iterator[str]]] = {
     "knowledge": Doors.knowledge,
     "mind": Doors.mind,
     "mcp": Doors.mcp,
+    "die": Doors.die,
 }
 
 

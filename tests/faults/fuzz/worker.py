@@ -55,6 +55,9 @@ class Worker:
             process.stdin.flush()
             said = process.stdout.readline()
         if not said:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stdout.close()
             status = process.wait()
             self._process = None
             return Answer(
