@@ -167,25 +167,29 @@ class Disk:
         """What had got out after so many operations."""
         return [one.text for one in self.operations[:at] if isinstance(one, Said)]
 
-    def told(self, crash: Crash, most: int = 60) -> Iterator[str]:
-        """The last operations before the power loss, a line each, with what became of them."""
-        torn, paths = dict(crash.torn), {0: ""}
-        for at, operation in enumerate(self.operations[: crash.at]):
-            words = ""
+    def words(self) -> list[str]:
+        """Each operation in words."""
+        paths, found = {0: "."}, []
+        for operation in self.operations:
             match operation:
                 case Entries(changes, what):
-                    for folder, name, node in changes:
-                        if node is not None:
-                            paths[node] = f"{paths.get(folder, '?')}/{name}"
-                    words = f"{what} " + " -> ".join(f"{paths.get(folder, '?')}/{name}" for folder, name, _ in changes)
+                    named = [os.path.normpath(f"{paths[folder]}/{name}") for folder, name, _ in changes]
+                    found.append(f"{what} {' -> '.join(named)}")
+                    paths |= {node: path for (_, _, node), path in zip(changes, named, strict=True) if node is not None}
                 case Write(node, offset, data):
-                    words = f"write {paths.get(node, '?')} {len(data)} bytes at {offset}: {data[:60]!r}"
+                    found.append(f"write {paths[node]} {len(data)} bytes at {offset}: {data[:60]!r}")
                 case Size(node, size):
-                    words = f"size {paths.get(node, '?')} {size}"
+                    found.append(f"size {paths[node]} {size}")
                 case Sync(node):
-                    words = f"fsync {paths.get(node, '?')}" if node is not None else "sync"
+                    found.append("sync" if node is None else f"fsync {paths[node]}")
                 case Said(text):
-                    words = f"said {text[:100]}"
+                    found.append(f"said {text[:100]}")
+        return found
+
+    def told(self, crash: Crash, most: int = 60) -> Iterator[str]:
+        """The last operations before the power loss, a line each, with what became of them."""
+        torn = dict(crash.torn)
+        for at, words in enumerate(self.words()[: crash.at]):
             mark = "LOST" if at in crash.lost else f"TORN {torn[at]}" if at in torn else ""
             if at >= crash.at - most or mark:
                 yield f"{at:5} {mark:5} {words}"

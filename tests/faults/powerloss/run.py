@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ import hivemind
 from tests.faults.powerloss.checks import Facts, inspect, set_going
 from tests.faults.powerloss.disk import Crash
 from tests.faults.powerloss.recording import record
-from tests.faults.powerloss.states import choose
+from tests.faults.powerloss.states import choose, without_one
 
 __all__ = ["Found", "Outcome", "power_loss"]
 
@@ -141,13 +141,18 @@ class _Run:
             self._outcome.found.append(Found(number, crash, tuple(wrong), tuple(self.disk.told(crash))))
 
 
-def power_loss(play: str, durability: str, *, states: int, swarms: int, seed: int = 0) -> Outcome:
-    """Record a play and try `states` crash states of it, of the play `swarm` as many as `swarms`, each with a whole swarm."""
+def power_loss(
+    play: str, durability: str, *, states: int, seed: int = 0, pick: Callable[[str], bool] | None = None
+) -> Outcome:
+    """Record a play and try `states` crash states of it: of the play `swarm` each is taken up by a whole swarm, of others each
+    is asked by a process. With `pick` those in which one operation alone is lost of whose words it says yes."""
     outcome = Outcome(play, durability, seed)
     with _folder() as base:
         run = _Run(base, outcome)
-        wanted = swarms if play == "swarm" else states
-        crashes = choose(run.disk, wanted, seed, journaled=durability == "relaxed")
+        if pick is None:
+            crashes = choose(run.disk, states, seed, journaled=durability == "relaxed")
+        else:
+            crashes = without_one(run.disk, pick, states)
         if play != "swarm":
             run.warm()
         for number, crash in enumerate(crashes):
@@ -187,7 +192,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     os.environ["HIVEMIND_EMBEDDER"] = "none"
-    outcome = power_loss(given.play, given.durability, states=given.states, swarms=given.states, seed=given.seed)
+    outcome = power_loss(given.play, given.durability, states=given.states, seed=given.seed)
     for found in outcome.found:
         print(f"after {found.crash.at} of {outcome.operations}, {found.crash.why}: " + "; ".join(found.what))
         if given.trace:

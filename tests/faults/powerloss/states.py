@@ -11,12 +11,12 @@ written to one page comes in its order, for the page is written back whole. Data
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from tests.faults.powerloss.disk import Crash, Disk, Entries, Said, Size, Sync, Write
 
-__all__ = ["choose"]
+__all__ = ["choose", "without_one"]
 
 _PAGE = 4096
 _MANY = 40  # single operations that are tried at one moment, of those that are waiting
@@ -39,6 +39,18 @@ def choose(disk: Disk, wanted: int, seed: int, journaled: bool = False) -> list[
     for one in ways.values():
         chance.shuffle(one)
     return list(_different(disk, [*first, *_in_turns(list(ways.values()))], wanted))
+
+
+def without_one(disk: Disk, pick: Callable[[str], bool], wanted: int) -> list[Crash]:
+    """At most `wanted` states in which one operation alone is lost, of those whose words `pick` says yes to."""
+    words = disk.words()
+    found = (
+        Crash(at, frozenset({key}), why=f"lost: {words[key]}")
+        for at, pending, _ in _moments(disk)
+        for key in pending
+        if pick(words[key])
+    )
+    return list(_different(disk, found, wanted))
 
 
 def _moments(disk: Disk) -> Iterator[tuple[int, tuple[int, ...], bool]]:
