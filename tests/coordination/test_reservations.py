@@ -69,6 +69,27 @@ def test_a_path_with_special_characters_is_only_itself() -> None:
     assert not overlap(escape("a[1]*.md"), "a1b.md")
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.text("ab*?[]{},! ", min_size=1, max_size=6), st.text("ab*?[]{},! ", min_size=1, max_size=6))
+@example("{a,b}", "a")
+@example(" a", "a")
+def test_the_pattern_of_a_path_is_accepted_and_matches_that_path_alone(one: str, other: str) -> None:
+    assert overlap(check_pattern(escape(one)), check_pattern(escape(other))) is (one == other)
+
+
+@pytest.mark.parametrize("pattern", ["src/{a,b}.py", "{a..c}", "src/{a", "a/{b}/**", "[!a]{b,c}", "x[]{}]{"])
+def test_braces_are_refused_with_what_to_write_instead_never_taken_literally(pattern: str) -> None:
+    with pytest.raises(CoordinationError, match=r"one pattern for each") as refused:
+        check_pattern(pattern)
+    assert refused.value.code == "INVALID_PATTERN"
+
+
+def test_a_brace_in_a_class_is_a_brace(reservations: Reservations) -> None:
+    held = reservations.reserve("ada", "src/[{]a,b}.py")
+    assert reservations.conflicts("bob", escape("src/{a,b}.py")) == [held]
+    assert not reservations.conflicts("bob", ["src/a.py", "src/b.py"])
+
+
 @pytest.mark.parametrize("pattern", ["", "/etc", "../x", "a/../b", "a\0", ".", 7])
 def test_a_pattern_stays_in_the_hive(pattern: object) -> None:
     with pytest.raises(CoordinationError):
