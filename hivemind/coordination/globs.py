@@ -1,8 +1,8 @@
 """Whether two path patterns could both match one path (spec 7, *Files*): decided exactly, whatever files there are.
 
 `*` and `?` stand for characters other than `/`, `[a-z]` and `[!a-z]` for one of them, `**` as a whole part for any
-number of folders (none included); a trailing `/` means everything below. Each pattern becomes a small automaton, and the
-pair is searched for a path that both accept.
+number of folders (none included); a trailing `/` means everything below. `{a,b}` is refused: it is two
+patterns. Each pattern becomes a small automaton, and the pair is searched for a path that both accept.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _Ranges = tuple[tuple[int, int], ...]
 _NO_SLASH: _Ranges = ((0, 46), (48, _LAST))
 _ANY: _Ranges = ((0, _LAST),)
 _SLASH: _Ranges = ((47, 47),)
+_CLASS = re.compile(r"\[!?[^/][^\]/]*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class _Item:
 
 def check_pattern(pattern: object) -> str:
     """The pattern in its one form: no `./`, no doubled `/`. Raises CoordinationError (`INVALID_PATTERN`)."""
-    text = pattern.strip() if isinstance(pattern, str) else ""
+    text = pattern if isinstance(pattern, str) else ""
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if not parts or len(text) > _MAX_LENGTH or text.startswith("/") or ".." in parts or "\0" in text:
         raise CoordinationError(
@@ -50,12 +51,18 @@ def check_pattern(pattern: object) -> str:
             code="INVALID_PATTERN",
             mend="a path from the hive's root, such as knowledge/notes.md or knowledge/**",
         )
+    if "{" in _CLASS.sub("", text):
+        raise CoordinationError(
+            f"{pattern!r} has braces, which stand for nothing here",
+            code="INVALID_PATTERN",
+            mend="one pattern for each of the names, such as src/a.py and src/b.py; [{] is a brace itself",
+        )
     return "/".join(parts) + ("/**" if text.endswith("/") else "")
 
 
 def escape(path: str) -> str:
     """The pattern that matches this path and no other."""
-    return re.sub(r"[*?\[]", r"[\g<0>]", path)
+    return re.sub(r"[*?\[{]", r"[\g<0>]", path)
 
 
 def overlap(first: str, second: str) -> bool:
