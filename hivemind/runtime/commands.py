@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import math
 import os
@@ -16,7 +17,7 @@ from typing import BinaryIO, Literal
 from hivemind.config import LimitsConfig
 from hivemind.fs.ready import readable
 from hivemind.guarded import Guarded
-from hivemind.masking import is_secret_name, mask
+from hivemind.masking import Masker, is_secret_name
 from hivemind.runtime.sandbox import sandboxed
 
 __all__ = ["CommandResult", "clean_environment", "run_command"]
@@ -24,7 +25,6 @@ __all__ = ["CommandResult", "clean_environment", "run_command"]
 _KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
 _TAIL_BYTES = 8192
 _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_HELD = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,8 @@ class _Reading:
         self._left = limit
         self._lifeline = lifeline
         self._stopping = stopping
-        self._held = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        self._masker = Masker()
         self.tail = bytearray()
         self.digest = hashlib.sha256()
         self.cut = False
@@ -116,7 +117,8 @@ class _Reading:
         try:
             return self._until_end(deadline)
         finally:
-            self._keep(self._held)
+            self._take(b"", last=True)
+            self._keep(self._masker.close())
 
     def _until_end(self, deadline: float) -> str | None:
         assert self._process.stdout is not None
@@ -148,19 +150,11 @@ class _Reading:
             return "its time was up"
         return None
 
-    def _take(self, data: bytes) -> None:
-        """Keep what is whole: to the last line's end, or to the beginning of a key that goes on over lines."""
-        self._held += data
-        begun = self._held.rfind(b"-----BEGIN ")
-        is_open = begun >= 0 and b"-----END " not in self._held[begun:]
-        end = begun if is_open else self._held.rfind(b"\n") + 1
-        if len(self._held) - end > _MOST_HELD:
-            end = len(self._held)
-        whole, self._held = self._held[:end], self._held[end:]
-        self._keep(whole)
+    def _take(self, data: bytes, *, last: bool = False) -> None:
+        self._keep(self._masker.feed(self._decoder.decode(data, last)))
 
-    def _keep(self, data: bytes) -> None:
-        data = mask(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    def _keep(self, text: str) -> None:
+        data = text.encode("utf-8", "surrogateescape")
         kept = data[: self._left]
         self.cut = self.cut or len(kept) < len(data)
         self._left -= len(kept)

@@ -6,10 +6,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from io import StringIO
 from typing import Any
 
 from pydantic import Field
 
+from hivemind.masking import mask
 from hivemind.runtime.tools.matching import LIMIT_S, search_lines
 from hivemind.runtime.tools.places import MAX_READ_BYTES, Place, is_readable, read_bytes, readable, writable
 from hivemind.runtime.tools.session import Session
@@ -54,7 +56,7 @@ def read_file(session: Session, arguments: ReadFile) -> dict[str, Any]:
     """Read a text file of the hive, or some of its lines."""
     place = readable(session, arguments.path)
     text, digest = _read(session, place)
-    lines = text.splitlines(keepends=True)
+    lines = list(StringIO(mask(text)))
     first, last = arguments.start_line or 1, arguments.end_line or len(lines)
     part = "".join(lines[first - 1 : last])
     shown: dict[str, Any] = {"path": _named(session, place), "digest": digest, "text": part}
@@ -128,7 +130,7 @@ def _texts(session: Session, top: Place, passed_over: list[str]) -> Iterator[tup
         except ToolProblem:
             passed_over.append(_named(session, place))
             continue
-        yield _named(session, place), text
+        yield _named(session, place), mask(text)
 
 
 def _read(session: Session, place: Place, most: int = MAX_READ_BYTES) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hivemind.errors import UserError
+from hivemind.masking import mask
 from hivemind.names import check_name
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import ToolProblem
@@ -66,7 +67,12 @@ def _add_once(session: Session, name: str, step: PlannedStep, to: str | None, ro
         raise
     except UserError:  # there is none yet
         session.hive.tasks.add(
-            _told(session, step, reason), by=session.agent, id=name, title=step.todo.title, assignee=to, role=role
+            mask(_told(session, step, reason)),
+            by=session.agent,
+            id=name,
+            title=mask(step.todo.title),
+            assignee=to,
+            role=role,
         )
         return
     if known.maker != session.agent:

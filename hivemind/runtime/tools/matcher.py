@@ -10,6 +10,7 @@ import marshal
 import re
 import sys
 from collections.abc import Callable, Iterable
+from io import StringIO
 
 __all__ = ["Found", "find"]
 
@@ -22,7 +23,8 @@ def find(matches: Callable[[str], object], texts: Iterable[tuple[str, str]], mos
     """The first `most` lines of named texts that match."""
     found: list[tuple[str, int, str]] = []
     for name, text in texts:
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, whole in enumerate(StringIO(text), 1):
+            line = whole.rstrip("\r\n")
             if matches(line):
                 found.append((name, number, line[:_SHOWN_CHARS]))
                 if len(found) == most:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from hivemind.masking import mask, masked
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, ToolProblem, tool
 from hivemind.runtime.work import Work
@@ -63,8 +64,11 @@ def claim_task(session: Session, arguments: ClaimTask) -> dict[str, Any]:
 @tool
 def add_task(session: Session, arguments: AddTask) -> dict[str, Any]:
     """Put a task into the hive's inbox, for any agent, one agent or a role. It carries your name as its maker."""
-    given = arguments.model_dump(exclude={"text"}, exclude_none=True)
-    return {"task": session.hive.tasks.add(arguments.text or arguments.title, by=session.agent, **given)}
+    given = masked(arguments.model_dump(exclude_none=True))
+    if given.get("id") != arguments.id:
+        raise ToolProblem("looks like a secret, which no task is named after", where="id")
+    text = given.pop("text") or given["title"]
+    return {"task": session.hive.tasks.add(text, by=session.agent, **given)}
 
 
 def _row(session: Session, one: TaskSummary) -> dict[str, Any]:
@@ -78,7 +82,8 @@ def _row(session: Session, one: TaskSummary) -> dict[str, Any]:
 
 def _task(session: Session, work: Work) -> dict[str, Any]:
     task, relative = work.task, session.hive.layout.relative
-    text = task.text if len(task.text) <= _TEXT_CHARS else f"{task.text[:_TEXT_CHARS]}… (the whole: read_file)"
+    text = mask(task.text)
+    text = text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}… (the whole: read_file)"
     return {
         "task": task.id,
         "title": task.title,
