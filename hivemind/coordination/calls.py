@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hivemind.layout import HUMAN
+
 __all__ = ["Call", "call", "claim_call", "look_call", "tool_call"]
 
 Call = dict[str, Any]
@@ -27,8 +29,11 @@ def look_call(step_id: str) -> Call:
     return call("resume", {"step": step_id}, "leases.get", step_id)
 
 
-def claim_call(step_id: str, agent_id: str | None, *, force: bool = False) -> Call:
-    """Claim a step's lease; with `force`, take it over from whoever holds it."""
-    arguments: dict[str, Any] = {"step": step_id, "force": True} if force else {"step": step_id}
-    named = {"force": True} if force else {}
-    return call("claim_step", arguments, "leases.claim", step_id, agent_id or "human", **named)
+def claim_call(step_id: str, agent_id: str | None, holder: str | None = None) -> Call:
+    """Claim a step's lease. From another `holder` a person takes it by force; an agent asks for it."""
+    who, arguments = agent_id or HUMAN, {"step": step_id}
+    if holder in (None, who):
+        return call("claim_step", arguments, "leases.claim", step_id, who)
+    if who == HUMAN:
+        return call("claim_step", {**arguments, "force": True}, "leases.claim", step_id, who, force=True)
+    return tool_call("send_mail", {"to": [holder], "subject": f"When are you done with step {step_id}?"})

@@ -63,11 +63,11 @@ class StepLeaseHeld(CoordinationError):
     code = "STEP_LEASE_HELD"
 
     def __init__(self, lease: StepLease, agent_id: str | None) -> None:
-        self.lease = lease
+        self.lease, self.holder = lease, lease.holder_agent_id
         asked = "a call without an agent_id" if agent_id is None else agent_id
         super().__init__(
-            f"step {lease.step_id} is leased by {lease.holder_agent_id} to event {lease.expires_seq}, not by {asked}",
-            suggestions=(look_call(lease.step_id), claim_call(lease.step_id, agent_id, force=True)),
+            f"step {lease.step_id} is leased by {self.holder} to event {lease.expires_seq}, not by {asked}",
+            suggestions=(look_call(lease.step_id), claim_call(lease.step_id, agent_id, self.holder)),
         )
 
 
@@ -81,7 +81,10 @@ class StepLeaseNotHeld(CoordinationError):
         held = "nobody holds it" if lease is None else f"{lease.holder_agent_id} holds it"
         super().__init__(
             f"{agent_id} holds no active lease of step {step_id}: {held}",
-            suggestions=(look_call(step_id), claim_call(step_id, agent_id, force=lease is not None)),
+            suggestions=(
+                look_call(step_id),
+                claim_call(step_id, agent_id, None if lease is None else lease.holder_agent_id),
+            ),
         )
 
 
@@ -94,10 +97,12 @@ class StaleGeneration(CoordinationError):
         self.shown = shown
         self.current = None if lease is None else lease.generation
         now = "has ended" if lease is None else f"is at generation {lease.generation} now"
-        another = lease is not None and lease.holder_agent_id != agent_id
         super().__init__(
             f"generation {shown} of the lease of step {step_id} has passed: the lease {now}",
-            suggestions=(look_call(step_id), claim_call(step_id, agent_id, force=another)),
+            suggestions=(
+                look_call(step_id),
+                claim_call(step_id, agent_id, None if lease is None else lease.holder_agent_id),
+            ),
         )
 
 

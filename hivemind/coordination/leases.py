@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from hivemind.coordination.agents import check_agent
 from hivemind.coordination.errors import (
@@ -41,15 +41,14 @@ class StepLeases:
         force: bool = False,
         renew: bool = False,
         *,
-        sparing: Collection[str] = (),
         to_do: bool = False,
     ) -> StepLease:
         """The lease of a step, for `ttl_seq` events (1 to 10,000) from the claim on.
 
         A free or expired step is taken, with a new generation. What the agent holds already stays as it is, without an
-        event, unless `renew`. What another holds raises StepLeaseHeld, or with `force` is taken over, but not from those in
-        `sparing` (a mind must not take a step from a person). With `to_do` the step must be one that there is still
-        something to do about: raises UnknownStep, WrongStatus (done), CoordinationError (`TASK_OVER`).
+        event, unless `renew`. What another holds raises StepLeaseHeld, or with `force`, which is for people, is taken over.
+        With `to_do` the step must be one that there is still something to do about: raises UnknownStep, WrongStatus (done),
+        CoordinationError (`TASK_OVER`).
         """
         agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
         _check_ttl(ttl_seq)
@@ -64,7 +63,7 @@ class StepLeases:
             if held is not None and held.holder_agent_id == agent_id:
                 found = held if not renew else _until(held, state.seq + 1 + ttl_seq)
                 return [("lease.renewed", claim)] if renew else []
-            if held is not None and (not force or held.holder_agent_id in sparing):
+            if held is not None and not force:
                 raise StepLeaseHeld(held, agent_id)
             generation = claim["generation"] = state.generations.get(step_id, 0) + 1
             found = StepLease(step_id, agent_id, state.seq + 1, state.seq + 1 + ttl_seq, generation)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any
 
-from hivemind.coordination import ReservationHeld, StepLeaseHeld
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import make_folder
 from hivemind.masking import masked
@@ -17,7 +17,7 @@ from hivemind.mcp_server.profiles import tools_of
 from hivemind.runtime.agent_log import AgentLog
 from hivemind.runtime.attention import Attention
 from hivemind.runtime.focus import Focus
-from hivemind.runtime.identity import HiveGone, announce, announce_life, bury, check_here, farewell, take_name
+from hivemind.runtime.identity import HiveGone, announce, announce_life, check_here, farewell, take_name, unless_dead
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.pulse import Pulse
@@ -37,7 +37,6 @@ _ON_A_STEP = frozenset(
 )  # fmt: skip
 """Tools that change a step: its lease is taken first, as the runtime does for an agent."""
 _OF_THE_MAILBOX = frozenset({"check_mailbox", "read_mail"})
-_T = TypeVar("_T")
 
 
 class Member:
@@ -144,18 +143,9 @@ class Member:
             raise ToolProblem(f"there is no tool {name!r}", mend=f"tools: {', '.join(self.tools)}")
         work, step = focus.work, focus.step
         if name in _ON_A_STEP and work is not None and step is not None:
-            work.lease = self._unless_dead(lambda: self.hive.leases.claim(step.id, self.name))
-        return self._unless_dead(lambda: tool.call(self._session(focus), arguments))
-
-    def _unless_dead(self, use: Callable[[], _T]) -> _T:
-        """Use it; if another agent stands in the way that was killed, say so in the journal, and use it once more."""
-        try:
-            return use()
-        except (StepLeaseHeld, ReservationHeld) as held:
-            holder = held.lease.holder_agent_id if isinstance(held, StepLeaseHeld) else held.holder
-            if not bury(self.hive.journal, self.hive.layout, holder, by=self.name):
-                raise
-            return use()
+            claim = partial(self.hive.leases.claim, step.id, self.name)
+            work.lease = unless_dead(self.hive, claim, by=self.name)
+        return tool.call(self._session(focus), arguments)
 
     def _session(self, focus: Focus) -> Session:
         return Session(

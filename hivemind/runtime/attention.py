@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 from hivemind.coordination import StepLease, StepLeaseHeld
 from hivemind.errors import is_disk_full
@@ -11,7 +12,7 @@ from hivemind.mail import Message
 from hivemind.runtime.act import Acted
 from hivemind.runtime.focus import Focus
 from hivemind.runtime.holding import Holding
-from hivemind.runtime.identity import bury
+from hivemind.runtime.identity import unless_dead
 from hivemind.runtime.letters import Letters
 from hivemind.runtime.parking import Parking, until_there_is_room
 from hivemind.runtime.parts import Parts
@@ -117,13 +118,11 @@ class Attention:
             raise blocked(focus.blocked.step.path, focus.blocked.step.blocked_reason, asked)
         if focus.step is None:
             return None
+        claim = partial(self._hive.leases.claim, focus.step.id, self._name)
         try:
-            return self._hive.leases.claim(focus.step.id, self._name)
+            return unless_dead(self._hive, claim, by=self._name)
         except StepLeaseHeld as held:
-            holder = held.lease.holder_agent_id
-            if bury(self._hive.journal, self._hive.layout, holder, by=self._name):  # it was killed: the step is free
-                return self._hive.leases.claim(focus.step.id, self._name)
-            raise Parking(f"step {focus.step.step.path} is leased by {holder}", again_s=_LEASE_PAUSE_S) from None
+            raise Parking(f"step {focus.step.step.path} is leased by {held.holder}", again_s=_LEASE_PAUSE_S) from None
 
     def leased(self, focus: Focus) -> tuple[str, int] | None:
         """The step in focus with the generation of its lease, if this agent holds it already: what is kept while it thinks."""

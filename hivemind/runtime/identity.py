@@ -7,18 +7,20 @@ predecessor that could not, and then its own `agent.started`: leases of an earli
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
-from hivemind.coordination import Journal, State
+from hivemind.coordination import Journal, ReservationHeld, State, StepLeaseHeld
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock, Lock
 from hivemind.layout import Layout
+from hivemind.runtime.parts import Parts
 
 __all__ = [
     "HiveGone", "agent_lock", "announce", "announce_life", "bury", "bury_dead", "check_here", "farewell", "holder_of",
-    "take_name",
+    "take_name", "unless_dead",
 ]  # fmt: skip
+_T = TypeVar("_T")
 
 
 class HiveGone(UserError):
@@ -97,6 +99,19 @@ def bury(journal: Journal, layout: Layout, name: str, *, by: str) -> bool:
         return [("agent.exited", {"agent_id": name, "incarnation": entry.incarnation, "by": by})]
 
     return bool(journal.transact(decide))
+
+
+def unless_dead(hive: Parts, use: Callable[[], _T], *, by: str) -> _T:
+    """Do something; where an agent that was killed stands in the way, bury it and do it once more.
+
+    Raises StepLeaseHeld or ReservationHeld if it lives.
+    """
+    try:
+        return use()
+    except (StepLeaseHeld, ReservationHeld) as held:
+        if not bury(hive.journal, hive.layout, held.holder, by=by):
+            raise
+        return use()
 
 
 def bury_dead(journal: Journal, layout: Layout, names: Iterable[str], *, by: str) -> list[str]:

@@ -87,7 +87,7 @@ def _next(scope: Scope) -> tuple[Call | None, Call | None]:
         return end, call("resume", {"step": blocked[0].id}, "steps.get", blocked[0].id) if blocked else None
     lease = scope.leases.get(step.id)
     if lease is not None and lease.holder_agent_id != scope.agent_id:
-        return look_call(step.id), claim_call(step.id, scope.agent_id, force=True)
+        return look_call(step.id), claim_call(step.id, scope.agent_id, lease.holder_agent_id)
     return _finish(scope, step), _block(scope, step)
 
 

@@ -200,7 +200,7 @@ def test_a_card_under_anothers_lease_is_refused_and_nothing_is_written(
     ended = run("graph", "publish", "t", "6", "--agent", "researcher")
     assert ended.status == 1
     assert ended.err.startswith("hivemind: STEP_LEASE_HELD: ")
-    assert "hivemind lease claim t.s2 --agent researcher --force" in ended.err
+    assert "hivemind lease list, or researcher calls send_mail: to ['analyst']" in ended.err
     assert len(graph.graph) == 7
     assert run("log", "--kind", "lane", "--json").json == []
     assert run("graph", "publish", "t", "6", "--agent", "researcher", "--json").json["code"] == "STEP_LEASE_HELD"

@@ -79,7 +79,7 @@ def test_what_another_holds_is_refused_with_calls_that_can_be_made_as_they_stand
 ) -> None:
     lease = leases.claim("s", "ada")
     with pytest.raises(StepLeaseHeld) as caught:
-        leases.claim("s", "bob")
+        leases.claim("s", "human")
     error = caught.value
     assert error.code == "STEP_LEASE_HELD"
     assert error.lease == lease
@@ -90,7 +90,7 @@ def test_what_another_holds_is_refused_with_calls_that_can_be_made_as_they_stand
     hive = type("Hive", (), {"leases": leases, "steps": Steps(journal)})
     look, force = (eval(suggestion["call"], {"hive": hive}) for suggestion in error.suggestions)
     assert look == lease
-    assert (force.holder_agent_id, force.generation) == ("bob", 2)
+    assert (force.holder_agent_id, force.generation) == ("human", 2)
 
 
 def test_taking_over_by_force_names_whom_from(journal: Journal, leases: StepLeases) -> None:
@@ -399,13 +399,3 @@ class LeaseMachine(RuleBasedStateMachine):
 
 TestLeaseMachine = LeaseMachine.TestCase
 TestLeaseMachine.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
-
-
-def test_force_spares_those_that_it_is_told_to_spare(tmp_path: Path) -> None:
-    leases = StepLeases(Journal(tmp_path, durable=False))
-    mine = leases.claim("t.s1", "human")
-    with pytest.raises(StepLeaseHeld):
-        leases.claim("t.s1", "researcher", force=True, sparing=("human",))
-    assert leases.get("t.s1") == mine
-    assert leases.claim("t.s1", "human", force=True, sparing=("human",)) == mine
-    assert leases.claim("t.s1", "researcher", force=True).holder_agent_id == "researcher"

@@ -22,13 +22,14 @@ def test_a_step_of_a_living_agent_is_not_taken_by_force_and_force_is_not_offered
     use = hands(crew)
     member = Member(Hive.open(crew.root), "claude", "full")
     try:
-        member.hive.leases.claim("t.s1", "claude")
+        member.hive.steps.plan("boat", [{"title": "The keel"}])
+        member.hive.leases.claim("boat.s1", "claude")
         for more in ({}, {"force": True}):
-            assert "error" in use("claim_step", step="t.s1", **more)
+            assert "error" in use("claim_step", step="boat.s1", **more)
         assert member.hive.leases.list("claude")
-        assert "claude" in use("claim_step", step="t.s1")["error"]
-        assert "force=" not in use("claim_step", step="t.s1")["error"]
-        shown = resume(member.hive, agent_id="ada", task="t")
+        assert "claude" in use("claim_step", step="boat.s1")["error"]
+        assert "force=" not in use("claim_step", step="boat.s1")["error"]
+        shown = resume(member.hive, agent_id="ada", task="boat")
         assert "force" not in json.dumps(shown["capsule"]["next"])
     finally:
         member.close()
@@ -52,9 +53,10 @@ def test_what_a_dead_agent_held_is_taken_without_force(crew: Crew) -> None:
     use = hands(crew)
     hive = Hive.open(crew.root)
     announce(hive.journal, "bob", 1)  # and no process holds its name
-    hive.leases.claim("t.s1", "bob")
+    hive.steps.plan("boat", [{"title": "The keel"}])
+    hive.leases.claim("boat.s1", "bob")
     Reservations(hive.journal).reserve("bob", ["knowledge/**"])
-    assert use("claim_step", step="t.s1")["result"]["holder"] == "ada"
+    assert use("claim_step", step="boat.s1")["result"]["holder"] == "ada"
     announce(hive.journal, "bob", 1)
     Reservations(hive.journal).reserve("bob", ["knowledge/**"])
     assert "error" not in use("write_file", path="knowledge/boats.md", text="oak\n")

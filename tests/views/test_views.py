@@ -75,7 +75,9 @@ def test_what_comes_next_follows_the_rule(place: Place) -> None:
     place.steps.verify("t.s1")
     assert next_of(place) == ("finish_step", "block_step")
     place.leases.claim("t.s1", "bob")
-    assert next_of(place) == ("resume", "claim_step"), "leased by another: look at the lease"
+    assert next_of(place) == ("resume", "send_mail"), "leased by another: look at the lease, ask"
+    place.coordinates.set_focus("human", "t")
+    assert next_of(place, "human") == ("resume", "claim_step"), "a person may take it over"
     place.coordinates.set_focus("bob", "t")
     assert next_of(place, "bob") == ("finish_step", "block_step")
     for step in ("t.s1", "t.s2"):

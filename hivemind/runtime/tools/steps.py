@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from hivemind.layout import HUMAN
 from hivemind.runtime.tools.asking import ask_person
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import Arguments, tool
@@ -34,7 +33,6 @@ class OfStep(Arguments):
 
 class ClaimStep(Arguments):
     step: str = Field(description="a step's id, of any task")
-    force: bool = Field(False, description="take it over from another agent (never from a person)")
 
 
 class NoteStep(OfStep):
@@ -88,7 +86,7 @@ def plan_steps(session: Session, arguments: PlanSteps) -> dict[str, Any]:
 def claim_step(session: Session, arguments: ClaimStep) -> dict[str, Any]:
     """Take the lease of a step, so that nobody else changes it meanwhile. The step in focus has been taken already."""
     found = session.hive.steps.get(arguments.step)
-    lease = session.hive.leases.claim(found.id, session.agent, force=arguments.force, sparing=(HUMAN,))
+    lease = session.hive.leases.claim(found.id, session.agent)
     step = session.step(found.id)
     if session.owns(step):
         session.work.lease = lease

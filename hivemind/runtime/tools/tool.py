@@ -15,6 +15,7 @@ from hivemind.errors import UserError
 from hivemind.frontmatter import instead_of
 from hivemind.masking import masked
 from hivemind.minds import ToolSchema
+from hivemind.runtime.identity import unless_dead
 from hivemind.runtime.tools.session import Session
 
 if typing.TYPE_CHECKING:
@@ -99,12 +100,15 @@ class Tool:
         return {"name": self.name, "description": self.description, "parameters": _parameters(self.arguments)}
 
     def call(self, session: Session, arguments: Mapping[str, Any]) -> Result:
-        """Check the arguments and use the tool. Raises ToolProblem for wrong arguments, and what the tool raises."""
+        """Check the arguments and use the tool; what an agent that was killed has leased or reserved stands in no way.
+
+        Raises ToolProblem for wrong arguments, and what the tool raises.
+        """
         try:
             checked = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
             raise ToolProblem(f"{self.name}: {'; '.join(map(self._wrong, error.errors()[:_TOLD]))}") from None
-        return masked(self.use(session, checked))
+        return masked(unless_dead(session.hive, lambda: self.use(session, checked), by=session.agent))
 
     def _wrong(self, found: ErrorDetails) -> str:
         name = ".".join(map(str, found["loc"])) or "arguments"
