@@ -184,7 +184,9 @@ class Member:
         record: dict[str, Any] = masked({**now, "actions": [told]})
         if focus.work is not None:
             focus.work.log(record)
-            focus.work.trace(record["actions"], focus.step)
+            lease = None if focus.step is None else self.hive.leases.get(focus.step.id)
+            mine = lease is None or lease.holder_agent_id == self.name  # a step of another's is not written to
+            focus.work.trace(record["actions"], focus.step if mine else None)
             return
         self._log.append(record)
 
