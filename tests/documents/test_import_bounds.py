@@ -86,7 +86,7 @@ needs_pypdf = pytest.mark.skipif(importlib.util.find_spec("pypdf") is None, reas
 
 @needs_pypdf
 @pytest.mark.parametrize(
-    ("bound", "most", "told"), [("MAX_CPU_S", 1, "1 s of pro"), ("MAX_MEMORY_BYTES", 200 << 20, "200 MiB of mem")]
+    ("bound", "most", "told"), [("MAX_CPU_S", 1, "1 s"), ("MAX_MEMORY_BYTES", 200 << 20, "200 MiB")]
 )
 def test_a_pdf_that_needs_more_time_or_memory_than_there_is_for_it_is_refused(
     bound: str, most: int, told: str, monkeypatch: pytest.MonkeyPatch, pdf_of: Callable[..., bytes]
