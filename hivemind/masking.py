@@ -111,9 +111,9 @@ def secret_names() -> list[str]:
     return [name for name, value in os.environ.items() if value and (is_secret_name(name) or name in _SAID)]
 
 
-def mask(text: str) -> str:
-    """The text with `[masked]` in the place of every secret."""
-    return _told(text, words=True)
+def mask(text: str, *, words: bool = True) -> str:
+    """The text with `[masked]` in the place of every secret; without `words` those stay that are a plain word or a number."""
+    return _told_part(text, words=words, inside=False)[0]
 
 
 class Masker:
@@ -200,23 +200,18 @@ def _gather(value: Any, found: list[str]) -> None:
 
 def _walked(value: Any, *, words: bool) -> Any:
     if isinstance(value, str):
-        return _told(value, words=words)
+        return mask(value, words=words)
     if isinstance(value, Mapping):
         return {
-            _told(key, words=False) if isinstance(key, str) else key: _walked(one, words=key not in _NAMES)
+            mask(key, words=False) if isinstance(key, str) else key: _walked(one, words=key not in _NAMES)
             for key, one in value.items()
         }
     if isinstance(value, list | tuple):
         return [_walked(one, words=words) for one in value]
     if value is None or isinstance(value, int | float):
         return value
-    told = _told(str(value), words=words)
+    told = mask(str(value), words=words)
     return value if told == str(value) else told
-
-
-def _told(text: str, *, words: bool) -> str:
-    """The text masked; without `words` those values are left that are words of small letters or numbers."""
-    return _told_part(text, words=words, inside=False)[0]
 
 
 def _told_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:

@@ -1,4 +1,4 @@
-"""One change of the tree at work: the few primitive writes that every operation is made of."""
+"""One change of the tree at work: the few primitive writes that every operation is made of. What they write is masked."""
 
 # ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hivemind.documents.errors import (
 from hivemind.documents.given import check_flag
 from hivemind.documents.node import COLUMNS, Context, Node, check_id, check_text, node_hash
 from hivemind.documents.tags import tags_in
+from hivemind.masking import mask
 
 __all__ = ["Draft", "Edit"]
 
@@ -92,7 +93,7 @@ class Edit:
 
     def made(self, node_id: str, parent_id: str | None, order: float, draft: Draft) -> Node:
         """The node that a draft becomes at a place; it is not written."""
-        text, readonly = check_text(draft.text), check_flag(draft.readonly, "readonly")
+        text, readonly = mask(check_text(draft.text)), check_flag(draft.readonly, "readonly")
         tokens = self.count(text) if draft.tokens is None else draft.tokens
         digest = node_hash(parent_id, draft.context, text, order)
         return Node(
@@ -140,9 +141,11 @@ class Edit:
 
     def change(self, node: Node, *, keep_version: bool = True, **changes: Any) -> Node:
         """Write the node with some fields changed; token count, hash, time, history and tags follow."""
+        if "text" in changes:
+            changes["text"] = mask(check_text(changes["text"]))
         worded = changes.get("text", node.text) != node.text
         if worded:
-            changes["token_count"] = self.count(check_text(changes["text"]))
+            changes["token_count"] = self.count(changes["text"])
         after = replace(node, **changes, updated_at=self.now)
         after = replace(after, hash=node_hash(after.parent_id, after.context, after.text, after.order_value))
         if keep_version and (worded or after.context != node.context):

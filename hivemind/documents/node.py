@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from hivemind.documents.errors import DocmemError
 from hivemind.documents.given import shown
+from hivemind.masking import mask
 
 __all__ = ["COLUMNS", "Context", "Node", "check_context", "check_id", "check_text", "js_number", "node_hash"]
 
@@ -64,12 +65,13 @@ class Context(NamedTuple):
 
 
 def check_context(context_type: str, context_name: str, context_value: str) -> Context:
-    """The three, trimmed. Raises DocmemError unless they have 1–24, 1–64 and 1–256 characters (spec 5)."""
+    """The three, trimmed, secrets masked. Raises DocmemError unless they have 1–24, 1–64 and 1–256 characters (spec 5)."""
     found = []
     for (field, longest), text in zip(_LENGTHS, (context_type, context_name, context_value), strict=True):
-        if not isinstance(text, str) or not 1 <= len(text.strip()) <= longest:
-            raise DocmemError(f"{field} {shown(text)} has not 1 to {longest} characters")
-        found.append(check_text(text.strip(), field))
+        masked = mask(check_text(text, field).strip())
+        if not 1 <= len(masked) <= longest:
+            raise DocmemError(f"{field} {shown(masked)} has not 1 to {longest} characters")
+        found.append(masked)
     return Context(*found)
 
 
@@ -88,6 +90,8 @@ def check_id(node_id: str) -> str:
     """`node_id`, if it may name a node: 1 to 128 printable characters. Raises DocmemError."""
     if not isinstance(node_id, str) or not 1 <= len(node_id) <= _MAX_ID or not node_id.isprintable():
         raise DocmemError(f"{shown(node_id)} is no node id", mend=f"1 to {_MAX_ID} printable characters")
+    if mask(node_id, words=False) != node_id:
+        raise DocmemError("an id that holds a secret would be shown everywhere", mend="choose another id, or none")
     return check_text(node_id, "id")
 
 

@@ -10,6 +10,7 @@ from hivemind.documents.classes import classify_thread
 from hivemind.documents.edit import Draft, Edit
 from hivemind.documents.importing import value
 from hivemind.documents.node import Context, Node
+from hivemind.masking import mask
 
 __all__ = ["Letter", "keep_thread"]
 
@@ -26,6 +27,7 @@ class Letter:
 
 def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], root_id: str | None) -> Node:
     """Write a thread, or what is new of it below `root_id`; gives its root. Messages are readonly, each there once."""
+    subject = mask(subject)
     found = classify_thread(subject, [letter.text for letter in letters])
     context = Context("root", "mail", found.name)
     if root_id is None:
@@ -37,8 +39,8 @@ def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], root_id: st
     edit.label(root.id, [*found.tags, found.name])
     known = {(child.context_value, child.text) for child in tree.children(edit.sql, root.id)}
     for letter in letters:
-        key = value(f"{letter.sender} {letter.date} {letter.id}", "mail")
-        if (key, letter.text) not in known:
-            draft = Draft(Context("message", "from", key), letter.text, 1)
+        key, text = mask(value(f"{letter.sender} {letter.date} {letter.id}", "mail")), mask(letter.text)
+        if (key, text) not in known:
+            draft = Draft(Context("message", "from", key), text, 1)
             edit.add(root.id, edit.last_in(root.id), draft)
     return tree.get(edit.sql, root.id)

@@ -6,8 +6,9 @@ from datetime import datetime
 
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.moment import FIRST, LAST, as_micros
+from hivemind.masking import mask
 
-__all__ = ["check_between", "check_flag", "check_text", "check_time", "check_unicode", "check_whole"]
+__all__ = ["check_between", "check_flag", "check_name", "check_text", "check_time", "check_unicode", "check_whole"]
 
 _SHOWN = 60
 _MOST = 1 << 40  # a whole number beyond means: all there are
@@ -20,6 +21,13 @@ def check_unicode(text: str, what: str) -> str:
     except UnicodeEncodeError as error:
         raise EntryInvalid(f"{what} has half a character in it (at {error.start})") from None
     return text
+
+
+def check_name(name: str, what: str) -> str:
+    """The name as it is. Raises EntryInvalid for half a character, and for a secret, which a name would show everywhere."""
+    if mask(check_unicode(name, what), words=False) != name:
+        raise EntryInvalid(f"{what} holds a secret", mend="choose another: a name is shown wherever the entry is")
+    return name
 
 
 def check_text(text: object, what: str) -> str:

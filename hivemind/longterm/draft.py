@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hivemind.longterm.arguments import check_between, check_text, check_time, check_unicode
+from hivemind.longterm.arguments import check_between, check_name, check_text, check_time, check_unicode
 from hivemind.longterm.entry import Embedding, MemoryEntry
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.masking import mask, masked
@@ -98,7 +98,7 @@ def check_key(key: str) -> str:
     """The key as it is. Raises EntryInvalid unless it is 1 to 256 characters of text."""
     if not isinstance(key, str) or not 1 <= len(key) <= _MAX_KEY:
         raise EntryInvalid(f"{str(key)[:60]!r} is no key", mend=f"a key is a text of 1 to {_MAX_KEY} characters")
-    return check_unicode(key, "the key")
+    return check_name(key, "the key")
 
 
 def _content(content: object, count: Callable[[str], int]) -> str:
@@ -135,13 +135,13 @@ def check_category(category: object) -> str | None:
         return None
     if not isinstance(category, str) or not category.strip():
         raise EntryInvalid(f"{category!r} is no category", mend="a word, such as preference, fact, goal, context")
-    return check_unicode(category, "the category")
+    return mask(check_unicode(category, "the category"))
 
 
 def _parent(parent_id: object) -> str | None:
     if parent_id is not None and (not isinstance(parent_id, str) or not parent_id):
         raise EntryInvalid(f"{parent_id!r} is no id of a parent")
-    return None if parent_id is None else check_unicode(parent_id, "the parent's id")
+    return None if parent_id is None else check_name(parent_id, "the parent's id")
 
 
 def _links(links: object) -> str:
@@ -149,7 +149,7 @@ def _links(links: object) -> str:
         return "{}"
     if not isinstance(links, Mapping) or not all(isinstance(name, str) and name for name in links):
         raise EntryInvalid("links are relations with keys", mend='as {"previous": "turn-41"}')
-    return _metadata({name: check_key(key) for name, key in links.items()})
+    return _metadata({check_name(name, "the relation"): check_key(key) for name, key in links.items()})
 
 
 def check_vector(vector: Sequence[float], dimension: int) -> bytes:

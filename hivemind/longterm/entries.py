@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from hivemind.embedding import Embedder
 from hivemind.fs.database import Database
-from hivemind.longterm.arguments import check_between, check_flag, check_time, check_unicode, check_whole
+from hivemind.longterm.arguments import check_between, check_flag, check_name, check_time, check_whole
 from hivemind.longterm.draft import Draft, check_key, draft_of, shortened
 from hivemind.longterm.embeddings import Embeddings
 from hivemind.longterm.entry import MemoryEntry, UpsertMemoryResult, User
@@ -288,7 +288,7 @@ class Entries:
         """Somebody new, whose memories lie under `user.namespace`. Two users may have one name (seed 001, *User*)."""
         if not isinstance(name, str) or not name.strip():
             raise EntryInvalid(f"{name!r} is no name of a user")
-        check_unicode(name, "the name")
+        check_name(name, "the name")
         now = self._now()
         user = User(self._new_id(), name, as_time(now))
         with self.database.write() as sql:

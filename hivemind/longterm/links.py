@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hivemind.longterm.arguments import check_unicode
+from hivemind.longterm.arguments import check_name
 from hivemind.longterm.draft import check_key
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import EntryInvalid
@@ -61,7 +61,7 @@ def set_link(sql: sqlite3.Connection, seq: int, links: Mapping[str, str], relati
     """Let an entry name another by a relation, or with None no longer. That is no new version of it."""
     if not isinstance(relation, str) or not relation.strip():
         raise EntryInvalid(f"{relation!r} is no relation", mend='a word, such as "previous"')
-    check_unicode(relation, "the relation")
+    check_name(relation, "the relation")
     kept = {name: one for name, one in links.items() if name != relation}
     if key is not None:
         kept[relation] = check_key(key)

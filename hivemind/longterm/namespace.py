@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from hivemind.longterm.errors import NamespaceInvalid
+from hivemind.masking import mask
 
 __all__ = ["Namespace", "check_namespace", "check_prefix", "decoded", "encoded", "is_below", "named", "shown"]
 
@@ -32,6 +33,10 @@ def check_prefix(namespace: Sequence[str]) -> Namespace:
             raise NamespaceInvalid(f"{part!r} is no part of a namespace", mend="parts are strings that are not blank")
         if not _is_unicode(part):
             raise NamespaceInvalid(f"{part!r} is no part of a namespace", mend="it has half a character in it")
+        if mask(part, words=False) != part:
+            raise NamespaceInvalid(
+                "a part of a namespace holds a secret", mend="choose another: it is shown everywhere"
+            )
     return tuple(namespace)
 
 
