@@ -1,4 +1,5 @@
-"""Secrets are masked before anything is written to a log, a mail, a memory, a graph or a result (spec 7, *Tools*).
+"""Secrets are masked before anything is written to a log, a mail, a memory, a graph or a result (spec 7, *Tools*);
+what steers a terminal is taken out before a person is shown it.
 
 A secret is what looks like a key, by the forms that its makers give it, and the value of any environment variable that is
 named like one. `mask` keeps the number of lines and changes nothing that it has masked already, so that a quote of a masked
@@ -18,7 +19,18 @@ from functools import cache
 from json import dumps
 from typing import Any, TypeVar
 
-__all__ = ["MASK", "Masker", "is_secret_name", "keep_secret", "keep_secrets", "mask", "masked", "secret_names"]
+__all__ = [
+    "MASK",
+    "Masker",
+    "escaped",
+    "harmless",
+    "is_secret_name",
+    "keep_secret",
+    "keep_secrets",
+    "mask",
+    "masked",
+    "secret_names",
+]
 
 MASK = "[masked]"
 _SHORTEST = 6
@@ -82,6 +94,8 @@ _RUN = b"x" * 15
 _LETTERS = bytes(
     ord("x") if byte < 128 and (chr(byte).isalnum() or chr(byte) in "_-") else ord(" ") for byte in range(256)
 )
+_STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters (ESC and C1 among them), overrides and isolates of the writing direction, halves of characters."""
 _SAID: set[str] = set()
 _GIVEN: set[tuple[str, str]] = set()
 
@@ -114,6 +128,19 @@ def secret_names() -> list[str]:
 def mask(text: str, *, words: bool = True) -> str:
     """The text with `[masked]` in the place of every secret; without `words` those stay that are a plain word or a number."""
     return _told_part(text, words=words, inside=False)[0]
+
+
+def harmless(text: str) -> str:
+    """The text with `\ufffd` for each character that steers a terminal or turns the writing around; CRLF becomes `\\n`.
+
+    Mail, files and tasks come from anywhere: an escape sequence in a subject must not retitle a person's window.
+    """
+    return text if text.isprintable() else _STEERS.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def escaped(text: str) -> str:
+    """JSON (or TOML) with such characters in its strings as escapes: it says the same."""
+    return text if text.isprintable() else _STEERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class Masker:

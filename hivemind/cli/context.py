@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.hive_of import known_agent, look_at
-from hivemind.cli.output import print_json, say, table
+from hivemind.cli.output import as_json, print_json, say, table
 from hivemind.cli.parser import Commands, Parser, add_command, add_json
-from hivemind.cli.text import harmless, one_line
+from hivemind.cli.text import one_line
 
 if TYPE_CHECKING:
     from hivemind.memory.selection import Choice
@@ -54,7 +53,7 @@ def _show(preview: Preview) -> None:
         heads = (f"{key}: {one_line(str(value))}" for key, value in entry.items() if key not in ("content", "metadata"))
         say(f"--- {'  '.join(heads)}")
         content = entry.get("content", "")
-        say(harmless(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)).rstrip("\n"))
+        say((content if isinstance(content, str) else as_json(content)).rstrip("\n"))
         say()
     say(_summed(preview))
 

@@ -12,7 +12,7 @@ from hivemind.cli.doc_of import NODE, brought_in, node_of, record_of, source_lin
 from hivemind.cli.hive_of import hive_of
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
-from hivemind.cli.text import fit, harmless, is_terminal, one_line, terminal_size
+from hivemind.cli.text import fit, is_terminal, one_line, terminal_size
 from hivemind.errors import UserError
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _show(arguments: argparse.Namespace) -> int:
     for name, value in _heads(node, record):
         say(f"{name + ':':9} {one_line(value)}")
     say()
-    say(harmless(node.text).rstrip("\n"))
+    say(node.text.rstrip("\n"))
     return 0
 
 
@@ -196,7 +196,7 @@ def _expand(arguments: argparse.Namespace) -> int:
         nodes = [record_of(hive.documents, one, brief=True) for one in shown.nodes]
         print_json({"node": node.id, "form": shown.form, "text": shown.text, "nodes": nodes})
         return 0
-    say(harmless(shown.text).rstrip("\n"))
+    say(shown.text.rstrip("\n"))
     if shown.form != "full":
         below, tokens = hive.documents.size(node.id)
         say(f"\n({shown.form}: {len(shown.nodes)} of {below + 1} nodes; all of it has {tokens} tokens)")

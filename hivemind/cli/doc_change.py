@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from hivemind.cli.doc_of import NODE, node_of, record_of
 from hivemind.cli.given import standard_input
 from hivemind.cli.hive_of import hive_of, known_name
-from hivemind.cli.output import print_json, progress, say, warn
+from hivemind.cli.output import as_json, print_json, progress, say, warn
 from hivemind.cli.parser import Commands, Parser, add_command, add_json, number
-from hivemind.cli.text import harmless, one_line
+from hivemind.cli.text import one_line
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 
@@ -167,7 +167,7 @@ def _export(arguments: argparse.Namespace) -> int:
     node = node_of(hive, arguments.node)
     made = _made(hive, node, arguments.format)
     if arguments.output is None:
-        say((made if arguments.format == "toml" else harmless(made)).removesuffix("\n"))
+        say(made.removesuffix("\n"))
         return 0
     from hivemind.fs import write
 
@@ -183,10 +183,9 @@ def _made(hive: Hive, node: Node, form: str) -> str:
         return hive.documents.export_toml(node.id)
     if form == "text":
         return hive.documents.shown(node.id).text.rstrip("\n") + "\n"
-    import json
 
     nodes = [record_of(hive.documents, one, brief=True) for one in hive.documents.serialize(node.id)]
-    return json.dumps(nodes, ensure_ascii=False, indent=1) + "\n"
+    return as_json(nodes, indent=1) + "\n"
 
 
 def _note(arguments: argparse.Namespace) -> int:
@@ -227,7 +226,7 @@ def _summarize(arguments: argparse.Namespace) -> int:
     writer = None if said is None else lambda *_: said
     summary = hive.documents.summarize(node.id, writer, arguments.max_tokens)
     if not arguments.json:
-        say(harmless(summary.text))
+        say(summary.text)
     return _told(hive, summary, arguments.json)
 
 

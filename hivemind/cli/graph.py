@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from hivemind.cli import branch, graph_find
 from hivemind.cli.graph_of import graph_at, graph_of
 from hivemind.cli.hive_of import hive_of, look_at
-from hivemind.cli.output import print_json, say
+from hivemind.cli.output import print_json, put, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
 from hivemind.cli.text import fit, is_terminal, one_line, terminal_size
 from hivemind.cli.tree import ranges, tree_lines
 from hivemind.errors import UserError
+from hivemind.masking import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,9 +127,7 @@ def _export(arguments: argparse.Namespace) -> int:
     elif arguments.format == "png" and sys.stdout.isatty():
         raise UserError("a png is nothing for a terminal", mend="--output FILE")
     else:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(made)
-        sys.stdout.buffer.flush()
+        put(made)
     return 0
 
 
@@ -136,7 +135,7 @@ def _made(graph: ReasoningGraph, arguments: argparse.Namespace) -> bytes:
     from hivemind.reasoning import draw_picture, to_dot, to_mermaid
 
     if arguments.format == "json":
-        return (graph.to_json() + "\n").encode("utf-8", "backslashreplace")
+        return (escaped(graph.to_json()) + "\n").encode()
     if arguments.format in ("mermaid", "dot"):
         draw = to_mermaid if arguments.format == "mermaid" else to_dot
         return draw(graph, every=arguments.all).encode("utf-8", "backslashreplace")

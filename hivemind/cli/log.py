@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from hivemind.cli.hive_of import known_agent, look_at
-from hivemind.cli.output import say
+from hivemind.cli.output import as_json, print_array, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_json, number
 from hivemind.cli.reader import Bell
 from hivemind.cli.story import event_line, story_lines
@@ -63,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _follow(hive, since, arguments)
     events = (event for event in hive.journal.events(since) if _wanted(event.kind, arguments.kind))
     if arguments.json:
-        _print_array(event.as_dict() for event in events)
+        print_array(event.as_dict() for event in events)
     else:
         for event in events:
             say(event_line(event.as_dict()))
@@ -74,20 +73,10 @@ def _wanted(kind: str, kinds: list[str] | None) -> bool:
     return kinds is None or any(kind == one or kind.startswith(f"{one}.") for one in kinds)
 
 
-def _print_array(records: Iterable[Mapping[str, Any]]) -> None:
-    """A JSON array, one element a line, written as it comes: a log may be longer than memory."""
-    first = True
-    for record in records:
-        sys.stdout.write("[\n" if first else ",\n")
-        sys.stdout.write(json.dumps(record, ensure_ascii=False, default=str))
-        first = False
-    sys.stdout.write("[]\n" if first else "\n]\n")
-
-
 def _follow(hive: Hive, since: int, arguments: argparse.Namespace) -> int:
     for event in _events_as_they_come(hive, since):
         if _wanted(event.kind, arguments.kind):
-            say(json.dumps(event.as_dict(), ensure_ascii=False) if arguments.json else event_line(event.as_dict()))
+            say(as_json(event.as_dict()) if arguments.json else event_line(event.as_dict()))
             sys.stdout.flush()
     return 0
 
@@ -116,7 +105,7 @@ def _own_log(hive: Hive, arguments: argparse.Namespace) -> int:
     if arguments.kind is not None:
         records = (record for record in records if _wanted(str(record.get("kind", "")), arguments.kind))
     if arguments.json:
-        _print_array(records)
+        print_array(records)
         return 0
     columns = terminal_size()[0] if is_terminal() else None
     for record in records:

@@ -10,7 +10,7 @@ from hivemind.cli.given import standard_input
 from hivemind.cli.hive_of import hive_of, known_name, known_names, look_at
 from hivemind.cli.output import print_json, print_table, say, warn
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
-from hivemind.cli.text import clock_time, harmless, one_line
+from hivemind.cli.text import clock_time, one_line
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 
@@ -227,7 +227,7 @@ def _show(message: Message) -> None:
         if value:
             say(f"{name + ':':9} {one_line(value)}")
     say()
-    say(harmless(message.body).rstrip("\n"))
+    say(message.body.rstrip("\n"))
 
 
 def _send(arguments: argparse.Namespace) -> int:

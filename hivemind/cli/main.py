@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     except Exception as error:  # the boundary of the process: one line for a person, the rest on request
         if getattr(arguments, "debug", False):
-            traceback.print_exc()
+            warn(traceback.format_exc().rstrip())
         line, status = _told(error, arguments)
         warn(line)
         return status

@@ -10,22 +10,30 @@ from contextlib import contextmanager
 from typing import Any
 
 from hivemind.cli.text import fit, is_terminal, one_line, terminal_size, width
+from hivemind.masking import escaped, harmless
 
-__all__ = ["print_json", "print_table", "progress", "say", "table", "warn"]
+__all__ = ["as_json", "print_array", "print_json", "print_table", "progress", "put", "say", "table", "warn"]
 
 _NARROWEST = 6
 _GAP = "  "
 
 
 def say(text: str = "") -> None:
-    """A line on standard output."""
-    sys.stdout.write(text + "\n")
+    """A line on standard output, harmless."""
+    sys.stdout.write(harmless(text) + "\n")
+
+
+def put(content: bytes) -> None:
+    """A file on standard output."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
 
 
 def warn(text: str) -> None:
     """A line on standard error: what went wrong, or what a person should know and a program should not read."""
     try:
-        sys.stderr.write(f"hivemind: {text}\n")
+        sys.stderr.write(f"hivemind: {harmless(text)}\n")
         sys.stderr.flush()
     except BrokenPipeError:  # nobody reads it; the exit status says that something went wrong
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
@@ -38,7 +46,7 @@ def progress() -> Iterator[Callable[[str], None]]:
 
     def tell(what: str) -> None:
         if shown:
-            sys.stderr.write(f"\r{what} …\x1b[K")
+            sys.stderr.write(f"\r{one_line(what)} …\x1b[K")
             sys.stderr.flush()
 
     try:
@@ -51,7 +59,21 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 def print_json(value: Any) -> None:
     """One JSON document; what JSON doesn't know (paths, times) is written as text."""
-    say(json.dumps(value, ensure_ascii=False, indent=1, default=_as_text))
+    say(as_json(value, indent=1))
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """JSON in which nothing steers who is shown it: such characters are escapes."""
+    return escaped(json.dumps(value, ensure_ascii=False, indent=indent, default=_as_text))
+
+
+def print_array(values: Iterable[Any]) -> None:
+    """A JSON array, one element a line, written as it comes: a log may be longer than memory."""
+    first = True
+    for value in values:
+        sys.stdout.write(("[\n" if first else ",\n") + as_json(value))
+        first = False
+    say("[]" if first else "\n]")
 
 
 def _as_text(value: object) -> str:

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
+from hivemind.cli.text import one_line
+
 __all__ = ["Commands", "Parser", "add_command", "add_group", "add_json", "global_options", "number"]
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"  # noqa: SLF001 - the type has no other name
@@ -41,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message = message.replace("the following arguments are required:", "required:")
-        self.exit(_EXIT_WRONG_USE, f"{self.prog}: {' '.join(message.split())}; see: {self.prog} --help\n")
+        self.exit(_EXIT_WRONG_USE, f"{self.prog}: {one_line(message)}; see: {self.prog} --help\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:

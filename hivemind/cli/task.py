@@ -13,7 +13,7 @@ from hivemind.cli.hive_of import hive_of, known_agent, listed, look_at
 from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
 from hivemind.cli.replay import add_replay
-from hivemind.cli.text import age, harmless, one_line
+from hivemind.cli.text import age, one_line
 from hivemind.errors import UserError
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ def _print_task(task: dict[str, Any]) -> None:
     outcome = task["result"] or task["error"]
     if outcome:
         say()
-        say(harmless(outcome).rstrip("\n"))
+        say(outcome.rstrip("\n"))
 
 
 def _retry(arguments: argparse.Namespace) -> int:

@@ -8,20 +8,9 @@ import sys
 import unicodedata
 from datetime import UTC, datetime
 
-__all__ = ["age", "clock_time", "fit", "harmless", "is_terminal", "natural", "one_line", "terminal_size", "width"]
+from hivemind.masking import harmless
 
-
-def harmless(text: str) -> str:
-    """The text without control characters (save newline and tab) and without overrides of the writing direction.
-
-    Mail and tasks come from anywhere: an escape sequence in a subject must not retitle a person's window.
-    """
-    return text if text.isprintable() else "".join(map(_harmless, text))
-
-
-def _harmless(char: str) -> str:
-    steers = unicodedata.category(char) in ("Cc", "Cs") or "\u202a" <= char <= "\u202e" or "\u2066" <= char <= "\u2069"
-    return "\ufffd" if steers and char not in "\n\t" else char
+__all__ = ["age", "clock_time", "fit", "is_terminal", "natural", "one_line", "terminal_size", "width"]
 
 
 def one_line(text: str) -> str:

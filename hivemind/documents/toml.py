@@ -29,9 +29,10 @@ _KEYS = {
     "depth", "order", "context_type", "context_name", "context_value", "text", "readonly", "importance", "sticky",
     "summary",
 }  # fmt: skip
+_STEERS = r"\x7f-\x9f\u202a-\u202e\u2066-\u2069"
 _ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
-_SPECIAL = re.compile(r'[\x00-\x1f\x7f"\\]')
-_SPECIAL_IN_LINES = re.compile(r'[\x00-\x08\x0b-\x1f\x7f\\]|""(?=")|"\Z')
+_SPECIAL = re.compile(rf'[\x00-\x1f{_STEERS}"\\]')
+_SPECIAL_IN_LINES = re.compile(rf'[\x00-\x08\x0b-\x1f{_STEERS}\\]|""(?=")|"\Z')
 _NODE = re.compile(r"\s*\[\[\s*[\"']?node[\"']?\s*\]\]")
 _NAMED_NODE = frozenset({'"node"', "'node'"})
 _STRING = re.compile(

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from hivemind.fs import HeldLock
-from hivemind.masking import mask
+from hivemind.masking import harmless, mask
 from hivemind.private import keep_keys_private
 from hivemind.runtime.identity import HiveGone, take_name
 from hivemind.runtime.life import Life
@@ -79,7 +79,7 @@ def start_logging() -> None:
 
 
 class _Masking(logging.Formatter):
-    """Masks what a message, an exception or its traceback tells."""
+    """Masks what a message, an exception or its traceback tells, and makes it harmless: logs are read on terminals."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return mask(super().format(record))
+        return harmless(mask(super().format(record)))

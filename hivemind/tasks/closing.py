@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hivemind.fs import inside, make_folder, move, reached, write
 from hivemind.layout import Layout
-from hivemind.masking import mask
+from hivemind.masking import harmless, mask
 from hivemind.tasks import log
 from hivemind.tasks.folder import ATTEMPTS, held
 from hivemind.tasks.ids import free_name, place_of
@@ -63,7 +63,7 @@ class Closing:
         return self._close(task, ERROR, text, files, self._layout.failed)
 
     def _close(self, task: Task, name: str, text: str, files: Files, place: Path) -> Path:
-        text = mask(text)
+        text = harmless(mask(text))
         try:
             with self._own(task):
                 for path, content in files.items():
@@ -114,7 +114,7 @@ class Closing:
     def cancel(self, path: Path, reason: str) -> Path:
         """Move an active task to failed/ under its agent's hands; what the agent still writes is turned away."""
         with held(path, wait=True):
-            write(path / ERROR, reason, durable=self._durable)
+            write(path / ERROR, harmless(mask(reason)), durable=self._durable)
             reached("tasks.cancel.written")
             return leave(self._layout, path, self._layout.failed, durable=self._durable)
 

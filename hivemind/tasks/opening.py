@@ -15,6 +15,7 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.fs import fsync_folder, move, reached, write
 from hivemind.layout import HUMAN, Layout
+from hivemind.masking import harmless
 from hivemind.tasks.drops import RESERVED, attachments, id_of, read_regular
 from hivemind.tasks.folder import held, read_folder, set_aside, task_of
 from hivemind.tasks.form import Written, is_yaml, read_text
@@ -230,7 +231,7 @@ def explained(name: str, problem: UserError) -> bytes:
     if problem.mend:
         lines.append(f"* how to mend it: {problem.mend}")
     lines += ["", "The file is here as it was. Mend it and move this folder back to tasks/inbox/: that is a retry."]
-    return ("\n".join(lines) + "\n").encode(errors="backslashreplace")  # a name may be any bytes
+    return harmless("\n".join(lines) + "\n").encode()  # a name may be any bytes
 
 
 def _fsync(path: Path) -> None:

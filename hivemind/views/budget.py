@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hivemind.coordination import CoordinationError
+from hivemind.masking import escaped
 
 __all__ = ["LEAST", "check_budget", "fit", "render"]
 
@@ -20,16 +21,16 @@ _WITH_CAPSULE = 200
 _CUTS = (2_000, 1_000, 400, 160, 80)
 _STATISTICS = ("stats", "lanes", "steps", "task", "step", "since")
 _TEXTS = ("text", "title", "message", "reason")
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-def render(answer: Answer) -> str:
-    """The answer as it is counted: compact JSON."""
-    return _encode(answer)
+def render(answer: object) -> str:
+    """The answer as it is counted: compact JSON, with escapes for what would steer who is shown it."""
+    return escaped(_encoder.encode(answer))
 
 
 def _size(value: Any) -> int:
-    return len(_encode(value).encode())
+    return len(render(value).encode())
 
 
 def check_budget(budget: object) -> None:

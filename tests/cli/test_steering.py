@@ -16,7 +16,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.cli.main import build_parser
-from hivemind.cli.text import harmless
+from hivemind.masking import harmless
 from hivemind.reasoning import TaskGraph
 from tests.cli.conftest import Command, Ended
 
@@ -35,7 +35,8 @@ LOOKING = {
         status | task list | task list --ignored | *task show : t done failed | task replay : done | mail list | *mail read : ID
         *mail thread : ID | mail status : ID | agent list | *context : researcher | *log | *log --task t | lease list
         reserve list | *view resume : t | view snapshot : t | view watch : t | view signals : t | *graph show : t
-        *graph export : t | graph export --format mermaid : t | *graph find : evil | graph branch list : t | graph branch diff : t evil main
+        *graph export : t | graph export --format mermaid : t | *graph find : evil
+        graph branch list : t | graph branch diff : t evil main
         *doc tree | *doc tree of : FILE | *doc show : FILE | *doc history : NODE | *doc expand : FILE | *doc find : evil
         *doc export : FILE | doc export --format text : FILE | doc export --format json : FILE | *memory search : evil
         *memory list : --namespace shared/hive | *memory show --namespace shared/hive : KEY

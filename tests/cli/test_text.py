@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind.cli.output import table
-from hivemind.cli.text import age, fit, harmless, natural, one_line, width
+from hivemind.cli.text import age, fit, natural, one_line, width
+from hivemind.masking import harmless
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
