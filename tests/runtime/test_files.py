@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -56,12 +57,69 @@ def test_an_edited_file_keeps_its_mode_and_its_other_names_keep_the_old_text(cre
 
 
 @pytest.mark.parametrize(
-    "name", ["agents/ada.yaml", "hive.yaml", "rom/hive.md", "mailboxes/bob/new/x", "tasks/inbox/x.md", ".hive/mail.key"]
-)
+    "name",
+    [
+        "agents/ada.yaml", "hive.yaml", "rom/hive.md", "mailboxes/bob/new/x", "tasks/inbox/x.md", ".hive/mail.key", ".mcp.json",
+        "bin/python", ".venv/bin/python", "README.md", "Hive.yaml", "RULES.md", "Knowledge/x.md", "knowledge./x.md",
+        ".git/hooks/pre-commit", "new/x",
+    ],
+)  # fmt: skip
 def test_a_root_that_holds_the_hive_itself_opens_nothing_of_it_for_writing(crew: Crew, name: str) -> None:
     crew.configure("roots: [{path: .., write: true}]\n")
     [action] = tried(crew, ("write_file", {"path": f"{crew.root}/{name}", "text": "x"}))
     assert "is not where you may write" in action["error"]
+
+
+GIT = [".git/config", ".GIT/hooks/x", "deep/er/.git/HEAD", ".git", ".Git./x", "boats/HEAD", "head", "a/.git /config"]
+
+
+@pytest.mark.parametrize("name", GIT)
+def test_nothing_is_written_that_git_would_take_for_its_own(crew: Crew, name: str) -> None:
+    outside = crew.root.parent / "open"
+    (outside / ".git").mkdir(parents=True)
+    (crew.root / "knowledge/.git").mkdir()
+    for config in (crew.root / "knowledge/.git/config", outside / ".git/config"):
+        config.write_text("[core]\n")
+    crew.configure("roots: [{path: ../open, write: true}]\n")
+    before = snapshot(crew.root.parent)
+    use = hands(crew)
+    for path in (f"knowledge/{name}", f"{outside}/{name}", name):
+        assert "git" in use("write_file", path=path, text="x")["error"]
+        assert "git" in use("edit_file", path=path, old="[core]", new="[core]\nfsmonitor = evil")["error"]
+    assert {
+        path for path in snapshot(crew.root.parent) ^ before if "/.hive/" not in path[0] and "/tasks/" not in path[0]
+    } == set()
+    assert not [path for path in crew.root.rglob("*") if path.name.lower() in (".git", "head") and "tasks" in str(path)]
+
+
+def snapshot(root: Path) -> set[tuple[str, bytes]]:
+    return {(str(path), path.read_bytes() if path.is_file() else b"") for path in root.rglob("*")}
+
+
+def test_the_innermost_listed_root_decides_whether_it_may_be_written(crew: Crew) -> None:
+    real = crew.root.parent / "real"
+    for folder in ("sub/ro/again", "same"):
+        (real / folder).mkdir(parents=True)
+    (real / "sub/ro/kept.md").write_text("kept\n")
+    (crew.root / "knowledge/laws").mkdir()
+    (crew.root / "src/ro").mkdir(parents=True)
+    crew.configure(
+        "roots: [{path: ../real, write: true}, ../real/sub/ro, {path: ../real/sub/ro/again, write: true},\n"
+        "  ../real/same, {path: ../real/same, write: true}, knowledge/laws, {path: src, write: true}, src/ro]\n"
+    )
+    use = hands(crew)
+    for path in (
+        f"{real}/sub/ro/kept.md",
+        f"{real}/sub/ro/new.md",
+        f"{real}/same/x",
+        "knowledge/laws/x.md",
+        "src/ro/x.py",
+    ):
+        assert "is not where you may write" in use("write_file", path=path, text="x")["error"], path
+    for path in (f"{real}/x", f"{real}/sub/x", f"{real}/sub/ro/again/x", "knowledge/x.md", "src/x.py"):
+        assert "error" not in use("write_file", path=path, text="x"), path
+    assert (real / "sub/ro/kept.md").read_text() == "kept\n"
+    assert use("read_file", path=f"{real}/sub/ro/kept.md")["result"]["text"] == "kept\n"
 
 
 def test_a_path_says_where_it_goes_or_is_refused_with_what_to_say_instead(crew: Crew) -> None:
