@@ -185,10 +185,15 @@ class HiveConfig(_Strict):
         """The folders outside the hive that may be read, resolved."""
         return tuple(Path(os.path.realpath(layout.root / os.path.expanduser(root.path))) for root in self.roots)
 
-    def write_roots(self, layout: Layout) -> tuple[Path, ...]:
-        """Those of them that may be written, resolved."""
-        found = (root for root in self.roots if root.write)
-        return tuple(Path(os.path.realpath(layout.root / os.path.expanduser(root.path))) for root in found)
+    def written(self, layout: Layout) -> dict[Path, bool]:
+        """Which folders may be written and which not: of those around a path the innermost decides.
+
+        The hive's own may not, but `knowledge/`; of a root that is listed twice the listing without `write` holds.
+        """
+        found = {layout.root: False, layout.knowledge: True}
+        for path, root in zip(self.read_roots(layout), self.roots, strict=True):
+            found[path] = found.get(path, True) and root.write
+        return found
 
 
 def _read(path: Path) -> str:

@@ -50,7 +50,7 @@ def test_an_edited_file_keeps_its_mode_and_its_other_names_keep_the_old_text(cre
     path.chmod(0o755)
     [action] = tried(crew, ("write_file", {"path": "knowledge/run.sh", "text": "echo 2\n"}))
     assert "error" not in action
-    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700  # as it was, within `access: private`
     os.link(path, outside)
     [action] = tried_again(crew, ("write_file", {"path": "knowledge/run.sh", "text": "echo 3\n"}))
     assert (path.read_text(), outside.read_text()) == ("echo 3\n", "echo 2\n")
@@ -67,7 +67,7 @@ def test_an_edited_file_keeps_its_mode_and_its_other_names_keep_the_old_text(cre
 def test_a_root_that_holds_the_hive_itself_opens_nothing_of_it_for_writing(crew: Crew, name: str) -> None:
     crew.configure("roots: [{path: .., write: true}]\n")
     [action] = tried(crew, ("write_file", {"path": f"{crew.root}/{name}", "text": "x"}))
-    assert "is not where you may write" in action["error"]
+    assert ("git" if ".git" in name else "is not where you may write") in action["error"]
 
 
 GIT = [".git/config", ".GIT/hooks/x", "deep/er/.git/HEAD", ".git", ".Git./x", "boats/HEAD", "head", "a/.git /config"]
@@ -81,8 +81,8 @@ def test_nothing_is_written_that_git_would_take_for_its_own(crew: Crew, name: st
     for config in (crew.root / "knowledge/.git/config", outside / ".git/config"):
         config.write_text("[core]\n")
     crew.configure("roots: [{path: ../open, write: true}]\n")
-    before = snapshot(crew.root.parent)
     use = hands(crew)
+    before = snapshot(crew.root.parent)
     for path in (f"knowledge/{name}", f"{outside}/{name}", name):
         assert "git" in use("write_file", path=path, text="x")["error"]
         assert "git" in use("edit_file", path=path, old="[core]", new="[core]\nfsmonitor = evil")["error"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _MAX_PATH = 4096
 _MAX_NAME = 255
 _NEW = 0o666
 _KEPT = RESERVED - {"artifacts"} | {"task.md", "task.yaml", "task.yml"}
+_GITS = frozenset({".git", "git~1", "head"})
 _NOT_HERE = "is not where you may write: the task's folder, knowledge/, roots that say so"
 
 
@@ -122,7 +124,7 @@ class Target:
             held.release(mine, session.agent)
 
     def write(self, session: Session, text: str) -> None:
-        """Write the whole file, its folders made. What was there keeps its mode. Raises UserError."""
+        """Write the whole file, its folders made. What was there keeps its mode, within `access:`. Raises UserError."""
         *folders, name = self.place.names
         shown = session.hive.layout.relative(self.place.path)
         try:
@@ -145,17 +147,19 @@ def writable(session: Session, path: str) -> Target:
     """
     layout = session.hive.layout
     folder = session.focus.work.task.path if session.focus.work is not None else None
-    roots = session.hive.config.write_roots(layout)
-    found = _place(session, path, layout.root, roots)
-    named = (layout.knowledge, *(root for root in roots if layout.root in root.parents))
-    is_named = os.path.isabs(path) or any(root in _up(found.path) for root in named)
+    written = session.hive.config.written(layout)
+    found = _place(session, path, layout.root, session.hive.config.read_roots(layout))
+    if any(_folded(name) in _GITS for name in found.names):
+        raise ToolProblem("is what git may take for a repository of its own, and run commands of", where=path)
+    around = [one for one in _up(found.path) if one in written]
+    is_named = os.path.isabs(path) or around[0] != layout.root
     if not is_named and folder is not None:
         within = found.path.relative_to(folder).parts if folder in _up(found.path) else found.names
         found = Place(folder, within)
-    elif not is_named or _is_protected(layout, found.path):
+    elif not is_named or not written[around[0]] or _is_protected(layout, found.path):
         raise ToolProblem(_NOT_HERE, where=path)
     _refuse_links(session, found, path)
-    if not found.names or found.path in (layout.knowledge, *roots) or found.path.is_dir():
+    if not found.names or found.path in written or found.path.is_dir():
         raise ToolProblem("is a folder", where=path)
     if found.path.exists() and not found.path.is_file():
         raise ToolProblem("is no regular file", where=path)
@@ -212,9 +216,14 @@ def _checked(path: str) -> str:
 
 
 def _is_protected(layout: Layout, found: Path) -> bool:
-    """What no tool writes, even where a root that is open for writing holds the hive itself."""
+    """What no tool writes, even where a root that is open for writing is in it or holds the hive itself."""
     closed = {layout.rom, layout.agents, layout.mailboxes, layout.tasks, layout.state, layout.config}
     return not closed.isdisjoint(_up(found))
+
+
+def _folded(name: str) -> str:
+    """The name as the file systems of other systems compare it: no case, no form of a letter, no dot or blank at its end."""
+    return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
 
 
 def _up(path: Path) -> tuple[Path, ...]:
