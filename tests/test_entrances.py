@@ -19,7 +19,6 @@ import pytest
 HIVEMIND = Path(__file__).parents[1] / "hivemind"
 
 NOT_YET = {
-    "cli",
     "coordination",
     "documents",
     "documents/formats",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.text import one_line
 
 __all__ = ["as_command"]
@@ -58,7 +60,8 @@ def _words(call: Mapping[str, Any], agent: str | None, task: str | None) -> list
     if tool == "reply_mail":
         return ["mail", "reply", "human", str(asked["id"]), str(asked["body"])]
     if tool == "check_mailbox" and str(call.get("call", "")).startswith(_READ_MAIL):
-        return ["mail", "read", *shlex.split(str(call["call"])[len(_READ_MAIL) : -1].replace(",", " "))]
+        with suppress(Unreadable), boundary("call"):
+            return ["mail", "read", *shlex.split(str(call["call"])[len(_READ_MAIL) : -1].replace(",", " "))]
     if tool == "check_mailbox":
         return ["mail", "list", *([] if agent is None else [agent])]
     if tool == "list_files" and asked == {"path": "tasks/inbox"}:

@@ -7,6 +7,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.hive_of import hive_of, look_at
 from hivemind.cli.output import print_json, print_table, progress, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
@@ -148,9 +149,10 @@ def _share(text: str) -> float:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"that is no JSON ({error})") from None
+        with boundary("text of JSON"):
+            found = json.loads(text)
+    except Unreadable as error:
+        raise argparse.ArgumentTypeError(f"that is no JSON ({error.__cause__})") from None
     if not isinstance(found, dict):
         raise argparse.ArgumentTypeError('that is no JSON object, such as {"customer": "Acme"}')
     return found

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.text import one_line
 
 __all__ = ["event_line", "said", "story_lines"]
@@ -70,8 +72,6 @@ def _value(value: object) -> str:
 
 def _time(record: Mapping[str, Any]) -> str:
     """The record's time of day in this machine's zone, if it has one."""
-    try:
-        moment = datetime.fromtimestamp(float(record["time"]), UTC)
-    except (KeyError, TypeError, ValueError, OverflowError, OSError):
-        return ""
-    return f"{moment.astimezone():%H:%M:%S}  "
+    with suppress(Unreadable), boundary("time"):
+        return f"{datetime.fromtimestamp(float(record['time']), UTC).astimezone():%H:%M:%S}  "
+    return ""

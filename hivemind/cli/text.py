@@ -6,8 +6,10 @@ import os
 import re
 import sys
 import unicodedata
+from contextlib import suppress
 from datetime import UTC, datetime
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.masking import harmless
 
 __all__ = ["age", "clock_time", "fit", "is_terminal", "natural", "one_line", "terminal_size", "width"]
@@ -46,7 +48,8 @@ def fit(text: str, columns: int) -> str:
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
     """Sorts names as people count: `worker-2` before `worker-10`."""
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name))
+    parts = (part.lstrip("0") if part.isdecimal() else part for part in re.split(r"(\d+)", name))
+    return tuple((-1 if at % 2 == 0 else len(part), part) for at, part in enumerate(parts))
 
 
 def is_terminal() -> bool:
@@ -64,8 +67,10 @@ def terminal_size() -> tuple[int, int]:
 
 
 def clock_time(moment: datetime) -> str:
-    """Date and time in this machine's zone, to the minute."""
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M")
+    """Date and time in this machine's zone, to the minute; as they are where the calendar ends before that zone's time."""
+    with suppress(Unreadable), boundary("time"):
+        moment = moment.astimezone()
+    return moment.strftime("%Y-%m-%d %H:%M")
 
 
 def age(moment: datetime, now: datetime | None = None) -> str:

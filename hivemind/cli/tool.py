@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.given import standard_input
 from hivemind.cli.hive_of import hive_of, known_name
 from hivemind.cli.output import print_json, print_table
@@ -81,10 +82,8 @@ def _call(arguments: argparse.Namespace) -> int:
 def _whole(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
-    try:
+    with boundary("text of JSON", "--arguments"):
         found = json.loads(standard_input() if text == "-" else text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"is no JSON ({error})", where="--arguments") from None
     if not isinstance(found, dict):
         raise UserError("is no JSON object", where="--arguments", mend='--arguments \'{"name": "value"}\'')
     return found
@@ -111,6 +110,7 @@ def _value(name: str, text: str, kind: str | None) -> Any:
     if kind in ("string", None):
         return text
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        with boundary(kind, name):
+            return json.loads(text)
+    except Unreadable:
         raise UserError(f"{text!r} is no {kind}", where=name) from None

@@ -43,7 +43,7 @@ def test_what_cannot_be_used_so_is_refused_in_one_line(run: Command, hive: Path)
         ("read_file", "path=hive.yaml", "mode=rw"): "read_file: mode: known arguments: path, start_line",
         ("read_file", "path=../x"): "../x: has `..` in it",
         ("read_file", "--arguments", "[]"): "--arguments: is no JSON object",
-        ("read_file", "--arguments", "{"): "--arguments: is no JSON",
+        ("read_file", "--arguments", "{"): "--arguments: is a text of JSON that cannot be read",
         ("finish_step",): "no step is named, and none is in focus",
         ("finish_task",): "this needs a task in focus",
         ("claim_task",): "the runtime claims this agent's tasks",
