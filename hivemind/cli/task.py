@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hivemind.boundary import boundary
 from hivemind.cli.given import standard_input
 from hivemind.cli.hive_of import hive_of, known_agent, listed, look_at
 from hivemind.cli.output import print_json, print_table, say
@@ -134,7 +135,8 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", where=path) from None
     read_text(raw, str(path))
-    text = raw.decode("utf-8")
+    with boundary("task file", path):
+        text = raw.decode("utf-8")
     if not is_yaml(path.name):
         return text
     fields = parse(text, path).values
