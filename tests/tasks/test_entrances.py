@@ -1,0 +1,129 @@
+"""One bad drop stops nobody but itself, and what is no task is listed or explained."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hivemind.layout import Layout
+from hivemind.tasks import Tasks
+
+from .conftest import drop, opened
+
+POISON = [
+    "---\ndeadline: 9999-12-31T23:59:59-23:59\n---\nx",
+    "---\ndeadline: 0001-01-01T00:00:00+23:59\n---\nx",
+    "---\nsteps: [{wait: 9999-12-31T23:59:59-23:59}]\n---\nx",
+    "---\ntitle: " + "[" * 3000 + "\n---\nx",
+    "---\npriority: " + "9" * 5000 + "\n---\nx",
+    "---\nsteps: [{wait: 1e400}]\n---\nx",
+    "---\ntitle: &a [*a]\n---\nx",
+    "---\n? {a: b}\n: c\n---\nx",
+]
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("text", POISON)
+def test_a_drop_that_cannot_be_read_fails_alone(layout: Layout, text: str, folder: bool) -> None:
+    if folder:
+        (layout.inbox / "bad").mkdir()
+        (layout.inbox / "bad" / "task.md").write_text(text)
+    else:
+        drop(layout, "bad.md", text)
+    drop(layout, "good.md", "good")
+    tasks = opened(layout, settle_ms=0)
+    assert [summary.id for summary in tasks.list()] == ["bad", "good"]
+    task = tasks.claim("scout")
+    assert task is not None
+    assert task.id == "good"
+    assert tasks.claim("scout") is None
+    assert (layout.failed / "bad" / "error.md").read_text()
+    assert [summary.id for summary in tasks.list("failed")] == ["bad"]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(raw=st.binary(max_size=80), ending=st.sampled_from([".md", ".yaml"]), head=st.sampled_from([b"", b"---\n"]))
+def test_any_bytes_are_a_task_or_fail_with_words(tmp_path_factory, raw: bytes, ending: str, head: bytes) -> None:
+    layout = Layout.at(tmp_path_factory.mktemp("hive"))
+    for folder in layout.folders():
+        folder.mkdir(parents=True, exist_ok=True)
+    drop(layout, f"any{ending}", head + raw)
+    drop(layout, "good.md", "good")
+    tasks = opened(layout, settle_ms=0, grace_s=0)
+    tasks.list()
+    claimed = [task.id for task in iter(lambda: tasks.claim("scout"), None)]
+    assert "good" in claimed
+    assert len(claimed) + len(os.listdir(layout.failed)) == 2
+
+
+@pytest.mark.parametrize("damage", ["zeros", "cut", "flipped", "empty", "folder"])
+def test_a_damaged_board_is_built_again(layout: Layout, damage: str) -> None:
+    for number in range(200):
+        drop(layout, f"t{number}.md", f"---\ntitle: t{number}\n---\n")
+    opened(layout).list()
+    first = opened(layout)
+    first.claim("scout")
+    first.close()
+    board = layout.task_board
+    raw = board.read_bytes()
+    damaged = {
+        "zeros": raw[:-2000] + bytes(2000), "cut": raw[:-100], "flipped": raw[:-900] + b"\xff" * 4 + raw[-896:], "empty": b"",
+    }.get(damage)  # fmt: skip
+    board.unlink()
+    if damaged is None:
+        board.mkdir()
+    else:
+        board.write_bytes(damaged)
+    tasks = opened(layout)
+    assert len(list(iter(lambda: tasks.claim("clerk"), None))) == 199
+
+
+@pytest.mark.parametrize("name", ["x.bak", "x.orig", "x.rej", "x.md~", ".x.swp", "x.part"])
+def test_what_editors_leave_is_no_task_and_is_listed_as_ignored(layout: Layout, tasks: Tasks, name: str) -> None:
+    drop(layout, name, "x")
+    assert tasks.claim("scout") is None
+    assert [ignored.name for ignored in tasks.ignored()] == [name]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"%PDF-1.7\n1 0 obj\n<< >>\nendobj\n", b"PK\x03\x04 zip", b"\x89PNG\r\n\x1a\n", b"{\\rtf1 hello}", b"GIF89a\x01"],
+)
+def test_what_is_no_text_fails_with_the_way_to_have_it_worked_on(layout: Layout, tasks: Tasks, raw: bytes) -> None:
+    drop(layout, "report.bin", raw)
+    assert tasks.claim("scout") is None
+    error = (layout.failed / "report" / "error.md").read_text()
+    assert "hivemind task add" in error
+    assert "--attach" in error
+    assert (layout.failed / "report" / "report.bin").read_bytes() == raw
+
+
+def test_what_is_no_text_is_attached_to_a_question_if_a_person_says_so(layout: Layout) -> None:
+    drop(layout, "report.pdf", b"%PDF-1.7\n")
+    task = opened(layout, ask_about_files=True).claim("scout")
+    assert task is not None
+    assert "report.pdf" in task.text
+    assert [path.read_bytes() for path in task.attachments] == [b"%PDF-1.7\n"]
+    assert task.maker == "human"
+
+
+def test_a_task_over_whose_reading_two_processes_died_fails_before_a_third(layout: Layout, tmp_path: Path) -> None:
+    from hivemind.fs import CrashCount
+
+    from .conftest import in_process
+
+    path = drop(layout, "bad.md", "---\ntitle: x\n---\n")
+    found = path.stat()
+
+    def die() -> None:
+        with CrashCount(layout.reading).reading("task", "bad.md", f"{found.st_size} {found.st_mtime_ns}"):
+            os.kill(os.getpid(), 9)
+
+    assert [in_process(die) for _ in range(2)] == [9, 9]
+    tasks = opened(layout, settle_ms=0)
+    assert tasks.claim("scout") is None
+    assert "processes died" in (layout.failed / "bad" / "error.md").read_text()
