@@ -140,6 +140,8 @@ class Hive:
             max_bytes=self.config.max_task_bytes,
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
+            ask_about_files=self.config.ask_about_files,
+            journal=self.journal,
             looking=self.looking,
         )
 

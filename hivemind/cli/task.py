@@ -32,7 +32,7 @@ def add_to(commands: Commands, common: Parser) -> None:
         commands,
         common,
         "task",
-        "add, list, show, retry, cancel and replay tasks",
+        "add, list, show, retry, cancel and replay tasks, and say more to one",
         examples='  hivemind task add "What is a lease?"\n  hivemind task list\n  hivemind task show what-is-a-lease\n\n'
         "A task is a file: dropping one into tasks/inbox/ does the same as `task add`.",
     )
@@ -41,7 +41,11 @@ def add_to(commands: Commands, common: Parser) -> None:
         task, common, "list", _list, "list tasks: waiting ones in the order in which they will be claimed, others by time",
         examples="  hivemind task list --state failed",
     )  # fmt: skip
-    listing.add_argument("--state", choices=STATES, help="only those")
+    which = listing.add_mutually_exclusive_group()
+    which.add_argument("--state", choices=STATES, help="only those")
+    which.add_argument(
+        "--ignored", action="store_true", help="what lies in the inbox and is not taken for a task, and why"
+    )
     add_json(listing)
     showing = add_command(
         task, common, "show", _show, "show tasks: where each stands, and its result or why it failed",
@@ -49,6 +53,12 @@ def add_to(commands: Commands, common: Parser) -> None:
     )  # fmt: skip
     showing.add_argument("id", nargs="+", metavar="ID", help="the task's id")
     add_json(showing)
+    saying = add_command(
+        task, common, "say", _say, "add to a task that was claimed already; its agent goes on with it",
+        examples='  hivemind task say what-is-a-lease "And what is a lane?"',
+    )  # fmt: skip
+    saying.add_argument("id", metavar="ID", help="the task's id")
+    saying.add_argument("text", metavar="TEXT", help="what is to be added; - reads standard input")
     add_replay(task, common)
     for name, run, line in (
         ("retry", _retry, "put failed or finished tasks back into the inbox"),
@@ -168,12 +178,23 @@ def _list(arguments: argparse.Namespace) -> int:
     from hivemind.runtime.overview import said_why
 
     hive = look_at(arguments)
+    ignored = hive.tasks.ignored()
+    if arguments.ignored:
+        rows = [asdict(one) for one in ignored]
+        if arguments.json:
+            print_json(rows)
+        else:
+            print_table(rows, ("name", "why"), empty="Nothing in the inbox is ignored.")
+        return 0
     found = said_why(hive, hive.tasks.list(arguments.state))
     if arguments.json:
         print_json([_record(task) for task in found])
         return 0
     rows = [{**_record(task), "since": age(task.since), "note": _note(task)} for task in found]
     print_table(rows, _COLUMNS, empty=f"No tasks{f' in {arguments.state}' if arguments.state else ''}.")
+    strange = [one for one in ignored if one.name.lower() != "readme.md"]
+    if strange and arguments.state in (None, "inbox"):
+        say(f"{len(strange)} of the names in the inbox are ignored: hivemind task list --ignored")
     return 0
 
 
@@ -225,6 +246,7 @@ def _told(hive: Hive, task_id: str) -> dict[str, Any]:
         "deadline": task.deadline,
         "waiting": hive.tasks.waiting_for(task.id) if task.state.value == "inbox" else None,
         "parked": asdict(task.parked) if task.parked else None,
+        "said": [asdict(said) for said in task.said],
         "notes": list(task.notes),
         "attachments": [str(path) for path in task.attachments],
         "text": task.text,
@@ -251,6 +273,7 @@ def _told_unread(one: TaskSummary) -> dict[str, Any]:
         "deadline": None,
         "waiting": one.waiting,
         "parked": None,
+        "said": [],
         "notes": [one.problem] if one.problem and not (one.waiting or error) else [],
         "attachments": [],
         "text": None,
@@ -283,7 +306,8 @@ def _print_task(task: dict[str, Any]) -> None:
             "Parked",
             f"{parked['reason']}" + (f" (until {parked['until']})" if parked["until"] else "") if parked else None,
         ),
-        ("Notes", "; ".join(task["notes"])),
+        *(("Added", f"by {said['by']} at {said['at']}: {said['text']}") for said in task["said"]),
+        *(("Note", note) for note in task["notes"]),
     )
     for name, value in heads:
         if value:
@@ -292,6 +316,19 @@ def _print_task(task: dict[str, Any]) -> None:
     if outcome:
         say()
         say(outcome.rstrip("\n"))
+
+
+def _say(arguments: argparse.Namespace) -> int:
+    from hivemind.fs import ring
+
+    hive = hive_of(arguments)
+    text = standard_input() if arguments.text == "-" else arguments.text
+    where = hive.tasks.say(arguments.id, text)
+    owner = hive.tasks.get(arguments.id).owner
+    if owner is not None:
+        ring(hive.layout.doorbells, owner)
+    say(f"{arguments.id} is told: {hive.layout.relative(where)}")
+    return 0
 
 
 def _retry(arguments: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from hivemind.coordination.state import State
 
 __all__ = ["FOLD_VERSION", "apply"]
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """Goes up when the same log would fold to another state: snapshots of another version are not read."""
 
 _FOLDS: dict[str, Apply] = {**LEASE_FOLDS, **STEP_FOLDS, **SWARM_FOLDS}

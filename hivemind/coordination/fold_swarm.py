@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hivemind.coordination.fields import Apply, Malformed, agent, optional_text, text, texts
@@ -13,16 +14,29 @@ from hivemind.coordination.swarm import BranchEntry, Focus, TaskEntry
 __all__ = ["SWARM_FOLDS", "fold_branch", "fold_task"]
 
 
+_OF_THE_RECORD = frozenset({"ending", "recorded", "said"})
+
+
 def _maybe_agent(payload: Mapping[str, Any]) -> str | None:
     return None if payload.get("agent_id") is None else agent(payload)
 
 
 def fold_task(state: State, seq: int, kind: str, payload: Mapping[str, Any]) -> None:
-    """Any `task.*` event: its last word is the task's state."""
+    """Any `task.*` event: its last word is the task's state, but for those that only tell of its record."""
     task, word = text(payload, "task_id"), kind.rpartition(".")[2]
-    before = state.tasks.get(task)
-    title = optional_text(payload, "title") or (None if before is None else before.title)
-    state.tasks[task] = TaskEntry(task, word, _maybe_agent(payload), seq, title)
+    before = state.tasks.get(task) or TaskEntry(task, word, None, seq)
+    record, earlier = optional_text(payload, "record"), optional_text(payload, "before")
+    entry = replace(
+        before,
+        seq=seq,
+        title=optional_text(payload, "title") or before.title,
+        records=before.records if record is None or earlier is None else (earlier, record),
+        end=optional_text(payload, "end"),
+        said=before.said + (word == "said"),
+    )
+    if word not in _OF_THE_RECORD:
+        entry = replace(entry, state=word, agent_id=_maybe_agent(payload))
+    state.tasks[task] = entry
 
 
 def fold_branch(state: State, seq: int, kind: str, payload: Mapping[str, Any]) -> None:

@@ -29,13 +29,20 @@ class Focus:
 
 @dataclass(frozen=True, slots=True)
 class TaskEntry:
-    """The newest `task.*` event of a task; `state` is that event's last word (added, claimed, done, failed…)."""
+    """The newest `task.*` event of a task; `state` is that event's last word (added, claimed, done, failed…).
+
+    `records` are the digests that the task's record may have, the one before the last write and that of the write; `end`
+    is the digest of the result or error that was about to be written; `said` counts what people added to its text.
+    """
 
     task: str
     state: str
     agent_id: str | None
     seq: int
     title: str | None = None
+    records: tuple[str, ...] = ()
+    end: str | None = None
+    said: int = 0
 
     @property
     def over(self) -> bool:

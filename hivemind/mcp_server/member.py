@@ -161,6 +161,7 @@ class Member:
         work = next((one for one in self.works() if one.task.id == self._task), None)
         if work is None:
             return Focus("claim_task")
+        work.hear()
         own_name = self.tools[tool].arguments.own_name if tool in self.tools else str
         asked = next((value for name, value in arguments.items() if own_name(name) == "step"), None)
         named = next((step for step in work.steps() if step.id == asked), None)

@@ -83,7 +83,7 @@ def _view(member: Member, view: str) -> Any:
 
 def _task(member: Member, task_id: str) -> Any:
     task = member.hive.tasks.get(task_id)
-    told: dict[str, Any] = {"task": task.id, "title": task.title, "state": str(task.state), "text": task.text}
+    told: dict[str, Any] = {"task": task.id, "title": task.title, "state": str(task.state), "text": task.full_text}
     for name in ("result", "error"):
         path = task.path / f"{name}.md"
         if path.is_file():

@@ -33,6 +33,7 @@ from hivemind.runtime.tools import Session, allowed_tools
 from hivemind.runtime.upkeep import Upkeep
 from hivemind.runtime.usage import Usages, open_agents_mind
 from hivemind.runtime.watching import SUPERVISOR
+from hivemind.tasks import TaskMoved
 
 __all__ = ["Agent"]
 
@@ -117,7 +118,11 @@ class Agent:
             return False
         self._shows(focus)
         with self.pulse.busy(TURN_S):  # a question, a tool, a first reading of the knowledge may take long
-            self._turn(focus)
+            try:
+                self._turn(focus)
+            except TaskMoved as moved:  # by a person, or it has failed because of what became of its record
+                _log.info("%s: %s", self.name, moved)
+                self.attention.broke(moved)
         return True
 
     def _turn(self, focus: Focus) -> None:

@@ -159,7 +159,7 @@ class Attention:
             self.drop(work)
             return
         if finished:
-            work.lives.regain()
+            work.went_on()
         if acted.parking is not None:
             self.holding.park(work, acted.parking)
         elif acted.problem is not None or not did_anything:

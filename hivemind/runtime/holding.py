@@ -45,11 +45,12 @@ class Holding:
         def look(state: State) -> set[str]:
             return {entry.task for entry in state.tasks.values() if entry.agent_id == self._name and not entry.over}
 
-        told = self._hive.journal.view(look)
         mine = self._hive.tasks.mine(self._name, self._incarnation)
         for task in mine:
-            self._open(task, told=task.id in told, lost=task.id == lost)
-        for task_id in sorted(told - {task.id for task in mine}):  # closed, and its process died before it could tell
+            self._open(task, lost=task.id == lost)
+        for task_id in sorted(
+            self._hive.journal.view(look) - {task.id for task in mine}
+        ):  # closed, and its process died before it could tell
             for outcome, folder in (("done", self._hive.layout.done), ("failed", self._hive.layout.failed)):
                 if (folder / task_id).is_dir():
                     self._hive.steps.end_task(task_id, outcome, agent_id=self._name, ended=True)
@@ -77,15 +78,13 @@ class Holding:
                 "task.failed", task_id=problem.id, agent_id=self._name, title=problem.name, reason=problem.reason
             )
 
-    def _open(self, task: Task, *, told: bool = False, lost: bool = False) -> Work | None:
+    def _open(self, task: Task, *, lost: bool = False) -> Work | None:
         """Make a claimed task ready; one that cannot be opened fails with the reason, its files kept as they are."""
         before = self._closed.pop(task.id, None)
         try:
             work = Work(self._hive, task, self._name)
-            if not told:
-                self._hive.journal.append("task.claimed", task_id=task.id, agent_id=self._name, title=task.title)
             if lost:
-                work.lives.lose()
+                work.crashed()
             work.begin()
         except TaskMoved:
             return None
@@ -135,12 +134,18 @@ class Holding:
         """The task in hand that can go on: by priority, then id."""
         for task, rest in list(self._closed.values()):
             if rest.is_over:
-                self._open(task, told=True)
+                self._open(task)
         ready = [work for work in list(self._works.values()) if self._ready(work)]
         return min(ready, key=lambda work: (work.task.priority, work.task.id), default=None)
 
     def _ready(self, work: Work) -> bool:
         if not work.task.path.exists():  # a person has moved it away: it is not ours any more
+            self.drop(work)
+            return False
+        try:
+            if work.hear():
+                self.unpark(work)
+        except TaskMoved:
             self.drop(work)
             return False
         parked = self._parked.get(work.task.id)

@@ -106,7 +106,13 @@ def _number(record: Mapping[str, Any], key: str) -> float:
 
 
 def compose(
-    title: str, answer: str, findings: Sequence[Finding], review: Review, agent: str, spent: Spent | None
+    title: str,
+    answer: str,
+    findings: Sequence[Finding],
+    review: Review,
+    agent: str,
+    spent: Spent | None,
+    notes: Sequence[str] = (),
 ) -> str:
     """The text of result.md. Each quote is followed by its citation `path:line-line` and the file's digest.
 
@@ -120,7 +126,8 @@ def compose(
     sources = _sources(findings)
     if sources:
         parts += ["## Sources", "", *sources, ""]
-    parts += ["## How it came about", "", *_provenance(review, agent, spent, bool(sources)), ""]
+    parts += ["## How it came about", "", *_provenance(review, agent, spent, bool(sources))]
+    parts += [f"* Note: {note.splitlines()[0]}" for note in notes] + [""]
     return "\n".join(parts)
 
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.fs import DamagedRecord, load_record, save_record
 
 __all__ = ["Citation", "Review", "read_request", "read_verdict", "request_body", "verdict_line"]
 
-VERSION = 1
 MAX_ROUNDS = 2
 _BLOCK = re.compile(r"^```json hivemind-review\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 _VERDICT = re.compile(r"\A\s*(approved|rejected)\b", re.IGNORECASE)
@@ -57,7 +55,7 @@ State = Literal["asked", "approved", "rejected", "self", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """How far the checking of one task's answer has come; kept in the task's folder as `review.json`."""
+    """How far the checking of one task's answer has come; kept in the task's record under `review`."""
 
     state: State = "none"
     reviewer: str | None = None
@@ -68,18 +66,14 @@ class Review:
     problems: tuple[str, ...] = field(default=())
 
     @classmethod
-    def load(cls, folder: Path) -> Review:
-        record = load_record(folder / "review.json", "review", VERSION)
-        if record is None:
+    def of(cls, kept: Mapping[str, Any] | None) -> Review:
+        """The review that `as_kept` gave; a new one for None. Raises Unreadable for anything else."""
+        if kept is None:
             return cls()
-        try:
-            found = cls(**{**record, "tried": _texts(record["tried"]), "problems": _texts(record["problems"])})
+        with boundary("task's review"):
+            found = cls(**{**kept, "tried": _texts(kept["tried"]), "problems": _texts(kept["problems"])})
             found._check()
-        except (KeyError, TypeError, ValueError) as error:
-            raise DamagedRecord(
-                f"is no review ({type(error).__name__}: {error})", where=folder / "review.json", mend="take it away"
-            ) from None
-        return found
+            return found
 
     def _check(self) -> None:
         """Raise TypeError or ValueError for what cannot be."""
@@ -87,9 +81,8 @@ class Review:
         if self.state not in get_args(State) or self.round < 0 or not math.isfinite(self.asked_at):
             raise ValueError(self.state)
 
-    def save(self, folder: Path, *, durable: bool) -> Review:
-        save_record(folder / "review.json", "review", VERSION, asdict(self), durable=durable)
-        return self
+    def as_kept(self) -> dict[str, Any]:
+        return {**asdict(self), "tried": [*self.tried], "problems": [*self.problems]}
 
     def with_(self, **changes: Any) -> Review:
         return replace(self, **changes)

@@ -1,7 +1,7 @@
-"""`sandbox: bwrap`: a command without network that sees the system's programs, its task's folder, and nothing else (spec 7).
+"""`sandbox: bwrap`: a command without network that sees the system's programs, its work folder, and nothing else (spec 7).
 
 Bubblewrap makes namespaces for it: no network interface but an empty loopback, processes of its own that die with it, an
-empty /tmp, the system's folders read-only. The task's folder can be written, but for the program's own records in it.
+empty /tmp, the system's folders read-only. The program's records of the task lie beside the work folder, out of its sight.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.tasks import RESERVED
 
 __all__ = ["check_sandbox", "sandboxed"]
 
@@ -30,13 +29,10 @@ _TRIAL_S = 10
 
 
 def sandboxed(argv: Sequence[str], folder: Path) -> list[str]:
-    """The command that runs `argv` in a sandbox around the task's folder. Raises UserError where there can be none."""
+    """The command that runs `argv` in a sandbox around the work folder. Raises UserError where there can be none."""
     check_sandbox()
-    words = [*_FIRST, *_read_only(argv[0])]
-    words += ["--bind", os.fspath(folder), os.fspath(folder)]
-    for name in sorted(RESERVED - {"artifacts"} | {"task.md", "task.yaml"}):
-        words += ["--ro-bind-try", os.fspath(folder / name), os.fspath(folder / name)]
-    return [*words, "--chdir", os.fspath(folder), "--", *argv]
+    bound = ["--bind", os.fspath(folder), os.fspath(folder), "--chdir", os.fspath(folder)]
+    return [*_FIRST, *_read_only(argv[0]), *bound, "--", *argv]
 
 
 @cache

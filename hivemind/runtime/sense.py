@@ -89,7 +89,7 @@ def task_blocks(works: Collection[Work], focus: Focus | None) -> list[MemoryBloc
         blocks.append(
             TaskMemoryBlock(
                 task_id=task.id,
-                description=mask(task.text or task.title),
+                description=mask(task.full_text or task.title),
                 project=task.project,
                 dependencies=list(task.dependencies),
                 status="in_progress" if in_focus else "waiting",

@@ -1,4 +1,4 @@
-"""What the steps of a task wait for: a time, a mail, a person, another task. Kept in the task's folder as `waits.json`."""
+"""What the steps of a task wait for: a time, a mail, a person, another task. Kept in the task's record under `waits`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-from hivemind.fs import DamagedRecord, load_record, save_record
+from hivemind.boundary import boundary
 from hivemind.layout import HUMAN
 from hivemind.runtime.parking import Parking
 
 __all__ = ["Wait", "Waits", "blocked", "is_question", "question_id"]
 
-VERSION = 1
 KINDS = ("until", "mail", "human", "task")
 
 
@@ -80,21 +78,20 @@ def is_question(message_id: str | None, workspace: str) -> bool:
 class Waits:
     """The waits of one task, by step."""
 
-    def __init__(self, folder: Path, *, durable: bool, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        kept: Mapping[str, Any] | None,
+        keep: Callable[[dict[str, Any]], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`kept` is what `keep` was given the last time. Raises Unreadable for what was not."""
         self._monotonic = monotonic
         self._ends: dict[str, float] = {}
-        self._path = folder / "waits.json"
-        self._durable = durable
-        record = load_record(self._path, "waits", VERSION) or {"steps": []}
-        try:
-            self._waits = {item["step"]: Wait.of(item) for item in record["steps"]}
-            self._early = {str(sender): str(message) for sender, message in record.get("early", {}).items()}
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise DamagedRecord(
-                f"says of no step what it waits for ({type(error).__name__}: {error})",
-                where=self._path,
-                mend="take it away",
-            ) from None
+        self._keep_all = keep
+        with boundary("task's waits"):
+            told = kept or {"steps": []}
+            self._waits = {item["step"]: Wait.of(item) for item in told["steps"]}
+            self._early = {str(sender): str(message) for sender, message in told.get("early", {}).items()}
 
     def get(self, step: str) -> Wait | None:
         return self._waits.get(step)
@@ -168,5 +165,4 @@ class Waits:
         self._save()
 
     def _save(self) -> None:
-        fields = {"steps": [asdict(one) for one in self._waits.values()], "early": self._early}
-        save_record(self._path, "waits", VERSION, fields, durable=self._durable)
+        self._keep_all({"steps": [asdict(one) for one in self._waits.values()], "early": self._early})

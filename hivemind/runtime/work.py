@@ -8,18 +8,17 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hivemind.coordination import Commits, Receipt, Step, StepLease, StepLeaseHeld
 from hivemind.errors import HivemindError, UserError
-from hivemind.fs import load_record, save_record
 from hivemind.layout import HUMAN
 from hivemind.masking import mask
 from hivemind.minds import Mind
 from hivemind.reasoning import Branch, MergeReport
 from hivemind.runtime.conversation import TaskConversation
-from hivemind.runtime.lives import Lives
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.report import Account, Finding, Spent, compose
@@ -27,7 +26,7 @@ from hivemind.runtime.review import Citation, Review
 from hivemind.runtime.trail import Trail
 from hivemind.runtime.waits import Waits
 from hivemind.runtime.watching import ring_all
-from hivemind.tasks import Task, TaskStep
+from hivemind.tasks import Said, Task, TaskStep
 from hivemind.tasks.log import append as append_log
 
 __all__ = ["PlannedStep", "Work"]
@@ -36,6 +35,8 @@ _log = logging.getLogger(__name__)
 _PRINTED_BYTES = 8192
 _TRACED_CHARS = 200
 _AGAIN_S = 5.0
+_MAX_CRASHES = 5
+_TITLE_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +76,15 @@ class Work:
         self._commits = Commits(hive.journal, task.id)
         lane = hive.agents[agent].lane or f"agent/{agent}"
         self.trail = Trail(task, agent, lane, durable=self._durable, committed=self._commits.has, guard=self._guard)
-        self.waits = Waits(task.path, durable=self._durable)
-        self.lives = Lives(task.path, durable=self._durable)
-        self.review = Review.load(task.path)
+        self._kept = dict(task.kept)
+        self.waits = Waits(self._kept.get("waits"), partial(self._keep, "waits"))
+        self.review = Review.of(self._kept.get("review"))
         self._folder = task.path
         self.handed: str | None = None
         self._conversation: TaskConversation | None = None
         self._account: Account | None = None
         self.attempt = _attempt_of(task)
+        self._said = len(task.said)
 
     def _guard(self, steps: Sequence[str]) -> AbstractContextManager[None]:
         """Refuses to write what belongs to a step that another holds by now, and holds that off while it is written."""
@@ -109,6 +111,49 @@ class Work:
         """Let go of what goes on beside the agent."""
         if self._conversation is not None:
             self._conversation.close()
+
+    def _keep(self, name: str, value: Any) -> None:
+        """Keep something in the task's record; None takes it away."""
+        self._hive.tasks.keep(self.task, name, value)
+        self._kept[name] = value
+
+    def crashed(self) -> None:
+        """Count that a process ended over the task without a word. Raises UserError once that was the last."""
+        crashes = self._kept.get("crashes")
+        crashes = 1 + (crashes if isinstance(crashes, int) else 0)
+        self._keep("crashes", crashes)
+        if crashes >= _MAX_CRASHES:
+            raise UserError(
+                f"its agent's process ended {crashes} times while it worked on this task, without a word",
+                mend="look at what the step in question does, and at .hive/logs; then retry the task",
+            )
+
+    def went_on(self) -> None:
+        """A step was finished: crashes are counted anew."""
+        if self._kept.get("crashes"):
+            self._keep("crashes", None)
+
+    def hear(self) -> bool:
+        """Take in what people have added to the task: a step for each, where there is a plan already. True if it is news."""
+        entry = self._hive.journal.view(lambda state: state.tasks.get(self.task.id))
+        news = entry is not None and entry.said > self._said
+        if news and entry is not None:
+            self._said = entry.said
+            self.task = replace(self.task, said=self._hive.tasks.said(self.task))
+        if self.task.said and (steps := self.steps()):
+            heard = max(int(step.step.meta.get("heard", 0)) for step in steps)
+            for at, said in enumerate(self.task.said[heard:], heard + 1):
+                self._hive.steps.add(self.task.id, **self._row_of(said, at), agent_id=self.agent)
+        return news
+
+    def _row_of(self, said: Said, heard: int) -> dict[str, Any]:
+        """The step that a person's words are: a question if they end with `?`, else their agent sees how."""
+        text = said.text.strip()
+        what = {"kind": "ask", "argument": text} if text.endswith("?") else {}
+        return {
+            "title": text.splitlines()[0][:_TITLE_CHARS], "proof": self.task.proof,
+            "meta": {"attempt": self.attempt, "heard": heard, **what},
+        }  # fmt: skip
 
     @property
     def ended(self) -> bool:
@@ -160,7 +205,7 @@ class Work:
             "success_criteria": step.success_criteria,
             "tests": step.tests,
             "proof": step.proof or self.task.proof,
-            "meta": {"attempt": self.attempt, **what},
+            "meta": {"attempt": self.attempt, "heard": len(self.task.said), **what},
         }
 
     def steps(self) -> list[PlannedStep]:
@@ -195,32 +240,24 @@ class Work:
         return self.task.path / "artifacts" / f"step-{step.step.position}.out"
 
     def begin_command(self, step: PlannedStep) -> Receipt | None:
-        """Note that the command of a `once: true` step is about to run; its receipt if it did, and the process ended after.
+        """Note that the command of a `once: true` step is about to run; its receipt if it has run already.
 
         Raises UserError if it was begun before and nobody knows whether it took effect.
         """
         if not step.todo.once:
             return None
-        path, receipts = self._once_path(), [one for one in step.step.evidence if one.kind == "CMD"]
-        begun = load_record(path, "once", 1)
-        if begun is not None and begun.get("step", step.id) == step.id:  # one that names no step may be this one's
-            before = begun.get("receipts", 0)
-            if isinstance(before, int) and 0 <= before < len(receipts):
-                return receipts[-1]
+        receipts = [one for one in step.step.evidence if one.kind == "CMD"]
+        if receipts:
+            return receipts[-1]
+        begun = self._kept.get("once") or []
+        if step.id in begun:
             raise UserError(
                 f"the command of step {step.step.position} may run only once, and was interrupted when it ran: "
                 "nobody knows whether it took effect",
                 mend="look for yourself, then retry the task or do the rest by hand",
             )
-        save_record(path, "once", 1, {"step": step.id, "receipts": len(receipts)}, durable=self._durable)
+        self._keep("once", [*begun, step.id])
         return None
-
-    def command_ended(self, step: PlannedStep) -> None:
-        if step.todo.once:
-            self._once_path().unlink(missing_ok=True)
-
-    def _once_path(self) -> Path:
-        return self.task.path / "once.json"
 
     # what is found
 
@@ -352,7 +389,8 @@ class Work:
     # review and end
 
     def set_review(self, review: Review) -> None:
-        self.review = review.save(self.task.path, durable=self._durable)
+        self._keep("review", review.as_kept())
+        self.review = review
 
     def finish(self, answer: str) -> Path:
         """Publish what was found and close the task as done; gives where it lies now.
@@ -362,7 +400,9 @@ class Work:
         self._check_end()
         self.trail.publish_all(self._commit_publication)
         self.trail.save()
-        text = compose(self.task.title, answer, self._findings_when_done(), self.review, self.agent, self.spent())
+        notes = self._hive.tasks.get(self.task.id).notes  # its text may have been edited meanwhile
+        found = self._findings_when_done()
+        text = compose(self.task.title, answer, found, self.review, self.agent, self.spent(), notes)
         self._folder = self._hive.tasks.finish(self.task, text)
         self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, ended=True)
         if self._hive.tasks.somebody_waits():  # a task in the inbox may have waited for this one

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from hivemind.tasks.drops import RESERVED
+from hivemind.tasks.claim import Orphan, Taken
 from hivemind.tasks.duration import parse_duration
 from hivemind.tasks.outcome import why_failed
-from hivemind.tasks.recovery import Orphan
-from hivemind.tasks.taking import Taken
-from hivemind.tasks.task import Parked, Task, TaskMoved, TaskProblem, TaskState, TaskStep, TaskSummary
+from hivemind.tasks.task import (
+    FILES,
+    Ignored,
+    Parked,
+    Said,
+    Task,
+    TaskMoved,
+    TaskProblem,
+    TaskState,
+    TaskStep,
+    TaskSummary,
+)
 from hivemind.tasks.tasks import Tasks
 
 __all__ = [
-    "RESERVED",
+    "FILES",
+    "Ignored",
     "Orphan",
     "Parked",
+    "Said",
     "Taken",
     "Task",
     "TaskMoved",

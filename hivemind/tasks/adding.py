@@ -17,7 +17,7 @@ from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name, slug
 from hivemind.tasks.form import read_text
 from hivemind.tasks.ids import free_name, on_its_way, place_of
-from hivemind.tasks.records import Maker
+from hivemind.tasks.record import RECORD, TaskRecord
 from hivemind.tasks.task import TaskProblem
 
 __all__ = ["Adding"]
@@ -93,7 +93,7 @@ class Adding:
         try:
             write(folder / "task.md", content, durable=self._durable)
             _attach(folder / "attachments", beside, durable=self._durable)
-            Maker(by, folder.stat().st_ino).save(folder, durable=self._durable)
+            write(folder / RECORD, TaskRecord(by, inode=folder.stat().st_ino).encode(), durable=self._durable)
             reached("tasks.add.written")
             move(folder, self._layout.inbox / task_id, durable=self._durable)
             reached("tasks.add.dropped")

@@ -4,10 +4,11 @@ It is a cache (`.hive/tasks.board`) and never the truth. A claim is a rename in 
 only says which name to try next, so that a hundred agents need not each read a hundred thousand files, and so that
 no two of them try the same one. It may be deleted, lost or stale at any time: then it is built again from the inbox.
 
-Layout: 24 bytes (magic, length of the header, 1 byte "superseded", size of the file), the header (JSON), a byte "taken"
-for each entry, the offset of each block of 64 entries and of the end, the blocks (a line of JSON each). Whoever is about
-to try a name sets its byte; two who set it in the same microsecond both try, and the rename decides. Written whole and
-renamed into place; only single bytes are changed afterwards, and nobody relies on them.
+Layout: 24 bytes (magic, length of the header, 1 byte "superseded", CRC-32 of all but that byte and the bytes "taken", size
+of the file), the header (JSON), a byte "taken" for each entry, the offset of each block of 64 entries and of the end, the
+blocks (a line of JSON each). Whoever is about to try a name sets its byte; two who set it in the same microsecond both try,
+and the rename decides. Written whole and renamed into place; only single bytes are changed afterwards, and nobody relies on
+them. A board whose checksum does not match (a power cut) is no board.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from operator import attrgetter
+from zlib import crc32
 
-from hivemind.fs import write
+from hivemind.boundary import Unreadable, boundary
+from hivemind.fs import set_aside, write
 from hivemind.tasks.entry import Entry
 
 __all__ = ["Board", "Header", "lanes_of", "open_board", "write_board"]
 
-_MAGIC = b"HVB1"
-_HEAD = struct.Struct("<4sIB7xQ")
+_MAGIC = b"HVB2"
+_HEAD = struct.Struct("<4sIB3xIQ")
 _OFFSET = struct.Struct("<Q")
 _BLOCK = 64
 _WINDOW = 256
@@ -145,15 +148,25 @@ def open_board(path: str) -> Board | None:
     except OSError:  # gone, or not ours to write: it is only a cache
         return None
     try:
-        magic, length, _, size = _HEAD.unpack(os.pread(file, _HEAD.size, 0))
-        header = Header(**json.loads(os.pread(file, length, _HEAD.size))) if magic == _MAGIC else None
-        whole = os.fstat(file).st_size == size
-    except (struct.error, ValueError, TypeError):
-        header, whole = None, False
-    if header is None or not whole:
+        with boundary("cache", path):
+            return Board(file, *_checked(os.pread(file, os.fstat(file).st_size, 0)))
+    except Unreadable:
         os.close(file)
         return None
-    return Board(file, header, _HEAD.size + length)
+
+
+def _checked(raw: bytes) -> tuple[Header, int]:
+    """A board's header, and where its bytes "taken" begin. Raises whatever a damaged one provokes."""
+    magic, length, _, checksum, size = _HEAD.unpack_from(raw)
+    taken = _HEAD.size + length
+    header = Header(**json.loads(raw[_HEAD.size : taken])) if magic == _MAGIC and len(raw) == size else None
+    if header is None or _checksum(raw[_HEAD.size : taken], raw[taken + header.entries :]) != checksum:
+        raise ValueError("checksum")
+    return header, taken
+
+
+def _checksum(head: bytes, rest: bytes) -> int:
+    return crc32(rest, crc32(head))
 
 
 def write_board(path: str, header: Header, ready: Iterable[Entry], waiting: Sequence[Entry]) -> Board | None:
@@ -169,7 +182,11 @@ def write_board(path: str, header: Header, ready: Iterable[Entry], waiting: Sequ
     entries += waiting
     body = _body(replace(header, entries=len(entries), lanes=spans), entries)
     older = open_board(path)
-    write(path, body, durable=False)
+    try:
+        write(path, body, durable=False)
+    except IsADirectoryError:
+        set_aside(path)
+        write(path, body, durable=False)
     if older is not None:
         older.supersede()
         older.close()
@@ -183,4 +200,6 @@ def _body(header: Header, entries: Sequence[Entry]) -> bytes:
     offset = _HEAD.size + len(head) + len(entries) + (len(blocks) + 1) * _OFFSET.size
     offsets = list(accumulate(map(len, blocks), initial=offset))
     index = b"".join(map(_OFFSET.pack, offsets))
-    return b"".join((_HEAD.pack(_MAGIC, len(head), 0, offsets[-1]), head, bytes(len(entries)), index, *blocks))
+    rest = b"".join((index, *blocks))
+    first = _HEAD.pack(_MAGIC, len(head), 0, _checksum(head, rest), offsets[-1])
+    return b"".join((first, head, bytes(len(entries)), rest))

@@ -1,4 +1,5 @@
-"""How a task's folder leaves active/: finished, failed, released, parked (spec 1, *Tasks*; README.md, *The end*).
+"""How a task's folder leaves active/: finished, failed, released, handed over; and what changes in its record meanwhile
+(spec 1, *Tasks*; README.md, *The end*).
 
 Everything is written while the folder still lies in active/, result.md or error.md last; then one rename moves it.
 """
@@ -8,139 +9,164 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from hivemind.fs import inside, make_folder, move, reached, write
+from hivemind.errors import UserError
+from hivemind.fs import make_folder, reached, write
 from hivemind.layout import Layout
 from hivemind.masking import harmless, mask
 from hivemind.tasks import log
-from hivemind.tasks.folder import ATTEMPTS, held
+from hivemind.tasks.claim import Claims, remove_ends
+from hivemind.tasks.folder import ATTEMPTS, held, leave
 from hivemind.tasks.ids import free_name, place_of
-from hivemind.tasks.records import CLAIM, HANDED, MAKER, PARKED, Handed, load_claim, save_parked
-from hivemind.tasks.taking import Taking
-from hivemind.tasks.task import Parked, Task, TaskMoved, TaskProblem
+from hivemind.tasks.record import Handed, Records, Tampered, TaskRecord
+from hivemind.tasks.task import Parked, Said, Task, TaskMoved
 
-__all__ = ["ERROR", "RESULT", "Closing", "leave"]
+__all__ = ["Closing"]
 
-RESULT, ERROR = "result.md", "error.md"
-_OURS = frozenset({CLAIM, HANDED, MAKER, PARKED, ATTEMPTS, "task.md", "task.yaml"})
-Files = Mapping[str, bytes | str]
-
-
-def leave(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
-    """Move a task's folder to `place`, where it never replaces anything: if something has its name, it gets a number,
-    and its log says so. Raises FileNotFoundError if the folder is gone."""
-    target = place / folder.name
-    while True:
-        try:
-            move(folder, target, durable=durable)
-        except FileExistsError:
-            taken = layout.relative(target)
-            target = place / free_name(folder.name, lambda one: os.path.lexists(place / one))
-            why = f"something lies at {taken}: this task goes to {layout.relative(target)}"
-            log.append(folder, {"event": "task.renamed", "why": why}, durable=durable)
-        else:
-            return target
+_RESULT, _ERROR = "result.md", "error.md"
 
 
 class Closing:
     """Ends claims. Each method takes a Task as `claim` or `mine` gave it; raises TaskMoved if its claim is over."""
 
-    def __init__(self, layout: Layout, taking: Taking, *, durable: bool, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, layout: Layout, claims: Claims, records: Records, *, durable: bool, clock: Callable[[], datetime]
+    ) -> None:
         self._layout = layout
-        self._taking = taking
+        self._claims = claims
+        self._records = records
         self._durable = durable
         self._clock = clock
+        self._logs: dict[str, log.Version] = {}
 
-    def finish(self, task: Task, result: str, files: Files) -> Path:
-        """The task's folder in done/, with result.md and the files in it."""
-        return self._close(task, RESULT, result, files, self._layout.done)
+    def finish(self, task: Task, result: str) -> Path:
+        """The task's folder in done/, with result.md in it."""
+        return self._close(task, _RESULT, result, self._layout.done)
 
-    def fail(self, task: Task, reason: str, files: Files) -> Path:
-        """The task's folder in failed/, with error.md (the reason, in words) and the files in it."""
+    def fail(self, task: Task, reason: str) -> Path:
+        """The task's folder in failed/, with error.md: the reason, in words."""
         text = reason if reason.startswith("#") else f"# {task.title}\n\n{reason.rstrip()}\n"
-        return self._close(task, ERROR, text, files, self._layout.failed)
+        return self._close(task, _ERROR, text, self._layout.failed)
 
-    def _close(self, task: Task, name: str, text: str, files: Files, place: Path) -> Path:
-        text = harmless(mask(text))
+    def _close(self, task: Task, name: str, text: str, place: Path) -> Path:
+        end = harmless(mask(text)).encode()
         try:
-            with self._own(task):
-                for path, content in files.items():
-                    self._write(task.path, path, content)
-                reached("tasks.close.files")
-                write(task.path / name, text, durable=self._durable)
+            with self._own(task) as record:
+                if record.parked is not None:
+                    self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
+                self._records.ending(task.id, end)
+                remove_ends(task.path, but=name)
+                write(task.path / name, end, durable=self._durable)
                 reached("tasks.close.written")
-                _remove(task.path / PARKED)
                 target = leave(self._layout, task.path, place, durable=self._durable)
                 reached("tasks.close.moved")
+                self._forget(task.id)
                 return target
         except TaskMoved as moved:
-            kept = self._keep(task, {name: text, **files})
-            raise TaskMoved(moved.what, where=task.id, kept=kept) from None
+            raise TaskMoved(moved.what, where=task.id, kept=self._keep(task, name, end)) from None
 
     def release(self, task: Task) -> Path:
         """Back into the inbox, with its log: whoever claims it goes on."""
-        with self._own(task):
-            _remove(task.path / PARKED)
+        with self._own(task) as record:
+            remove_ends(task.path)
+            self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
             reached("tasks.release.ready")
-            return self._taking.put_back(task.path)
+            self._forget(task.id)
+            return self._claims.put_back(task.path)
 
     def hand_over(self, task: Task, to: str | None, role: str | None, reason: str) -> None:
-        """Record that the task goes to another agent or to a role. From then on it is on its way: `release` is what is left."""
-        with self._own(task):
-            claim = load_claim(task.path)
-            assert claim is not None
-            handed = Handed(claim.agent, to, role, mask(reason), claim.claimed)
-            handed.save(task.path, durable=self._durable)
+        """Record to whom the task goes: it is on its way from now on, and `release` (or `mine`, after a crash) ends that."""
+        with self._own(task) as record:
+            assert record.claim is not None
+            handed = Handed(record.claim.agent, to, role, mask(reason), record.claim.claimed)
+            self._records.save(task.path, replace(record, handed=handed), agent_id=task.owner)
             reached("tasks.hand_over.written")
 
     def park(self, task: Task, reason: str, until: datetime | None) -> Parked:
         """Record why the task does not go on by itself."""
         parked = Parked(reason, until, self._clock())
-        with self._own(task):
-            save_parked(task.path, parked, durable=self._durable)
+        with self._own(task) as record:
+            if record.parked is None or (record.parked.reason, record.parked.until) != (reason, until):
+                self._records.save(task.path, replace(record, parked=parked), agent_id=task.owner)
         return parked
 
     def unpark(self, task: Task) -> None:
-        with self._own(task):
-            _remove(task.path / PARKED)
+        with self._own(task) as record:
+            if record.parked is not None:
+                self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
+
+    def keep(self, task: Task, name: str, value: Any) -> None:
+        """Keep something of the runtime's with the task; None takes it away."""
+        with self._own(task) as record:
+            kept = {key: known for key, known in record.kept.items() if key != name}
+            if value is not None:
+                kept[name] = value
+            self._records.save(task.path, replace(record, kept=kept), agent_id=task.owner)
+
+    def said(self, task: Task) -> tuple[Said, ...]:
+        """All that people have added to the task so far."""
+        with self._own(task) as record:
+            return record.said
+
+    def say(self, folder: Path, text: str, by: str) -> None:
+        """Add to the text of a task that was claimed."""
+        with held(folder, wait=True):
+            record = self._records.load(folder, folder.name)
+            if record.text is None:
+                raise UserError("is not claimed yet", where=folder, mend="change its text itself")
+            said = Said(by, self._clock().isoformat(timespec="seconds"), mask(text))
+            self._records.save(folder, replace(record, said=(*record.said, said)), "task.said", by=by)
 
     def log(self, task: Task, record: Mapping[str, object], *, durable: bool) -> None:
         """Append to log.jsonl. Raises OSError if it could not be written whole; the log is then as it was."""
         with self._own(task):
-            log.append(task.path, record, durable=durable and self._durable)
+            self._logs[task.id] = log.append(task.path, record, durable=durable and self._durable)
 
     def cancel(self, path: Path, reason: str) -> Path:
         """Move an active task to failed/ under its agent's hands; what the agent still writes is turned away."""
         with held(path, wait=True):
-            write(path / ERROR, harmless(mask(reason)), durable=self._durable)
+            remove_ends(path)
+            write(path / _ERROR, harmless(mask(reason)), durable=self._durable)
             reached("tasks.cancel.written")
             return leave(self._layout, path, self._layout.failed, durable=self._durable)
 
     @contextmanager
-    def _own(self, task: Task) -> Iterator[None]:
-        """Hold the task's folder while it is this claim's. Raises TaskMoved if it is not, or goes away meanwhile."""
+    def _own(self, task: Task) -> Iterator[TaskRecord]:
+        """Hold the task's folder while it is this claim's; yields its record. Raises TaskMoved if it is not, or goes away
+        meanwhile, and fails a task whose record or log something else has changed."""
         try:
             with held(task.path, wait=True):
-                claim = load_claim(task.path)
-                if claim is None or claim.key != task.claim:
-                    owner = "nobody" if claim is None else claim.agent
+                record = self._checked(task)
+                if record.claim is None or record.claim.key != task.claim:
+                    owner = "nobody" if record.claim is None else record.claim.agent
                     raise TaskMoved(f"the claim is over, the task belongs to {owner} now", where=task.id)
-                yield
+                yield record
         except (FileNotFoundError, NotADirectoryError):
             if task.path.is_dir():
                 raise
             raise TaskMoved("the claim is over, the task was moved out of active/", where=task.id) from None
 
-    def _write(self, folder: Path, name: str, content: bytes | str) -> None:
-        if name.split("/", 1)[0] in _OURS or os.path.isabs(name):
-            raise TaskProblem("is not for an agent to write", where=f"{folder.name}/{name}", mend="use artifacts/")
-        path = inside(name, folder)
-        make_folder(path.parent, durable=self._durable)
-        write(path, content, durable=self._durable)
+    def _checked(self, task: Task) -> TaskRecord:
+        known = self._logs.get(task.id)
+        try:
+            if known is None or log.version(task.path) == known:
+                return self._records.load(task.path, task.id)
+            problem: UserError = Tampered(f"{log.LOG} was changed by something other than hivemind", where=task.path)
+        except Tampered as error:
+            problem = error
+        self._forget(task.id)
+        self._claims.give_up(task.path, task.owner, problem)
+        raise TaskMoved(f"it has failed: {problem.what}", where=task.id)
 
-    def _keep(self, task: Task, files: Files) -> Path | None:
+    def _forget(self, task_id: str) -> None:
+        self._records.forget(task_id)
+        self._logs.pop(task_id, None)
+
+    def _keep(self, task: Task, name: str, end: bytes) -> Path | None:
         """Put a late result where the task lies now; None if the task is gone, which withdraws it."""
         layout = self._layout
         for folder in (layout.inbox / task.id, place_of(layout, task.id)):
@@ -149,20 +175,12 @@ class Closing:
             attempts = folder / ATTEMPTS
             late = attempts / free_name(f"late-{task.owner}", set(_names(attempts)).__contains__)
             try:
-                late.mkdir(parents=True)
-                for name, content in files.items():
-                    self._write(late, name, content)
+                make_folder(late, durable=self._durable)
+                write(late / name, end, durable=self._durable)
             except FileNotFoundError:
                 continue  # moved on under our hands
             return late
         return None
-
-
-def _remove(path: Path) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass  # not parked
 
 
 def _names(folder: Path) -> list[str]:

@@ -13,20 +13,17 @@ from hivemind.fs.paths import OutsideError, inside
 from hivemind.names import slug
 from hivemind.tasks.task import TaskProblem
 
-__all__ = ["RESERVED", "attachments", "id_of", "is_dropping", "newest_change", "read_regular", "text_name"]
+__all__ = ["attachments", "id_of", "ignored_why", "is_dropping", "newest_change", "read_regular", "text_name"]
 
-RESERVED = frozenset(
-    {
-        "claim.json", "maker.json", "parked.json", "log.jsonl", "result.md", "error.md", "graph.json", "graph.jsonl",
-        "graph.lock", "handed.json", "review.json", "waits.json", "once.json", "lives.json", "attempts", "artifacts",
-    }
-)  # fmt: skip
-"""What the program itself keeps in a task's folder. An agent's tools never write these, nor the task's own text."""
+_NO_TEXTS = frozenset({"attempts", "error.md", "result.md", "task.json"})
+"""What the program itself may have put into a folder in the inbox."""
 
 UNTRUSTED = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 """How a file is opened that anyone may have put there: never through a link, never waiting for a FIFO's writer."""
 
-_DROPPINGS = re.compile(r"\..*|.*~|#.*#|.*\.(?:sw[a-z]|tmp|part|filepart|crdownload|download)|4913", re.IGNORECASE)
+_DROPPINGS = re.compile(
+    r"\..*|.*~|#.*#|.*\.(?:sw[a-z]|tmp|bak|orig|rej|part|filepart|crdownload|download)|4913", re.IGNORECASE
+)
 _TEXT = re.compile(r".*\.(?:md|markdown|txt|text|rst|org|ya?ml)|[^.]+", re.IGNORECASE)
 _KNOWN_TEXTS = ("task.md", "task.yaml", "task.yml", "readme.md")
 
@@ -39,6 +36,15 @@ def is_dropping(name: str) -> bool:
 def is_task_name(name: str) -> bool:
     """True if a name in the inbox itself may be a task: no dropping, and not the folder's own README.md."""
     return not is_dropping(name) and name.lower() != "readme.md"
+
+
+def ignored_why(name: str) -> str | None:
+    """Why a name in the inbox is not taken for a task; None if it is one."""
+    if is_task_name(name):
+        return None
+    if name.lower() == "readme.md":
+        return "the folder's own README.md"
+    return "a hidden file" if name.startswith(".") else "what editors and downloads leave about"
 
 
 def id_of(name: str, folder: bool) -> str:
@@ -89,7 +95,7 @@ def text_name(folder: str, shown: str) -> str:
 
     Raises TaskProblem if there is none, or more than one to choose from.
     """
-    names = sorted(name for name in os.listdir(folder) if name not in RESERVED and not is_dropping(name))
+    names = sorted(name for name in os.listdir(folder) if name not in _NO_TEXTS and not is_dropping(name))
     for known in _KNOWN_TEXTS:
         for name in names:
             if name.lower() == known:
@@ -111,7 +117,9 @@ def attachments(
     """
     found: list[Path] = []
     notes: list[str] = []
-    for entry in _walk(folder, skip=RESERVED | {text}):
+    if not folder.is_dir():
+        return (), ()
+    for entry in _walk(folder, skip=_NO_TEXTS | {text}):
         shown = os.path.relpath(entry.path, folder)
         if entry.is_file(follow_symlinks=False):
             found.append(Path(entry.path))

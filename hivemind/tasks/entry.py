@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hivemind.errors import UserError
-from hivemind.tasks.drops import id_of, read_regular, text_name
-from hivemind.tasks.form import DEFAULT_PRIORITY, is_yaml, read_text
-from hivemind.tasks.records import load_handed
+from hivemind.tasks.drops import id_of
+from hivemind.tasks.folder import dropped_text
+from hivemind.tasks.form import DEFAULT_PRIORITY, TextReader, is_yaml
+from hivemind.tasks.record import load
 
 __all__ = ["Entry", "entry_of", "failing_entry", "folder_entry", "tick_of"]
 
@@ -65,21 +66,22 @@ UNKNOWN = -1
 _DEFAULTS = Entry("", 0, 0, 0, False)[5:]
 
 
-def entry_of(name: str, found: os.stat_result, raw: bytes, text: str) -> Entry:
+def entry_of(name: str, found: os.stat_result, raw: bytes, text: str, reader: TextReader) -> Entry:
     """The entry that a task's bytes give. `text` is the name of the file that they are from. Raises TaskProblem."""
     here = _here(name, found)
     if not is_yaml(text) and not raw.startswith((b"---", b"\xef\xbb\xbf")):
         return Entry(*here)  # no front matter: the rest is looked at when it is claimed
-    form = read_text(raw, text).form
+    form = reader.read(raw, text, found).form
     return Entry(*here, form.id, form.priority, form.assignee, form.role, form.dependencies)
 
 
-def folder_entry(path: str, name: str, found: os.stat_result, max_bytes: int) -> Entry:
+def folder_entry(path: str, name: str, found: os.stat_result, reader: TextReader) -> Entry:
     """The entry of a dropped folder. Raises FileNotFoundError if it is gone."""
     try:
-        text = text_name(path, name)
-        raw, _ = read_regular(os.path.join(path, text), f"{name}/{text}", max_bytes)
-        entry, handed = entry_of(name, found, raw, text), load_handed(Path(path))
+        record = load(Path(path))
+        raw, text, _ = dropped_text(Path(path), record, reader.max_bytes)
+        entry = entry_of(name, found, raw, text, reader)
+        handed = None if record is None else record.handed
         return entry if handed is None else entry._replace(assignee=handed.to, role=handed.role)
     except UserError as problem:
         return failing_entry(name, found, str(problem))

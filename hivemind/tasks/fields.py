@@ -59,7 +59,10 @@ def moment(value: Any) -> datetime:
         except ValueError:
             raise ValueError(f"{value!r} is no date: write 2026-11-21 or 2026-11-21T18:00Z") from None
     if isinstance(value, datetime):
-        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        try:
+            return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        except OverflowError:
+            raise ValueError(f"{value.isoformat()} is beyond the years 1 to 9999 in UTC") from None
     if isinstance(value, date):
         return datetime.combine(value, time(23, 59, 59), UTC)
     raise ValueError(f"{value!r} is no date: write 2026-11-21 or 2026-11-21T18:00Z")

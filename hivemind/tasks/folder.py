@@ -1,105 +1,166 @@
-"""A task's folder: reading the task in it, setting an earlier attempt aside, holding it while it is closed."""
+"""A task's folder: which file says what, reading the task in it, setting an earlier attempt aside (README.md)."""
 
 from __future__ import annotations
 
+import difflib
 import errno
 import fcntl
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from hivemind.fs import fsync_folder, move, reached
-from hivemind.layout import HUMAN
-from hivemind.tasks.drops import RESERVED, attachments, id_of, read_regular, text_name
-from hivemind.tasks.form import Written, read_text
-from hivemind.tasks.records import MAKER, Claim, load_claim, load_handed, load_maker, load_parked
-from hivemind.tasks.task import Task, TaskProblem, TaskState
+from hivemind.fs import fsync_folder, make_folder, move, reached, write
+from hivemind.layout import HUMAN, Layout
+from hivemind.tasks import log
+from hivemind.tasks.drops import attachments, id_of, read_regular, text_name
+from hivemind.tasks.form import TextReader, Written, is_yaml
+from hivemind.tasks.ids import free_name
+from hivemind.tasks.record import RECORD, TaskRecord, load
+from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 
-__all__ = ["ATTEMPTS", "held", "read_folder", "read_task", "set_aside", "task_of"]
+__all__ = [
+    "ATTEMPTS", "ENDS", "FILES", "changes", "dropped_text", "has_ended", "held", "leave", "read_task", "set_aside", "task_of",
+    "text_file",
+]  # fmt: skip
 
 ATTEMPTS = "attempts"
-_ENDS = ("error.md", "result.md")
-_OF_AN_ATTEMPT = tuple(sorted(RESERVED - {MAKER, ATTEMPTS, *_ENDS}))
+ENDS = ("error.md", "result.md")
+_OF_AN_ATTEMPT = ("artifacts", "graph.json", "graph.jsonl", "graph.lock", "log.jsonl")
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+_SHOWN_CHANGES = 40
+_EDITED = (
+    "{name} was changed after the task was claimed, and the change has no effect: hivemind task say {id} TEXT adds to it, "
+    "a retry takes the text as it lies then"
+)
 
 
-def read_folder(folder: Path, max_bytes: int) -> tuple[Written, str]:
-    """(what the task in a folder says, the name of its text file). Raises TaskProblem, FileNotFoundError."""
+def text_file(record: TaskRecord) -> str:
+    """The name under which the text of a claimed task lies in its folder, for people to read."""
+    return "task.yaml" if is_yaml(record.name) else "task.md"
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether an attempt at the task has ended: moved to the inbox, the folder is a retry."""
+    return any(os.path.lexists(folder / name) for name in ENDS)
+
+
+def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:
+    """(the text of a task in the inbox, its file's name, what that file is).
+
+    What was fixed when the task was claimed holds until an attempt has ended; then, and in a folder that nobody has
+    claimed, the text is what lies there. Raises TaskProblem, FileNotFoundError.
+    """
+    if record is not None and record.text is not None and not has_ended(folder):
+        return record.raw, record.name, os.lstat(folder / RECORD)
     name = text_name(os.fspath(folder), folder.name)
-    raw, _ = read_regular(os.path.join(folder, name), name, max_bytes)
-    return read_text(raw, name), name
+    raw, found = read_regular(os.path.join(folder, name), name, max_bytes)
+    return raw, name, found
 
 
-def read_task(folder: Path, state: TaskState, max_bytes: int, root: Path, roots: Collection[Path]) -> Task:
+def changes(record: TaskRecord, raw: bytes) -> tuple[str, ...]:
+    """What a person changed in the text between two attempts, as a note; nothing if it is the same."""
+    if record.text is None or record.raw == raw:
+        return ()
+    now = raw.decode(errors="replace")
+    lines = difflib.unified_diff(record.text.splitlines(), now.splitlines(), "before", "now", lineterm="", n=0)
+    shown = list(lines)[2:]
+    more = [f"… and {len(shown) - _SHOWN_CHANGES} lines more"] if len(shown) > _SHOWN_CHANGES else []
+    return ("\n".join(["its text was changed for this attempt:", *shown[:_SHOWN_CHANGES], *more]),)
+
+
+def read_task(folder: Path, state: TaskState, reader: TextReader, root: Path, roots: Collection[Path]) -> Task:
     """The task in a folder of active, done or failed, or a folder in the inbox. Raises UserError, FileNotFoundError."""
-    written, text = read_folder(folder, max_bytes)
-    claim = load_claim(folder) if state is not TaskState.INBOX else None
-    if claim is not None:
-        beside, notes = tuple(folder / name for name in claim.attachments), claim.notes
+    record = load(folder)
+    if state is TaskState.INBOX or record is None or record.text is None:
+        raw, text, found = dropped_text(folder, record, reader.max_bytes)
+        written = reader.read(raw, text, found)
+        if record is None or record.text is None:
+            beside, notes = attachments(folder, text, root, roots)
+            names = tuple(os.path.relpath(path, folder) for path in beside)
+            record = replace(record or TaskRecord(), attachments=names, notes=notes)
     else:
-        beside, notes = attachments(folder, text, root, roots)
-    maker = load_maker(folder)
-    task_id = folder.name if state is not TaskState.INBOX else written.form.id or id_of(folder.name, True)
-    task = task_of(written, task_id, folder, state, maker.by if maker else HUMAN, claim, beside, notes)
-    if (handed := load_handed(folder)) is not None:
-        task = replace(task, assignee=handed.to, role=handed.role)
-    parked = load_parked(folder) if state is TaskState.ACTIVE else None
-    return task if parked is None else replace(task, parked=parked)
+        written = reader.read(record.raw, record.name, os.lstat(folder / RECORD))
+        if _was_edited(folder / text_file(record), record.raw):
+            record = replace(record, notes=(*record.notes, _EDITED.format(name=text_file(record), id=folder.name)))
+    task = task_of(written, folder, state, record)
+    if state is TaskState.INBOX:
+        return replace(task, id=written.form.id or id_of(folder.name, True), owner=None, claim=None)
+    return task if state is TaskState.ACTIVE else replace(task, parked=None)
 
 
-def task_of(
-    written: Written,
-    task_id: str,
-    path: Path,
-    state: TaskState,
-    maker: str,
-    claim: Claim | None = None,
-    beside: tuple[Path, ...] = (),
-    notes: tuple[str, ...] = (),
-) -> Task:
-    """The task that a text, its place and its records make."""
-    form = written.form
+def _was_edited(path: Path, raw: bytes) -> bool:
+    try:
+        found = os.lstat(path)
+        return found.st_size != len(raw) or path.read_bytes() != raw
+    except OSError:
+        return False  # moved, or taken away: nobody was told anything by that
+
+
+def task_of(written: Written, path: Path, state: TaskState, record: TaskRecord, task_id: str | None = None) -> Task:
+    """The task that a text, its place and its record make."""
+    form, claim, handed = written.form, record.claim, record.handed
     return Task(
-        id=task_id,
+        id=task_id or path.name,
         title=written.title,
         text=written.text,
         path=path,
         state=state,
-        maker=maker,
+        maker=record.maker or HUMAN,
         project=form.project,
         priority=form.priority,
-        assignee=form.assignee,
-        role=form.role,
+        assignee=handed.to if handed else form.assignee,
+        role=handed.role if handed else form.role,
         dependencies=form.dependencies,
         deadline=form.deadline,
         steps=tuple(step.step() for step in form.steps),
         proof=form.proof,
         view=form.view,
         max_tokens=form.max_tokens,
-        attachments=beside,
-        notes=notes,
+        attachments=tuple(path / name for name in record.attachments),
+        notes=record.notes,
         owner=claim.agent if claim else None,
         claim=claim.key if claim else None,
+        parked=record.parked,
+        said=record.said,
+        kept=record.kept,
     )
 
 
-def set_aside(folder: Path, *, durable: bool) -> None:
-    """Move what an ended attempt left (log, graph, artifacts, claim, error or result) to `attempts/<n>/`.
+def leave(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
+    """Move a task's folder to `place`, where it never replaces anything: if something has its name, it gets a number,
+    and its log says so. Raises FileNotFoundError if the folder is gone."""
+    target = place / folder.name
+    while True:
+        try:
+            move(folder, target, durable=durable)
+        except FileExistsError:
+            taken = layout.relative(target)
+            target = place / free_name(folder.name, lambda one: os.path.lexists(place / one))
+            why = f"something lies at {taken}: this task goes to {layout.relative(target)}"
+            log.append(folder, {"event": "task.renamed", "why": why}, durable=durable)
+        else:
+            return target
 
-    An attempt that did not end (released, reclaimed, moved by hand) is left as it is, and whoever claims the task goes
-    on with its log. The error or result is moved last, so that a crash is made good by doing it again. Raises
-    TaskProblem if `attempts` is no folder of the task's own.
+
+def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | None = None) -> None:
+    """Move what an ended attempt left (log, graph, artifacts, error or result) to `attempts/<n>/`, with a copy of its
+    record; `before` is called once that is there, to replace the record.
+
+    The error or result is moved last, so that a crash is made good by doing it again. Raises TaskProblem if `attempts`
+    is no folder of the task's own.
     """
-    if not any(os.path.lexists(folder / name) for name in _ENDS):
-        return
     attempts = folder / ATTEMPTS
     if attempts.is_symlink() or (attempts.exists() and not attempts.is_dir()):
         raise TaskProblem("is no folder of the task's own", where=attempts, mend="take it away")
     target = attempts / str(_attempt(attempts))
-    target.mkdir(parents=True, exist_ok=True)
-    for name in (*_OF_AN_ATTEMPT, *_ENDS):
+    make_folder(target, durable=durable)
+    if not (target / RECORD).exists():
+        write(target / RECORD, (folder / RECORD).read_bytes(), durable=durable)
+    if before is not None:
+        before()
+    for name in (*_OF_AN_ATTEMPT, *ENDS):
         if os.path.lexists(folder / name):
             move(folder / name, target / name, durable=False)
             reached("tasks.retry.moved")
@@ -113,7 +174,7 @@ def _attempt(attempts: Path) -> int:
     """The number of the attempt to set aside: the last one if a crash left it without its end, else the next."""
     numbers = [int(name) for name in os.listdir(attempts) if name.isdecimal()] if attempts.is_dir() else []
     last = max(numbers, default=0)
-    open_still = last and not any(os.path.lexists(attempts / str(last) / name) for name in _ENDS)
+    open_still = last and not any(os.path.lexists(attempts / str(last) / name) for name in ENDS)
     return last if open_still else last + 1
 
 

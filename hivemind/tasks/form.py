@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,14 +10,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import Parsed, parse, split, validate
+from hivemind.fs import CrashCount
 from hivemind.tasks.fields import Agent, Id, Proof, Strict, Text, first_line, listed, moment, named
 from hivemind.tasks.step import StepForm, as_step
 from hivemind.tasks.task import TaskProblem
 from hivemind.tokens import LEAST_CONTEXT
 
-__all__ = ["DEFAULT_PRIORITY", "PRIORITIES", "TaskForm", "Written", "is_yaml", "read_text"]
+__all__ = ["DEFAULT_PRIORITY", "PRIORITIES", "NoText", "TaskForm", "TextReader", "Written", "is_yaml", "read_text"]
 
 PRIORITIES = {"critical": 1, "high": 2, "medium": 3, "normal": 3, "low": 4}
 DEFAULT_PRIORITY = 3
@@ -71,6 +74,19 @@ class Written:
 
 
 _PLAIN = TaskForm()
+_MAGIC = {
+    b"%PDF-": "a PDF", b"PK\x03\x04": "a ZIP archive or an office document", b"\x89PNG": "a picture (PNG)",
+    b"GIF8": "a picture (GIF)", b"\xff\xd8\xff": "a picture (JPEG)", b"{\\rtf": "a document (RTF)",
+    b"\x1f\x8b": "compressed (gzip)",
+    b"\x7fELF": "a program", b"%!PS": "a document (PostScript)", b"\xd0\xcf\x11\xe0": "an office document",
+    b"BZh": "compressed (bzip2)", b"\xfd7zXZ": "compressed (xz)", b"7z\xbc\xaf": "an archive (7z)", b"Rar!": "an archive (RAR)",
+}  # fmt: skip
+"""How files begin that are no texts, though some of them would pass for one."""
+_HOW_TO_ATTACH = "say what to do with it: hivemind task add TEXT --attach FILE, or a folder with a task.md beside it"
+
+
+class NoText(TaskProblem):
+    """A drop that is no text: a picture, a document, an archive."""
 
 
 def is_yaml(name: str) -> bool:
@@ -81,37 +97,63 @@ def is_yaml(name: str) -> bool:
 def read_text(raw: bytes, name: str) -> Written:
     """What a task file says. `name` is how errors call the file, and its ending says whether all of it is YAML.
 
-    Raises TaskProblem that names file, and line and field where there are any, for what is no UTF-8 text, for front
-    matter that is not understood, and for a file that says nothing.
+    Raises TaskProblem that names file, and line and field where there are any, for front matter that is not understood and
+    for a file that says nothing; NoText for what is no UTF-8 text.
     """
-    text = _decode(raw, name)
-    if not is_yaml(name) and _UNCLOSED.match(text) and split(text)[0] is None:
-        raise TaskProblem("the front matter never ends", where=f"{name}:1", mend="close it with a line ---")
     try:
-        if is_yaml(name):
-            parsed = parse(text, name)
-            whole = validate(_YamlForm, parsed)
-            return _written(whole, whole.text, parsed, name)
-        head, body, _ = split(text)
-        if head is None:
-            return _written(_PLAIN, body, None, name)
-        parsed = parse(head, name, 2)
-        return _written(validate(TaskForm, parsed), body, parsed, name)
+        with boundary("task", name):
+            return _read(_decode(raw, name), name)
     except TaskProblem:
         raise
     except UserError as error:
         raise TaskProblem(error.what, where=error.where, mend=error.mend) from None
 
 
+def _read(text: str, name: str) -> Written:
+    if is_yaml(name):
+        parsed = parse(text, name)
+        whole = validate(_YamlForm, parsed)
+        return _written(whole, whole.text, parsed, name)
+    head, body, _ = split(text)
+    if head is None:
+        if _UNCLOSED.match(text):
+            raise TaskProblem("the front matter never ends", where=f"{name}:1", mend="close it with a line ---")
+        return _written(_PLAIN, body, None, name)
+    parsed = parse(head, name, 2)
+    return _written(validate(TaskForm, parsed), body, parsed, name)
+
+
+class TextReader:
+    """Reads the texts of tasks; one over whose reading two processes died is refused before a third time."""
+
+    def __init__(self, crashes: CrashCount, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._crashes = crashes
+
+    def read(self, raw: bytes, name: str, found: os.stat_result) -> Written:
+        """What `read_text` says; `found` tells which version of the file the bytes are from. Raises TaskProblem."""
+        try:
+            with self._crashes.reading("task", name, f"{found.st_size} {found.st_mtime_ns}"):
+                return read_text(raw, name)
+        except Unreadable as error:
+            raise TaskProblem(error.what, where=error.where, mend=error.mend) from None
+
+
 def _decode(raw: bytes, name: str) -> str:
+    if (kind := next((kind for magic, kind in _MAGIC.items() if raw.startswith(magic)), None)) is not None:
+        raise NoText(f"is {kind} and no text", where=name, mend=_HOW_TO_ATTACH)
     if b"\0" in raw:
-        raise TaskProblem(f"is no text (a NUL at byte {raw.index(0)})", where=name, mend="save it as UTF-8 text")
+        raise NoText(
+            f"is no text (a NUL at byte {raw.index(0)})", where=name, mend=f"save it as UTF-8 text, or {_HOW_TO_ATTACH}"
+        )
     try:
         return raw.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise TaskProblem(
-            f"is no UTF-8 text (byte {error.start})", where=f"{name}:{line}", mend="save it as UTF-8 text"
+        raise NoText(
+            f"is no UTF-8 text (byte {error.start})",
+            where=f"{name}:{line}",
+            mend=f"save it as UTF-8 text, or {_HOW_TO_ATTACH}",
         ) from None
 
 

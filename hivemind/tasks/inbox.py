@@ -13,8 +13,8 @@ from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.tasks.drops import UNTRUSTED, is_task_name, newest_change, read_open
 from hivemind.tasks.entry import Entry, entry_of, failing_entry, folder_entry
-from hivemind.tasks.form import is_yaml
-from hivemind.tasks.records import is_made_whole
+from hivemind.tasks.form import TextReader, is_yaml
+from hivemind.tasks.record import is_made_whole
 from hivemind.tasks.task import TaskProblem
 
 __all__ = ["Inbox", "Look", "Settled"]
@@ -42,15 +42,15 @@ class Inbox:
     def __init__(
         self,
         layout: Layout,
+        reader: TextReader,
         *,
-        max_bytes: int,
         settle_ms: float,
         grace_s: float,
         clock: Callable[[], datetime],
         settled: Settled,
     ) -> None:
         self._path = os.fspath(layout.inbox)
-        self._max_bytes = max_bytes
+        self._reader = reader
         self._settle_ms = settle_ms
         self._grace_s = grace_s
         self._clock = clock
@@ -109,7 +109,7 @@ class Inbox:
                 return self._file(path, name)
             if not stat.S_ISDIR(found.st_mode):
                 return failing_entry(name, found)
-            return folder_entry(path, name, found, self._max_bytes) if whole or self.is_whole(path) else None
+            return folder_entry(path, name, found, self._reader) if whole or self.is_whole(path) else None
         except FileNotFoundError:
             return None
 
@@ -127,8 +127,8 @@ class Inbox:
             head = b"" if is_yaml(name) else os.read(file, _HEAD)
             if is_yaml(name) or head.startswith((b"---", b"\xef\xbb\xbf")):
                 os.lseek(file, 0, os.SEEK_SET)
-                head = read_open(file, found, name, self._max_bytes)
-            return entry_of(name, found, head, name)
+                head = read_open(file, found, name, self._reader.max_bytes)
+            return entry_of(name, found, head, name, self._reader)
         except TaskProblem as problem:
             return failing_entry(name, os.fstat(file), str(problem))
         finally:

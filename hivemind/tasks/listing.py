@@ -11,13 +11,14 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN, Layout
 from hivemind.tasks.dependencies import Verdict
-from hivemind.tasks.drops import id_of, is_task_name, read_regular
+from hivemind.tasks.drops import id_of, ignored_why, is_task_name, read_regular
 from hivemind.tasks.entry import Entry
 from hivemind.tasks.folder import read_task, task_of
-from hivemind.tasks.form import read_text
+from hivemind.tasks.form import TextReader
 from hivemind.tasks.outcome import why_failed
 from hivemind.tasks.queue import Queue
-from hivemind.tasks.task import Task, TaskState, TaskSummary
+from hivemind.tasks.record import TaskRecord
+from hivemind.tasks.task import Ignored, Task, TaskState, TaskSummary
 
 __all__ = ["Listing"]
 
@@ -29,15 +30,15 @@ class Listing:
         self,
         layout: Layout,
         queue: Queue,
+        reader: TextReader,
         *,
         agents: Callable[[], Mapping[str, str | None]],
-        max_bytes: int,
         roots: Collection[Path],
     ) -> None:
         self._layout = layout
         self._queue = queue
         self._agents = agents
-        self._max_bytes = max_bytes
+        self._reader = reader
         self._roots = roots
 
     def get(self, task_id: str) -> Task:
@@ -104,6 +105,11 @@ class Listing:
                 why = "it is being written"
                 yield TaskSummary(task_id, name, TaskState.INBOX, path, HUMAN, since, waiting=why)
 
+    def ignored(self) -> builtins.list[Ignored]:
+        """What lies in the inbox and is not taken for a task, by name; reads no file."""
+        found = ((name, ignored_why(name)) for name in sorted(_listed(self._layout.inbox)))
+        return [Ignored(name, why) for name, why in found if why is not None]
+
     def counts(self) -> dict[TaskState, int]:
         """How many tasks there are in each state; reads no file."""
         found = {TaskState.INBOX: sum(map(is_task_name, _listed(self._layout.inbox)))}
@@ -112,14 +118,14 @@ class Listing:
         return found
 
     def _read(self, folder: Path, state: TaskState) -> Task:
-        return read_task(folder, state, self._max_bytes, self._layout.root, self._roots)
+        return read_task(folder, state, self._reader, self._layout.root, self._roots)
 
     def _read_waiting(self, entry: Entry) -> Task:
         path = self._layout.inbox / entry.name
         if entry.folder:
             return self._read(path, TaskState.INBOX)
-        raw, _ = read_regular(os.fspath(path), entry.name, self._max_bytes)
-        return task_of(read_text(raw, entry.name), entry.id, path, TaskState.INBOX, HUMAN)
+        raw, found = read_regular(os.fspath(path), entry.name, self._reader.max_bytes)
+        return task_of(self._reader.read(raw, entry.name, found), path, TaskState.INBOX, TaskRecord(), entry.id)
 
     def _summary(
         self, path: Path, state: TaskState, read: Callable[[Path], Task], waiting: str | None = None

@@ -12,14 +12,16 @@ from typing import Any
 from hivemind.fs import reached
 from hivemind.fs.records import as_line
 
-__all__ = ["LOG", "append", "read", "records_of"]
+__all__ = ["LOG", "Version", "append", "read", "records_of", "version"]
 
 LOG = "log.jsonl"
 _CHUNK = 1 << 16
+Version = tuple[int, int, int]
+"""Which file a log is, its size and its time: after this process's own append nothing else changes it."""
 
 
-def append(folder: Path, record: Mapping[str, Any], *, durable: bool) -> None:
-    """Append one record with a single write. Raises OSError, and then the log is as it was.
+def append(folder: Path, record: Mapping[str, Any], *, durable: bool) -> Version:
+    """Append one record with a single write; returns what the log is then. Raises OSError, and then it is as it was.
 
     What a crash left of a line is cut off first; a whole last line without its newline (a person's editor) is kept.
     """
@@ -36,8 +38,21 @@ def append(folder: Path, record: Mapping[str, Any], *, durable: bool) -> None:
         reached("tasks.log.appended")
         if durable:
             os.fdatasync(file)
+        return _version(os.fstat(file))
     finally:
         os.close(file)
+
+
+def version(folder: Path) -> Version | None:
+    """What the log is now; None if there is none."""
+    try:
+        return _version(os.lstat(folder / LOG))
+    except FileNotFoundError:
+        return None
+
+
+def _version(found: os.stat_result) -> Version:
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _mend(file: int, size: int) -> int:

@@ -11,10 +11,9 @@ from hivemind.fs import Lock
 from hivemind.layout import Layout
 from hivemind.tasks.board import Board, Header, open_board, write_board
 from hivemind.tasks.dependencies import READY, Dependencies, Verdict
-from hivemind.tasks.drops import read_regular, text_name
-from hivemind.tasks.entry import Entry, entry_of, tick_of
+from hivemind.tasks.entry import Entry, folder_entry, tick_of
+from hivemind.tasks.form import TextReader
 from hivemind.tasks.inbox import Inbox, Look
-from hivemind.tasks.task import TaskProblem
 
 __all__ = ["Queue"]
 
@@ -30,13 +29,13 @@ class Queue:
     """The waiting tasks of one hive, in order. `grace_s` is how long a task may name a dependency that is not there."""
 
     def __init__(
-        self, layout: Layout, inbox: Inbox, *, max_bytes: int, grace_s: float, clock: Callable[[], datetime]
+        self, layout: Layout, inbox: Inbox, reader: TextReader, *, grace_s: float, clock: Callable[[], datetime]
     ) -> None:
         self._layout = layout
         self._inbox = inbox
         self._inbox_path = os.fspath(layout.inbox)
         self._path = os.fspath(layout.task_board)
-        self._max_bytes = max_bytes
+        self._reader = reader
         self._grace_s = grace_s
         self._clock = clock
         self._board: Board | None = None
@@ -168,13 +167,11 @@ class Queue:
         ).verdict
 
     def _dependencies_of_failed(self, name: str) -> tuple[str, ...]:
-        folder = self._layout.failed / name
+        folder = os.fspath(self._layout.failed / name)
         try:
-            text = text_name(os.fspath(folder), name)
-            raw, found = read_regular(os.path.join(folder, text), text, self._max_bytes)
-            return entry_of(name, found, raw, text).dependencies
-        except (TaskProblem, FileNotFoundError, NotADirectoryError):
-            return ()  # it failed because of its text, and depends on nothing that can be known
+            return folder_entry(folder, name, os.stat(folder), self._reader).dependencies
+        except OSError:
+            return ()
 
 
 def _due_for_sweep(header: Header, now: float) -> bool:

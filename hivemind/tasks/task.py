@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -10,9 +11,23 @@ from typing import Any, Literal
 
 from hivemind.errors import UserError
 
-__all__ = ["Parked", "StepKind", "Task", "TaskMoved", "TaskProblem", "TaskState", "TaskStep", "TaskSummary"]
+__all__ = [
+    "FILES",
+    "Ignored",
+    "Parked",
+    "Said",
+    "StepKind",
+    "Task",
+    "TaskMoved",
+    "TaskProblem",
+    "TaskState",
+    "TaskStep",
+    "TaskSummary",
+]
 
 StepKind = Literal["run", "ask", "write", "mail", "wait"]
+FILES = "files"
+"""The folder in a task's own in which its attachments lie, and in which agents and commands work."""
 
 
 class TaskState(StrEnum):
@@ -70,11 +85,29 @@ class Parked:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """What a person added to a task that was claimed already; `at` is ISO 8601."""
+
+    by: str
+    at: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A name in the inbox that is not taken for a task, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """A task with its text. `path` is its folder (in the inbox: the file or folder that was dropped).
 
     `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4, as in spec 2). `maker` is `human`
-    or an agent's name. `claim` names this claim: what an agent writes under a claim that is over is turned away.
+    or an agent's name. `claim` names this claim: what an agent writes under a claim that is over is turned away. `said` is
+    what people added since it was claimed, `kept` what the runtime keeps with it.
     """
 
     id: str
@@ -98,6 +131,19 @@ class Task:
     owner: str | None = None
     claim: str | None = None
     parked: Parked | None = None
+    said: tuple[Said, ...] = ()
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def full_text(self) -> str:
+        """The text, and what people have added since it was claimed."""
+        added = [f"Added by {said.by} at {said.at}:\n{said.text.strip()}\n" for said in self.said]
+        return "\n".join([self.text, *added])
+
+    @property
+    def files(self) -> Path:
+        """The folder in which agents and commands work on it, beside the program's own records."""
+        return self.path / FILES
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,22 +9,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hivemind.coordination import Journal
 from hivemind.errors import UserError
-from hivemind.fs import is_settled, make_folder, move, reached
+from hivemind.fs import CrashCount, is_settled, make_folder, move, reached
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.tasks import log
 from hivemind.tasks.adding import Adding
 from hivemind.tasks.board import lanes_of
+from hivemind.tasks.claim import Claims, Orphan, Rejected, Rename, Taken, rename
 from hivemind.tasks.closing import Closing
+from hivemind.tasks.form import TextReader
 from hivemind.tasks.inbox import Inbox, Settled
 from hivemind.tasks.listing import Listing
-from hivemind.tasks.opening import Opening, Rejected
 from hivemind.tasks.queue import Queue
-from hivemind.tasks.recovery import Orphan, Recovery
+from hivemind.tasks.record import Records
 from hivemind.tasks.step import as_written
-from hivemind.tasks.taking import Rename, Taken, Taking, rename
-from hivemind.tasks.task import Parked, Task, TaskState, TaskStep, TaskSummary
+from hivemind.tasks.task import Ignored, Parked, Said, Task, TaskState, TaskStep, TaskSummary
 from hivemind.tasks.waiting import wait_for_end
 
 __all__ = ["MAX_BYTES", "Tasks"]
@@ -37,8 +38,10 @@ class Tasks:
 
     `agents` gives the hive's agents with their roles. `max_bytes` bounds a task's text. `settle_ms` is how long a drop
     must rest where it cannot be known that nobody writes it any more; `grace_s` how long a task may name a dependency
-    that is not there yet. `roots` are folders outside the hive that links among attachments may lead to. With `looking`
-    no folder is made, for a hive that is only read.
+    that is not there yet. `roots` are folders outside the hive that links among attachments may lead to. With
+    `ask_about_files` a drop that is no text becomes a question to a person. The `journal` is told of every change of a
+    task's record; without one nobody notices if something else changes it. With `looking` no folder is made, for a hive
+    that is only read.
     """
 
     def __init__(
@@ -54,6 +57,8 @@ class Tasks:
         roots: Collection[Path] = (),
         settled: Settled = is_settled,
         rename: Rename = rename,
+        ask_about_files: bool = False,
+        journal: Journal | None = None,
         looking: bool = False,
     ) -> None:
         self.layout = layout
@@ -61,22 +66,25 @@ class Tasks:
         self._durable = durable
         for folder in () if looking else (layout.inbox, layout.active, layout.done, layout.failed, layout.locks):
             make_folder(folder, durable=durable)
-        inbox = Inbox(layout, max_bytes=max_bytes, settle_ms=settle_ms, grace_s=grace_s, clock=clock, settled=settled)
-        self._queue = Queue(layout, inbox, max_bytes=max_bytes, grace_s=grace_s, clock=clock)
-        self._taking = Taking(layout, inbox, self._queue, max_bytes=max_bytes, durable=durable, rename=rename)
-        self._opening = Opening(layout, self._taking, max_bytes=max_bytes, durable=durable, clock=clock, roots=roots)
-        self._recovery = Recovery(
-            layout, inbox, self._taking, self._opening, max_bytes=max_bytes, durable=durable, roots=roots
-        )
-        self._closing = Closing(layout, self._taking, durable=durable, clock=clock)
+        self._crashes = CrashCount(layout.reading)
+        reader = TextReader(self._crashes, max_bytes)
+        inbox = Inbox(layout, reader, settle_ms=settle_ms, grace_s=grace_s, clock=clock, settled=settled)
+        self._queue = Queue(layout, inbox, reader, grace_s=grace_s, clock=clock)
+        records = Records(journal, durable=durable)
+        self._claims = Claims(
+            layout, inbox, self._queue, records, reader,
+            durable=durable, clock=clock, roots=roots, rename=rename, ask_about_files=ask_about_files,
+        )  # fmt: skip
+        self._closing = Closing(layout, self._claims, records, durable=durable, clock=clock)
         self._adding = Adding(layout, max_bytes=max_bytes, durable=durable)
-        self._listing = Listing(layout, self._queue, agents=agents, max_bytes=max_bytes, roots=roots)
+        self._listing = Listing(layout, self._queue, reader, agents=agents, roots=roots)
         self._recovered: set[str] = set()
         self._names: dict[str, str] = {}
 
     def close(self) -> None:
         """Let go of the files that are kept open; the object can be used again."""
         self._queue.close()
+        self._crashes.close()
 
     # making
 
@@ -132,11 +140,11 @@ class Tasks:
         agent = self._agent(agent)
         role = self._agents().get(agent) if role is None else role
         if agent not in self._recovered:
-            for half_made in self._recovery.finish_half_made(agent, incarnation):
+            for half_made in self._claims.finish_half_made(agent, incarnation):
                 return half_made
-        while (taken := self._taking.take(agent, role)) is not None:
+        while (taken := self._claims.take(agent, role)) is not None:
             self._recovered.discard(agent)  # until it is done: an error on the way leaves a half-made claim
-            task = self._opening.settle(taken, incarnation)
+            task = self._claims.settle(taken, incarnation)
             if task is not None:
                 self._recovered.add(agent)
                 return task
@@ -156,11 +164,11 @@ class Tasks:
             raise UserError(f"is for {whom}", where=task_id, mend="see: hivemind task list")
         if (why := self.waiting_for(task_id)) is not None:
             raise UserError(f"can't be claimed: {why}", where=task_id)
-        taken = self._taking.take_entry(agent, entry, lanes_of(agent, role))
+        taken = self._claims.take_entry(agent, entry, lanes_of(agent, role))
         if taken is None:
             return None
         self._recovered.discard(agent)  # until it is done: an error on the way leaves a half-made claim
-        task = self._opening.settle(taken, incarnation)
+        task = self._claims.settle(taken, incarnation)
         self._recovered.add(agent)
         return task
 
@@ -168,9 +176,9 @@ class Tasks:
         """The first half of `claim` by itself: one drop, this agent's alone, its text read. `mine` does the rest."""
         agent = self._agent(agent)
         self._recovered.discard(agent)
-        taken = self._taking.take(agent, role)
+        taken = self._claims.take(agent, role)
         if taken is not None and self._durable:
-            self._taking.sync(agent)
+            self._claims.sync(agent)
         return taken
 
     def _agent(self, name: str) -> str:
@@ -183,17 +191,17 @@ class Tasks:
         that held the agent's name before can write nothing more.
         """
         agent = check_name(agent, "agent name")
-        found = self._recovery.mine(agent, incarnation)
+        found = self._claims.mine(agent, incarnation)
         self._recovered.add(agent)
         return found
 
     def orphans(self, alive: Collection[str]) -> builtins.list[Orphan]:
         """Claims of agents that are not among `alive`, and folders in active/ that are nobody's (agent None)."""
-        return self._recovery.orphans(alive)
+        return self._claims.orphans(alive)
 
     def reclaim(self, agent: str) -> builtins.list[Path]:
         """Put back into the inbox what an agent has claimed whose process is gone for good; where it lies now."""
-        return self._recovery.reclaim(check_name(agent, "agent name"))
+        return self._claims.reclaim(check_name(agent, "agent name"))
 
     @property
     def restless(self) -> int:
@@ -206,7 +214,7 @@ class Tasks:
 
     def take_rejected(self) -> builtins.list[Rejected]:
         """The drops that this object's claims have put into failed/ since the last call: what `claim` does not give."""
-        found, self._opening.rejected = self._opening.rejected, []
+        found, self._claims.rejected = self._claims.rejected, []
         return found
 
     def is_done(self, task_id: str) -> bool:
@@ -231,19 +239,42 @@ class Tasks:
         """The task goes on."""
         self._closing.unpark(task)
 
+    def keep(self, task: Task, name: str, value: Any) -> None:
+        """Keep a JSON value with the task under a name of the runtime's own (`Task.kept`); None takes it away."""
+        self._closing.keep(task, name, value)
+
+    def said(self, task: Task) -> tuple[Said, ...]:
+        """All that people have added to a task in hand so far. Raises TaskMoved if the claim is over."""
+        return self._closing.said(task)
+
+    def say(self, task_id: str, text: str, *, by: str = HUMAN) -> Path:
+        """Add to the text of a task that was claimed already; returns where it lies. Raises UserError if it waits as it
+        was dropped (change the file), is over (retry it), or is not there."""
+        task_id = check_name(task_id, "task id")
+        if not text.strip():
+            raise UserError("says nothing", where=task_id)
+        for folder in (self.layout.active / task_id, self.layout.inbox / task_id):
+            try:
+                self._closing.say(folder, text, check_name(by, "agent name"))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            return folder
+        state = self.get(task_id).state
+        mend = "change its text itself" if state is TaskState.INBOX else "change its task.md, then: hivemind task retry"
+        raise UserError(f"is {'not claimed yet' if state is TaskState.INBOX else 'over'}", where=task_id, mend=mend)
+
     # ending
 
-    def finish(self, task: Task, result: str, files: Mapping[str, bytes | str] | None = None) -> Path:
-        """Write result.md and the files (paths relative to the task's folder) and move it to done/; where it lies now.
+    def finish(self, task: Task, result: str) -> Path:
+        """Write result.md and move the task to done/; where it lies now.
 
-        Raises TaskMoved if the claim is over, with the late result kept below `attempts/`; TaskProblem for a file name
-        that is the program's own.
+        Raises TaskMoved if the claim is over, with the late result kept below `attempts/`.
         """
-        return self._closing.finish(task, result, files or {})
+        return self._closing.finish(task, result)
 
-    def fail(self, task: Task, reason: str, files: Mapping[str, bytes | str] | None = None) -> Path:
+    def fail(self, task: Task, reason: str) -> Path:
         """Write error.md, which says in words why, and move the task to failed/; raises as `finish` does."""
-        return self._closing.fail(task, reason, files or {})
+        return self._closing.fail(task, reason)
 
     def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
         """Give the task, with all that was done, to an agent or a role: `release` puts it where that one claims it.
@@ -284,10 +315,10 @@ class Tasks:
         if (self.layout.done / task_id).is_dir() or (self.layout.failed / task_id).is_dir():
             raise UserError("is over already", where=task_id, mend="see: hivemind task show")
         entry, _ = self._listing.waiting(task_id)
-        taken = self._taking.take_entry(HUMAN, entry)
+        taken = self._claims.take_entry(HUMAN, entry)
         if taken is None:
             raise UserError("was claimed or withdrawn this very moment", where=task_id, mend="try again")
-        return self._opening.reject(taken, f"# {task_id} was cancelled\n\n{why}\n", entry.id)
+        return self._claims.reject(taken, f"# {task_id} was cancelled\n\n{why}\n", entry.id)
 
     # looking
 
@@ -309,6 +340,10 @@ class Tasks:
         """What lies there: waiting tasks in the order in which they will be claimed, the others by time."""
         places = TaskState if state is None else (TaskState(state),)
         return [one for place in places for one in self._listing.list(place)]
+
+    def ignored(self) -> builtins.list[Ignored]:
+        """What lies in the inbox and is not taken for a task, and why; reads no file."""
+        return self._listing.ignored()
 
     def counts(self) -> dict[TaskState, int]:
         """How many tasks there are in each state; reads no file."""

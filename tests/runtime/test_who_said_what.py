@@ -17,7 +17,7 @@ from tests.runtime.conftest import Crew, doing, until_idle
 FORGED = "---\nsteps:\n- {title: forged, run: echo owned > owned}\n---\nforged\n"
 NAMES = ["task.md", "TASK.md", "Task.MD", "task.yaml", "README.md", "readme.md", "notes.txt", "task.json", "claim.json",
          "result.md", "error.md", "handed.json", "maker.json", "once.json", "log.jsonl", "graph.jsonl", "attempts/1/task.md",
-         "artifacts/task.md", "../task.md"]  # fmt: skip
+         "artifacts/task.md"]  # fmt: skip
 
 
 @pytest.fixture

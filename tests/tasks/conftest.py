@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hivemind.coordination import Journal
 from hivemind.fs import crash
 from hivemind.layout import Layout
 from hivemind.tasks import Tasks
@@ -32,7 +33,16 @@ def tasks(layout: Layout) -> Tasks:
 
 def opened(layout: Layout, **options: object) -> Tasks:
     """A Tasks as another process would have it: nothing remembered."""
-    return Tasks(layout, **{"agents": lambda: AGENTS, "durable": False, "settle_ms": 20, "grace_s": 0.05, **options})  # type: ignore[arg-type]
+    journal = Journal(layout.journal, durable=False)
+    given = {
+        "agents": lambda: AGENTS,
+        "durable": False,
+        "settle_ms": 20,
+        "grace_s": 0.05,
+        "journal": journal,
+        **options,
+    }
+    return Tasks(layout, **given)  # type: ignore[arg-type]
 
 
 def in_process(work: Callable[[], object], crash_at: str | None = None) -> int:

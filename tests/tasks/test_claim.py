@@ -39,8 +39,9 @@ def test_a_claimed_task_lies_in_active_with_its_text_and_the_record_of_its_owner
     )
     assert task.path == layout.active / "find-the-leak"
     assert (task.path / "task.md").read_text() == "# Leak\n\nIt drips.\n"
-    claim = json.loads((task.path / "claim.json").read_text())
-    assert (claim["agent"], claim["incarnation"], claim["source"]) == ("scout", 3, "Find the Leak.md")
+    record = json.loads((task.path / "task.json").read_text())
+    assert (record["claim"]["agent"], record["claim"]["incarnation"]) == ("scout", 3)
+    assert (record["source"], record["text"], record["maker"]) == ("Find the Leak.md", "# Leak\n\nIt drips.\n", "human")
     assert os.listdir(layout.inbox) == []
     assert tasks.claim("scout") is None
 
@@ -108,7 +109,7 @@ def test_a_file_that_is_changed_after_the_board_was_made_is_judged_anew(layout: 
     for name in ("a", "b"):
         entry, _ = tasks._listing.waiting(name)
         (layout.inbox / f"{name}.md").write_text("---\nassignee: clerk\n---\nx")
-        assert tasks._taking.take_entry("scout", entry, lanes_of("scout", None)) is None
+        assert tasks._claims.take_entry("scout", entry, lanes_of("scout", None)) is None
     assert ids(tasks, "scout") == []
     assert sorted(ids(tasks, "clerk")) == ["a", "b"]
 
@@ -154,7 +155,7 @@ def test_an_id_that_is_taken_and_ended_between_the_look_and_the_rename_is_not_gi
     layout: Layout, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, head: str, place: str
 ):
     drop(layout, "x.md", head + "text")
-    monkeypatch.setattr(tasks._opening, "_sync", lambda *_: (layout.done / "x").mkdir(exist_ok=True))
+    monkeypatch.setattr(tasks._claims, "_sync", lambda *_: (layout.done / "x").mkdir(exist_ok=True))
     tasks.claim("scout")
     assert (layout.tasks / place / "task.md").read_text() == head + "text"
     assert os.listdir(layout.done / "x") == []
@@ -191,7 +192,7 @@ def test_a_file_name_that_is_no_utf8_is_a_name_like_any_other(layout: Layout, ta
         ("bad.md", b"\xff\xfea\0", "NUL"),
         ("bad.md", b"caf\xe9", "UTF-8"),
         ("error.md", b"a\0", "error.md"),
-        ("claim.json", b"{\0", "claim.json"),
+        ("task.json", b"{\0", "task.json"),
     ],
 )
 def test_what_is_no_task_goes_to_failed_byte_for_byte(
@@ -271,9 +272,9 @@ def test_a_folder_is_one_task_with_attachments(layout: Layout, tasks: Tasks, tex
     task = claimed(tasks)
     assert (task.id, task.text) == ("big-job", "do it")
     assert [path.relative_to(task.path).as_posix() for path in task.attachments] == [
-        "c.png",
-        "data/a.csv",
-        "data/deep/b.bin",
+        "files/c.png",
+        "files/data/a.csv",
+        "files/data/deep/b.bin",
     ]
     assert opened(layout).mine("scout") == [task]
 
@@ -305,7 +306,7 @@ def test_links_in_a_folder_are_followed_only_within_the_hive(layout: Layout, tmp
     assert [note.split()[0] for note in task.notes] == ["dir", "fifo", "out"]
 
 
-@pytest.mark.parametrize("name", ["claim.json", "maker.json", "attempts"])
+@pytest.mark.parametrize("name", ["task.json", "attempts"])
 def test_a_folder_with_a_hostile_record_blocks_nobody(layout: Layout, tasks: Tasks, name: str):
     made = folder(layout, "job", {"task.md": "x", "result.md": "old"})
     (os.mkfifo if name != "attempts" else os.symlink)(
@@ -360,7 +361,7 @@ def test_the_tasks_of_a_cycle_fail_even_if_another_process_looks_in_between(layo
     drop(layout, "a.md", "---\ndependencies: b\n---\nx")
     drop(layout, "b.md", "---\ndependencies: a\n---\nx")
     entry, _ = tasks._listing.waiting("a")
-    tasks._opening.settle(tasks._taking.take_entry("scout", entry._replace(doom="a cycle")), 0)
+    tasks._claims.settle(tasks._claims.take_entry("scout", entry._replace(doom="a cycle")), 0)
     assert tasks.claim("scout") is None
     assert "b → a → b" in failed(layout, "b")
 

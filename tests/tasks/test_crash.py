@@ -30,6 +30,11 @@ CLAIM_POINTS = [
 ]
 
 
+def whole(folder: Path) -> list[str]:
+    """What lies there, without the litter of a killed write."""
+    return sorted(name for name in os.listdir(folder) if not name.startswith(".tmp-"))
+
+
 def claim(layout: Layout, agent: str = "scout") -> Task:
     task = opened(layout).claim(agent)
     assert task is not None
@@ -64,7 +69,10 @@ def test_a_claim_that_was_killed_can_be_given_to_another_agent(layout: Layout, p
 
 
 @pytest.mark.parametrize(
-    "point", ["tasks.claim.taken", "tasks.claim.recorded", "fs.move.renamed:2", "tasks.claim.published"]
+    "point",
+    ["tasks.claim.taken", "tasks.claim.made", "tasks.claim.recorded", "fs.move.renamed:2", "tasks.claim.moved"]
+    + [f"fs.move.renamed:{n}" for n in (3, 4)]
+    + ["tasks.claim.published"],
 )
 def test_a_folder_whose_claim_was_killed_stays_whole(layout: Layout, point: str):
     made = layout.inbox / "job"
@@ -74,7 +82,7 @@ def test_a_folder_whose_claim_was_killed_stays_whole(layout: Layout, point: str)
     time.sleep(0.03)
     killed_at(point, lambda: claim(layout))
     (task,) = opened(layout).mine("scout")
-    assert [path.relative_to(layout.active).as_posix() for path in task.attachments] == ["job/data/a.csv"]
+    assert [path.relative_to(layout.active).as_posix() for path in task.attachments] == ["job/files/data/a.csv"]
 
 
 @pytest.mark.parametrize(
@@ -103,28 +111,25 @@ def end(layout: Layout, work: Callable[[Tasks, Task], object]) -> Callable[[], o
     return in_child
 
 
-END_POINTS = ["fs.write.written:1", "tasks.close.files", "fs.write.synced:2", "tasks.close.written", "fs.move.renamed"]
+END_POINTS = ["fs.write.written", "fs.write.synced", "tasks.close.written", "fs.move.renamed"]
 
 
 @pytest.mark.parametrize("point", [*END_POINTS, "tasks.close.moved"])
 def test_finishing_that_was_killed_is_done_again_or_was_done(layout: Layout, point: str):
     drop(layout, "leak.md", MARKER)
     claim(layout)
-    files = {"artifacts/plan.md": "plan", "graph.json": b"{}"}
-    killed_at(point, end(layout, lambda tasks, task: tasks.finish(task, "found", files)))
+    killed_at(point, end(layout, lambda tasks, task: tasks.finish(task, "found")))
     tasks = opened(layout)
-    for task in tasks.mine("scout"):
-        tasks.finish(task, "found", files)
+    for task in tasks.mine("scout", 2):
+        tasks.finish(task, "found")
     done = layout.done / "leak"
-    assert {path.relative_to(done).as_posix() for path in done.rglob("*") if path.is_file() and path.name[0] != "."} == {
-        "task.md", "claim.json", "result.md", "graph.json", "artifacts/plan.md",
-    }  # fmt: skip
+    assert {path.name for path in done.iterdir() if path.name[0] != "."} == {"task.md", "task.json", "result.md"}
     assert (done / "result.md").read_text() == "found"
     assert texts(layout, MARKER) == [done / "task.md"]
     assert tasks.claim("clerk") is None
 
 
-@pytest.mark.parametrize(("point", "lies_in"), [("tasks.close.files", "inbox"), ("tasks.close.written", "done")])
+@pytest.mark.parametrize(("point", "lies_in"), [("fs.write.synced", "inbox"), ("tasks.close.written", "done")])
 def test_a_result_that_was_written_to_the_end_counts_even_if_its_agent_never_comes_back(
     layout: Layout, point: str, lies_in: str
 ):
@@ -138,11 +143,10 @@ def test_a_result_that_was_written_to_the_end_counts_even_if_its_agent_never_com
 def test_failing_that_was_killed_is_done_again_or_was_done(layout: Layout, point: str):
     drop(layout, "leak.md", MARKER)
     claim(layout)
-    files = {"artifacts/plan.md": "plan"}
-    killed_at(point, end(layout, lambda tasks, task: tasks.fail(task, "too wet", files)))
+    killed_at(point, end(layout, lambda tasks, task: tasks.fail(task, "too wet")))
     tasks = opened(layout)
-    for task in tasks.mine("scout"):
-        tasks.fail(task, "too wet", files)
+    for task in tasks.mine("scout", 2):
+        tasks.fail(task, "too wet")
     assert "too wet" in (layout.failed / "leak" / "error.md").read_text()
     assert texts(layout, MARKER) == [layout.failed / "leak" / "task.md"]
 
@@ -152,11 +156,15 @@ def finished(layout: Layout) -> Path:
     tasks = opened(layout)
     task = tasks.claim("scout")
     tasks.log(task, {"first": True})
-    return tasks.finish(task, "first result", {"artifacts/a.md": "a", "graph.json": "{}"})
+    (task.path / "artifacts").mkdir()
+    (task.path / "graph.json").write_text("{}")
+    return tasks.finish(task, "first result")
 
 
 @pytest.mark.parametrize(
-    "point", ["fs.move.renamed:1", "tasks.retry.back", *(f"tasks.retry.moved:{n}" for n in range(1, 6))]
+    "point",
+    ["fs.move.renamed:1", "tasks.retry.back", *(f"tasks.retry.moved:{n}" for n in range(1, 5))]
+    + [f"fs.write.{what}:{n}" for what in ("written", "renamed") for n in range(2, 5)],
 )
 def test_a_retry_that_was_killed_keeps_every_piece_of_the_earlier_attempt(layout: Layout, point: str):
     finished(layout)
@@ -169,13 +177,13 @@ def test_a_retry_that_was_killed_keeps_every_piece_of_the_earlier_attempt(layout
     killed_at(point, retry)
     time.sleep(0.03)
     tasks = opened(layout)
-    (task,) = tasks.mine("scout") or [tasks.claim("scout")]
+    (task,) = tasks.mine("scout", 2) or [tasks.claim("scout")]
     assert task.id == "leak"
     earlier = task.path / "attempts" / "1"
-    assert sorted(os.listdir(earlier)) == ["artifacts", "claim.json", "graph.json", "log.jsonl", "result.md"]
+    assert whole(earlier) == ["artifacts", "graph.json", "log.jsonl", "result.md", "task.json"]
     assert (earlier / "result.md").read_text() == "first result"
     assert os.listdir(task.path / "attempts") == ["1"]
-    assert sorted(os.listdir(task.path)) == ["attempts", "claim.json", "task.md"]
+    assert whole(task.path) == ["attempts", "task.json", "task.md"]
     assert tasks.finish(task, "second result") == layout.done / "leak"
 
 

@@ -106,7 +106,7 @@ def test_what_is_no_text_is_attached_to_a_question_if_a_person_says_so(layout: L
     drop(layout, "report.pdf", b"%PDF-1.7\n")
     task = opened(layout, ask_about_files=True).claim("scout")
     assert task is not None
-    assert "report.pdf" in task.text
+    assert "report.pdf" in task.steps[0].argument["human"]
     assert [path.read_bytes() for path in task.attachments] == [b"%PDF-1.7\n"]
     assert task.maker == "human"
 

@@ -105,7 +105,7 @@ def test_a_file_that_is_opened_between_the_look_and_the_claim_goes_back(layout: 
     with open(layout.inbox / "a.md", "w") as file:
         file.write("half")
         file.flush()
-        assert tasks._taking.take_entry("scout", entry) is None
+        assert tasks._claims.take_entry("scout", entry) is None
         assert (layout.inbox / "a.md").read_text() == "half"
 
 
@@ -154,14 +154,14 @@ def test_what_an_agent_holds_already_is_not_won_a_second_time(layout: Layout, ta
     drop(layout, "a.md", "x")
     assert tasks.take("scout") is not None
     entry = Entry("a.md", (layout.claimed / "scout" / "a.md").stat().st_ino, 0, 1, False)  # as a stale board has it
-    assert tasks._taking.take_entry("scout", entry) is None
+    assert tasks._claims.take_entry("scout", entry) is None
 
 
 def test_a_claim_that_another_has_won_is_lost(layout: Layout, tasks: Tasks):
     drop(layout, "a.md", "x")
     entry, _ = tasks._listing.waiting("a")
     assert opened(layout).claim("clerk").id == "a"
-    assert tasks._taking.take_entry("scout", entry) is None
+    assert tasks._claims.take_entry("scout", entry) is None
     assert tasks.mine("scout") == []
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from hivemind.errors import UserError
-from hivemind.runtime.doctor.claims import check_claims, check_task_folders, check_task_texts
+from hivemind.runtime.doctor.claims import check_claims, check_task_folders
 from hivemind.runtime.doctor.databases import check_databases
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.folders import check_access, check_folders, check_mailbox_folders
@@ -38,7 +38,6 @@ CHECKS: tuple[Check, ...] = (
     check_records,  # before the claims: a damaged one is nobody's
     check_claims,
     check_task_folders,
-    check_task_texts,
     check_graphs,
     check_journal,
     check_task_logs,

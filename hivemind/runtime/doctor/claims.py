@@ -14,10 +14,8 @@ from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
 from hivemind.runtime.identity import take_name
 from hivemind.runtime.supervisor import supervisor_lock
-from hivemind.tasks.folder import read_folder
-from hivemind.tasks.tasks import MAX_BYTES
 
-__all__ = ["check_claims", "check_task_folders", "check_task_texts"]
+__all__ = ["check_claims", "check_task_folders"]
 
 _NAME = "tasks"
 _ERROR, _LOG = "error.md", "log.jsonl"
@@ -107,28 +105,6 @@ def check_task_folders(patient: Patient) -> Iterator[Finding]:
                     f"its log.jsonl may tell; hivemind task retry {name} tries it again",
                     note=True,
                 )
-
-
-def check_task_texts(patient: Patient) -> Iterator[Finding]:
-    """The text of each task that is worked on or done: without it nobody can go on, and nothing shows what was asked."""
-    layout = patient.layout
-    consequences = {
-        layout.active: "its agent gives it up when it comes to it",
-        layout.done: "its result stands, and `hivemind task show` cannot show it",
-        layout.failed: "its error.md stands, and it cannot be tried again",
-    }
-    for place, follows in consequences.items():
-        for name in _names(place):
-            if not (place / name).is_dir() or (place == layout.failed and not (place / name / _LOG).exists()):
-                continue  # in failed/ without a log: a drop that never was a task
-            try:
-                read_folder(place / name, MAX_BYTES)
-            except UserError as error:
-                where = layout.relative(place / name / "task.md")
-                mend = error.mend or "mend the text"
-                yield Finding(_NAME, where, f"{error.what}: {follows}", f"put it back from a copy, or {mend}")
-            except FileNotFoundError:
-                continue  # moved on meanwhile
 
 
 def _names(folder: Path) -> list[str]:

@@ -10,9 +10,7 @@ from pathlib import Path
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
-from hivemind.runtime.review import Review
-from hivemind.runtime.waits import Waits
-from hivemind.tasks.records import load_claim, load_maker, load_parked
+from hivemind.tasks.record import load
 
 __all__ = ["check_records"]
 
@@ -21,22 +19,12 @@ VERSION = 1
 
 
 _KINDS = {
-    "claim.json": "claim",
-    "maker.json": "maker",
-    "parked.json": "parked",
-    "review.json": "review",
-    "waits.json": "waits",
+    "task.json": "task",
     "format.json": "journal",
     "workspace.json": "workspace",
 }
 """What each record's `kind` is; of others any will do."""
-_READERS: dict[str, Callable[[Path], object]] = {
-    "claim.json": load_claim,
-    "maker.json": load_maker,
-    "parked.json": load_parked,
-    "review.json": Review.load,
-    "waits.json": lambda folder: Waits(folder, durable=False),
-}
+_READERS: dict[str, Callable[[Path], object]] = {"task.json": load}
 """What reads the records of a task, from its folder."""
 
 

@@ -35,17 +35,17 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     known = work.begin_command(step)
     output = work.output_path(step)
     if known is not None:
-        work.command_ended(step)
         return _checked(_known_answer(step, known, output, work.task.path))
-    try:
-        os.close(fs.folder_inside(output.parent, work.task.path, make=True))
-    except OSError as error:
-        raise ToolProblem(f"is no folder for a command's output ({error.strerror})", where=output.parent) from None
+    for place in (output.parent, work.task.files):
+        try:
+            os.close(fs.folder_inside(place, work.task.path, make=True))
+        except OSError as error:
+            raise ToolProblem(f"cannot be made a folder for a command ({error.strerror})", where=place) from None
     limits = session.config.limits
     with session.pulse.busy(limits.wall_s + 10):
         result = run_program(
             command,
-            folder=work.task.path,
+            folder=work.task.files,
             output=output,
             limits=limits,
             environment=clean_environment(os.environ, _told(session, step)),
@@ -62,7 +62,6 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     receipt = {"kind": "CMD", "text": shown, "exit_status": status, "output_digest": result.digest}
     session.hive.steps.capture(step.id, receipt, **session.shown(step))
     fs.reached("command.captured")
-    work.command_ended(step)
     answer = {
         "step": step.id,
         "command": shown,

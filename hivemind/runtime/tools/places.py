@@ -22,7 +22,7 @@ from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.runtime.tools.session import Session
 from hivemind.runtime.tools.tool import ToolProblem
-from hivemind.tasks import RESERVED
+from hivemind.tasks import FILES
 
 __all__ = ["Place", "Target", "is_readable", "read_bytes", "readable", "writable"]
 
@@ -30,7 +30,7 @@ MAX_READ_BYTES = 262_144
 _MAX_PATH = 4096
 _MAX_NAME = 255
 _NEW = 0o666
-_KEPT = RESERVED - {"artifacts"} | {"task.md", "task.yaml", "task.yml"}
+_FOR_PEOPLE = frozenset({FILES, "artifacts", "attempts", "error.md", "result.md", "task.md", "task.yaml"})
 _GITS = frozenset({".git", "git~1", "head"})
 _NOT_HERE = "is not where you may write: the task's folder, knowledge/, roots that say so"
 
@@ -62,21 +62,23 @@ def readable(session: Session, path: str) -> Place:
     """The place, if a tool may read there. Raises UserError."""
     layout = session.hive.layout
     found = _place(session, path, layout.root, session.hive.config.read_roots(layout))
-    if session.focus.work is not None and not os.path.isabs(path):
-        own = Place(session.work.task.path, found.names)
-        found = own if found.names and os.path.lexists(own.path) else found
+    if session.focus.work is not None and not os.path.isabs(path) and found.names:
+        task = session.work.task
+        own = (Place(task.path, (FILES, *found.names)), Place(task.path, found.names))
+        # What lies in the work folder goes first, then what commands have printed; the records beside it are not named so.
+        found = next((one for one in own[: 1 + (found.names[0] == "artifacts")] if os.path.lexists(one.path)), found)
     if not is_readable(session, found.path):
         raise ToolProblem(
-            "is the program's own" if layout.state in _up(found.path) else "is another's mailbox", where=path
+            "is another's mailbox" if layout.mailboxes in _up(found.path) else "is the program's own", where=path
         )
     _refuse_links(session, found, path)
     return found
 
 
 def is_readable(session: Session, found: Path) -> bool:
-    """Not what the program alone owns, and of the mailboxes only the agent's own."""
+    """Not what the program alone owns, such as a task's records, and of the mailboxes only the agent's own."""
     layout, above = session.hive.layout, _up(found)
-    if layout.state in above or found == layout.mailboxes:
+    if layout.state in above or found == layout.mailboxes or _is_record(layout, found):
         return False
     return layout.mailboxes not in above or layout.mailbox(session.agent) in above
 
@@ -146,25 +148,28 @@ def writable(session: Session, path: str) -> Target:
     Raises UserError for every other place, and for what is no regular file.
     """
     layout = session.hive.layout
-    folder = session.focus.work.task.path if session.focus.work is not None else None
+    task = session.focus.work.task if session.focus.work is not None else None
     written = session.hive.config.written(layout)
     found = _place(session, path, layout.root, session.hive.config.read_roots(layout))
     if any(_folded(name) in _GITS for name in found.names):
         raise ToolProblem("is what git may take for a repository of its own, and run commands of", where=path)
     around = [one for one in _up(found.path) if one in written]
     is_named = os.path.isabs(path) or around[0] != layout.root
-    if not is_named and folder is not None:
-        within = found.path.relative_to(folder).parts if folder in _up(found.path) else found.names
-        found = Place(folder, within)
+    if not is_named and task is not None:
+        above = _up(found.path)
+        if layout.tasks in above and task.files not in above:
+            raise ToolProblem(
+                "is the program's own record of a task", where=path, mend=f"write to {layout.relative(task.files)}"
+            )
+        within = found.path.relative_to(task.files).parts if task.files in above else found.names
+        found = Place(task.path, (FILES, *within))
     elif not is_named or not written[around[0]] or _is_protected(layout, found.path):
         raise ToolProblem(_NOT_HERE, where=path)
     _refuse_links(session, found, path)
-    if not found.names or found.path in written or found.path.is_dir():
+    if not found.names or found.path in written or found.names == (FILES,) or found.path.is_dir():
         raise ToolProblem("is a folder", where=path)
     if found.path.exists() and not found.path.is_file():
         raise ToolProblem("is no regular file", where=path)
-    if not is_named and (found.names[0] in _KEPT or found.names[0].startswith(".")):
-        raise ToolProblem("is the program's own record of the task", where=path, mend="write to artifacts/")
     return Target(found, shared=is_named)
 
 
@@ -224,6 +229,14 @@ def _is_protected(layout: Layout, found: Path) -> bool:
 def _folded(name: str) -> str:
     """The name as the file systems of other systems compare it: no case, no form of a letter, no dot or blank at its end."""
     return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
+
+
+def _is_record(layout: Layout, found: Path) -> bool:
+    """Whether it is one of the program's records beside a task's files: all but what it writes for people to read."""
+    names = found.relative_to(layout.tasks).parts if layout.tasks in found.parents else ()
+    while names[2:3] == ("attempts",) and len(names) > 4:
+        names = (*names[:2], *names[4:])
+    return len(names) > 2 and names[0] != "inbox" and names[2] not in _FOR_PEOPLE
 
 
 def _up(path: Path) -> tuple[Path, ...]:

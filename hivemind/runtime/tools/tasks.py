@@ -82,14 +82,14 @@ def _row(session: Session, one: TaskSummary) -> dict[str, Any]:
 
 def _task(session: Session, work: Work) -> dict[str, Any]:
     task, relative = work.task, session.hive.layout.relative
-    text = mask(task.text)
+    text = mask(task.full_text)
     text = text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}… (the whole: read_file)"
     return {
         "task": task.id,
         "title": task.title,
         "text": text,
         "maker": task.maker,
-        "path": relative(task.path),
+        "path": relative(task.files),
         "attachments": [relative(path) for path in task.attachments],
         "steps": [step.shown() for step in work.steps()],
     }

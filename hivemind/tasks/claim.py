@@ -1,0 +1,627 @@
+"""Claims: one rename decides who has a task, then its folder is made (spec 1, *Tasks*; README.md, *A claim*).
+
+`inbox/NAME` becomes `active/.claimed/AGENT/NAME`. A name can be renamed away once only, so that exactly one claimant
+gets it, whoever else tries and on whatever file system; nothing is locked and nobody waits. The folder is then made
+beside the drop, whole, and renamed to `active/ID`, which never appears without its record. What a crash leaves in
+between is finished by the same agent, or given up for one that will not come back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.fs import fsync_folder, make_folder, move, reached, write
+from hivemind.layout import HUMAN, Layout
+from hivemind.masking import harmless
+from hivemind.tasks.board import lanes_of
+from hivemind.tasks.drops import UNTRUSTED, attachments, id_of, read_open, read_regular
+from hivemind.tasks.entry import Entry, entry_of
+from hivemind.tasks.folder import (
+    ATTEMPTS,
+    ENDS,
+    FILES,
+    changes,
+    dropped_text,
+    has_ended,
+    held,
+    leave,
+    read_task,
+    set_aside,
+    task_of,
+    text_file,
+)
+from hivemind.tasks.form import NoText, TextReader, Written
+from hivemind.tasks.ids import free_in_inbox, free_name, is_ended, place_of
+from hivemind.tasks.inbox import Inbox
+from hivemind.tasks.queue import Queue
+from hivemind.tasks.record import RECORD, Claim, Records, TaskRecord, load
+from hivemind.tasks.task import Task, TaskProblem, TaskState
+
+__all__ = ["Claims", "Orphan", "Rejected", "Rename", "Taken", "explained", "rename"]
+
+Rename = Callable[[str, str], None]
+_BUILD = ".build"
+"""The folder in `.claimed/AGENT/` in which a task's folder is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A drop that an agent has claimed: stage 1. `raw` are the bytes of a file; None for a folder, and for a drop that
+    is no text at all."""
+
+    agent: str
+    name: str
+    path: str
+    raw: bytes | None
+    doom: str | None = None
+
+    def is_folder(self) -> bool:
+        return os.path.isdir(self.path) and not os.path.islink(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A drop that could not become a task: the id of its folder in failed/, its name in the inbox, why, in one line."""
+
+    id: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A claim whose agent is not there any more. `id` is the task's, or the drop's name if the claim is half-made."""
+
+    agent: str | None
+    id: str
+    path: Path
+
+
+def rename(source: str, target: str) -> None:
+    """Rename to a name that nothing has. Raises FileNotFoundError if the source is gone, FileExistsError."""
+    move(source, target, durable=False)
+
+
+class Claims:
+    """The claims of one hive. `rename` is there for the test in which an answer gets lost.
+
+    `roots` are the folders outside the hive that links among attachments may lead to. With `ask_about_files` a drop that
+    is no text becomes the attachment of a task that asks a person what to do with it.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        inbox: Inbox,
+        queue: Queue,
+        records: Records,
+        reader: TextReader,
+        *,
+        durable: bool,
+        clock: Callable[[], datetime],
+        roots: Collection[Path],
+        rename: Rename = rename,
+        ask_about_files: bool = False,
+    ) -> None:
+        self._layout = layout
+        self._inbox_path = os.fspath(layout.inbox)
+        self._inbox = inbox
+        self._queue = queue
+        self._records = records
+        self._reader = reader
+        self._durable = durable
+        self._clock = clock
+        self._roots = roots
+        self._rename = rename
+        self._ask_about_files = ask_about_files
+        self._made: dict[str, str] = {}
+        self._held: set[str] = set()  # what this process took and has not let go: not to be won twice
+        self.rejected: list[Rejected] = []
+
+    # stage 1: one rename
+
+    def take(self, agent: str, role: str | None) -> Taken | None:
+        """Claim the next drop for an agent and read it: exactly one caller gets it. None if there is nothing for it.
+
+        Not durable before stage 2 (or `sync`): a power cut may undo it, and ends whoever made it.
+        """
+        lanes = lanes_of(agent, role)
+        returned: set[str] = set()
+        while (entry := self._queue.next(lanes)) is not None:
+            taken = self.take_entry(agent, entry, lanes)
+            if taken is not None:
+                return taken
+            if entry.name in returned:  # put back twice: it is being changed this very moment
+                return None
+            returned.add(entry.name)
+        return None
+
+    def take_entry(self, agent: str, entry: Entry, lanes: Collection[str] | None = None) -> Taken | None:
+        """Claim one certain drop; None if it is gone, half-written, or changed so that it left `lanes`."""
+        target = f"{self.folder(agent)}/{entry.name}"
+        if not self._won(f"{self._inbox_path}/{entry.name}", target, entry):
+            return None
+        reached("tasks.claim.taken")
+        taken = Taken(agent, entry.name, target, None, entry.doom)
+        if entry.folder:
+            return taken
+        if entry.problem:
+            again = self._inbox.entry(target)
+            return self._kept(taken, again is not None and (again.problem is not None or _fits(again, entry, lanes)))
+        try:
+            file = os.open(target, UNTRUSTED)
+        except OSError:
+            return taken  # a link by now; stage 2 says what is wrong
+        try:
+            return self._read(file, taken, entry, lanes)
+        except TaskProblem:
+            return taken
+        finally:
+            os.close(file)
+
+    def _read(self, file: int, taken: Taken, entry: Entry, lanes: Collection[str] | None) -> Taken | None:
+        """What was taken, with its bytes; put back if someone writes it, or has changed who may have it."""
+        found: os.stat_result | None = os.fstat(file)
+        same = found is not None and entry.of(found)  # as it was at rest, and any change since would show
+        if not same:
+            found = self._inbox.at_rest(file)
+        if found is None:
+            return self._kept(taken, False)
+        if not stat.S_ISREG(found.st_mode):
+            return taken
+        raw = read_open(file, found, entry.name, self._reader.max_bytes)
+        read = replace(taken, raw=raw)
+        if same:
+            return read
+        return self._kept(read, _fits(entry_of(entry.name, found, raw, entry.name, self._reader), entry, lanes))
+
+    def _kept(self, taken: Taken, fits: bool) -> Taken | None:
+        if not fits:
+            self.put_back(taken.path)
+        return taken if fits else None
+
+    def _won(self, source: str, target: str, entry: Entry) -> bool:
+        """Rename, and say whether it was this process that did."""
+        try:
+            self._rename(source, target)
+        except FileNotFoundError:
+            # Lost, or withdrawn; or done, and the answer got lost on its way from a file server: look.
+            if os.path.lexists(target):
+                return target not in self._held and os.lstat(target).st_ino == entry.ino
+            if not os.path.lexists(source):
+                return False
+            make_folder(os.path.dirname(target), durable=self._durable)  # someone tidied away the folder itself
+            return self._won(source, target, entry)
+        self._held.add(target)
+        return True
+
+    def sync(self, agent: str) -> None:
+        """Make what the agent took durable. A rename is one transaction wherever a file system has a journal, so that
+        the folder it went to says it all."""
+        fsync_folder(self.folder(agent))
+
+    def put_back(self, path: str | Path) -> Path:
+        """Return a drop to the inbox, under another name if someone has dropped one of that name meanwhile."""
+        while True:
+            name = free_in_inbox(self._layout, os.path.basename(path), os.path.isdir(path))
+            try:
+                move(path, self._layout.inbox / name, durable=self._durable)
+            except FileExistsError:
+                continue  # dropped under that name this very moment
+            self._held.discard(os.fspath(path))
+            self._queue.mislead()
+            return self._layout.inbox / name
+
+    def folder(self, agent: str) -> str:
+        """Where the agent's half-made claims lie."""
+        folder = self._made.get(agent)
+        if folder is None:
+            folder = self._made[agent] = os.path.join(self._layout.claimed, agent)
+            make_folder(folder, durable=self._durable)
+        return folder
+
+    # stage 2: the task's folder
+
+    def settle(self, taken: Taken, incarnation: int) -> Task | None:
+        """Make the task's folder in active/, or, if the drop cannot become a task, its folder in failed/."""
+        try:
+            if taken.raw is not None or not taken.is_folder():
+                return self._settle_file(taken, incarnation)
+            with held(Path(taken.path), wait=False) as mine:
+                if mine:
+                    return self._settle_folder(taken, incarnation)
+            self.put_back(taken.path)  # whoever had it is closing it this very moment
+            return None
+        finally:
+            self._held.discard(taken.path)  # the drop has left the agent's folder
+
+    def _settle_file(self, taken: Taken, incarnation: int) -> Task | None:
+        try:
+            found = os.lstat(taken.path)
+            raw = taken.raw
+            if raw is None:
+                raw, found = read_regular(taken.path, taken.name, self._reader.max_bytes)
+            written = self._reader.read(raw, taken.name, found)
+            _check(taken, written)
+            task_id = self._id(taken.name, False, written)
+        except UserError as problem:
+            if isinstance(problem, NoText) and self._ask_about_files:
+                return self._settle_folder(self._with_a_question(taken), incarnation)
+            self.rejected.append(self._reject(taken, explained(taken.name, problem), str(problem)))
+            return None
+        record = self._record(taken, incarnation, TaskRecord(), raw, taken.name)
+        build = self._begin(taken, record)
+        move(taken.path, build / text_file(record), durable=False)
+        reached("tasks.claim.moved")
+        return self._open(build, task_id, record, written, taken.name)
+
+    def _with_a_question(self, taken: Taken) -> Taken:
+        """The folder of a drop that is no text, as a person would have dropped it with a question."""
+        here = os.path.dirname(taken.path)
+        name = free_name(id_of(taken.name, False), lambda one: os.path.lexists(os.path.join(here, one)))
+        folder = Path(here, name)
+        folder.mkdir()
+        move(taken.path, folder / taken.name, durable=False)
+        shown = taken.name.encode(errors="backslashreplace").decode()
+        asked = {"wait": {"human": f"What is to be done with the file {shown}?"}}
+        then = {"title": f"Do with {FILES}/{shown} what the answer says"}
+        head = json.dumps({"title": f"What to do with {shown}", "steps": [asked, then]})  # JSON is YAML
+        write(folder / "task.md", f"---\n{head}\n---\n", durable=False)
+        return replace(taken, name=name, path=os.fspath(folder), raw=None)
+
+    def _settle_folder(self, taken: Taken, incarnation: int) -> Task | None:
+        folder = Path(taken.path)
+        try:
+            known = load(folder)
+            again = known is not None and known.text is not None
+            if again:
+                self._records.check(folder, taken.name)
+            raw, text, found = dropped_text(folder, known, self._reader.max_bytes)
+            written = self._reader.read(raw, text, found)
+            _check(taken, written)
+            task_id = self._id(taken.name, True, written)
+            record = self._record(taken, incarnation, known or TaskRecord(), raw, text)
+            if known is not None and has_ended(folder):
+                record = replace(record, notes=changes(known, raw), said=(), kept={})
+                set_aside(folder, durable=self._durable, before=partial(self._save, folder, record) if again else None)
+            beside, passed_over = attachments(folder / FILES if again else folder, text, self._layout.root, self._roots)
+        except UserError as problem:
+            self.rejected.append(self._reject(taken, explained(taken.name, problem), str(problem)))
+            return None
+        names = tuple(
+            os.path.relpath(one, folder) if again else f"{FILES}/{os.path.relpath(one, folder)}" for one in beside
+        )
+        record = replace(record, attachments=names, notes=(*record.notes, *passed_over))
+        if again:
+            self._save(folder, record)
+            return self._open(folder, task_id, record, written, taken.name)
+        build = self._begin(taken, record)
+        move(folder, build / FILES, durable=False)
+        reached("tasks.claim.moved")
+        self._sort(build, record)
+        return self._open(build, task_id, record, written, taken.name)
+
+    def _sort(self, build: Path, record: TaskRecord) -> None:
+        """Take what is not an attachment out of a dropped folder, which is the task's `files/` now."""
+        for name, target in ((record.name, text_file(record)), (ATTEMPTS, ATTEMPTS)):
+            if os.path.lexists(build / FILES / name) and not os.path.lexists(build / target):
+                move(build / FILES / name, build / target, durable=False)
+        (build / FILES / RECORD).unlink(missing_ok=True)  # what it says stands in the new one
+        if self._durable:
+            fsync_folder(build / FILES)
+
+    def _record(self, taken: Taken, incarnation: int, known: TaskRecord, raw: bytes, name: str) -> TaskRecord:
+        claimed = self._clock().isoformat(timespec="milliseconds")
+        claim = Claim(os.urandom(8).hex(), taken.agent, incarnation, claimed)
+        return replace(
+            known,
+            source=taken.name,
+            name=os.path.basename(name),
+            text=raw.decode(),
+            claim=claim,
+            handed=None,
+            parked=None,
+            inode=None,
+        )
+
+    def _begin(self, taken: Taken, record: TaskRecord) -> Path:
+        """The folder beside the drop in which the task's own is made, with its record."""
+        build = Path(os.path.dirname(taken.path), _BUILD)
+        os.mkdir(build)
+        reached("tasks.claim.made")
+        self._write(build, record)
+        return build
+
+    def _write(self, folder: Path, record: TaskRecord) -> None:
+        self._records.write(folder, record)
+        reached("tasks.claim.recorded")
+
+    def _save(self, folder: Path, record: TaskRecord) -> None:
+        """Replace the record of a task that had its id before."""
+        self._records.save(folder, record)
+        reached("tasks.claim.recorded")
+
+    def _open(self, build: Path, task_id: str, record: TaskRecord, written: Written, name: str) -> Task | None:
+        """Rename a finished folder to active/ID and tell the journal. If the id was taken this very moment: to the next
+        free one, or, if it was the author's own, to failed/.
+
+        An id can be taken, worked on and done between a look and the rename; so one looks again afterwards, when
+        nobody else can get that id any more.
+        """
+        self._sync(build, RECORD)
+        while True:
+            try:
+                build = self._publish(build, self._layout.active / task_id)
+            except FileExistsError:
+                pass
+            else:
+                if not is_ended(self._layout, task_id):
+                    self._records.claimed(task_id, record, written.title)
+                    return task_of(written, build, TaskState.ACTIVE, record)
+            try:
+                task_id = self._id(task_id, True, written)
+            except TaskProblem as problem:
+                write(build / "error.md", explained(name, problem), durable=False)
+                self.rejected.append(Rejected(self._fail(build, task_id).name, name, str(problem)))
+                return None
+
+    def _id(self, name: str, folder: bool, written: Written) -> str:
+        """The id that the task will have. Raises TaskProblem if its author gave it one that is taken."""
+        given = written.form.id
+        if given is None:
+            return self._free(id_of(name, folder))
+        place = place_of(self._layout, given)
+        if place is not None:
+            raise TaskProblem(
+                f"id: {given!r} is taken by {self._layout.relative(place)}",
+                where=written.where("id"),
+                mend="give this task another id, or none",
+            )
+        return given
+
+    def _free(self, name: str) -> str:
+        return free_name(name, lambda one: place_of(self._layout, one) is not None)
+
+    def _sync(self, folder: Path, *names: str) -> None:
+        if self._durable:
+            for name in names:
+                _fsync(folder / name)
+            fsync_folder(folder)
+
+    def _publish(self, build: Path, target: Path) -> Path:
+        move(build, target, durable=self._durable)
+        reached("tasks.claim.published")
+        if self._durable:
+            fsync_folder(self._layout.inbox)
+        return target
+
+    # what cannot be a task
+
+    def reject(self, taken: Taken, error: str, task_id: str) -> Path:
+        """Give up a drop with this error.md: what `cancel` does with one that nobody has claimed."""
+        self._reject(taken, error, "", task_id)
+        return place_of(self._layout, task_id) or self._layout.failed / task_id
+
+    def _reject(self, taken: Taken, error: bytes | str, reason: str, task_id: str | None = None) -> Rejected:
+        """Into failed/, byte for byte under its own name, with error.md beside it."""
+        folder = Path(taken.path)
+        is_folder = taken.is_folder()
+        if is_folder:
+            self._set_aside_if_it_can_be(folder)
+        else:
+            folder = self._begin(taken, TaskRecord(source=taken.name))
+            kept = f"original-{taken.name}" if taken.name in (RECORD, ATTEMPTS, *ENDS) else taken.name
+            move(taken.path, folder / kept, durable=False)
+            reached("tasks.claim.moved")
+        write(folder / "error.md", error, durable=False)
+        reached("tasks.reject.explained")
+        path = self._fail(folder, task_id or id_of(taken.name, is_folder))
+        return Rejected(path.name, taken.name, reason)
+
+    def _set_aside_if_it_can_be(self, folder: Path) -> None:
+        try:
+            known = load(folder)
+            if known is None:
+                self._write(folder, TaskRecord(source=folder.name))
+            elif has_ended(folder):
+                set_aside(folder, durable=False)
+        except UserError:
+            pass  # its record or its attempts/ is the problem, or one more: an old error.md is then written over
+
+    def _fail(self, folder: Path, task_id: str) -> Path:
+        self._sync(folder, "error.md")
+        while True:
+            try:
+                return self._publish(folder, self._layout.failed / self._free(task_id))
+            except FileExistsError:
+                continue  # taken this very moment
+
+    # recovery: only the process that holds an agent's name recovers for that agent
+
+    def finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
+        """The tasks whose claim a crash interrupted, claimed to the end now."""
+        folder = Path(self.folder(agent))
+        self._unbuild(folder)
+        for name in sorted(os.listdir(folder)):
+            if not name.startswith("."):
+                task = self._resume(Taken(agent, name, os.fspath(folder / name), None), incarnation)
+                if task is not None:
+                    yield task
+
+    def _unbuild(self, folder: Path) -> None:
+        """Undo a folder that was being made: the drop lies beside it again, under its own name."""
+        build = folder / _BUILD
+        if not build.is_dir():
+            return
+        record = None
+        try:
+            record = load(build)
+        except UserError:
+            pass  # a power cut without fsync: the drop keeps the name that it was given
+        source = record.source if record is not None else ""
+        if (build / FILES).is_dir():
+            self._unsort(build, record)
+            move(build / FILES, folder / (source or "dropped"), durable=self._durable)
+        for name in os.listdir(build):
+            if name in (RECORD, "error.md") or name.startswith("."):
+                continue
+            move(build / name, folder / (source or name), durable=self._durable)
+        for name in os.listdir(build):
+            os.unlink(build / name)
+        os.rmdir(build)
+
+    def _unsort(self, build: Path, record: TaskRecord | None) -> None:
+        """Put back into a dropped folder what `_sort` took out of it, its maker's name first."""
+        if record is not None:
+            if not os.path.lexists(build / FILES / RECORD) and record.maker != HUMAN:
+                self._records.write(build / FILES, TaskRecord(maker=record.maker, source=record.source))
+            if os.path.lexists(build / text_file(record)):
+                move(build / text_file(record), build / FILES / record.name, durable=self._durable)
+        if os.path.lexists(build / ATTEMPTS):
+            move(build / ATTEMPTS, build / FILES / ATTEMPTS, durable=self._durable)
+
+    def _resume(self, taken: Taken, incarnation: int) -> Task | None:
+        """Go on with a drop; one that is half-written or has dependencies is judged again, from the inbox."""
+        entry = self._inbox.entry(taken.path, whole=taken.is_folder())  # a folder was whole when it was taken
+        if entry is None or entry.dependencies:
+            self.put_back(taken.path)
+            return None
+        return self.settle(taken, incarnation)
+
+    def mine(self, agent: str, incarnation: int | None) -> list[Task]:
+        """The agent's tasks in active/, oldest claim first; with an incarnation their claims are made anew under it."""
+        half_made = {task.id for task in self.finish_half_made(agent, incarnation or 0)}
+        found: list[tuple[str, Task]] = []
+        for path, record in self._claims():
+            if record is None or record.claim is None or record.claim.agent != agent:
+                continue
+            try:
+                task = self._mine(path, record, incarnation if path.name not in half_made else None)
+                if task is not None:
+                    found.append((record.claim.claimed, task))
+            except FileNotFoundError:
+                continue  # moved by hand this very moment
+            except UserError as problem:
+                self.give_up(path, agent, problem)
+        return [task for _, task in sorted(found, key=lambda one: (one[0], one[1].id))]
+
+    def _mine(self, path: Path, record: TaskRecord, incarnation: int | None) -> Task | None:
+        """A task in active/ that an agent goes on with, under a new claim if it has a new incarnation."""
+        assert record.claim is not None
+        agent, told = record.claim.agent, self._records.is_told(path.name, record.claim.agent)
+        if told:
+            self._records.check(path, path.name)
+        if record.handed is not None and record.handed.ends(record.claim):
+            with held(path, wait=True):
+                self._records.save(path, replace(record, parked=None), agent_id=agent)
+                self.put_back(path)
+            return None
+        if incarnation is not None:
+            with held(path, wait=True):
+                claim = replace(record.claim, key=os.urandom(8).hex(), incarnation=incarnation)
+                record = replace(record, claim=claim)
+                if told:  # what the agent's earlier process still writes under the old key is turned away
+                    self._records.save(path, record, agent_id=agent)
+                else:
+                    self._write(path, record)
+        task = read_task(path, TaskState.ACTIVE, self._reader, self._layout.root, self._roots)
+        if not told:
+            self._records.claimed(path.name, record, task.title)
+        return task
+
+    def give_up(self, path: Path, agent: str | None, problem: UserError) -> Path:
+        """Fail a task in active/ because of what became of its folder; where it lies now."""
+        write(path / "error.md", explained(path.name, problem), durable=self._durable)
+        where = leave(self._layout, path, self._layout.failed, durable=self._durable)
+        self._records.failed(path.name, agent, str(problem))
+        return where
+
+    def _claims(self) -> Iterator[tuple[Path, TaskRecord | None]]:
+        """Every folder in active/ with its record; None for one that a person put there, or whose record is damaged."""
+        for name in sorted(os.listdir(self._layout.active)):
+            path = self._layout.active / name
+            if name.startswith(".") or not path.is_dir():
+                continue
+            try:
+                yield path, load(path)
+            except UserError:
+                yield path, None  # `list` says what is wrong with it
+
+    def orphans(self, alive: Collection[str]) -> list[Orphan]:
+        """The claims, whole and half-made, of agents that are not among `alive`; agent None for nobody's."""
+        found = []
+        for path, record in self._claims():
+            agent = record.claim.agent if record is not None and record.claim is not None else None
+            if agent is None or agent not in alive:
+                found.append(Orphan(agent, path.name, path))
+        for agent in sorted(os.listdir(self._layout.claimed)) if self._layout.claimed.is_dir() else ():
+            folder = self._layout.claimed / agent
+            if agent not in alive and folder.is_dir():
+                found += [Orphan(agent, name, folder / name) for name in sorted(os.listdir(folder))]
+        return found
+
+    def reclaim(self, agent: str) -> list[Path]:
+        """Give up every claim of an agent whose process is gone; where its tasks lie now.
+
+        They go back to the inbox with their log, so that whoever claims them goes on; one whose result (or error) was
+        written to the end goes on its last way to done/ (failed/).
+        """
+        folder = Path(self.folder(agent))
+        self._unbuild(folder)
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+        back = [self.put_back(folder / name) for name in names]
+        mine = [path for path, record in self._claims() if record and record.claim and record.claim.agent == agent]
+        return back + [self._give_back(path) for path in mine]
+
+    def _give_back(self, path: Path) -> Path:
+        with held(path, wait=True):
+            for name, place in zip(ENDS, (self._layout.failed, self._layout.done), strict=True):
+                end = path / name
+                if end.is_file() and not end.is_symlink() and self._records.is_end(path.name, end.read_bytes()):
+                    return leave(self._layout, path, place, durable=self._durable)
+            remove_ends(path)
+            return self.put_back(path)
+
+
+def _check(taken: Taken, written: Written) -> None:
+    if taken.doom is not None:
+        raise TaskProblem(taken.doom, where=written.where("dependencies"), mend="change the dependencies")
+
+
+def remove_ends(path: Path, but: str = "") -> None:
+    """Take away a result or an error that the program did not write: it would count as this task's end."""
+    for name in ENDS:
+        if name != but and os.path.lexists(path / name):
+            os.unlink(path / name)
+
+
+def explained(name: str, problem: UserError) -> bytes:
+    """The error.md of a drop that cannot be a task: where, what, how to mend it."""
+    lines = [f"# {name} could not become a task", "", f"* where: `{problem.where or name}`", f"* what: {problem.what}"]
+    if problem.mend:
+        lines.append(f"* how to mend it: {problem.mend}")
+    lines += ["", "The file is here as it was. Mend it and move this folder back to tasks/inbox/: that is a retry."]
+    return harmless("\n".join(lines) + "\n").encode()  # a name may be any bytes
+
+
+def _fits(now: Entry, entry: Entry, lanes: Collection[str] | None) -> bool:
+    """Whether a drop that may have been changed since the board was made is still for whoever takes it: what was
+    judged are its dependencies, and its lane unless it was going to fail."""
+    same = now.dependencies == entry.dependencies
+    return lanes is None or (same and (entry.doom is not None or now.lane in lanes))
+
+
+def _fsync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,257 @@
+"""The one record of a task, `task.json`: what was dropped, who made it, who works on it, how it stands (README.md).
+
+The text is fixed when the task is claimed, and read from here alone. Every change is told to the journal by its digest
+before it is written, so that a record that something else has written is found out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hivemind.boundary import boundary
+from hivemind.coordination import Journal
+from hivemind.coordination.swarm import TaskEntry
+from hivemind.errors import UserError
+from hivemind.fs import write
+from hivemind.fs.records import as_line, load_record
+from hivemind.layout import HUMAN
+from hivemind.names import check_name
+from hivemind.tasks.task import Parked, Said, TaskProblem
+
+__all__ = ["RECORD", "Claim", "Handed", "Records", "Tampered", "TaskRecord", "is_made_whole", "load"]
+
+RECORD = "task.json"
+_KIND, _VERSION = "task", 1
+_MAX_BYTES = 16 << 20
+_MEND = "look at what its commands did; without its task.json it is, when retried, a new task of yours"
+
+
+class Tampered(TaskProblem):
+    """A task's record is not what the journal says was written: a command that ran without a sandbox has changed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who works, or worked, on a task. `key` names this one claim, `claimed` is when it was made (ISO 8601)."""
+
+    key: str
+    agent: str
+    incarnation: int
+    claimed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """To whom a task was handed over, by whom, and why; `claimed` is when the claim was made that ends with it."""
+
+    by: str
+    to: str | None
+    role: str | None
+    reason: str
+    claimed: str
+
+    def ends(self, claim: Claim) -> bool:
+        """Whether it is this claim that ended: what is left to do is to put the task back."""
+        return (self.by, self.claimed) == (claim.agent, claim.claimed)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """All that the program knows of a task beside its logs.
+
+    `text` is None until the task is claimed: it then holds what was dropped, `name` how that was called (it says whether
+    the text is YAML) and `source` the name in the inbox. `attachments` are relative to the task's folder. `inode` is the
+    folder that a program put the task into, whole. `kept` is the runtime's own: reviews, waits, crashes, `once` steps.
+    """
+
+    maker: str = HUMAN
+    source: str = ""
+    name: str = ""
+    text: str | None = None
+    attachments: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    inode: int | None = None
+    claim: Claim | None = None
+    handed: Handed | None = None
+    parked: Parked | None = None
+    said: tuple[Said, ...] = ()
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def raw(self) -> bytes:
+        """The text as it was dropped."""
+        return (self.text or "").encode()
+
+    def encode(self) -> bytes:
+        fields = {key: value for key, value in asdict(self).items() if value not in (None, (), {}, "")}
+        if self.parked is not None:
+            fields["parked"] = {
+                "reason": self.parked.reason,
+                "until": None if self.parked.until is None else self.parked.until.isoformat(),
+                "since": self.parked.since.isoformat(),
+            }
+        return as_line({"kind": _KIND, "version": _VERSION, **fields})
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> TaskRecord:
+        """The record from its JSON form. Raises whatever the fields provoke."""
+        for key, kind in (("claim", Claim), ("handed", Handed)):
+            if fields.get(key) is not None:
+                fields[key] = kind(**fields[key])
+        if (parked := fields.get("parked")) is not None:
+            until, since = parked["until"], datetime.fromisoformat(parked["since"])
+            fields["parked"] = Parked(str(parked["reason"]), until and datetime.fromisoformat(until), since)
+        fields["said"] = tuple(Said(**one) for one in fields.get("said", ()))
+        for key in ("attachments", "notes"):
+            fields[key] = tuple(map(str, fields.get(key, ())))
+        found = cls(**fields)
+        check_name(found.maker, "agent name")
+        if (
+            not isinstance(found.kept, dict)
+            or not isinstance(found.text, str | None)
+            or not isinstance(found.name, str)
+        ):
+            raise TypeError("its text, its name or what is kept with it")
+        return found
+
+
+def load(folder: Path) -> TaskRecord | None:
+    """The record in a folder that anyone may have filled: never through a link, never from a FIFO; None if it has none.
+
+    Raises UserError for one that is damaged or of another version.
+    """
+    path = folder / RECORD
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
+        raise TaskProblem("is not a task's record", where=path, mend="take it away")
+    with boundary("task's record", path, mend="take it away: the task is then as new"):
+        fields = load_record(path, _KIND, _VERSION)
+        return None if fields is None else TaskRecord.of(fields)
+
+
+def is_made_whole(folder: str | os.PathLike[str]) -> bool:
+    """Whether the program put this folder there, whole, rather than someone who may still be copying it."""
+    try:
+        record = load(Path(folder))
+        return record is not None and record.inode == os.stat(folder).st_ino
+    except (UserError, OSError):
+        return False  # said when the task is claimed
+
+
+class Records:
+    """Writes the records of one hive, and knows which of them it has written. Without a journal nothing is checked.
+
+    An event of a record names its digest and that of the record before it: one of the two is on the disk, wherever a
+    process was killed in between.
+    """
+
+    def __init__(self, journal: Journal | None, *, durable: bool) -> None:
+        self._journal = journal
+        self._durable = durable
+        self._mine: dict[str, str] = {}
+
+    def write(self, folder: Path, record: TaskRecord) -> None:
+        """Write the record of a task that has no id yet; `claimed` tells the journal of it."""
+        write(folder / RECORD, record.encode(), durable=False)
+
+    def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **told: object) -> None:
+        """Replace the record of the task whose folder has its id; the journal has the digest first. Raises OSError."""
+        raw = record.encode()
+        now, before = _digest(raw), _digest(_bytes(folder))
+        self._tell(event, task_id=folder.name, record=now, before=before, **told)
+        write(folder / RECORD, raw, durable=self._durable)
+        self._mine[folder.name] = now
+
+    def claimed(self, task_id: str, record: TaskRecord, title: str) -> None:
+        """Tell the journal that a task was claimed, and what its record is."""
+        assert record.claim is not None
+        now = self._mine[task_id] = _digest(record.encode())
+        self._tell("task.claimed", task_id=task_id, agent_id=record.claim.agent, title=title, record=now, before=now)
+
+    def failed(self, task_id: str, agent: str | None, reason: str) -> None:
+        """Tell the journal that a task could not go on because of what lies in its folder."""
+        by = {} if agent is None else {"agent_id": agent}
+        self._tell("task.failed", task_id=task_id, reason=reason, **by)
+
+    def ending(self, task_id: str, end: bytes) -> None:
+        """Tell the journal what is going to be the result.md or error.md of a task."""
+        self._tell("task.ending", task_id=task_id, end=_digest(end))
+
+    def is_end(self, task_id: str, end: bytes) -> bool:
+        """Whether the program itself was about to write this result.md or error.md."""
+        entry = self._entry(task_id)
+        return self._journal is None or (entry is not None and entry.end == _digest(end))
+
+    def is_told(self, task_id: str, agent: str) -> bool:
+        """Whether the journal says that the agent has the task in hand."""
+        entry = self._entry(task_id)
+        return self._journal is None or (entry is not None and entry.agent_id == agent and not entry.over)
+
+    def load(self, folder: Path, task_id: str) -> TaskRecord:
+        """The record of a task that was claimed at some time, checked; the folder may have another name just now.
+
+        Raises Tampered; FileNotFoundError if the folder is gone; UserError if it has no record, or a damaged one.
+        """
+        self.check(folder, task_id)
+        found = load(folder)
+        if found is None:
+            os.stat(folder)
+            raise TaskProblem(f"has no {RECORD}", where=folder, mend="move it to tasks/inbox/ to have it claimed anew")
+        return found
+
+    def check(self, folder: Path, task_id: str) -> None:
+        """Raises Tampered if the record is none that was written under that id; FileNotFoundError as `load`."""
+        now = _digest(_bytes(folder))
+        if now == self._mine.get(task_id):
+            return
+        entry = self._entry(task_id)
+        if entry is None or not entry.records or now in entry.records or self._may_be_newer(folder):
+            return
+        os.stat(folder)
+        raise Tampered(f"{RECORD} was changed by something other than hivemind", where=folder, mend=_MEND)
+
+    def forget(self, task_id: str) -> None:
+        """The task is not in hand any more."""
+        self._mine.pop(task_id, None)
+
+    def _may_be_newer(self, folder: Path) -> bool:
+        """Whether a power cut may have taken the journal's last events and left the record: in a relaxed hive only."""
+        if self._durable:
+            return False
+        try:
+            written = os.stat(folder / RECORD).st_mtime
+        except FileNotFoundError:
+            return False
+        return written < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def _entry(self, task_id: str) -> TaskEntry | None:
+        return None if self._journal is None else self._journal.view(lambda state: state.tasks.get(task_id))
+
+    def _tell(self, event: str, **told: object) -> None:
+        if self._journal is not None:
+            self._journal.append(event, **told)
+
+
+def _bytes(folder: Path) -> bytes:
+    """The record as it lies there; nothing if there is none."""
+    try:
+        file = os.open(folder / RECORD, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # none, or a link: what is wrong with it is said where it is read
+        return b""
+    with open(file, "rb") as opened:
+        return opened.read(_MAX_BYTES)
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()[:32]
