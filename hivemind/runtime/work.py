@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 _PRINTED_BYTES = 8192
 _TRACED_CHARS = 200
 _AGAIN_S = 5.0
-_MAX_CRASHES = 5
+MAX_CRASHES = 5
 _TITLE_CHARS = 200
 
 
@@ -122,7 +122,7 @@ class Work:
         crashes = self._kept.get("crashes")
         crashes = 1 + (crashes if isinstance(crashes, int) else 0)
         self._keep("crashes", crashes)
-        if crashes >= _MAX_CRASHES:
+        if crashes >= MAX_CRASHES:
             raise UserError(
                 f"its agent's process ended {crashes} times while it worked on this task, without a word",
                 mend="look at what the step in question does, and at .hive/logs; then retry the task",

@@ -501,24 +501,29 @@ class Claims:
         half_made = {task.id for task in self.finish_half_made(agent, incarnation or 0)}
         found: list[tuple[str, Task]] = []
         for path, record in self._claims():
-            if record is None or record.claim is None or record.claim.agent != agent:
+            claim = record.claim if isinstance(record, TaskRecord) else None
+            if claim is None and not self._records.is_told(path.name, agent):
+                continue  # nobody's
+            if claim is not None and claim.agent != agent:
                 continue
             try:
-                task = self._mine(path, record, incarnation if path.name not in half_made else None)
+                task = self._mine(path, agent, incarnation if path.name not in half_made else None)
                 if task is not None:
-                    found.append((record.claim.claimed, task))
+                    found.append((claim.claimed if claim is not None else "", task))
             except FileNotFoundError:
                 continue  # moved by hand this very moment
             except UserError as problem:
                 self.give_up(path, agent, problem)
         return [task for _, task in sorted(found, key=lambda one: (one[0], one[1].id))]
 
-    def _mine(self, path: Path, record: TaskRecord, incarnation: int | None) -> Task | None:
+    def _mine(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
         """A task in active/ that an agent goes on with, under a new claim if it has a new incarnation."""
-        assert record.claim is not None
-        agent, told = record.claim.agent, self._records.is_told(path.name, record.claim.agent)
-        if told:
-            self._records.check(path, path.name)
+        told = self._records.is_told(path.name, agent)
+        record = self._records.load(path, path.name) if told else load(path)
+        if record is None or record.claim is None:
+            raise TaskProblem(
+                f"has no {RECORD} of a claim", where=path, mend="move it to tasks/inbox/ to have it claimed anew"
+            )
         if record.handed is not None and record.handed.ends(record.claim):
             with held(path, wait=True):
                 self._records.save(path, replace(record, parked=None), agent_id=agent)

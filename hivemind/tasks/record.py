@@ -196,7 +196,7 @@ class Records:
     def is_told(self, task_id: str, agent: str) -> bool:
         """Whether the journal says that the agent has the task in hand."""
         entry = self._entry(task_id)
-        return self._journal is None or (entry is not None and entry.agent_id == agent and not entry.over)
+        return entry is not None and entry.agent_id == agent and not entry.over
 
     def load(self, folder: Path, task_id: str) -> TaskRecord:
         """The record of a task that was claimed at some time, checked; the folder may have another name just now.

@@ -19,9 +19,9 @@ from hivemind.minds import Action, Thought
 from hivemind.runtime.agent import Agent
 from hivemind.runtime.identity import take_name
 from hivemind.runtime.life import Life
-from hivemind.runtime.lives import MAX_LIVES
 from hivemind.runtime.muster import muster
 from hivemind.runtime.status import read_status
+from hivemind.runtime.work import MAX_CRASHES
 from tests.runtime.conftest import Crew, doing, until_idle
 
 HINTS = {"status.json", "heartbeat", "tasks.board"}
@@ -47,12 +47,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     agent = crew.start()
     until_idle(agent)
     crew.close()
-    (root / "tasks/active/boats/once.json").write_text('{"kind":"once","version":1,"step":"boats.s2"}\n')
-    (root / "tasks/active/boats/review.json").write_text(
-        '{"kind":"review","version":1,"state":"asked","reviewer":"bob","message_id":"m@hive","asked_at":1.0,"round":0,'
-        '"tried":["bob"],"problems":[]}\n'
-    )
-    (root / "tasks/active/boats/lives.json").write_text('{"kind":"lives","version":1,"lost":1}\n')
     crew.write()
     for path in [*(root / "knowledge").glob("*/"), *(root / ".hive").glob("logs/*")]:
         shutil.rmtree(path)
@@ -63,9 +57,8 @@ FILES = [
     ".hive/agents/ada/budget.json", ".hive/agents/ada/mail-taken", ".hive/agents/ada/status.json",
     ".hive/agents/ada/heartbeat", ".hive/agents/ada/memory", ".hive/agents/ada/log.jsonl", ".hive/heartbeat",
     ".hive/tasks.board", ".hive/locks/agent-ada.lock", ".hive/locks/tasks-board.lock",
-    "tasks/active/boats/waits.json", "tasks/active/boats/review.json", "tasks/active/boats/parked.json",
-    "tasks/active/boats/once.json", "tasks/active/boats/lives.json", "tasks/active/boats/claim.json",
-    "tasks/active/boats/task.md", "tasks/active/boats/graph.jsonl", "tasks/active/boats/graph.json",
+    "tasks/active/boats/task.json", "tasks/active/boats/task.md", "tasks/active/boats/graph.jsonl",
+    "tasks/active/boats/graph.json",
     "tasks/active/boats/log.jsonl", "tasks/active/boats/artifacts", "tasks/active/boats/attempts",
     "tasks/active/.claimed/ada", "mailboxes/ada/new/letter", "knowledge/boats.md", "rom/hive.md",
 ]  # fmt: skip
@@ -218,7 +211,7 @@ def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: 
     [work] = agent.attention.works()
     agent.hive.leases.claim(work.steps()[0].id, "human")
     agent.cycle()
-    assert (crew.root / "tasks/active/t/parked.json").exists()
+    assert Hive.open(crew.root).tasks.get("t").parked is not None
     crew.end(agent)
     again = crew.start(lambda context: Thought("", (Action("fail_task", {"reason": "no"}),)))
     again.cycle()
@@ -232,7 +225,7 @@ def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: 
 
 def test_a_task_over_which_five_processes_died_fails_and_says_so(crew: Crew):
     crew.drop("Do it.")
-    for life in range(1, MAX_LIVES + 1):
+    for life in range(1, MAX_CRASHES + 1):
         agent = crew.start()
         agent.attention.scope()
         assert agent.attention.focus is not None, f"life {life}"
@@ -244,7 +237,7 @@ def test_a_task_over_which_five_processes_died_fails_and_says_so(crew: Crew):
         successor.attention.close()
         agent._bell.close()
         successor._bell.close()
-    assert f"ended {MAX_LIVES} times" in (crew.root / "tasks/failed/t/error.md").read_text()
+    assert f"ended {MAX_CRASHES} times" in (crew.root / "tasks/failed/t/error.md").read_text()
 
 
 def test_what_a_person_misspells_is_told_with_its_line_before_anything_starts(crew: Crew):

@@ -162,7 +162,7 @@ def test_a_path_says_where_it_goes_or_is_refused_with_what_to_say_instead(crew: 
 def test_a_file_of_the_task_may_be_named_from_the_task_and_from_the_hive(crew: Crew) -> None:
     use = hands(crew)
     shown = use("write_file", path="notes/a.md", text="one\n")["result"]["path"]
-    assert shown == "tasks/active/t/notes/a.md"
+    assert shown == "tasks/active/t/files/notes/a.md"
     assert "error" not in use("edit_file", path=shown, old="one", new="two")
     assert use("read_file", path="notes/a.md")["result"]["text"] == "two\n"
 

@@ -31,7 +31,7 @@ def test_what_a_persons_task_says_is_masked_in_the_working_memory_too(crew):
     crew.drop(f"---\ntitle: Push with {secret}\nsteps: [{{run: echo pushed}}]\n---\nPush it with {secret}.\n")
     until_idle(crew.start())
     assert (crew.root / "tasks/done/t/result.md").exists()
-    assert holding(crew, secret) == {"tasks/done/t/task.md"}
+    assert holding(crew, secret) == {"tasks/done/t/task.md", "tasks/done/t/task.json"}
 
 
 def test_what_an_agents_file_gives_its_commands_under_a_secrets_name_is_masked(crew):

@@ -21,42 +21,42 @@ def task(tmp_path):
         check_sandbox()
     except UserError as error:
         pytest.skip(str(error))
-    folder = tmp_path / "hive" / "tasks" / "active" / "t"
-    (folder / "artifacts").mkdir(parents=True)
+    folder = tmp_path / "hive" / "tasks" / "active" / "t" / "files"
+    folder.mkdir(parents=True)
     (folder / "task.md").write_text("x\n")
-    (folder / "claim.json").write_text("{}")
+    (folder.parent / "task.json").write_text("{}")
     (tmp_path / "hive" / "hive.yaml").write_text("workspace: secret\n")
     return folder
 
 
 def run(task, command, **more):
     return run_command(
-        command, folder=task, output=task / "artifacts/out", limits=LimitsConfig(wall_s=20), sandbox="bwrap",
+        command, folder=task, output=task.parent / "out", limits=LimitsConfig(wall_s=20), sandbox="bwrap",
         environment={"PATH": os.environ["PATH"]}, **more,
     )  # fmt: skip
 
 
 def test_a_command_works_in_the_folder_of_its_task(task):
-    result = run(task, "pwd; cat task.md; echo y > artifacts/made; echo z > /tmp/elsewhere")
+    result = run(task, "pwd; cat task.md; echo y > made; echo z > /tmp/elsewhere")
     assert (result.exit_status, result.output) == (0, f"{task}\nx\n")
-    assert (task / "artifacts/made").read_text() == "y\n"
+    assert (task / "made").read_text() == "y\n"
     assert run(task, [sys.executable, "-c", "print(6 * 7)"]).output == "42\n"
 
 
 def test_it_sees_nothing_else_of_the_hive_and_of_the_user(task):
-    root = task.parents[2]
+    root = task.parents[3]
     assert run(task, ["cat", str(root / "hive.yaml")]).exit_status != 0
     assert run(task, ["ls", str(root)]).output == "tasks\n"
     assert run(task, f"ls {os.path.expanduser('~')}/.ssh /etc/shadow").exit_status != 0
-    assert run(task, "echo stolen > ../../../hive.yaml; echo x > /usr/x; ls /usr/x").exit_status != 0
+    assert run(task, "echo stolen > ../../../../hive.yaml; echo x > /usr/x; ls /usr/x").exit_status != 0
     assert (root / "hive.yaml").read_text() == "workspace: secret\n"
 
 
 def test_it_cannot_change_the_programs_own_records(task):
-    assert run(task, "echo forged > claim.json").exit_status != 0
-    assert run(task, "mv claim.json c; rm -f claim.json; echo forged > claim.json").exit_status != 0
-    assert run(task, "echo forged > task.md").exit_status != 0
-    assert ((task / "claim.json").read_text(), (task / "task.md").read_text()) == ("{}", "x\n")
+    assert run(task, "cat ../task.json").exit_status != 0
+    run(task, "echo forged > ../task.json; echo forged > ../result.md; mv ../task.json c; rm -rf ../task.json")
+    assert (task.parent / "task.json").read_text() == "{}"
+    assert not (task.parent / "result.md").exists()
 
 
 def test_it_has_no_network(task):
@@ -90,11 +90,11 @@ def test_it_dies_with_an_agent_that_is_killed(task):
     code = (
         "import os,sys; from pathlib import Path; from hivemind.config import LimitsConfig;"
         "from hivemind.runtime.commands import run_command; t = Path(sys.argv[1]);"
-        f"run_command('echo on > artifacts/on; sleep 1000{mark}', folder=t, output=t / 'artifacts/out',"
+        f"run_command('echo on > on; sleep 1000{mark}', folder=t, output=t.parent / 'out',"
         " limits=LimitsConfig(), environment={'PATH': os.environ['PATH']}, sandbox='bwrap')"
     )
     agent = subprocess.Popen([sys.executable, "-c", code, str(task)])
-    while not (task / "artifacts/on").exists():
+    while not (task / "on").exists():
         assert agent.poll() is None
     agent.send_signal(signal.SIGKILL)
     agent.wait()

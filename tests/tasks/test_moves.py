@@ -143,10 +143,11 @@ def test_an_active_task_whose_record_was_spoiled_fails_at_the_restart_and_stops_
     assert "task.json was changed" in (layout.failed / "leak" / "error.md").read_text()
 
 
-def test_a_damaged_record_is_shown_and_stops_nobody(tasks: Tasks, task: Task):
+def test_a_task_whose_record_is_damaged_fails_and_stops_nobody(layout: Layout, tasks: Tasks, task: Task):
     (task.path / "task.json").write_text("{")
-    assert tasks.mine("scout") == []
-    (summary,) = tasks.list("active")
+    assert opened(layout).mine("scout") == []
+    assert "task.json was changed" in (layout.failed / "leak" / "error.md").read_text()
+    (summary,) = tasks.list("failed")
     assert "damaged" in summary.problem
 
 
