@@ -15,7 +15,7 @@ from hivemind.fs import fsync_folder, make_folder, move, reached, write
 from hivemind.layout import HUMAN, Layout
 from hivemind.tasks import log
 from hivemind.tasks.drops import attachments, id_of, read_regular, text_name
-from hivemind.tasks.form import TextReader, Written, is_yaml
+from hivemind.tasks.form import TextReader, Written, is_yaml, read_text
 from hivemind.tasks.ids import free_name
 from hivemind.tasks.record import RECORD, TaskRecord, load
 from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
@@ -81,7 +81,7 @@ def read_task(folder: Path, state: TaskState, reader: TextReader, root: Path, ro
             names = tuple(os.path.relpath(path, folder) for path in beside)
             record = replace(record or TaskRecord(), attachments=names, notes=notes)
     else:
-        written = reader.read(record.raw, record.name, os.lstat(folder / RECORD))
+        written = read_text(record.raw, record.name)
         if _was_edited(folder / text_file(record), record.raw):
             record = replace(record, notes=(*record.notes, _EDITED.format(name=text_file(record), id=folder.name)))
     task = task_of(written, folder, state, record)

@@ -249,8 +249,10 @@ def _bytes(folder: Path) -> bytes:
         file = os.open(folder / RECORD, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # none, or a link: what is wrong with it is said where it is read
         return b""
-    with open(file, "rb") as opened:
-        return opened.read(_MAX_BYTES)
+    try:
+        return os.read(file, _MAX_BYTES) if stat.S_ISREG(os.fstat(file).st_mode) else b""
+    finally:
+        os.close(file)
 
 
 def _digest(raw: bytes) -> str:
