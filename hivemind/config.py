@@ -150,7 +150,7 @@ class HiveConfig(_Strict):
     hang_after: float = Field(60.0, gt=0)
     max_task_bytes: int = Field(1_048_576, ge=1)
     max_active: int = Field(8, ge=1)
-    ask_about_files: bool = False
+    no_text: Literal["fail", "ask"] = "fail"
     review_timeout_s: float = Field(60.0, gt=0)
     encoding: str = DEFAULT_ENCODING
     embedder: Literal["auto", "none", "minilm", "hashing"] | EmbedderConfig = "auto"

@@ -140,7 +140,7 @@ class Hive:
             max_bytes=self.config.max_task_bytes,
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
-            ask_about_files=self.config.ask_about_files,
+            ask_about_files=self.config.no_text == "ask",
             journal=self.journal,
             looking=self.looking,
         )
