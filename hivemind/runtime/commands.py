@@ -23,6 +23,14 @@ from hivemind.runtime.sandbox import sandboxed
 __all__ = ["CommandResult", "clean_environment", "run_command"]
 
 _KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
+_SEARCHED = frozenset({"PATH", "PYTHONPATH"})
+_GIT = {"safe.bareRepository": "explicit", "core.fsmonitor": "false", "core.hooksPath": os.devnull}
+_NOTHING_FROM_HERE = {
+    "PYTHONSAFEPATH": "1",
+    "GIT_CONFIG_COUNT": str(len(_GIT)),
+    **{f"GIT_CONFIG_KEY_{at}": key for at, key in enumerate(_GIT)},
+    **{f"GIT_CONFIG_VALUE_{at}": value for at, value in enumerate(_GIT.values())},
+}
 _TAIL_BYTES = 8192
 _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -43,9 +51,14 @@ class CommandResult:
 
 
 def clean_environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """What a command gets of the environment: paths and language, nothing named like a secret, and `extra`."""
+    """What a command gets of the environment: paths and language, nothing named like a secret, and `extra`.
+
+    It starts in a folder that agents write into: no program, module or repository is taken from there without being named.
+    """
     kept = {key: value for key, value in environ.items() if _KEPT.fullmatch(key) and not is_secret_name(key)}
-    return {**kept, "TERM": "dumb", **extra}
+    for name in _SEARCHED & kept.keys():
+        kept[name] = os.pathsep.join(filter(os.path.isabs, kept[name].split(os.pathsep)))
+    return {**kept, "TERM": "dumb", **_NOTHING_FROM_HERE, **extra}
 
 
 def run_command(
