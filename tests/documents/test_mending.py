@@ -78,10 +78,17 @@ def test_a_file_that_is_no_database_any_more_is_kept_and_made_anew(
 ) -> None:
     layout.documents_db.write_bytes(content)
     assert ask(layout) == ANSWER
-    if content:
-        damaged, report = kept(layout)
-        assert damaged.read_bytes() == content
-        assert "is kept as" in report.read_text()
+    damaged, report = kept(layout)
+    assert damaged.read_bytes() == content
+    assert "is kept as" in report.read_text()
+
+
+def test_a_database_that_is_gone_is_told_of_and_made_anew(layout: Layout, own: dict[str, str]) -> None:
+    layout.documents_db.unlink()
+    assert ask(layout) == ANSWER
+    (report,) = kept(layout)
+    assert "it is gone, though" in report.read_text()
+    assert "copy of yours" in report.read_text()
 
 
 def test_what_stands_on_sound_pages_is_saved(layout: Layout, own: dict[str, str]) -> None:

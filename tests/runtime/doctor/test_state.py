@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -254,10 +256,45 @@ def test_a_damaged_memory_database_is_kept_and_what_can_be_read_of_it_saved(hive
     assert [kept.read_bytes() for kept in hive.layout.aside.glob("*/memory.db")] == [raw[: len(raw) * 3 // 4]]
 
 
-def test_an_empty_memory_database_is_told(hive: Hive, visit) -> None:
-    hive.layout.memory_db.write_bytes(b"")
-    (found,) = check_databases(Patient(hive.layout))
-    assert (found.note, "what was remembered is gone" in found.what) == (True, True)
+@pytest.mark.parametrize("loss", ["gone", "empty"])
+def test_a_lost_database_is_told_and_begun_anew(hive: Hive, visit, treatment, loss: str) -> None:
+    hive.memory.put(("memories", "ann"), "k", "Bees make honey.")
+    hive.documents.create_root(text="Bees")
+    for store, path in ((hive.memory, hive.layout.memory_db), (hive.documents, hive.layout.documents_db)):
+        store.close()
+        path.unlink() if loss == "gone" else path.write_bytes(b"")
+    documents, memory = visit()
+    assert (f"is {loss}, though" in documents.what, "notes, summaries" in documents.what) == (True, True)
+    assert (f"is {loss}, though" in memory.what, "what was remembered" in memory.what) == (True, True)
+    treatment()
+    assert visit() == []
+    assert hive.memory.list(("memories", "ann")) == []
+    assert [note.note for note in check_databases(Patient(hive.layout))] == [True, True]
+
+
+def test_a_full_disk_makes_no_database_damaged(tmp_path: Path) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", place], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"nothing can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        (place / "hive.yaml").write_text("version: 1\n")
+        hive = Hive.open(place)
+        hive.memory.put(("memories", "ann"), "k", "Bees make honey.")
+        hive.documents.create_root(text="Bees")
+        hive.memory.close()
+        hive.documents.close()
+        with open(place / "ballast", "wb", buffering=0) as ballast, contextlib.suppress(OSError):
+            while ballast.write(bytes(4096)):
+                pass
+        found = list(check_databases(Patient(hive.layout)))
+        assert [one for one in found if not one.note or "disk is full" not in one.what] == []
+        assert {one.where for one in found} >= {".hive/memory.db", ".hive/documents.db"}
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
 
 
 @pytest.mark.parametrize("damage", ["no database", "DELETE FROM waiting", "DELETE FROM graphs", "DROP TABLE nodes"])
