@@ -221,7 +221,7 @@ def _search(arguments: argparse.Namespace) -> int:
     namespace = _chosen(hive, arguments)
     hits = (
         []
-        if not hive.layout.memory_db.exists()
+        if not hive.memory.database.was_made
         else hive.memory.search(
             namespace or (),
             arguments.query,
@@ -247,7 +247,7 @@ def _list(arguments: argparse.Namespace) -> int:
     hive = look_at(arguments)
     namespace = _chosen(hive, arguments)
     entries: Sequence[MemoryEntry] = []
-    if hive.layout.memory_db.exists():
+    if hive.memory.database.was_made:
         entries = hive.memory.search(namespace or (), "", limit=arguments.limit, prefix=namespace is None)
     if arguments.json:
         print_json([_entry(entry) for entry in entries])
@@ -279,7 +279,7 @@ def _found(arguments: argparse.Namespace) -> tuple[MemoryStore, tuple[str, ...],
     """The entry that a command names. Raises UserError if there is none."""
     hive = look_at(arguments)
     namespace = _namespace(hive, arguments)
-    entry = hive.memory.get(namespace, arguments.key) if hive.layout.memory_db.exists() else None
+    entry = hive.memory.get(namespace, arguments.key) if hive.memory.database.was_made else None
     if entry is None:
         raise _unknown(arguments.key, namespace)
     return hive.memory, namespace, entry
@@ -320,7 +320,7 @@ def _forget(arguments: argparse.Namespace) -> int:
         raise UserError("say which entry: a KEY, or --expired for all whose time is over")
     hive = hive_of(arguments)
     if arguments.expired:
-        count = hive.memory.purge() if hive.layout.memory_db.exists() else 0
+        count = hive.memory.purge() if hive.memory.database.was_made else 0
         said = "1 expired entry is forgotten" if count == 1 else f"{count:,} expired entries are forgotten"
     else:
         namespace = _namespace(hive, arguments)

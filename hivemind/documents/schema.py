@@ -149,6 +149,7 @@ SCHEMA = Schema(
     version=VERSION,
     error=DocmemError,
     damaged=DamagedError,
+    lasting=True,
     statements=_TABLES + TABLE.schema + _TRIGGERS + _UNINDEXED,
     functions=(("node_hash", 6, _sql_hash),),
     upgrades={

@@ -7,6 +7,7 @@ own busy handler sleeps and may starve a writer. Readers see the last committed 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import sqlite3
 import threading
@@ -19,6 +20,7 @@ from hivemind.errors import UserError, mend_of
 from hivemind.fs.crash import reached
 from hivemind.fs.locks import Lock
 from hivemind.fs.schema import Schema
+from hivemind.fs.soundness import is_disk_full, missing, note_made
 
 __all__ = ["Database"]
 
@@ -58,6 +60,7 @@ class Database:
         self._unchanging = False
         self._depth = 0
         self._writing = False
+        self._was_full = False
         self._writers = None if self.path == ":memory:" else Lock(self.path + ".lock")
 
     def _own(self) -> None:
@@ -83,12 +86,12 @@ class Database:
         return self._connection
 
     def _look(self) -> tuple[int, int] | None:
-        """Which file bears the name."""
+        """Which file bears the name; None if there is none, or nothing in it."""
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
             return None
-        return found.st_dev, found.st_ino
+        return (found.st_dev, found.st_ino) if found.st_size else None
 
     def _is_current(self) -> bool:
         return self._writers is None or (self._look() == self._opened and not self._unchanging)
@@ -126,6 +129,8 @@ class Database:
             elif not self.schema.is_prepared(connection, self.path):  # only then: a reader waits for no writer
                 with self._turn():
                     self.schema.prepare(connection, self.path)
+            if self._writers is not None and self.schema.lasting:
+                note_made(self.path)
         except BaseException:
             connection.close()
             raise
@@ -180,6 +185,11 @@ class Database:
                     yield connection
 
     @property
+    def was_made(self) -> bool:
+        """Whether there is a database, or was one: reading makes none."""
+        return os.path.exists(self.path) or missing(self.path) is not None
+
+    @property
     def is_nested(self) -> bool:
         """Whether a transaction stands around the one at work. Only for who is within one."""
         return self._depth > 1
@@ -210,6 +220,8 @@ class Database:
             reached(f"{self.schema.room}.write.before_commit")
             connection.execute("COMMIT")
             reached(f"{self.schema.room}.write.committed")
+            if self._was_full:
+                self._shrink_log(connection)
         except sqlite3.Error as error:
             raise self._explained(error) from error
         finally:
@@ -242,13 +254,24 @@ class Database:
                 self._connection.close()
                 self._connection = None
 
+    def _shrink_log(self, connection: sqlite3.Connection) -> None:
+        """Give back the room of a log that grew while the disk was full; at the next commit, if others read just now."""
+        connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            (others_read, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._was_full = bool(others_read)
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {_BUSY_S * 1000:.0f}")
+
     def _explained(self, error: sqlite3.Error) -> UserError:
         code, kind = getattr(error, "sqlite_errorcode", None), self.schema.error
         primary = None if code is None else code & 0xFF
         if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             what = f"another program has held it for {_BUSY_S:.0f} s"
             return kind(what, where=self.path, mend="end its transaction (an SQLite shell?) and try again")
-        if primary == sqlite3.SQLITE_FULL:
+        if is_disk_full(error, self.path):
+            self._was_full = True
+            error.__cause__ = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
             return kind("the disk is full; nothing was changed", where=self.path, mend="make room, try again")
         spoilt = primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
         if spoilt or any(sign in str(error) for sign in _SPOILT):

@@ -81,8 +81,8 @@ def _exchange(store: Mendable, path: Path, wrong: str, aside: Path, tell: Callab
         kept = _free(aside, path.name)
         _set_aside(path, kept)
         saved = _save(store, kept, new.with_name(new.name + ".tmp"))
-        when = datetime.now(UTC)
-        report = f"{path.name} was damaged ({wrong}), on {when:%Y-%m-%d at %H:%M} UTC; it is kept as {kept}; {saved}"
+        when, left = datetime.now(UTC), f"it is kept as {kept}" if kept.exists() else "nothing of it is left"
+        report = f"{path.name} was damaged ({wrong}), on {when:%Y-%m-%d at %H:%M} UTC; {left}; {saved}"
         write(kept.with_name(kept.name + REPORT), report + "\n")
         move(new.with_name(new.name + ".tmp"), new)
     reached(f"{room}.mend.saved")
@@ -125,6 +125,7 @@ def _save(store: Mendable, kept: Path, new: Path) -> str:
             source = kept.with_name(kept.name + end)
             if source.exists():
                 shutil.copyfile(source, work.with_name(work.name + end))
+        work.touch()  # it may be gone
         return store.save(work, new)
     finally:
         for end in ("", *_WITH_IT):

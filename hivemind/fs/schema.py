@@ -9,6 +9,7 @@ from typing import Any
 
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.crash import reached
+from hivemind.fs.soundness import missing
 
 __all__ = ["Schema"]
 
@@ -20,7 +21,8 @@ class Schema:
     `name` is what people call it; `room` begins its crash points; `error` is raised for all that goes wrong with it;
     `statements` make it; `functions` are (name, number of arguments, function) that the statements call; `upgrades` has for
     an older version the statements that make the next one of it; `damaged`, if given, is raised instead of `error` for a file
-    that SQLite cannot make sense of.
+    that SQLite cannot make sense of; `lasting` says that it holds what is nowhere else: one that is gone or empty, though it
+    was made, is a damaged one.
     """
 
     name: str
@@ -31,12 +33,15 @@ class Schema:
     functions: tuple[tuple[str, int, Callable[..., Any]], ...] = ()
     upgrades: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     damaged: type[UserError] | None = None
+    lasting: bool = False
 
     def check_file(self, path: str) -> None:
         """Refuse a file that this program does not know, without opening it as a database: it is kept as it is.
 
-        Raises UnknownVersion for a database of another version and `error` for what is no database at all.
+        Raises UnknownVersion for a database of another version and `error` for what is no database at all, or none any more.
         """
+        if self.lasting and (lost := missing(path)) is not None:
+            raise self.spoilt(f"is {lost}", path)
         try:
             with open(path, "rb") as file:
                 header = file.read(100)

@@ -115,6 +115,7 @@ SCHEMA = Schema(
     version=VERSION,
     error=LongtermError,
     damaged=StoreDamaged,
+    lasting=True,
     functions=(("metadata_fits", 2, metadata_fits),),
     statements=_TABLES + VectorTable("vectors").schema + _TRIGGERS + _ADDED + _PASSAGES,
     upgrades={1: ("DROP TRIGGER entries_added", *_ADDED), 2: _PASSAGES},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from sqlite3 import Connection
@@ -158,7 +157,7 @@ class MemoryStore(Entries):
 
     def status(self) -> StoreStatus:
         """How much it holds, by which model it is searched, what waits. Makes no database."""
-        if self.database.path != ":memory:" and not os.path.exists(self.database.path):
+        if self.database.path != ":memory:" and not self.database.was_made:
             return status_of_nothing(self.embeddings)
         with self.database.read() as sql:
             return status_of(sql, self.embeddings, self._now())

@@ -83,7 +83,7 @@ def retrieve(hive: Parts, agent: str, focus: Focus, *, max_tokens: int = MAX_TOK
     is told about it). A hit that does not fit is passed over. Nothing is written, not even a database.
     """
     query = asked_of(focus)
-    if not query.strip() or not hive.layout.memory_db.exists():
+    if not query.strip() or not hive.memory.database.was_made:
         return []
     try:
         hits = soundly(hive, lambda: hive.memory.search_in(namespaces_of(hive, agent), query, limit=_MOST))

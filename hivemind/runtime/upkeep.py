@@ -139,14 +139,14 @@ class Upkeep:
 
     def _embed_memories(self) -> bool:
         """Embed memories that wait for it; one that fails is marked, and nothing is raised."""
-        memories = self._hive.layout.memory_db.exists()
+        memories = self._hive.memory.database.was_made
         return memories and soundly(self._hive, lambda: self._hive.memory.embed_pending(_EMBEDDED_AT_ONCE)) > 0
 
     def _forget_expired(self) -> bool:
-        memories = self._hive.layout.memory_db.exists()
+        memories = self._hive.memory.database.was_made
         return memories and soundly(self._hive, lambda: self._hive.memory.purge(_FORGOTTEN_AT_ONCE)) > 0
 
     def _next_expiry(self) -> float:
         """When the next memory expires, in seconds since 1970."""
-        found = self._hive.memory.next_expiry() if self._hive.layout.memory_db.exists() else None
+        found = self._hive.memory.next_expiry() if self._hive.memory.database.was_made else None
         return _NEVER if found is None else found.timestamp()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from hivemind.documents import Docmem, Knowledge
-from hivemind.errors import UnknownVersion, UserError
+from hivemind.errors import UnknownVersion, UserError, is_disk_full
+from hivemind.fs import soundness
 from hivemind.fs.mending import REPORT
-from hivemind.fs.soundness import unsound
 from hivemind.longterm import MemoryStore
 from hivemind.longterm.mending import mend as mend_memories
 from hivemind.reasoning import GraphIndex
@@ -26,16 +27,24 @@ _SHOWN = 3
 def check_databases(patient: Patient) -> Iterator[Finding]:
     """documents.db, memory.db and graphs.db, and what was saved of damaged ones."""
     layout = patient.layout
-    yield from _check(
+    documents = _check(
         patient, layout.documents_db, Docmem, partial(_mend_documents, patient),
         gone="what was only there, notes, summaries, documents without a file, is gone",
         then="reads knowledge/ in anew",
     )  # fmt: skip
-    yield from _check(
+    memories = _check(
         patient, layout.memory_db, MemoryStore, partial(_mend_memories, patient),
         gone="what was remembered is gone", then="searches by words until vectors are computed anew",
     )  # fmt: skip
-    yield from _graph_index(patient)
+    looks = ((layout.documents_db, documents), (layout.memory_db, memories), (layout.graphs_db, _graph_index(patient)))
+    for path, look in looks:
+        try:
+            yield from look
+        except (OSError, UserError) as error:
+            if not is_disk_full(error):
+                raise
+            what, how = "cannot be looked at: the disk is full", "make room, then look again"
+            yield Finding("databases", layout.relative(path), what, how, note=True)
     yield from _saved(patient)
 
 
@@ -50,9 +59,9 @@ def _check(
 ) -> Iterator[Finding]:
     """One database: whether it is one, is whole, and fits together. `gone` and `then` are what is lost, what comes after."""
     where = patient.layout.relative(path)
-    if path.exists() and path.stat().st_size == 0:
-        what = f"is empty (0 bytes): {gone}"
-        yield Finding("databases", where, what, "put it back from a copy, or go on: it is made anew", note=True)
+    if (lost := soundness.missing(path)) is not None:
+        how = "put it back from a copy; hivemind doctor --fix begins it anew"
+        yield Finding("databases", where, f"is {lost}: {gone}", how, mend)
         return
     if (wrong := _judge(path)) is not None:
         how = f"hivemind doctor --fix keeps it in .hive/aside/, saves what can be read of it and {then}"
@@ -70,6 +79,8 @@ def _problems(path: Path, store: type[Docmem | MemoryStore]) -> list[str]:
         with store(path) as opened:
             return opened.check()
     except UserError as error:
+        if is_disk_full(error):
+            raise
         return [str(error.what)]
 
 
@@ -99,6 +110,8 @@ def _graph_index(patient: Patient) -> Iterator[Finding]:
         yield Finding("databases", where, error.what, error.mend or "move the file away")
         return
     except UserError as error:
+        if is_disk_full(error):
+            raise
         wrong = [error.what]
     finally:
         index.close()
@@ -110,8 +123,10 @@ def _graph_index(patient: Patient) -> Iterator[Finding]:
 def _judge(path: Path) -> str | None:
     """What is wrong with a database, or None; one that is in use by another program is not judged."""
     try:
-        return unsound(path)
+        return soundness.unsound(path)
     except sqlite3.OperationalError as error:
+        if soundness.is_disk_full(error, path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
         return None if "locked" in str(error) else str(error)
     except OSError as error:
         return f"it cannot be read ({error.strerror})"

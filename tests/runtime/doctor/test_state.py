@@ -216,11 +216,10 @@ def test_a_damaged_document_database_is_kept_and_what_can_be_read_is_saved(hive:
     assert "was damaged" in note.what
 
 
-@pytest.mark.parametrize(("content", "notes"), [(b"", 1), (b"x", 0)])
-def test_a_document_database_of_no_byte_or_one(hive: Hive, visit, treatment, content: bytes, notes: int) -> None:
+@pytest.mark.parametrize(("content", "told"), [(b"", 0), (b"x", 1)])
+def test_a_document_database_of_no_byte_or_one(hive: Hive, visit, treatment, content: bytes, told: int) -> None:
     hive.layout.documents_db.write_bytes(content)
-    told = [one for one in examine(Patient(hive.layout)) if one.check == "databases"]
-    assert [one.note for one in told] == [bool(notes)]
+    assert len([one for one in visit() if one.check == "databases"]) == told
     treatment()
     assert visit() == []
     assert hive.documents.roots() == []
