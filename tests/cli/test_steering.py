@@ -180,7 +180,7 @@ def test_what_an_agent_wrote_steers_nobody_who_reads_its_result(hive: Path) -> N
         opened.tasks.add("Which?", id=f"t{number}")
         task = opened.tasks.claim("researcher")
         assert task is not None
-        place = end(task, f"# Result\n\n{EVIL}\r\n\tend\n", {})
+        place = end(task, f"# Result\n\n{EVIL}\r\n\tend\n")
         (told,) = (path.read_text() for path in place.glob("*.md") if path.name in ("result.md", "error.md"))
         assert STEERS.search(told) is None
         assert told == f"# Result\n\n{harmless(EVIL)}\n\tend\n"
