@@ -20,14 +20,8 @@ HIVEMIND = Path(__file__).parents[1] / "hivemind"
 
 NOT_YET = {
     "coordination",
-    "documents",
-    "documents/formats",
-    "embedding",
-    "embedding/index",
-    "embedding/service",
     "fs",
     "fs/watch",
-    "longterm",
     "masking",
     "mcp_server",
     "runtime",
@@ -42,6 +36,9 @@ OWN_INPUT = {
     "guard.py _read_order": "marshal from the process that made it, through a pipe that nobody else has",
     "runtime/tools/matcher.py _main": "marshal from its parent, through a pipe that nobody else has",
     "tokens.py _encoding": "the vocabulary in the package",
+    "documents/formats/pdf_text.py main": "a process of its own that imports nothing of hivemind; whatever is raised it prints",
+    "runtime/commands.py _take": "the masker's feed, which parses nothing",
+    "documents/lookup.py split_reference": "at most nine digits, by its pattern",
     "embedding/minilm.py _tokenizer": "the vocabulary in the package",
     "memory/scoring.py born": "a time with a zone: a block brings its own to UTC when it is made",
     "cli/parser.py read": "an argument of the command line, after a look whether it is a few digits",
@@ -79,7 +76,7 @@ OWN = {"now", "datetime", "UTC", "clock", "_clock", "self"}
 ENCODES = {"encode", "b64encode"}
 # int, float and decode raise ValueError on a text and nothing else: a `try` that catches it is boundary enough.
 CATCHES = {"ValueError", "UnicodeError", "UnicodeDecodeError", "Exception"}
-TEXTS = {"text", "value", "line", "word", "what", "due", "said", "part", "told", "raw", "given", "answer"}
+TEXTS = {"text", "line", "word", "what", "due", "said", "part", "told", "raw", "given", "answer"}
 CUTS = {"read", "group", "split", "partition", "rpartition", "read_text", "strip"}
 
 
@@ -141,10 +138,15 @@ class Package:
 
     def _defined(self, file: str, tree: ast.AST) -> Iterator[tuple[ast.AST, Function]]:
         for node in ast.walk(tree):
+            above = self._parents.get(node)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                above = self._parents[node]
                 owner = above.name if isinstance(above, ast.ClassDef) else ""
                 yield node, Function(file, node.name, owner, any(self._yields(node)))
+            elif (
+                isinstance(node, ast.Assign | ast.AnnAssign) and above is tree
+            ):  # a table of functions, or one's other name
+                target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+                yield node, Function(file, _name(target))
 
     def _yields(self, function: ast.AST) -> Iterator[ast.AST]:
         for node in ast.walk(function):
@@ -159,7 +161,7 @@ class Package:
 
     def _is_boundary(self, function: ast.AST) -> bool:
         """Whether it is a context manager whose body lies in a boundary."""
-        return any("contextmanager" in _names(d) for d in function.decorator_list) and all(
+        return any("contextmanager" in _names(d) for d in getattr(function, "decorator_list", ())) and all(
             self._in_boundary(node, function) for node in self._yields(function)
         )
 
@@ -199,6 +201,8 @@ class Package:
                 self._each((*node.handlers, *node.orelse, *node.finalbody), place)
             case ast.arg():
                 pass  # an annotation runs nothing
+            case ast.Assign() | ast.AnnAssign() if node in self._functions:
+                self._each([node.value] if node.value else [], Place(self._functions[node]))
             case ast.AnnAssign():
                 self._each([node.value] if node.value else [], place)
             case _:
@@ -224,18 +228,25 @@ class Package:
 
     def _meant(self, node: ast.Name | ast.Attribute, within: Function) -> list[Function]:
         """The functions that a name may mean; where it is a class, those that make its objects."""
-        on, imports = node.value if isinstance(node, ast.Attribute) else None, self._imports[within.file]
-        origin = imports.get(_name(on if on is not None else node)) if on is None or isinstance(on, ast.Name) else None
-        if origin is not None and not origin.startswith("hivemind"):
+        on = node.value if isinstance(node, ast.Attribute) else None
+        origin = self._imports[within.file].get(_name(on or node)) if on is None or isinstance(on, ast.Name) else None
+        if origin is not None and not origin.startswith("hivemind."):
             return []
-        named = self._named.get(_name(node) if on is not None or origin is None else origin.rpartition(".")[2], [])
+        name = _name(node) if on is not None or origin is None else origin.rpartition(".")[2]
+        named = self._named.get(name, [])
+        free = [f for f in named if not f.owner or f.owner == name]
         if on is None:
-            named = [f for f in named if not f.owner or f.name in MAKING]
-            return named if origin else [f for f in named if f.file == within.file]
+            module = origin and _file(origin.rpartition(".")[0])
+            there = [f for f in free if f.file == (module or within.file)]
+            return there if origin is None else there or free
         owner = within.owner if _name(on) in {"self", "cls"} else _name(on)
-        of_owner = [f for f in named if f.owner and f.owner == owner]
-        in_file = [f for f in named if f.file == within.file] if _name(node).startswith("_") else []
-        return of_owner or in_file or named
+        methods = [f for f in named if f.owner and f.name == name]
+        return (
+            [f for f in methods if f.owner == owner]
+            or [f for f in free if origin and f.file == _file(origin)]
+            or [f for f in methods if name.startswith("_") and f.file == within.file]
+            or (methods if origin is None else named)
+        )
 
 
 MAKING = {"__init__", "__new__", "__post_init__"}
@@ -267,6 +278,10 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             above = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             yield from ((name.asname or name.name.partition(".")[0], above + name.name) for name in node.names)
+
+
+def _file(module: str) -> str:
+    return f"{module.removeprefix('hivemind.').replace('.', '/')}.py"
 
 
 def _name(node: ast.AST | None) -> str:
@@ -338,6 +353,12 @@ SOUND = {
         def read(raw):
             with boundary("log"): return list(_lines(raw))
     """,
+    "a table of readers, inside": """
+        def _parsed(raw): return yaml.safe_load(raw)
+        READERS = {"yaml": _parsed}
+        def read(raw):
+            with boundary("file"): return READERS["yaml"](raw)
+    """,
     "a number whose one error is caught": """
         def number(text):
             try: return int(text)
@@ -390,6 +411,11 @@ BROKEN = {
         READERS = {"yaml": _parsed}
         def read(raw):
             with boundary("file"): return READERS["yaml"](raw), _parsed(raw)
+        def show(raw): return READERS["yaml"](raw)
+    """,
+    "another name for a primitive": """
+        _parsed = json.JSONDecoder().decode
+        def read(raw): return _parsed(raw)
     """,
     "a decorator": """
         @runs_later

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from hivemind.boundary import boundary
 from hivemind.documents import summaries, toml, tree
 from hivemind.documents.errors import DocmemError
 from hivemind.documents.expansion import By, Interior, Resolution, expand
@@ -204,7 +205,9 @@ class Docmem(Trees):
         name = check_path(path)
         raw, found = read_bytes(name)
         if name.lower().endswith(".toml"):
-            return self._import_toml(decoded(raw, name), name)[0]
+            with boundary("document", name):
+                text = decoded(raw, name)
+            return self._import_toml(text, name)[0]
         stamp, digest = Stamp.of(found), hashlib.sha256(raw).hexdigest()
         outline = read_outline(raw, name, self.count)
         with self.transaction() as edit:

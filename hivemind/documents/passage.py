@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from hivemind.boundary import boundary
 from hivemind.documents.formats.content import read_bytes
 from hivemind.documents.formats.extracted import Extract
 from hivemind.documents.formats.outline import Piece
@@ -89,8 +90,9 @@ def verify(passage: Citation, layout: Layout, roots: Iterable[Path] = ()) -> Ver
     """
     try:
         raw, _ = read_file(passage.path, layout, roots)
-        extract = read_extract(raw, passage.path)
-        text = mask(decoded(raw, passage.path)) if extract is None else extract.text
+        with boundary("document", passage.path):
+            extract = read_extract(raw, passage.path)
+            text = mask(decoded(raw, passage.path)) if extract is None else extract.text
     except UserError as error:
         return Verdict(False, str(error))
     except OSError as error:

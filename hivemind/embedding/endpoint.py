@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.embedding.embedder import EmbedderUnavailable
 from hivemind.errors import UserError
 from hivemind.masking import keep_secret
@@ -43,7 +44,8 @@ class EndpointEmbedder:
         timeout_s: float = _TIMEOUT_S,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        parts = urlsplit(url)
+        with boundary("address", url):
+            parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise UserError(f"embedder: {url!r} is no http(s) address")
         self.name = f"{model}-{dimension}@{parts.hostname}"
@@ -61,10 +63,11 @@ class EndpointEmbedder:
         clean = [text[:_CHARACTERS].encode("utf-8", "replace").decode() or " " for text in texts]
         answer = self._post({"model": self._model, "input": clean, "encoding_format": "float"})
         try:
-            rows = {int(item["index"]): [float(value) for value in item["embedding"]] for item in answer["data"]}
-            found = [rows[number] for number in range(len(texts))]
-        except (KeyError, TypeError, ValueError) as error:
-            raise EmbedderUnavailable(f"answered what is no embedding ({error!r})", where=self._url) from None
+            with boundary("embedding"):
+                rows = {int(item["index"]): [float(value) for value in item["embedding"]] for item in answer["data"]}
+                found = [rows[number] for number in range(len(texts))]
+        except Unreadable as error:
+            raise EmbedderUnavailable(f"answered what is no embedding ({error.__cause__!r})", where=self._url) from None
         for row in found:
             if len(row) != self.dimension:
                 raise EmbedderUnavailable(
@@ -79,13 +82,17 @@ class EndpointEmbedder:
         for turn in range(_TRIES):
             try:
                 with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310
-                    found = json.loads(answer.read(_MOST_BYTES))
+                    raw = answer.read(_MOST_BYTES)
+                with boundary("answer"):
+                    found = json.loads(raw)
                     return found if isinstance(found, dict) else {}
             except urllib.error.HTTPError as error:
                 with error:
                     why, again = f"answered {error.code} {error.reason}", error.code in _AGAIN
-            except (OSError, ValueError) as error:
-                why, again = f"failed ({error})", not isinstance(error, ValueError)
+            except OSError as error:
+                why, again = f"failed ({error})", True
+            except (Unreadable, ValueError) as error:
+                why, again = f"failed ({error})", False
             if not again:
                 break
             if turn < _TRIES - 1:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import lru_cache
+
+from hivemind.boundary import Unreadable, boundary
 
 __all__ = ["Dates", "Wanted", "asks_only", "has_name", "has_time", "in_first_person", "moment_of", "wanted"]
 
@@ -84,10 +87,9 @@ def moment_of(value: object) -> date | None:
     """The day of a time in an entry's metadata (ISO 8601, or the beginning of it), or None."""
     if not isinstance(value, str):
         return None
-    try:
+    with suppress(Unreadable), boundary("time"):
         return datetime.fromisoformat(value).date()
-    except ValueError:
-        return None
+    return None
 
 
 @lru_cache(maxsize=_KEPT)

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.longterm.arguments import check_between, check_time, check_unicode
 from hivemind.longterm.draft import check_category
 from hivemind.longterm.errors import EntryInvalid
@@ -76,14 +77,17 @@ Test = tuple[str, Callable[[Any, bool], bool]]
 
 def metadata_fits(metadata: str, wanted: str) -> bool:
     """Whether metadata (JSON) has all that a filter (JSON) asks for. The database calls it."""
-    found = json.loads(metadata)
-    return all(test(found.get(name), name in found) for name, test in _tests(wanted))
+    with boundary("entry's metadata"):
+        found = json.loads(metadata)
+        return all(test(found.get(name), name in found) for name, test in _tests(wanted))
 
 
 @lru_cache(maxsize=64)
 def _tests(wanted: str) -> tuple[Test, ...]:
     tests: list[Test] = []
-    for name, value in json.loads(wanted).items():
+    with boundary("filter"):
+        told = json.loads(wanted).items()
+    for name, value in told:
         if isinstance(value, dict) and any(key.startswith("$") for key in value):
             tests += [(name, _test(operator, operand)) for operator, operand in value.items()]
         else:

@@ -13,7 +13,7 @@ from hivemind.longterm.draft import check_key
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.moment import as_time
-from hivemind.longterm.rows import ALIVE, fetch, fetch_key
+from hivemind.longterm.rows import ALIVE, fetch, fetch_key, object_of
 
 __all__ = ["children_of", "history_of", "linked_from", "set_link"]
 
@@ -29,14 +29,14 @@ def history_of(sql: sqlite3.Connection, seq: int, entry: MemoryEntry) -> list[Me
         said = replace(
             entry,
             content=content,
-            metadata=json.loads(metadata),
+            metadata=object_of(metadata),
             embedding=None,
             category=category,
             importance=importance,
             updated_at=as_time(updated),
             expires_at=None if expires is None else as_time(expires),
             parent_id=parent_id,
-            links=json.loads(links),
+            links=object_of(links),
             version=version,
         )
         before.append(said)

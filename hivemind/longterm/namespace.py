@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 
+from hivemind.boundary import boundary
 from hivemind.longterm.errors import NamespaceInvalid
 from hivemind.masking import mask
 
@@ -56,7 +57,8 @@ def encoded(namespace: Namespace) -> str:
 @lru_cache(maxsize=1_024)
 def decoded(text: str) -> Namespace:
     """The namespace that `encoded` wrote."""
-    return tuple(json.loads(text))
+    with boundary("namespace"):
+        return tuple(json.loads(text))
 
 
 def is_below(namespace: Namespace, prefix: Namespace) -> bool:

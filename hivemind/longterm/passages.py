@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Collection, Sequence
 from operator import mul
 
+from hivemind.boundary import boundary
 from hivemind.embedding import unpack
 from hivemind.embedding.packed import numpy_or_none
 
@@ -69,16 +70,18 @@ def nearest_passages(sql: sqlite3.Connection, model: str, query: bytes, seqs: Co
     if not rows:
         return {}
     numpy = numpy_or_none()
-    if numpy is None:
-        asked = unpack(query)
-        return {
-            seq: max(_cosine(asked, vectors[at : at + dimension]) for at in range(0, len(vectors), dimension))
-            for seq, vectors in rows
-        }
-    matrix = numpy.frombuffer(b"".join(vectors for _, vectors in rows), dtype="i1").reshape(-1, dimension).astype("f4")
-    cosines = matrix @ numpy.frombuffer(query, dtype="<f4") / numpy.sqrt((matrix * matrix).sum(axis=1))
-    starts = numpy.cumsum([0, *(len(vectors) // dimension for _, vectors in rows[:-1])])
-    return dict(zip((seq for seq, _ in rows), numpy.maximum.reduceat(cosines, starts).tolist(), strict=True))
+    with boundary("table of passages"):
+        if numpy is None:
+            asked = unpack(query)
+            return {
+                seq: max(_cosine(asked, vectors[at : at + dimension]) for at in range(0, len(vectors), dimension))
+                for seq, vectors in rows
+            }
+        joined = b"".join(vectors for _, vectors in rows)
+        matrix = numpy.frombuffer(joined, dtype="i1").reshape(-1, dimension).astype("f4")
+        cosines = matrix @ numpy.frombuffer(query, dtype="<f4") / numpy.sqrt((matrix * matrix).sum(axis=1))
+        starts = numpy.cumsum([0, *(len(vectors) // dimension for _, vectors in rows[:-1])])
+        return dict(zip((seq for seq, _ in rows), numpy.maximum.reduceat(cosines, starts).tolist(), strict=True))
 
 
 def _cosine(asked: Sequence[float], passage: bytes) -> float:

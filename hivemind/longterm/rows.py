@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.longterm.entry import Embedding, MemoryEntry
 from hivemind.longterm.errors import StoreDamaged
 from hivemind.longterm.expiry import expired_by_space
@@ -43,9 +44,10 @@ def object_of(text: str) -> dict[str, Any]:
     if text == "{}":
         return {}
     try:
-        found = json.loads(text)
-    except (ValueError, TypeError) as error:
-        raise StoreDamaged(f"{text!r:.80} is no JSON ({error})", mend=_MEND) from error
+        with boundary("object"):
+            found = json.loads(text)
+    except Unreadable as error:
+        raise StoreDamaged(f"{text!r:.80} is no JSON ({error.__cause__})", mend=_MEND) from error
     if not isinstance(found, dict):
         raise StoreDamaged(f"{text!r:.80} is no object", mend=_MEND)
     return found

@@ -12,6 +12,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+from hivemind.boundary import boundary
 from hivemind.embedding.index.columns import SUFFIXES
 from hivemind.errors import UserError
 from hivemind.fs import load_record, save_record
@@ -102,13 +103,13 @@ class Header:
         self.close()
         try:
             record = load_record(self._path, KIND, VERSION)
-            if record is not None and record["source"] == self._source:
-                files = str(record["files"])
+            if record is not None and record.get("source") == self._source:
+                files = str(record.get("files"))
                 self._counts = os.open(f"{self.stem(files)}.count", os.O_RDWR | os.O_CLOEXEC)
                 self._files = files
         except FileNotFoundError:
             return False
-        except (UserError, KeyError, TypeError, ValueError):
+        except UserError:
             pass  # it is a cache: what cannot be read is made anew
         self._stamp = stamp
         return True
@@ -118,5 +119,6 @@ class Header:
         raw = os.pread(self._counts, _COUNTS.size, 0)
         if len(raw) < _COUNTS.size:
             return None
-        count, dead, seen, checked = _COUNTS.unpack(raw)
+        with boundary("index of vectors", self._path):
+            count, dead, seen, checked = _COUNTS.unpack(raw)
         return (count, dead, seen) if checked == zlib.crc32(raw[:_SUMMED]) else None

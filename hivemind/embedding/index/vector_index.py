@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
+from hivemind.boundary import boundary
 from hivemind.embedding.index.columns import KEY, Columns, FileColumns, MemoryColumns
 from hivemind.embedding.index.engines import Near, bits_of, living, nearest, places_of
 from hivemind.embedding.index.header import Header, State
@@ -22,6 +23,7 @@ from hivemind.fs import Lock, reached
 __all__ = ["Change", "VectorIndex"]
 
 EXACT_TO = 8_000  # rows that are all compared: a few milliseconds
+_KIND = "index of vectors"
 _TRIES = 5  # a header may name files that its successor has removed by now
 
 Change = tuple[int, int, bytes | None]
@@ -53,7 +55,7 @@ class VectorIndex:
         self._columns: Columns = MemoryColumns(dimension)
 
     def __len__(self) -> int:
-        with self._guard:
+        with self._guard, boundary(_KIND, self._folder):
             self._refresh()
             return living(self._columns.view(self._state.count))
 
@@ -100,7 +102,8 @@ class VectorIndex:
         with self._guard:
             self._refresh()
             view = self._columns.view(self._state.count)
-        return nearest(view, query, limit, groups, self._exact_to)
+        with boundary(_KIND, self._folder):
+            return nearest(view, query, limit, groups, self._exact_to)
 
     def close(self) -> None:
         """Give the files back; the next use opens them again."""
@@ -165,7 +168,7 @@ class VectorIndex:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Nobody else changes the index meanwhile, and what we know of it is as it is."""
-        with self._guard:
+        with self._guard, boundary(_KIND, self._folder):
             if self._folder is None:
                 yield
                 return

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Collection
 from operator import mul
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.embedding.index.engines import ROUNDED, Near
 from hivemind.embedding.index.table import VectorTable
 from hivemind.embedding.packed import numpy_or_none, unpack
@@ -43,7 +44,7 @@ class Vectors:
         """
         try:
             return self._table.search(sql, self._folder, model, query, limit, groups=groups)
-        except OSError as error:  # a full disk: the files are only a cache
+        except (OSError, Unreadable) as error:  # a full disk, or what cannot be read: the files are only a cache
             if self._folder is None:
                 raise
             _log.warning("no index can be kept in %s (%s): it is in memory now", self._folder, error)
@@ -62,9 +63,10 @@ class Vectors:
                 (model, len(query), *some),
             ).fetchall()
         numpy = numpy_or_none()
-        if numpy is None or not rows:
-            asked = unpack(query)
-            return {key: round(sum(map(mul, unpack(vector), asked)), ROUNDED) for key, vector in rows}
-        matrix = numpy.frombuffer(b"".join(vector for _, vector in rows), dtype="<f4").reshape(len(rows), -1)
-        found = numpy.vecdot(matrix, numpy.frombuffer(query, dtype="<f4")).astype("<f8")
-        return dict(zip((key for key, _ in rows), numpy.round(found, ROUNDED).tolist(), strict=True))
+        with boundary("table of vectors"):
+            if numpy is None or not rows:
+                asked = unpack(query)
+                return {key: round(sum(map(mul, unpack(vector), asked)), ROUNDED) for key, vector in rows}
+            matrix = numpy.frombuffer(b"".join(vector for _, vector in rows), dtype="<f4").reshape(len(rows), -1)
+            found = numpy.vecdot(matrix, numpy.frombuffer(query, dtype="<f4")).astype("<f8")
+            return dict(zip((key for key, _ in rows), numpy.round(found, ROUNDED).tolist(), strict=True))

@@ -10,9 +10,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hivemind.boundary import Unreadable
 from hivemind.embedding.embedder import EmbedderUnavailable
 from hivemind.embedding.packed import unpack
-from hivemind.embedding.service.frames import VERSION, BadFrame, Incoming, frame, receive
+from hivemind.embedding.service.frames import VERSION, Incoming, frame, receive
 from hivemind.embedding.service.places import connect
 from hivemind.embedding.service.starting import kill, start
 
@@ -85,7 +86,7 @@ class SharedEmbedder:
             kill(self._folder, self._kind)
             self._failed()
             raise EmbedderUnavailable(f"{self.name}: its process said nothing for {self._silent_s:g} s") from None
-        except (OSError, BadFrame) as error:
+        except (OSError, Unreadable) as error:
             self._failed()
             raise EmbedderUnavailable(f"{self.name}: its process failed ({error})") from None
         self._pause_s, self._not_before = 0.0, -float("inf")
@@ -127,7 +128,7 @@ class SharedEmbedder:
     def _rows(self, fields: dict[str, Any], body: bytes, count: int) -> list[array[float]]:
         width = 4 * self.dimension
         if fields.get("rows") != count or len(body) != count * width:
-            raise BadFrame("another number of rows than texts")
+            raise Unreadable("another number of rows than texts")
         return [unpack(body[at : at + width]) for at in range(0, len(body), width)]
 
     def _connected(self) -> socket.socket:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from hivemind.embedding.service.frames import BadFrame, Incoming, frame, receive
+from hivemind.boundary import Unreadable
+from hivemind.embedding.service.frames import Incoming, frame, receive
 from hivemind.embedding.service.places import connect
 from hivemind.embedding.service.starting import kill
 
@@ -29,5 +30,5 @@ def end_service(folder: str | os.PathLike[str]) -> None:
                     receive(connection, incoming)
         except (ConnectionError, FileNotFoundError):
             continue
-        except (OSError, BadFrame):
+        except (OSError, Unreadable):
             kill(folder, kind)

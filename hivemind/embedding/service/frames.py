@@ -7,9 +7,9 @@ import socket
 import struct
 from typing import Any
 
-from hivemind.errors import HivemindError
+from hivemind.boundary import Unreadable, boundary
 
-__all__ = ["MOST_BYTES", "VERSION", "BadFrame", "Frame", "Incoming", "frame", "receive"]
+__all__ = ["MOST_BYTES", "VERSION", "Frame", "Incoming", "frame", "receive"]
 
 VERSION = 1
 MOST_BYTES = 1 << 26
@@ -18,10 +18,6 @@ _MAGIC = b"HVE1"
 _CHUNK = 1 << 18
 
 Frame = tuple[dict[str, Any], bytes]
-
-
-class BadFrame(HivemindError):
-    """What came is no frame: the connection is of no more use."""
 
 
 def frame(fields: dict[str, Any], body: bytes = b"") -> bytes:
@@ -40,30 +36,28 @@ class Incoming:
         self._bytes += data
 
     def next(self) -> Frame | None:
-        """The next whole frame, or None if there is none yet. Raises BadFrame."""
+        """The next whole frame, or None if there is none yet. Raises Unreadable: the connection is of no more use."""
         if len(self._bytes) < _HEAD.size:
             if not _MAGIC.startswith(self._bytes[:4]):
-                raise BadFrame("no frame begins like this")
+                raise Unreadable("no frame begins like this")
             return None
-        magic, head, body = _HEAD.unpack_from(self._bytes)
-        if magic != _MAGIC or head + body > MOST_BYTES:
-            raise BadFrame("no frame begins like this")
-        whole = _HEAD.size + head + body
-        if len(self._bytes) < whole:
-            return None
-        try:
+        with boundary("frame"):
+            magic, head, body = _HEAD.unpack_from(self._bytes)
+            if magic != _MAGIC or head + body > MOST_BYTES:
+                raise Unreadable("no frame begins like this")
+            whole = _HEAD.size + head + body
+            if len(self._bytes) < whole:
+                return None
             fields = json.loads(self._bytes[_HEAD.size : _HEAD.size + head])
-        except (ValueError, RecursionError) as error:
-            raise BadFrame(f"a frame of no JSON ({error})") from None
-        if not isinstance(fields, dict):
-            raise BadFrame("a frame of no object")
+            if not isinstance(fields, dict):
+                raise Unreadable("a frame of no object")
         content = bytes(self._bytes[_HEAD.size + head : whole])
         del self._bytes[:whole]
         return fields, content
 
 
 def receive(connection: socket.socket, incoming: Incoming) -> Frame:
-    """The next frame. Raises BadFrame, TimeoutError (the socket's own), ConnectionError at the end."""
+    """The next frame. Raises Unreadable, TimeoutError (the socket's own), ConnectionError at the end."""
     while (found := incoming.next()) is None:
         data = connection.recv(_CHUNK)
         if not data:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from hivemind.boundary import Unreadable
 from hivemind.embedding.embedder import Embedder, EmbedderUnavailable
 from hivemind.embedding.packed import embed_packed
-from hivemind.embedding.service.frames import VERSION, BadFrame, Incoming, frame
+from hivemind.embedding.service.frames import VERSION, Incoming, frame
 from hivemind.embedding.service.queue import FairQueue, Request
 
 __all__ = ["Server"]
@@ -126,17 +127,17 @@ class Server:
                 self._obey(client, found[0])
         except BlockingIOError:
             return
-        except (OSError, BadFrame, ValueError):  # who talks nonsense is not talked to
+        except (OSError, Unreadable):  # who talks nonsense is not talked to
             self._leave(client)
 
     def _obey(self, client: _Client, order: dict[str, Any]) -> None:
-        """Raises ValueError for what is no order."""
+        """Raises Unreadable for what is no order."""
         if order.get("end") is True:
             self._ended = True
             return
         number, texts = order.get("number"), order.get("texts")
         if not isinstance(number, int) or not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
-            raise ValueError("no order")
+            raise Unreadable("is no order")
         self._queue.add(Request(client.number, number, texts))
 
     def _embed(self) -> None:
