@@ -13,6 +13,7 @@ from hivemind.errors import UnknownVersion, UserError
 from hivemind.layout import Layout
 from hivemind.mail import Intake, Mail
 from tests.fs.children import run_child, start_child
+from tests.fs.small_disk import fill, small_disk
 
 from .hive import open_intake, open_mail
 
@@ -455,3 +456,20 @@ def test_seen_mail_is_taken_in_even_if_someone_read_it_first(tmp_path: Path, mai
     report = mail.send("alice", "bob", "one", "b")
     assert mail.read("bob", report.message_id).flags == "S"
     assert _take_all(open_intake(mail, tmp_path)) == ["one"]
+
+
+def test_a_letter_that_cannot_be_set_aside_on_a_full_disk_keeps_no_other_back(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "hive", "size=512k"):
+        root = tmp_path / "hive"
+        mail = open_mail(root)
+        mail.ensure("bob")
+        (root / "mailboxes/bob/new/1763765400.M1P1.host").write_bytes(b"From: " + b"(" * 3000 + b"\n\nx\n")
+        mail.send("alice", "bob", "good", "b")
+        intake = open_intake(mail, root)
+        ballast = fill(root)
+        assert _subjects(intake) == ["good"]
+        assert intake.unsettled == 1
+        ballast.unlink()
+        assert _subjects(intake) == ["good"]
+        assert [one.base for one in mail.boxes.get("bob", "dead").entries()] == ["1763765400.M1P1.host"]
+        intake.close()

@@ -4,8 +4,6 @@ import errno
 import fcntl
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from hivemind.mail import Mail, SendReport
 from hivemind.mail.maildir import Maildir
 from hivemind.mail.sent import SentMemo
 from tests.fs.children import run_child, start_child
+from tests.fs.small_disk import small_disk
 
 from .hive import open_intake, open_mail
 
@@ -35,18 +34,6 @@ _POINTS = [
 def _files(root: Path, box: str, *subs: str) -> list[Path]:
     folder = root / "mailboxes" / box
     return [file for sub in subs or ("new", "cur") if (folder / sub).exists() for file in (folder / sub).iterdir()]
-
-
-@contextmanager
-def _small_disk(folder: Path, *options: str) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", folder], capture_output=True)
-    if done.returncode:
-        pytest.skip("only root can mount a small disk")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def test_a_message_stands_once_in_each_mailbox_and_in_sent(tmp_path: Path, mail: Mail) -> None:
@@ -216,7 +203,7 @@ def test_two_processes_that_send_the_same_id_deliver_it_once(tmp_path: Path) -> 
 
 
 def test_a_full_disk_fails_for_everyone_and_leaves_nothing(tmp_path: Path) -> None:
-    with _small_disk(tmp_path / "hive", "size=256k"):
+    with small_disk(tmp_path / "hive", "size=256k"):
         mail = open_mail(tmp_path / "hive", durable=True)
         mail.send("alice", ["bob", "carol"], "small", "b")
         report = mail.send("alice", ["bob", "carol", "ghost"], "large", "x" * 300_000)
@@ -228,7 +215,7 @@ def test_a_full_disk_fails_for_everyone_and_leaves_nothing(tmp_path: Path) -> No
 
 
 def test_one_full_mailbox_does_not_keep_it_from_the_others(tmp_path: Path) -> None:
-    with _small_disk(tmp_path / "mailboxes" / "bob", "size=64k"):
+    with small_disk(tmp_path / "mailboxes" / "bob", "size=64k"):
         mail = open_mail(tmp_path, durable=True)
         mail.ensure("bob")
         report = mail.send("alice", ["bob", "carol"], "s", "x" * 100_000)
@@ -242,7 +229,7 @@ def test_one_full_mailbox_does_not_keep_it_from_the_others(tmp_path: Path) -> No
 
 def test_a_read_only_mailbox_gets_it_when_it_can_be_written_again(tmp_path: Path) -> None:
     folder = tmp_path / "mailboxes" / "bob"
-    with _small_disk(folder, "size=1m"):
+    with small_disk(folder, "size=1m"):
         mail = open_mail(tmp_path)
         mail.ensure("bob")
         subprocess.run(["mount", "-o", "remount,ro", folder], check=True)

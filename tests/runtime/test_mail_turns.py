@@ -15,6 +15,7 @@ from hivemind.runtime.idle import survey
 from hivemind.runtime.letters import MAX_TURNS
 from hivemind.runtime.parking import LONGEST_PAUSE_S, Parking, Rest
 from tests.fs.children import start_child
+from tests.fs.small_disk import fill, small_disk
 from tests.runtime.conftest import Crew, doing, until_idle
 
 MAIL = ("send_mail", {"to": ["human"], "subject": "x", "body": "y"})
@@ -234,3 +235,41 @@ def test_deaths_that_have_nothing_to_do_with_a_message_are_not_held_against_it(c
     agent.cycle()
     assert agent.attention.focus.message is not None
     assert not reasons(crew)
+
+
+def take_a_turn(agent) -> None:
+    """As the agent's loop does, with its boundary."""
+    try:
+        agent.cycle()
+    except Exception as error:
+        if agent.attention.focus is None or not agent.attention.broke(error):
+            raise
+
+
+@pytest.mark.parametrize("pages_left", [0, 1, 2, 4, 8, 16])
+def test_a_full_disk_is_a_pause_for_a_message_and_uses_up_no_try(tmp_path, pages_left: int):
+    with small_disk(tmp_path / "hive", "size=4m"):
+        crew = Crew(tmp_path / "hive")
+        crew.write()
+        held: list = []
+
+        def think(context):
+            return Thought(
+                "", (Action("reply_mail", {"id": held[0].attention.focus.message.id, "body": "Yes. " * 9000}),)
+            )
+
+        held.append(crew.start(think))
+        agent = held[0]
+        ballast = fill(crew.root, pages_left)
+        for _ in range(5):
+            take_a_turn(agent)
+            rest = agent.attention.letters.rest
+            assert rest is not None
+            assert rest.reason == "disk full"
+            agent.attention.letters.rest = Rest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
+        ballast.unlink()
+        assert until_idle(agent) == 1
+        assert not reasons(crew)
+        assert len(list((crew.root / "mailboxes/human/new").iterdir())) == 1
+        assert agent.hive.mail.list("ada")[0].flags == "RS"
+        crew.close()
