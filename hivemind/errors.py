@@ -57,7 +57,10 @@ def is_disk_full(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
-        if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+        if getattr(error, "sqlite_errorname", "") in (
+            "SQLITE_FULL",
+            "SQLITE_IOERR_SHMSIZE",
+        ):  # no room for the WAL's index
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from hivemind.boundary import Unreadable
+from hivemind.errors import UserError, is_disk_full
 from hivemind.fs import make_folder, reached
 from hivemind.mail.glance import Glance
 from hivemind.mail.mail import Mail
@@ -149,8 +150,13 @@ class Intake:
             return None
         try:
             message = self._mail.reader.read_message(self._agent, self._box, entry)
-        except Unreadable as error:
-            self._bury(key, entry, error.what)
+        except Unreadable as unreadable:
+            try:
+                self._bury(key, entry, unreadable.what)
+            except (OSError, UserError) as error:
+                if not is_disk_full(error):
+                    raise
+                self.unsettled += 1  # it stays where it is until there is room
             return None
         if message is None or message.key != key:  # deleted, or another file of that hand-given name: it has its turn
             del self._waiting[key]

@@ -10,9 +10,10 @@ from types import MappingProxyType
 
 from hivemind.mail.header import one_line
 
-__all__ = ["PREVIEW_CHARS", "Attachment", "Message", "MessageSummary", "SendReport"]
+__all__ = ["DISK_FULL", "PREVIEW_CHARS", "Attachment", "Message", "MessageSummary", "SendReport"]
 
 PREVIEW_CHARS = 200
+DISK_FULL = "disk full"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -132,3 +133,8 @@ class SendReport:
     def ok(self) -> bool:
         """True if everyone has it."""
         return not self.failed
+
+    @property
+    def disk_full(self) -> bool:
+        """True if somebody has it not because a disk is full: then it is worth sending again once there is room."""
+        return any(reason.startswith(DISK_FULL) for reason in self.failed.values())

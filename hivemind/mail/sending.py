@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from hivemind.errors import UserError
+from hivemind.errors import UserError, is_disk_full
 from hivemind.fs import Ringer, reached
 from hivemind.layout import Layout
 from hivemind.mail.addressing import Addressing, Recipient
@@ -20,7 +20,7 @@ from hivemind.mail.boxes import Boxes
 from hivemind.mail.compose import Draft, compose
 from hivemind.mail.filename import Names
 from hivemind.mail.maildir import Maildir
-from hivemind.mail.message import SendReport
+from hivemind.mail.message import DISK_FULL, SendReport
 from hivemind.mail.seal import Seal
 from hivemind.mail.sent import SentMemo
 
@@ -237,7 +237,8 @@ def _note(memo: SentMemo, names: Iterable[str], failed: Mapping[str, str], bounc
 
 def _reason(error: OSError) -> str:
     where = error.filename2 or error.filename
-    return f"{error.strerror or error}{f' ({where})' if isinstance(where, str) else ''}"
+    said = f"{error.strerror or error}{f' ({where})' if isinstance(where, str) else ''}"
+    return f"{DISK_FULL}: {said}" if is_disk_full(error) else said
 
 
 def _discard(staged: str) -> None:

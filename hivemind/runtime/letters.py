@@ -108,8 +108,8 @@ class Letters:
         self._intake.close()
 
     def _taken(self, message: Message) -> None:
-        self._messages.remove(message)
         self._intake.taken(message)
+        self._messages.remove(message)
         self._forget(message)
 
     def _count(self, message: Message) -> None:
@@ -118,8 +118,8 @@ class Letters:
             self._give_up(message, f"its mind had {MAX_TURNS} turns for it and did not answer")
 
     def _give_up(self, message: Message, reason: str) -> None:
-        self._messages.remove(message)
         self._intake.give_up(message, reason)
+        self._messages.remove(message)
         self._forget(message)
 
     def _forget(self, message: Message) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from hivemind.mail import Message
+from hivemind.runtime.parking import until_there_is_room
 from hivemind.runtime.review import read_request
 from hivemind.runtime.sense import origin_of
 from hivemind.runtime.tools.session import Session
@@ -63,6 +64,8 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
         session.agent, arguments.to, arguments.subject, arguments.body,
         cc=arguments.cc, message_id=message_id, task=task, step=arguments.step, cause=session.focus.message,
     )  # fmt: skip
+    if report.disk_full:
+        raise until_there_is_room()
     if report.failed:
         missing = "; ".join(f"{name}: {why}" for name, why in report.failed.items())
         raise ToolProblem(f"not delivered to {missing}", mend="send it again: who has it does not get it twice")
@@ -104,6 +107,8 @@ def reply_mail(session: Session, arguments: ReplyMail) -> dict[str, Any]:
         references=(*asked.references, asked.id), task=asked.task, step=asked.step, lane=asked.lane,
         cause=asked,
     )  # fmt: skip
+    if report.disk_full:
+        raise until_there_is_room()
     if report.failed:
         raise ToolProblem("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
     return {"message_id": report.message_id, "delivered": list(report.delivered)}
