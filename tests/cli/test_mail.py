@@ -185,3 +185,35 @@ def test_a_letter_that_cannot_be_parsed_is_listed_as_such_and_told_by_the_doctor
     assert ("unreadable" in bad["subject"], good["subject"]) == (True, "A question")
     assert "cannot be read" in run("mail", "read", "researcher", letter.name).err
     assert "cannot be read" in run("doctor").out
+
+
+def test_a_letter_from_an_unknown_address_stands_under_needs_you(run: Command, hive: Path) -> None:
+    run("mail", "send", "--to", "human", "--subject", "s", "b")
+    letter = b"From: jo@example.org\nSubject: Boats\n\nHow many?\n"
+    (hive / "mailboxes" / "human" / "new" / "1763765400.M1P1.host").write_bytes(letter)
+    said = run("status").out
+    assert "Needs you:" in said
+    assert "jo@example.org" in said
+    assert "hivemind mail read human" in said
+    (needs,) = run("status", "--json").json["needs_you"]
+    run("mail", "read", "human", needs["id"])
+    assert "Needs you:" not in run("status").out
+
+
+def test_attachments_are_saved_whatever_their_names(run: Command, hive: Path, tmp_path: Path) -> None:
+    names = ["n" * 400 + ".txt", "\x1b]0;x\x07.sh", "../../up", "a/b", "", ".hidden", "same", "same"]
+    parts = "".join(
+        f'--b\nContent-Disposition: attachment; filename="{name}"\n\n{at}\n' for at, name in enumerate(names)
+    )
+    half = "--b\nContent-Disposition: attachment; filename*=utf-7''%2B2AA-.txt\n\nhalf\n"
+    run("mail", "send", "--to", "human", "--subject", "s", "b")
+    letter = f"From: human@hive\nContent-Type: multipart/mixed; boundary=b\n\n{parts}{half}--b--\n"
+    (hive / "mailboxes" / "human" / "new" / "1763765400.M1P1.host").write_text(letter)
+    (tmp_path / "to").mkdir()
+    ended = run("mail", "read", "1763765400.M1P1.host", "--save", str(tmp_path / "to"), "--json")
+    assert ended.status == 0, ended.err
+    assert len(ended.json["attachments"]) == len(names) + 1
+    assert sorted(path.read_text() for path in (tmp_path / "to").iterdir()) == sorted(
+        [*map(str, range(len(names))), "half"]
+    )
+    assert all(path.name.isprintable() for path in (tmp_path / "to").iterdir())

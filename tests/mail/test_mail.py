@@ -101,11 +101,17 @@ def test_a_note_without_an_id_can_be_answered(mail: Mail, bob: Path) -> None:
     assert mail.list("bob")[0].flags == "RS"
 
 
-@pytest.mark.parametrize("id_", ["odd,id@@x", "no-domain", "übel@x"])
+@pytest.mark.parametrize("id_", ["odd,id@@x", "no-domain", "übel@x", "ü" * 2000])
 def test_a_message_with_an_odd_id_can_be_answered(mail: Mail, bob: Path, id_: str) -> None:
     (bob / "new" / "1763765432.1.host").write_text(f"From: alice@hive\nMessage-ID: <{id_}>\n\nhello\n")
     report = mail.reply("bob", id_, "hi")
-    assert mail.read("alice", report.message_id).in_reply_to == (id_ if id_.isascii() else None)
+    answer = mail.read("alice", report.message_id)
+    assert answer.in_reply_to == mail.read("bob", id_).id
+    assert mail.read("bob", id_).id == id_ or not id_.isascii()
+    (bob / "new" / "1763765433.1.host").write_text(
+        f"From: alice@hive\nMessage-ID: <x@y>\nReferences: <{id_}>\n\nmore\n"
+    )
+    assert {one.body for one in mail.thread("bob", id_)} == {"hello", "more", "hi"}
 
 
 def test_a_stranger_cannot_be_answered(mail: Mail, bob: Path) -> None:

@@ -133,9 +133,26 @@ def test_endless_headers_are_refused() -> None:
         parse_message(b"Subject: x\n" + b" y\n" * 600_000, "hive")
 
 
-def test_a_page_without_a_text_part_is_read_without_its_tags() -> None:
-    raw = b'From: a@hive\nContent-Type: multipart/alternative; boundary="x"\n\n--x\nContent-Type: text/html\n\n<b>hi</b>\n--x--\n'
-    assert parse_message(raw, "hive").body == "hi"
+_PAGE = """<!DOCTYPE html><html><head><title>t</title><style>p {color: red}</style></head><body>
+<!-- hidden --><script>alert("x < y")</script><h1>Boats &amp; sails</h1><p>One <b>rowing</b>
+boat,<br>two&nbsp;oars: 3 &lt; 4.</p><ul><li>oar<li>sail</ul><a href="https://x.org/?a=1">more</a></body></html>"""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Content-Type: text/html",
+        "Content-Type: multipart/alternative; boundary=x\n\n--x\nContent-Type: text/html; charset=utf-8",
+    ],
+)
+def test_a_page_is_read_without_its_tags(head: str) -> None:
+    body = parse_message(f"From: a@hive\n{head}\n\n{_PAGE}\n".encode(), "hive").body
+    assert body == "Boats & sails\n\nOne rowing boat,\ntwo\xa0oars: 3 < 4.\n\n- oar\n- sail\nmore"
+
+
+def test_the_text_beside_a_page_is_what_counts() -> None:
+    raw = b"Content-Type: multipart/alternative; boundary=x\n\n--x\n\nplain\n--x\nContent-Type: text/html\n\n<p>page\n--x--\n"
+    assert parse_message(raw, "hive").body == "plain"
 
 
 def test_a_derived_id_depends_on_name_time_and_text() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mailbox
 import os
 import pty
+import re
 import shutil
 import subprocess
 from email import policy
@@ -101,6 +102,16 @@ def test_notmuch_indexes_it_and_joins_the_thread(box: Path, tmp_path: Path) -> N
     assert _run("notmuch", "count", "id:own-id@hive", **environ) == "1\n"
     thread = _run("notmuch", "search", "--output=threads", "subject:Gewicht", **environ).split()
     assert len(thread) == 1
+
+
+@_needs("notmuch")
+def test_nothing_but_notes_without_headers_is_no_mail_for_notmuch(box: Path, tmp_path: Path) -> None:
+    manual = (Path(__file__).parents[2] / "knowledge/manual/04-mail.md").read_text("utf-8")
+    (ignored,) = re.findall(r"^    (ignore=.*)$", manual, re.MULTILINE)
+    (tmp_path / "notmuch").write_text(f"[database]\npath={tmp_path}/mailboxes\n[new]\n{ignored}\n")
+    environ = {**os.environ, "NOTMUCH_CONFIG": os.fspath(tmp_path / "notmuch"), "HOME": os.fspath(tmp_path)}
+    done = subprocess.run(["notmuch", "new"], env=environ, capture_output=True, text=True, timeout=60, check=True)
+    assert [line for line in done.stderr.splitlines() if not line.endswith("/new/note")] == []
 
 
 @_needs("mshow")

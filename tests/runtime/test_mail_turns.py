@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from hivemind import Hive
 from hivemind.config import BudgetConfig
 from hivemind.minds import Action, MindError, MindUnavailable, Thought, Usage
 from hivemind.minds.scripted import thought_from
 from hivemind.runtime.budget import Budget
 from hivemind.runtime.idle import survey
 from hivemind.runtime.letters import MAX_TURNS
+from hivemind.runtime.overview import overview
 from hivemind.runtime.parking import LONGEST_PAUSE_S, Parking, Rest
-from tests.fs.children import start_child
+from tests.fs.children import run_child, start_child
 from tests.fs.small_disk import fill, small_disk
 from tests.runtime.conftest import Crew, doing, until_idle
 
@@ -273,3 +276,81 @@ def test_a_full_disk_is_a_pause_for_a_message_and_uses_up_no_try(tmp_path, pages
         assert len(list((crew.root / "mailboxes/human/new").iterdir())) == 1
         assert agent.hive.mail.list("ada")[0].flags == "S"
         crew.close()
+
+
+STRANGER = "From: Jo <jo@example.org>\nSubject: Boats\nMessage-ID: <1@example.org>\n{}\nHow many boats?\n"
+
+
+def letters_of(crew: Crew, box: str) -> list[Any]:
+    return [crew_mail(crew).read(box, one.id, mark=False) for one in crew_mail(crew).list(box)]
+
+
+def crew_mail(crew: Crew):
+    return Hive.open(crew.root).mail
+
+
+def test_a_letter_from_an_unknown_address_needs_you_and_takes_no_turn(crew: Crew):
+    crew.write(STRANGER.format(""))
+    agent = crew.start(doing(MAIL))
+    assert until_idle(agent) == 0
+    assert agent.mind.asked == 0
+    [kept] = letters_of(crew, "ada")
+    [shown] = letters_of(crew, "human")
+    assert (kept.flags, shown.flags, shown.sender, shown.body) == ("S", "", "jo@example.org", "How many boats?")
+    [(needs, what)] = overview(agent.hive).needs_you
+    assert needs == shown.id
+    assert "jo@example.org" in what
+    crew_mail(crew).read("human", shown.id)
+    assert overview(Hive.open(crew.root)).needs_you == ()
+
+
+@pytest.mark.parametrize("point", ["mail.send.delivered", "mail.intake.recorded"])
+def test_a_letter_from_an_unknown_address_is_shown_once_also_across_a_crash(crew: Crew, point: str):
+    crew.write(STRANGER.format(""))
+    run_child(_DIES.replace("agent.cycle()", "agent.attention.sense()"), crew.root, "crash", crash_at=point)
+    until_idle(crew.start(doing(MAIL)))
+    assert len(letters_of(crew, "human")) == 1
+    assert [one.flags for one in letters_of(crew, "ada")] == ["S"]
+
+
+def test_a_letter_from_an_unknown_address_bounces_if_the_hive_says_so(crew: Crew):
+    crew.configure("mail: {unknown_sender: bounce}\n")
+    crew.write(STRANGER.format(""))
+    crew.write(STRANGER.format("Auto-Submitted: auto-generated\n").replace("1@", "2@"), "automatic")
+    agent = crew.start(doing(MAIL))
+    assert until_idle(agent) == 0
+    assert all("jo@example.org" in why for why in reasons(crew))
+    assert len(reasons(crew)) == 2
+    [bounce] = letters_of(crew, "human")
+    assert (bounce.sender, bounce.to, bounce.in_reply_to) == ("postmaster", ("jo@example.org",), "1@example.org")
+    assert "> How many boats?" in bounce.body
+
+
+def test_a_letter_from_an_unknown_address_is_answered_through_your_mailbox_if_the_hive_says_so(crew: Crew):
+    crew.configure("mail: {unknown_sender: answer}\n")
+    crew.write(STRANGER.format(""))
+    held: list = []
+    held.append(crew.start(replying(held, "reply", ("send_mail", {"to": ["other@example.org"], "body": "x"}))))
+    assert until_idle(held[0]) == 1
+    [answer] = [one for one in letters_of(crew, "human") if one.sender == "ada"]
+    assert (answer.to, answer.subject, answer.in_reply_to) == (("jo@example.org",), "Re: Boats", "1@example.org")
+    assert not reasons(crew)
+
+
+def test_the_extractive_mind_answers_an_unknown_address_if_the_hive_says_so(crew: Crew):
+    crew.configure("mail: {unknown_sender: answer}\n")
+    crew.write(STRANGER.format(""))
+    assert until_idle(crew.start()) == 1
+    assert [one.to for one in letters_of(crew, "human")] == [("jo@example.org",)]
+
+
+@pytest.mark.parametrize("id_", ["i" * 2000 + "@x", "ö@x", "=?utf-7?q?+2AA-?=@x", "a<b@x"])
+def test_a_letter_with_an_odd_id_is_answered_by_an_agent(crew: Crew, id_: str):
+    crew.write(f"From: human@hive\nMessage-ID: <{id_}>\nReferences: <{id_}> <plain@x>\n\nHello?\n")
+    held: list = []
+    held.append(crew.start(replying(held, "reply")))
+    assert until_idle(held[0]) == 1
+    assert not reasons(crew)
+    [asked], [answer] = letters_of(crew, "ada"), letters_of(crew, "human")
+    assert answer.in_reply_to == asked.id
+    assert answer.id in [one.id for one in crew_mail(crew).thread("ada", asked.id)]
