@@ -77,6 +77,13 @@ class EmbedderConfig(_Strict):
     key_env: str | None = None
 
 
+class MailConfig(_Strict):
+    """What becomes of a letter from an address that the hive does not know: a person is shown it, it bounces, or an agent
+    answers it. What goes to such an address is left in the mailbox `human`: the hive sends nothing out."""
+
+    unknown_sender: Literal["needs_you", "bounce", "answer"] = "needs_you"
+
+
 class PriceConfig(_Strict):
     """What a million tokens cost: `in`, those that are sent; `out`, those that are answered."""
 
@@ -155,6 +162,7 @@ class HiveConfig(_Strict):
     encoding: str = DEFAULT_ENCODING
     embedder: Literal["auto", "none", "minilm", "hashing"] | EmbedderConfig = "auto"
     roots: list[Annotated[RootConfig, BeforeValidator(_as_root)]] = []
+    mail: MailConfig = MailConfig()
     prices: dict[str, PriceConfig] = {}
     budget: SharedBudgetConfig | None = None
     agents: dict[str, Any] = {}

@@ -129,6 +129,8 @@ class Hive:
             durable=self.config.durable,
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
+            unknown_sender=self.config.mail.unknown_sender,
+            looking=self.looking,
         )
 
     @cached_property

@@ -175,14 +175,26 @@ def _save(message: Message, folder: str) -> None:
 
     from hivemind import fs
 
+    taken: set[str] = set()
     for at, attachment in enumerate(message.attachments, 1):
-        name = attachment.name.replace("\\", "/").rpartition("/")[2].strip() or f"attachment-{at}"
-        if name.startswith(".") or not name.isprintable():
-            name = f"attachment-{at}"
+        name = _file_name(attachment.name) or f"attachment-{at}"
+        if name in taken:
+            name = f"{at}-{name}"
+        taken.add(name)
         try:
             fs.create(Path(folder) / name, attachment.content)
         except FileExistsError:
             raise UserError("is there already", where=Path(folder) / name, mend="name another folder") from None
+
+
+def _file_name(name: str) -> str:
+    """The last part of a name as any file system takes it: at most 200 bytes, its ending kept; empty for one that hides."""
+    plain = name.replace("\\", "/").rpartition("/")[2].strip()
+    if plain.startswith(".") or not plain.isprintable():
+        return ""
+    stem, dot, ending = plain.rpartition(".")
+    kept = ending.encode()[:20].decode(errors="ignore")
+    return plain if len(plain.encode()) <= 200 else stem.encode()[:170].decode(errors="ignore") + dot + kept
 
 
 def _record(message: Message) -> dict[str, object]:

@@ -60,6 +60,7 @@ def _record(now: Overview) -> dict[str, Any]:
         "tasks": now.tasks,
         "waiting": [{"task": task, "why": why} for task, why in now.waiting],
         "parked": [{"task": task, "why": why} for task, why in now.parked],
+        "needs_you": [{"id": id_, "what": what} for id_, what in now.needs_you],
         "mail_waits": [{"agent": agent, "why": why} for agent, why in now.mail_waits],
     }
 
@@ -92,6 +93,8 @@ def _show(now: Overview) -> None:
         (lease.step_id, f"{lease.holder_agent_id}, {lease.left:,} events left")
         for lease in sorted(now.leases, key=lambda lease: natural(lease.step_id))
     ]
+    needs = [(f"hivemind mail read human {id_}", what) for id_, what in now.needs_you]
+    _list("Needs you", needs, "hivemind mail list --unread")
     _list("Stuck", [(agent.name, agent.problem) for agent in now.agents if agent.problem], "hivemind status --json")
     _list("Mail waits", now.mail_waits, "hivemind status --json")
     _list("Leased", leases, "hivemind lease list")

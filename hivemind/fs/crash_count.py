@@ -27,10 +27,15 @@ _KEPT_S = 30 * 86400.0
 
 
 class CrashCount:
-    """The marks in one folder, for one process. Opened at the first reading, so that a fork has its own."""
+    """The marks in one folder, for one process. Opened at the first reading, so that a fork has its own.
 
-    def __init__(self, folder: Path) -> None:
+    Who is only `looking` makes no mark and takes none away.
+    """
+
+    def __init__(self, folder: Path, *, looking: bool = False) -> None:
+        self._looking = looking
         self._folder = os.fspath(folder)
+        self._path = ""
         self._pid = 0
         self._mark = -1
         self._seen = -1
@@ -45,15 +50,16 @@ class CrashCount:
         made (a full disk, a read-only hive) the input is read without one.
         """
         key = _key(kind, name, version)
-        if not self._open():
-            yield
-            return
-        if self._died_over(key) >= deaths:
+        marked = not self._looking and self._open()
+        if (marked or self._looking) and self._died_over(key) >= deaths:
             raise Unreadable(
                 f"is a {kind} during whose reading {self._deaths[key]} processes died",
                 where=name,
                 mend="it is read again once it is changed",
             )
+        if not marked:
+            yield
+            return
         before = self._current
         self._set(key)
         try:
@@ -100,7 +106,10 @@ class CrashCount:
         return mark if whole else -1
 
     def _died_over(self, key: bytes) -> int:
-        now = os.stat(self._folder).st_mtime_ns
+        try:
+            now = os.stat(self._folder).st_mtime_ns
+        except FileNotFoundError:  # nobody has read anything here, and who looks makes no folder
+            return 0
         if now != self._seen:  # a process began or ended: somebody may have died
             self._seen = now
             self._deaths = Counter(self._dead_marks())
@@ -110,7 +119,7 @@ class CrashCount:
         """What the marks that nobody holds name; marks that name nothing, or are old, are removed."""
         for name in os.listdir(self._folder):
             path = os.path.join(self._folder, name)
-            if path == self._path:
+            if path == self._path:  # our own
                 continue
             try:
                 mark = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -119,10 +128,10 @@ class CrashCount:
             try:
                 fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 key, age = os.pread(mark, _KEY_BYTES, 0), time.time() - os.fstat(mark).st_mtime
-                if key[:1] in (b"", b"\0") or age > _KEPT_S:
-                    os.unlink(path)
-                else:
+                if key[:1] not in (b"", b"\0") and age <= _KEPT_S:
                     yield key
+                elif not self._looking:
+                    os.unlink(path)
             except OSError:
                 continue  # its process lives
             finally:

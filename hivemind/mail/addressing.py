@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -11,7 +12,10 @@ from hivemind.layout import HUMAN
 from hivemind.mail.header import addresses, one_line
 from hivemind.names import address, is_name, slug
 
-__all__ = ["Addressing", "Recipient"]
+__all__ = ["POSTMASTER", "Addressing", "Recipient"]
+
+POSTMASTER = "postmaster"
+_OUTSIDE = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]{1,100}@[A-Za-z0-9.-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,15 @@ class Addressing:
                 recipient = self._one(one, known)
                 found.setdefault(recipient.name or recipient.shown, recipient)
         return list(found.values())
+
+    def knows(self, sender: str) -> bool:
+        """Whether that is somebody here: an agent, the operator, or the hive's own postmaster."""
+        return sender in (HUMAN, POSTMASTER) or sender in self._agents()
+
+    def outside(self, sender: str) -> Recipient:
+        """How somebody unknown is written to: their address in the header, the message in the operator's mailbox."""
+        plain = _OUTSIDE.fullmatch(sender) is not None
+        return Recipient(HUMAN, HUMAN, sender if plain else self.address(HUMAN))
 
     def _one(self, text: str, known: Collection[str]) -> Recipient:
         if text in known and is_name(text):

@@ -7,9 +7,8 @@ from datetime import datetime
 from hivemind.mail.compose import Draft
 from hivemind.mail.header import one_line
 
-__all__ = ["POSTMASTER", "bounce"]
+__all__ = ["bounce"]
 
-POSTMASTER = "postmaster"
 _QUOTED_CHARS = 4000
 
 

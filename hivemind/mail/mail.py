@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.layout import Layout
+from hivemind.layout import HUMAN, Layout
 from hivemind.mail.addressing import Addressing
 from hivemind.mail.boxes import Boxes
 from hivemind.mail.compose import Draft
@@ -19,6 +19,7 @@ from hivemind.mail.digest import digest
 from hivemind.mail.filename import Names, is_own
 from hivemind.mail.maildir import SUBFOLDERS, Entry
 from hivemind.mail.message import Attachment, Message, MessageSummary, SendReport
+from hivemind.mail.parse import REFERABLE, bounded
 from hivemind.mail.reading import Reader, time_key
 from hivemind.mail.seal import Seal
 from hivemind.mail.sending import Sender, Sending
@@ -30,9 +31,7 @@ from hivemind.names import check_name
 __all__ = ["Mail"]
 
 _ID = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]+@[!#-'*+\-./0-9=?A-Z^_`a-z{|}~\[\]:]+")
-_REFERABLE = re.compile(r"[!-;=?-~]{1,900}")
 _MAX_ID = 250
-_MAX_REFERENCES = 40
 _MAX_HOPS = 50
 _EVERYWHERE = ("inbox", "archive", "sent", "dead")
 
@@ -54,15 +53,18 @@ class Mail:
         settle_ms: float = 250,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         roots: Iterable[Path] = (),
+        unknown_sender: str = "needs_you",
+        looking: bool = False,
     ) -> None:
         roots = tuple(roots)
         seal = Seal(layout.mail_key, durable)
         self.durable = durable
         self.clock = clock
         self.boxes = Boxes(layout, durable, roots)
+        self._answers_strangers = unknown_sender == "answer"
         self._names = Names()
         self._addressing = Addressing(workspace, agents)
-        self.reader = Reader(layout, self.boxes, seal, self._addressing.domain, settle_ms, roots)
+        self.reader = Reader(layout, self.boxes, seal, self._addressing.domain, settle_ms, roots, looking)
         self._sender = Sender(layout, self.boxes, seal, self._addressing, self._names, durable, clock)
 
     # -- sending
@@ -96,6 +98,10 @@ class Mail:
         """
         sender = check_name(sender, "sender")
         recipients = self._addressing.resolve(to)
+        if self._answers_strangers and cause is not None and not self.knows(cause.sender):
+            recipients = [
+                self._addressing.outside(cause.sender) if one.shown == cause.sender else one for one in recipients
+            ]
         copies = [one for one in self._addressing.resolve(cc) if one not in recipients]
         if not recipients and not copies:
             raise UserError("a message needs a recipient", mend="name at least one agent, or human")
@@ -112,7 +118,7 @@ class Mail:
             body=mask(body),
             date=now,
             in_reply_to=None if in_reply_to is None else _referred(in_reply_to),
-            references=_bounded([_referred(one) for one in references]),
+            references=bounded([_referred(one) for one in references]),
             task=task,
             step=step,
             lane=lane,
@@ -145,14 +151,48 @@ class Mail:
             message.sender,
             subject,
             body,
-            in_reply_to=message.id if _REFERABLE.fullmatch(message.id) else None,
-            references=filter(_REFERABLE.fullmatch, (*message.references, message.id)),
+            in_reply_to=message.id,
+            references=(*message.references, message.id),
             task=message.task,
             lane=message.lane,
         )
         if report.delivered:
             self._flag(box, message, "RS")
         return report
+
+    # -- letters from unknown addresses
+
+    def knows(self, sender: str) -> bool:
+        """Whether the sender of a message is somebody here."""
+        return self._addressing.knows(sender)
+
+    def show_human(self, message: Message) -> None:
+        """Have a message of another mailbox in the operator's as well, once, as it stands and unread. Raises OSError."""
+        self._sender.pass_on(message.path, message.key, HUMAN)
+
+    def bounce(self, message: Message) -> str:
+        """Leave in the operator's mailbox, once, what tells the sender of a message that nobody here knows that address;
+        not for an automatic message. Returns the reason. Raises OSError."""
+        reason = f"this hive does not know the address {message.sender}"
+        if not message.automatic:
+            original = Draft(
+                message_id=message.id,
+                sender=self._addressing.outside(message.sender).address or "",
+                to=(),
+                subject=message.subject,
+                body=message.body,
+                date=message.date,
+                references=message.references,
+            )
+            self._sender.bounce(original, message.box, reason, HUMAN, f"{message.key}.bounce")
+        return reason
+
+    def from_strangers(self, box: str, limit: int = 20) -> builtins.list[MessageSummary]:
+        """The newest unread messages whose senders nobody here knows, oldest first; looks at `limit` unread ones."""
+        maildir = self.boxes.get(check_name(box, "mailbox"))
+        unread = sorted((entry for entry in maildir.entries() if "S" not in entry.flags), key=time_key)[-limit:]
+        found = [self.reader.summary(box, maildir, entry) for entry in unread if self.reader.settled(entry)]
+        return [one for one in found if one is not None and one.sender != "?" and not self.knows(one.sender)]
 
     # -- reading
 
@@ -287,16 +327,9 @@ def _next_hop(cause: Message) -> int:
 def _referred(given: str) -> str:
     """An id that others may have made: anything that cannot break a header field."""
     id_ = given.strip().removeprefix("<").removesuffix(">")
-    if _REFERABLE.fullmatch(id_) is None:
+    if REFERABLE.fullmatch(id_) is None:
         raise UserError(f"{given[:80]!r} is no Message-ID", mend="ASCII without spaces")
     return id_
-
-
-def _bounded(references: builtins.list[str]) -> tuple[str, ...]:
-    """The first and the newest references: enough for every mail program to thread by."""
-    if len(references) > _MAX_REFERENCES:
-        references = [references[0], *references[1 - _MAX_REFERENCES :]]
-    return tuple(references)
 
 
 def _attachment(given: Attachment | str | os.PathLike[str]) -> Attachment:

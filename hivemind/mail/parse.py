@@ -18,10 +18,12 @@ from hivemind.mail.message import Attachment
 from hivemind.mail.mime import content_of
 from hivemind.names import is_name
 
-__all__ = ["Parsed", "derived_id", "parse_message"]
+__all__ = ["REFERABLE", "Parsed", "bounded", "derived_id", "parse_message", "plain_id"]
 
 _ID = re.compile(r"<([^<>\s]+)>")
 _BARE_ID = re.compile(r"[^<>\s]+")
+REFERABLE = re.compile(r"[!-;=?-~]{1,900}")
+_MAX_REFERENCES = 40
 _DATE = re.compile(r"(?:\w{3}, )?(\d{1,2}) (\w{3}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) \+0000")
 _YEARS = range(1970, 9000)  # a date beyond them is none: no time zone may carry it out of the calendar
 
@@ -64,7 +66,7 @@ def parse_message(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
     if not fields:
         subject = next((one_line(line) for line in body.splitlines() if line.strip()), "")[:200]
     return Parsed(
-        id=_one_id(fields.get("message-id", "")),
+        id=_one_id(fields.get("message-id", ""), domain),
         sender=names[0] if names else HUMAN,
         to=_addressees(fields.get("to", ""), domain),
         cc=_addressees(fields.get("cc", ""), domain),
@@ -72,8 +74,8 @@ def parse_message(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
         date=_date(fields.get("date", "")),
         body=body,
         body_at=body_at,
-        in_reply_to=_one_id(fields.get("in-reply-to", "")),
-        references=tuple(_ID.findall(fields.get("references", ""))),
+        in_reply_to=_one_id(fields.get("in-reply-to", ""), domain),
+        references=bounded([plain_id(one, domain) for one in _ID.findall(fields.get("references", ""))]),
         task=_text(fields, "x-hive-task") or None,
         step=_text(fields, "x-hive-step") or None,
         lane=_text(fields, "x-hive-lane") or None,
@@ -90,6 +92,20 @@ def derived_id(raw: bytes, hand_name: str, mtime_ns: int, domain: str) -> str:
     return f"hand.{digest[:32]}@{domain}"
 
 
+def plain_id(id_: str, domain: str) -> str:
+    """An id that can be stored, shown and referred to: the one given, or what stands for one that is long or no ASCII."""
+    if REFERABLE.fullmatch(id_):
+        return id_
+    return f"odd.{hashlib.sha256(id_.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}@{domain}"
+
+
+def bounded(references: list[str]) -> tuple[str, ...]:
+    """The first and the newest references: enough for every mail program to thread by."""
+    if len(references) > _MAX_REFERENCES:
+        references = [references[0], *references[1 - _MAX_REFERENCES :]]
+    return tuple(references)
+
+
 def _text(fields: dict[str, str], name: str) -> str:
     value = fields.get(name)
     return one_line(decode_text(value)) if value else ""
@@ -100,9 +116,9 @@ def _hops(value: str) -> int:
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
 
 
-def _one_id(value: str) -> str | None:
+def _one_id(value: str, domain: str) -> str | None:
     found = _ID.search(value) or _BARE_ID.search(value)
-    return found[found.lastindex or 0] if found else None
+    return plain_id(found[found.lastindex or 0], domain) if found else None
 
 
 @lru_cache(maxsize=1024)

@@ -18,7 +18,7 @@ from hivemind.mail.boxes import Boxes
 from hivemind.mail.filename import is_dropping, is_own, is_unique, sort_key, split, stem
 from hivemind.mail.maildir import Entry, Maildir
 from hivemind.mail.message import Message, MessageSummary, preview
-from hivemind.mail.parse import Parsed, derived_id, parse_message
+from hivemind.mail.parse import Parsed, derived_id, parse_message, plain_id
 from hivemind.mail.seal import Seal
 
 __all__ = ["MAX_BYTES", "Head", "Reader", "entry_key", "time_key"]
@@ -67,7 +67,14 @@ class Reader:
     __slots__ = ("_boxes", "_domain", "_layout", "_roots", "_seal", "_settle_ms", "crashes")
 
     def __init__(
-        self, layout: Layout, boxes: Boxes, seal: Seal, domain: str, settle_ms: float, roots: Iterable[Path]
+        self,
+        layout: Layout,
+        boxes: Boxes,
+        seal: Seal,
+        domain: str,
+        settle_ms: float,
+        roots: Iterable[Path],
+        looking: bool,
     ) -> None:
         self._layout = layout
         self._boxes = boxes
@@ -75,7 +82,7 @@ class Reader:
         self._domain = domain
         self._settle_ms = settle_ms
         self._roots = tuple(roots)
-        self.crashes = CrashCount(layout.reading)
+        self.crashes = CrashCount(layout.reading, looking=looking)
 
     def settled(self, entry: Entry) -> bool:
         """False while someone is still writing the file. What the runtime delivered was finished before it came."""
@@ -168,7 +175,7 @@ class Reader:
         if not ours:
             for folder in folders:
                 for found_id, entry in self._scan(box, folder):
-                    if found_id == wanted:
+                    if found_id == plain_id(wanted, self._domain):
                         return folder, entry
         return None
 

@@ -14,8 +14,8 @@ from datetime import datetime
 from hivemind.errors import UserError, is_disk_full
 from hivemind.fs import Ringer, reached
 from hivemind.layout import Layout
-from hivemind.mail.addressing import Addressing, Recipient
-from hivemind.mail.bounce import POSTMASTER, bounce
+from hivemind.mail.addressing import POSTMASTER, Addressing, Recipient
+from hivemind.mail.bounce import bounce
 from hivemind.mail.boxes import Boxes
 from hivemind.mail.compose import Draft, compose
 from hivemind.mail.filename import Names
@@ -110,7 +110,11 @@ class Sender:
 
     def _resend(self, sending: Sending, sent: Maildir, memo: SentMemo, again: bool) -> SendReport:
         base = memo.base or sending.base
-        missing = tuple(name for name in sending.names if not (again and self._has(memo, name, base)))
+        missing = tuple(
+            name
+            for name in sending.names
+            if not (again and (memo.outcomes.get(name) == "delivered" or self._has(name, base)))
+        )
         told = {name for name in sending.unknown if memo.outcomes.get(name) == "bounced"}
         failed: _Failures = {}
         try:
@@ -187,9 +191,7 @@ class Sender:
         finally:
             _discard(staged)
 
-    def _has(self, memo: SentMemo, name: str, base: str) -> bool:
-        if memo.outcomes.get(name) == "delivered":
-            return True
+    def _has(self, name: str, base: str) -> bool:
         try:
             return any(self._boxes.get(name, folder).find(base) for folder in ("inbox", "archive", "dead"))
         except UserError:  # a mailbox that leads out of the hive: handing over says so
@@ -201,22 +203,32 @@ class Sender:
         for name, reason in unknown.items():
             if sending.sender == POSTMASTER or sending.draft.automatic:
                 break
-            now = self._clock()
-            base = self._names.fresh(now)
-            from_, id_ = self._addressing.address(POSTMASTER), self._addressing.address(base)
-            box = self._boxes.get(sending.sender)
-            draft = bounce(sending.draft, name, reason, id_, from_, now)
             try:
-                staged = box.stage(base, self._seal.put(*compose(draft)), self._durable)
-                try:
-                    self._put(box, staged, base, sending.sender)
-                finally:
-                    _discard(staged)
+                self.bounce(sending.draft, name, reason, sending.sender, self._names.fresh(self._clock()))
             except OSError:  # the report says it all the same: `failed` has the reason
                 continue
-            self._ringer.ring(sending.sender)
             told.add(name)
         return told
+
+    def bounce(self, original: Draft, recipient: str, reason: str, name: str, base: str) -> None:
+        """Tell whom `original` is from that it has not reached `recipient`, in the mailbox `name`. Raises OSError."""
+        from_, id_, now = self._addressing.address(POSTMASTER), self._addressing.address(base), self._clock()
+        box = self._boxes.ensure(name)
+        _discard(os.path.join(box.tmp, base))
+        staged = box.stage(
+            base, self._seal.put(*compose(bounce(original, recipient, reason, id_, from_, now))), self._durable
+        )
+        try:
+            self.pass_on(staged, base, name)
+        finally:
+            _discard(staged)
+
+    def pass_on(self, path: str, base: str, name: str) -> None:
+        """Deliver a finished file as it stands, unless the mailbox has one of that base name. Raises OSError."""
+        if not self._has(name, base):
+            self._put(self._boxes.get(name), path, base, name)
+            reached("mail.send.delivered")
+            self._ringer.ring(name)
 
     def _remember(self, sending: Sending, failed: Mapping[str, str], bounced: Iterable[str]) -> None:
         try:

@@ -93,7 +93,8 @@ class Attention:
         self.focus = None
         message = self.letters.first()
         if message is not None:
-            self.focus = Focus("reply_mail", message=message, heard=self.letters.is_awaited(message))
+            heard, stranger = self.letters.is_awaited(message), not self._hive.mail.knows(message.sender)
+            self.focus = Focus("reply_mail", message=message, heard=heard, stranger=stranger)
         else:
             work = self.holding.next() or self.claim()
             if work is not None:

@@ -231,7 +231,7 @@ class Desk:
         passing += status_blocks({"mailbox": mailbox, "task_queue": counts, "system_health": self._health()}, now)
         if focus.message is not None:
             block = message_block(focus.message)
-            block.metadata.update(questions=questions_of(focus), answered=focus.heard)
+            block.metadata.update(questions=questions_of(focus), answered=focus.heard, stranger=focus.stranger)
             passing.append(block)
         for old in self._passing:
             self.memory.remove_memory(old)

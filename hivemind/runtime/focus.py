@@ -16,7 +16,8 @@ class Focus:
     """The target of a turn. One of `work` and `message` is set (neither: at rest); `step` is the work's first open step, if any.
 
     `tool` is what comes next by rule (spec 3, *Capsule*): `plan_steps`, `finish_step`, `finish_task`, or `reply_mail`.
-    `blocked` is a step that stands in the way of the end; `heard` says that a task waited for this very message.
+    `blocked` is a step that stands in the way of the end; `heard` says that a task waited for this very message,
+    `stranger` that nobody here has its sender's address.
     """
 
     tool: str
@@ -25,6 +26,7 @@ class Focus:
     step: PlannedStep | None = None
     blocked: PlannedStep | None = None
     heard: bool = False
+    stranger: bool = False
 
     @property
     def kind(self) -> str:

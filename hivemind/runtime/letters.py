@@ -7,9 +7,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from hivemind.boundary import Unreadable
+from hivemind.errors import UserError, is_disk_full
 from hivemind.mail import Intake, Message
 from hivemind.runtime.act import Acted
-from hivemind.runtime.parking import Rest
+from hivemind.runtime.parking import Rest, until_there_is_room
 from hivemind.runtime.parts import Parts
 
 __all__ = ["MAX_TURNS", "Letters"]
@@ -34,6 +35,7 @@ class Letters:
         self._awaited: set[str] = set()
         self._turns: dict[str, int] = {}
         self._turns_of = f"turn of {name} about a letter"
+        self._mail, self._policy = hive.mail, hive.config.mail.unknown_sender
         self._crashes = hive.mail.reader.crashes
         self._turn = ExitStack()
         self.rest: Rest | None = None
@@ -49,11 +51,30 @@ class Letters:
     def sense(self, heard: Callable[[Message], bool]) -> None:
         """Take in what is new; `heard` says of each whether a task waited for it."""
         for message in self._intake.new(_AT_ONCE):
-            if message.key not in self._known:
-                self._known.add(message.key)
-                self._messages.append(message)
-                if heard(message):
-                    self._awaited.add(message.key)
+            if message.key in self._known:
+                continue
+            if self._policy != "answer" and not self._mail.knows(message.sender):
+                self._set_apart(message)
+                continue
+            self._known.add(message.key)
+            self._messages.append(message)
+            if heard(message):
+                self._awaited.add(message.key)
+
+    def _set_apart(self, message: Message) -> None:
+        """No mind sees a letter from an unknown address, unless hive.yaml says so: it bounces, or a person is shown it."""
+        try:
+            if self._policy == "bounce":
+                self._intake.give_up(message, self._mail.bounce(message))
+            else:
+                self._mail.show_human(message)
+                self._intake.taken(message)
+        except FileNotFoundError:  # a mail program moves it just now: the next look has it
+            return
+        except (OSError, UserError) as error:
+            if not is_disk_full(error):
+                raise
+            self.rest = Rest.of(until_there_is_room(), self.rest)
 
     def first(self) -> Message | None:
         """The message that is next, or None: there is none, or the mail rests because what the mind needs is not there.

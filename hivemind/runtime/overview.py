@@ -83,7 +83,8 @@ class LeaseNow:
 class Overview:
     """`supervisor` is the record of who is up (pid, since) or None; `tasks` counts them by state, parked ones among the
     active; `waiting` and `parked` are (task, why); `mail_waits` (agent, why): unread mail that nobody will read as things
-    stand; `embedder` says how texts are found."""
+    stand; `needs_you` (message id, what): letters from addresses that the hive does not know; `embedder` says how texts are
+    found."""
 
     root: Path
     workspace: str
@@ -97,6 +98,7 @@ class Overview:
     waiting: tuple[tuple[str, str], ...]
     parked: tuple[tuple[str, str], ...]
     mail_waits: tuple[tuple[str, str], ...] = ()
+    needs_you: tuple[tuple[str, str], ...] = ()
     has_state: bool = True
     disk_full: bool = False
 
@@ -127,6 +129,10 @@ def overview(hive: Parts) -> Overview:
         },
         waiting=tuple((task.id, task.waiting) for task in said_why(hive, inbox) if task.waiting),
         parked=tuple((task.id, task.parked.reason) for task in active if task.parked),
+        needs_you=tuple(
+            (one.id, f"a letter from {one.sender}, whom the hive does not know: {one.subject or one.preview}")
+            for one in hive.mail.from_strangers(HUMAN)
+        ),
         mail_waits=tuple(
             (agent.name, f"{agent.unread} unread, until its program comes: hivemind mcp --agent {agent.name}")
             for agent in agents

@@ -120,6 +120,16 @@ def test_a_stranger_cannot_be_answered(mail: Mail, bob: Path) -> None:
         mail.reply("bob", "foreign@z", "hi")
 
 
+def test_only_the_stranger_who_wrote_is_answered_through_the_operators_mailbox(tmp_path: Path, bob: Path) -> None:
+    mail = Mail(Layout.at(tmp_path), "hive", agents=lambda: ["bob"], durable=False, unknown_sender="answer")
+    (bob / "new" / "1763765432.1.host").write_text("From: jo@example.org\nMessage-ID: <1@z>\n\nhello\n")
+    asked = mail.read("bob", "1@z")
+    assert mail.send("bob", "jo@example.org", "Re:", "hi", cause=asked).delivered == ("human",)
+    assert mail.list("human")[0].to == ("jo@example.org",)
+    assert mail.send("bob", "other@example.org", "s", "b", cause=asked).delivered == ()
+    assert mail.send("bob", "jo@example.org", "s", "b").delivered == ()
+
+
 def test_a_thread_does_not_go_round_in_circles(mail: Mail, bob: Path) -> None:
     for name, other in (("a", "b"), ("b", "a")):
         (bob / "new" / f"176376543{ord(name)}.1.host").write_text(

@@ -130,7 +130,7 @@ def _about_mail(now: Situation) -> Thought:
         verdict = "rejected" if problems else "approved"
         body = "\n".join([f"{verdict}: {checked.get('checked', 0)} citations checked.", *problems])
         return _do(verdict, Action("reply_mail", {"id": message, "body": body, "verdict": verdict}))
-    if told.get("origin") == "human" and not told.get("answered"):
+    if (told.get("origin") == "human" or told.get("stranger")) and not told.get("answered"):
         return _do("Answer with quotes.", Action("reply_mail", {"id": message, "body": _reply(now)}))
     return Thought("Read.")
 
