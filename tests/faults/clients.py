@@ -32,13 +32,13 @@ class Diary:
 
     def ask(self, kind: str, key: str, call: Callable[[], Any], **asked: Any) -> Any:
         """Call, between the two lines; what it raises is an answer with status 1, and comes back as it is."""
-        self.say(kind=kind, key=key, asked=asked, begin=time.time_ns())
+        self.say(kind=kind, key=key, asked=asked, begin=time.monotonic_ns())
         try:
             answer = call()
         except Exception as error:
-            self.say(end=time.time_ns(), status=1, answer=f"{type(error).__name__}: {error}")
+            self.say(end=time.monotonic_ns(), status=1, answer=f"{type(error).__name__}: {error}")
             return error
-        self.say(end=time.time_ns(), status=0, answer=answer if isinstance(answer, str) else json.dumps(answer))
+        self.say(end=time.monotonic_ns(), status=0, answer=answer if isinstance(answer, str) else json.dumps(answer))
         return answer
 
 
@@ -50,7 +50,7 @@ def script(path: str) -> None:
     for one in json.loads(Path(path).read_text()):
         words = [word.replace("{generation}", generations.get(one["key"], "1")) for word in one["words"]]
         asked = {**one.get("asked", {}), "words": words}
-        diary.say(kind=one["kind"], key=one["key"], asked=asked, begin=time.time_ns())
+        diary.say(kind=one["kind"], key=one["key"], asked=asked, begin=time.monotonic_ns())
         with _output_into_a_file() as output:
             try:
                 status = command_line(words)
@@ -58,7 +58,7 @@ def script(path: str) -> None:
                 status = ended.code if isinstance(ended.code, int) else 1
             sys.stdout.flush()
         answer = output()
-        diary.say(end=time.time_ns(), status=status, answer=answer)
+        diary.say(end=time.monotonic_ns(), status=status, answer=answer)
         try:
             generations[one["key"]] = str(json.loads(answer)["generation"])
         except (ValueError, KeyError, TypeError):
@@ -204,12 +204,12 @@ def member(name: str, path: str) -> None:
         )
         request(None, "notifications/initialized")
         for number, one in enumerate(json.loads(Path(path).read_text()), 1):
-            diary.say(kind=one["kind"], key=one["key"], asked=one["call"], begin=time.time_ns())
+            diary.say(kind=one["kind"], key=one["key"], asked=one["call"], begin=time.monotonic_ns())
             answer = request(number, "tools/call", **one["call"])
             result = answer.get("result", {})
             text = "".join(part.get("text", "") for part in result.get("content", ()))
             failed = "error" in answer or result.get("isError", False)
-            diary.say(end=time.time_ns(), status=int(failed), answer=text or json.dumps(answer.get("error")))
+            diary.say(end=time.monotonic_ns(), status=int(failed), answer=text or json.dumps(answer.get("error")))
     except (EOFError, BrokenPipeError):
         return
     finally:

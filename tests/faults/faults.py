@@ -121,7 +121,7 @@ def _kill_all(subject: Subject) -> Iterator[None]:
 def _kill(subject: Subject, pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
-        subject.notes.append(f"{time.time_ns()} signal {number} to {pid}")
+        subject.notes.append(f"{time.monotonic_ns()} signal {number} to {pid}")
     except ProcessLookupError:
         pass
 

@@ -13,7 +13,7 @@ __all__ = ["Ledger", "Request"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: of what kind, under which key, when (ns since the epoch), and its answer.
+    """One request: of what kind, under which key, when (ns of the monotonic clock, which no fault touches), and its answer.
 
     `status` 0 is an acknowledgement: from `end` on the hive is held to it. Any other status, or None (nobody lived to
     answer), leaves open whether it took effect; it may have done so once, and wholly, or not at all.

@@ -202,9 +202,9 @@ class Subject:
         self, kind: str, key: str, *words: str, given: str | None = None, root: Path | None = None, **asked: Any
     ) -> Running:
         """Run `hivemind WORDS` and enter into the ledger what it answered."""
-        begin = time.time_ns()
+        begin = time.monotonic_ns()
         running = self.run(*words, given=given, root=root)
-        end, status = time.time_ns(), running.poll()
+        end, status = time.monotonic_ns(), running.poll()
         self.ledger.add(Request(kind, key, asked, begin, end if status is not None else None, status, running.output()))
         return running
 
@@ -237,7 +237,7 @@ class Subject:
 
     def move_in(self, kind: str, key: str, built: Path, where: str, **asked: Any) -> None:
         """Rename what was built to its place, make that durable, and enter it into the ledger."""
-        path, begin = self.root / where, time.time_ns()
+        path, begin = self.root / where, time.monotonic_ns()
         status: int | None = None
         try:
             os.rename(built, path)
@@ -249,7 +249,7 @@ class Subject:
             status = 0
         except OSError:
             _remove(built)
-        self.ledger.add(Request(kind, key, asked, begin, time.time_ns(), status))
+        self.ledger.add(Request(kind, key, asked, begin, time.monotonic_ns(), status))
 
     # the swarm
 
