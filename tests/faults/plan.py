@@ -79,9 +79,12 @@ def _plans(scenarios: Sequence[str], faults: Sequence[str], seed: int | None) ->
     """Each pair once, then each again with the next seed: whenever it ends, all had their turns."""
     at = 1 if seed is None else seed
     while True:
-        for fault in faults:
-            late = FAULTS[fault].after == "late" and seed is None  # asked for by its seed, it is tried all the same
-            yield from ((scenario, fault, at) for scenario in scenarios if SCENARIOS[scenario].late or not late)
+        for turn in range(len(faults)):  # every fault and every scenario early, whenever the time is up
+            for number, scenario in enumerate(scenarios):
+                fault = faults[(turn + number) % len(faults)]
+                late = FAULTS[fault].after == "late" and seed is None  # asked for by its seed, it is tried all the same
+                if SCENARIOS[scenario].late or not late:
+                    yield scenario, fault, at
         if seed is not None:
             return
         at += 1
