@@ -158,7 +158,9 @@ def reservation_call(request: Request) -> Call | None:
     if request.end is not None and request.status is not None:
         if request.status == 0:
             result = {
-                "list": lambda: frozenset(one["id"] for one in told),
+                "list": lambda: tuple(
+                    sorted((one["agent_id"], pattern, one["shared"]) for one in told for pattern in one["patterns"])
+                ),
                 "reserve": lambda: ("got", told["reservation"]),
                 "release": lambda: "done",
             }[name]()

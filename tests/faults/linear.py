@@ -95,9 +95,9 @@ Reserved = frozenset[tuple[int, str, str, bool]]  # its number, who, pattern, sh
 
 def reservations(state: Reserved, call: Call) -> Iterator[Reserved]:
     """reserve (argument: pattern, shared) is answered with `("got", number)` or `"held"`; release (all of one's own) with
-    `"done"`; list with the set of numbers."""
+    `"done"`; list with all that are held, sorted, each as who, pattern, shared."""
     if call.name == "list":
-        if call.result in (None, frozenset(number for number, *_ in state)):
+        if call.result in (None, tuple(sorted(one[1:] for one in state))):
             yield state
     elif call.name == "release":
         yield frozenset(one for one in state if one[1] != call.agent)
