@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
@@ -60,13 +61,15 @@ class Item:
 
 def inventory() -> list[Item]:
     """Everything, from the code."""
-    return [*_commands(build_parser(), ()), *_tools(), *_keys(), *_files(), *_events(), *_variables(), *_names()]
+    every = (*_commands(build_parser(), ()), *_tools(), *_keys(), *_files(), *_events(), *_variables(), *_names())
+    return list({(item.kind, item.name): item for item in every}.values())
 
 
 def _commands(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[Item]:
     groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    said = (" ".join(path[-2:]),) if len(path) > 1 else path
     if path and not groups:
-        yield Item("command", " ".join(path), path)
+        yield Item("command", " ".join(path), said)
     for action in parser._actions:
         named = [
             text
@@ -75,7 +78,7 @@ def _commands(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterato
         ]
         if named and named[0] == "--json":
             named = []  # each listing has it, and tests of listings read nothing else
-        yield from (Item("option", " ".join((*path, text)), (*path, text)) for text in named)
+        yield from (Item("option", " ".join((*path, text)), (*said, text)) for text in named)
     for group in groups:
         for name, command in group.choices.items():
             yield from _commands(command, (*path, name))
@@ -125,10 +128,11 @@ def _files() -> Iterator[Item]:
             yield Item("file", str(path), (path.name,))
     rooms = sorted((ROOT / "hivemind").rglob("README.md"))
     for room in (one for one in rooms if one.parent.name != "vocabulary"):
-        for cell in _first_cells(room.read_text("utf-8"), "file"):
+        text = room.read_text("utf-8")
+        for cell in (*_first_cells(text, "file"), *_first_cells(text, "name")):
             for name in re.findall(r"`([^`]+)`", cell):
                 word = max(re.split(r"<[^>]*>", name.rstrip("/")), key=len).rpartition("/")[2]
-                yield Item("file", f"{name} ({room.parent.name})", (word,))
+                yield Item("file", name, (word,))
 
 
 def _events() -> Iterator[Item]:
@@ -213,6 +217,9 @@ def _words(node: ast.AST, helpers: Mapping[str, ast.AST], seen: set[str]) -> Ite
             for word in _WORD.findall(part.value):
                 yield word
                 yield word.rpartition("/")[2]
+            yield from _pairs(_WORD.findall(part.value))
+        elif isinstance(part, ast.Call | ast.List | ast.Tuple):
+            yield from _pairs([_text(one) for one in (part.args if isinstance(part, ast.Call) else part.elts)])
         elif isinstance(part, ast.Attribute):
             yield part.attr
         elif isinstance(part, ast.keyword) and part.arg:
@@ -222,6 +229,16 @@ def _words(node: ast.AST, helpers: Mapping[str, ast.AST], seen: set[str]) -> Ite
             if part.id in helpers and part.id not in seen:
                 seen.add(part.id)
                 yield from _words(helpers[part.id], helpers, seen)
+
+
+def _text(node: ast.AST) -> str:
+    """A text as it stands; `*` for what a name stands for, which the words have already."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "*"
+
+
+def _pairs(words: Iterable[str]) -> Iterator[str]:
+    """Two words that follow each other: `task add` is a command, `task` and `add` are not."""
+    yield from (f"{one} {other}" for one, other in pairwise(words))
 
 
 def shown_by(item: Item) -> str | None:
@@ -234,6 +251,11 @@ def shown_by(item: Item) -> str | None:
 def _stands(word: str, words: frozenset[str]) -> bool:
     if word.endswith("-") or word.startswith("."):  # part of a name that has more
         return any(word in one for one in words)
+    if re.search(r"-\d+\.json$", word):  # a cache's version is in its name
+        return any(one.startswith(word.rpartition("-")[0]) for one in words)
+    if " " in word:
+        first, _, last = word.partition(" ")
+        return word in words or (f"* {last}" in words and first in words)
     return word in words or word.replace("-", "_") in words
 
 

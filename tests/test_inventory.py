@@ -22,6 +22,7 @@ def test_everything_is_used_by_a_test() -> None:
 def test_the_tests_that_the_inventory_names_are_there() -> None:
     for name, test in listed().items():
         path, _, function = test.strip("`").partition("::")
+        assert function, f"{name} has no test: {AGAIN}"
         assert re.search(rf"^(async )?def {function}\b", (ROOT / path).read_text("utf-8"), re.MULTILINE), (
             f"{name}: {test} is not there any more: {AGAIN}"
         )

@@ -29,7 +29,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_letter_may_answer_another_and_say_how_important_it_is(run: Command, hive: Path) -> None:
-    first = run("mail", "send", "--to", "analyst", "--subject", "Sails", "Which?").out.strip()
+    first = run("mail", "send", "--from", "human", "--to", "analyst", "--subject", "Sails", "Which?").out.strip()
     run(
         "mail",
         "send",
@@ -54,9 +54,11 @@ def test_what_is_reserved_as_shared_may_be_reserved_so_by_others(run: Command, h
     assert run("reserve", "paths", "knowledge/a.md", "--agent", "researcher").status != 0
 
 
-def test_a_view_of_what_is_new_keeps_to_its_budget(run: Command, graph: TaskGraph) -> None:
-    shown = run("view", "watch", "t", "--since", "0", "--budget", "600", "--json").out
-    assert len(json.dumps(json.loads(shown), separators=(",", ":"), ensure_ascii=False).encode()) <= 600
+def test_views_of_what_is_new_and_short_ones_keep_to_their_budget(run: Command, graph: TaskGraph) -> None:
+    new = run("view", "watch", "t", "--since", "0", "--budget", "600", "--json").out
+    short = run("view", "snapshot", "t", "--budget", "600", "--json").out
+    for shown in (new, short):
+        assert len(json.dumps(json.loads(shown), separators=(",", ":"), ensure_ascii=False).encode()) <= 600
 
 
 def test_a_branch_is_exported_merged_into_another_and_deleted(run: Command, graph: TaskGraph) -> None:
@@ -99,6 +101,11 @@ def test_memories_are_searched_in_a_mode_above_a_threshold_and_listed_up_to_a_li
     assert run("memory", "search", "boat", "--threshold", "0.9", *own).status == 0
     assert len(run("memory", "list", "--limit", "1", *own).json) == 1
     assert [one["content"] for one in run("memory", "history", "boat", *own).json] in ([], ["The boat is blue"])
+    run("memory", "remember", "The sea is grey", "--namespace", "shared/hive", "--key", "sea")
+    run("memory", "remember", "The sea is green", "--namespace", "shared/hive", "--key", "sea")
+    all_see = ("--namespace", "shared/hive", "--json")
+    assert [one["key"] for one in run("memory", "search", "green sea", "--mode", "text", *all_see).json] == ["sea"]
+    assert "The sea is grey" in [one["content"] for one in run("memory", "history", "sea", *all_see).json]
 
 
 def tool(run: Command, name: str, agent: str = "analyst", **arguments: Any) -> Any:
@@ -189,15 +196,30 @@ def test_step_and_card_tools_note_a_checkpoint_block_cite_and_link(run: Command,
     assert kinds >= {"step.verified", "step.blocked", "step.unblocked", "step.done", "step.reopened", "step.deleted"}
 
 
-def test_a_task_on_its_way_to_another_says_so_in_its_folder(run: Command, hive: Path) -> None:
+def test_what_a_person_adds_to_a_task_and_how_it_ends_stands_in_the_journal(run: Command, hive: Path) -> None:
     (hive / "agents/claude.yaml").write_text("mind: mcp\n")
     run("task", "add", "Build", "--id", "boat")
     claude = Member(Hive.open(hive), "claude", "full")
     claude.call("claim_task", {"task": "boat"})
-    claude.call("hand_over", {"to": "analyst", "reason": "You know boats"})
+    assert run("task", "say", "boat", "Of oak.").status == 0
+    claude.call("finish_task", {"result": "It floats."})
+    run("task", "add", "Sail", "--id", "sail")
+    claude.call("claim_task", {"task": "sail"})
+    claude.call("hand_over", {"to": "analyst", "reason": "You know sails"})
     claude.close()
-    handed = json.loads((hive / "tasks/inbox/boat/handed.json").read_text())
-    assert (handed["by"], handed["to"], handed["reason"]) == ("claude", "analyst", "You know boats")
+    every = {event["kind"] for event in run("log", "--json").json}
+    assert every >= {"task.recorded", "task.said", "task.ending", "task.done"}
+
+
+def test_a_file_that_is_no_text_becomes_a_question_where_a_person_says_so(run: Command, hive: Path) -> None:
+    (hive / "hive.yaml").write_text("durability: relaxed\nsettle_ms: 0\nno_text: ask\n")
+    inbox = hive / "tasks/inbox"
+    inbox.mkdir(parents=True, exist_ok=True)
+    (inbox / "chart.bin").write_bytes(b"\x89\x00\xff" * 50)
+    opened = Hive.open(hive)
+    task = opened.tasks.claim("analyst")
+    assert task is not None
+    assert (task.path / "files/chart.bin").read_bytes() == b"\x89\x00\xff" * 50
 
 
 def test_a_command_is_told_who_runs_it_for_which_step_and_is_bounded_in_processor_time_and_memory(
