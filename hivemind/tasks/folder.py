@@ -65,7 +65,7 @@ def changes(record: TaskRecord, raw: bytes) -> tuple[str, ...]:
         return ()
     now = raw.decode(errors="replace")
     lines = difflib.unified_diff(record.text.splitlines(), now.splitlines(), "before", "now", lineterm="", n=0)
-    shown = list(lines)[2:]
+    shown = [line for line in list(lines)[2:] if not line.startswith("@@")]
     more = [f"… and {len(shown) - _SHOWN_CHANGES} lines more"] if len(shown) > _SHOWN_CHANGES else []
     return ("\n".join(["its text was changed for this attempt:", *shown[:_SHOWN_CHANGES], *more]),)
 
