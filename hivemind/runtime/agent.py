@@ -234,6 +234,7 @@ class Agent:
             closing.callback(self._save)
             closing.callback(self.usages.close)
             closing.callback(self.attention.close)
+            closing.callback(self.hive.tasks.close)
             closing.callback(self.pulse.close)
             closing.callback(self.status.update, state="stopping")
 

@@ -126,15 +126,13 @@ def _read(text: str, name: str) -> Written:
 class TextReader:
     """Reads the texts of tasks; one over whose reading two processes died is refused before a third time."""
 
-    def __init__(self, crashes: CrashCount | None, max_bytes: int) -> None:
+    def __init__(self, crashes: CrashCount, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._crashes = crashes
 
     def read(self, raw: bytes, name: str, found: os.stat_result) -> Written:
         """What `read_text` says; `found` tells which version of the file the bytes are from. Raises TaskProblem."""
         try:
-            if self._crashes is None:  # a hive that is only looked at
-                return read_text(raw, name)
             with self._crashes.reading("task", name, f"{found.st_size} {found.st_mtime_ns}"):
                 return read_text(raw, name)
         except Unreadable as error:

@@ -66,7 +66,7 @@ class Tasks:
         self._durable = durable
         for folder in () if looking else (layout.inbox, layout.active, layout.done, layout.failed, layout.locks):
             make_folder(folder, durable=durable)
-        self._crashes = None if looking else CrashCount(layout.reading)
+        self._crashes = CrashCount(layout.reading, looking=looking)
         reader = TextReader(self._crashes, max_bytes)
         inbox = Inbox(layout, reader, settle_ms=settle_ms, grace_s=grace_s, clock=clock, settled=settled)
         self._queue = Queue(layout, inbox, reader, grace_s=grace_s, clock=clock)
@@ -84,8 +84,7 @@ class Tasks:
     def close(self) -> None:
         """Let go of the files that are kept open; the object can be used again."""
         self._queue.close()
-        if self._crashes is not None:
-            self._crashes.close()
+        self._crashes.close()
 
     # making
 

@@ -25,7 +25,7 @@ def test_a_task_with_a_budget_that_nothing_fits_into_is_refused_with_file_line_a
 def test_an_agents_budget_that_nothing_fits_into_is_refused_with_file_line_and_key(crew: Crew) -> None:
     crew.agent_file("role: analyst\nmax_tokens: 999\n")
     with pytest.raises(UserError, match=r"ada\.yaml:2: max_tokens: .*1000"):
-        Hive.open(crew.root).agents  # noqa: B018 - read when it is asked for
+        Hive.open(crew.root).agent_files.get("ada")
 
 
 @pytest.mark.parametrize("whose", ["agent", "task"])
