@@ -82,6 +82,10 @@ class Disk:
     nodes: list[Node] = field(default_factory=lambda: [Node("folder", 0o755)])
     tree: dict[int, dict[str, int]] = field(default_factory=lambda: {0: {}})
     sizes: dict[int, int] = field(default_factory=dict)
+    times: list[int] = field(default_factory=list)  # of each operation, in nanoseconds; where they were recorded
+    durable: set[int] = field(
+        default_factory=set
+    )  # operations that no power loss takes back: of people, of another machine
 
     # what happens
 
@@ -153,6 +157,8 @@ class Disk:
         yield 0, ()
         for at, operation in enumerate(self.operations):
             match operation:
+                case Write() | Size() | Entries() if at in self.durable:
+                    pass
                 case Write(node) | Size(node):
                     waiting[at] = {node}
                 case Entries(changes):
@@ -162,6 +168,10 @@ class Disk:
                 case Sync(node):
                     waiting = {key: nodes for key, nodes in waiting.items() if node not in nodes}
             yield at + 1, tuple(waiting)
+
+    def moment(self, at: int) -> int:
+        """Just before the operation after so many: what was answered by then was answered before the power went."""
+        return self.times[at] - 1000 if at < len(self.times) else self.times[-1]
 
     def said(self, at: int) -> list[str]:
         """What had got out after so many operations."""

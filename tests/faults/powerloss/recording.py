@@ -22,7 +22,7 @@ _CALLS = (
     "copy_file_range,rename,renameat,renameat2,link,linkat,unlink,unlinkat,rmdir,mkdir,mkdirat,mknod,mknodat,symlink,"
     "symlinkat,fsync,fdatasync,sync,syncfs,bind,chdir,fchdir,clone,clone3,fork,vfork"
 )
-_LINE = re.compile(r"(\d+) +(.*)")
+_LINE = re.compile(r"(\d+) +(\d+)\.(\d+) (.*)")
 _CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+|\?)(<[^>]*>)?(.*)")
 _RESUMED = re.compile(r"<\.\.\. \w+ resumed>(.*)")
 _TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
@@ -30,19 +30,30 @@ _FD = re.compile(r"(AT_FDCWD|\d+)<((?:\\x[0-9a-f]{2})*)>(\(deleted\))?")
 _UNSHARED = ("-shm", ".sock")  # SQLite's shared memory (mapped, rebuilt after a crash) and sockets hold nothing
 
 
-def record(command: Sequence[str], hive: Path, said: Path, log: Path, environment: Mapping[str, str]) -> Disk:
+def record(
+    command: Sequence[str],
+    hive: Path,
+    said: Path,
+    log: Path,
+    environment: Mapping[str, str],
+    *,
+    outside: str | None = None,
+) -> Disk:
     """Run a workload that works in the folder `hive` and says on the file `said` what it was answered.
+
+    With `outside`, a folder in `hive`, what is written there, and what the workload's own first process writes anywhere, is on
+    the disk at once: that are people, who see to it themselves, and what lies on another machine.
 
     Raises CalledProcessError if the workload fails, AssertionError if the recording does not add up to what is there.
     """
     said.write_bytes(b"")
-    traced = ["strace", "-f", "-y", "-xx", "-s", "16777216", "-e", f"trace={_CALLS}", "-o", os.fspath(log)]
+    traced = ["strace", "-f", "-ttt", "-y", "-xx", "-s", "16777216", "-e", f"trace={_CALLS}", "-o", os.fspath(log)]
     done = subprocess.run(
         [*traced, *command], env=dict(environment), cwd=said.parent, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise AssertionError(f"the workload ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
-    reading = _Reading(os.fspath(hive), os.fspath(said))
+    reading = _Reading(os.fspath(hive), os.fspath(said), outside)
     with open(log, encoding="ascii") as lines:
         for line in lines:
             reading.take(line)
@@ -53,8 +64,9 @@ def record(command: Sequence[str], hive: Path, said: Path, log: Path, environmen
 class _Reading:
     """Takes the log line by line."""
 
-    def __init__(self, hive: str, said: str) -> None:
+    def __init__(self, hive: str, said: str, outside: str | None) -> None:
         self.disk = Disk()
+        self._outside, self._first = outside, 0
         self._hive, self._said = hive, said
         self._began: dict[int, str] = {}
         self._folders: dict[int, str] = {}  # each process' working folder
@@ -66,7 +78,8 @@ class _Reading:
         found = _LINE.match(line)
         if found is None:
             return
-        pid, rest = int(found[1]), found[2]
+        pid, rest = int(found[1]), found[4]
+        self._first = self._first or pid
         if pid not in self._folders:
             parent = next(
                 (one for one, begun in self._began.items() if begun.startswith(("clone", "vfork", "fork"))), None
@@ -89,6 +102,17 @@ class _Reading:
         if status.startswith("-") or status == "?":
             return
         self._call(pid, name, arguments, int(status))
+        done = range(len(self.disk.times), len(self.disk.operations))
+        self.disk.times += [int(found[2] + found[3].ljust(9, "0"))] * len(done)
+        if self._outside is not None and (pid == self._first or self._is_outside(pid, arguments)):
+            self.disk.durable.update(done)
+
+    def _is_outside(self, pid: int, arguments: str) -> bool:
+        """Whether a call is about the folder that lies on another machine."""
+        named = [_text(one[2]) for one in _FD.finditer(arguments) if one[1] != "AT_FDCWD"] + self._paths(
+            pid, arguments
+        )[:2]
+        return any((self._below(path) or "").startswith(f"{self._outside}/") for path in named)
 
     # paths
 

@@ -27,7 +27,7 @@ from tests.faults.powerloss.disk import Crash
 from tests.faults.powerloss.recording import record
 from tests.faults.powerloss.states import choose, without_one
 
-__all__ = ["Found", "Outcome", "power_loss"]
+__all__ = ["Found", "Outcome", "environment", "folder", "power_loss"]
 
 HOUSE = Path(__file__).parents[3]
 CPU_S = 60
@@ -54,6 +54,8 @@ class Outcome:
     asked: int = 0
     swarms: int = 0
     found: list[Found] = field(default_factory=list)
+    checked: set[str] = field(default_factory=set)
+    broken: set[str] = field(default_factory=set)
 
     @property
     def command(self) -> str:
@@ -68,7 +70,7 @@ class _Run:
         self._outcome, self._durable = outcome, outcome.durability == "full"
         self._hive, self._said, self._log = base / "hive", base / "said", base / "log"
         self._hive.mkdir()
-        self._environment = _environment()
+        self._environment = environment()
         play = [outcome.play, os.fspath(self._hive), os.fspath(self._said), outcome.durability]
         workload = [sys.executable, "-m", "tests.faults.powerloss.workload", *play]
         self.disk = record(workload, self._hive, self._said, self._log, self._environment)
@@ -147,7 +149,7 @@ def power_loss(
     """Record a play and try `states` crash states of it: of the play `swarm` each is taken up by a whole swarm, of others each
     is asked by a process. With `pick` those in which one operation alone is lost of whose words it says yes."""
     outcome = Outcome(play, durability, seed)
-    with _folder() as base:
+    with folder() as base:
         run = _Run(base, outcome)
         if pick is None:
             crashes = choose(run.disk, states, seed, journaled=durability == "relaxed")
@@ -164,7 +166,7 @@ def power_loss(
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def folder() -> Iterator[Path]:
     """A folder in memory where there is room for it; a crash state has the very path of the recording."""
     memory = Path("/dev/shm")
     base = Path(tempfile.mkdtemp(prefix="hivemind-power-", dir=memory if os.access(memory, os.W_OK) else None))
@@ -174,7 +176,7 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(base, ignore_errors=True)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The environment of programs that use this very hivemind, whichever it is."""
     paths = [os.fspath(Path(hivemind.__file__).parents[1]), os.fspath(HOUSE)]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("HIVEMIND_")}

@@ -1,0 +1,74 @@
+"""The scenarios of the frame under power loss: each is played once under strace; crash states of it are then recovered as after
+every other fault, and its own checkers look, with the ledger of somebody who was cut off at that moment.
+
+`python -m tests.faults.powerloss.played SCENARIO BASE SEED` is what is recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from random import Random
+
+from tests.faults.ledger import Ledger
+from tests.faults.powerloss.recording import record
+from tests.faults.powerloss.run import Found, Outcome, environment, folder
+from tests.faults.powerloss.states import choose
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.subject import Subject, Warm
+from tests.faults.trial import Trial, recover
+
+__all__ = ["play_and_lose"]
+
+
+def play_and_lose(name: str, *, states: int, warm: Warm, seed: int = 0) -> Outcome:
+    """Record a scenario under `durability: full` and recover `states` crash states of it."""
+    outcome = Outcome(name, "full", seed)
+    with folder() as base:
+        disks = base / "disks"
+        disks.mkdir()
+        command = [sys.executable, "-m", "tests.faults.powerloss.played", name, os.fspath(disks), str(seed)]
+        disk = record(command, disks, base / "said", base / "log", environment(), outside="beside")
+        (base / "log").unlink()
+        ledger = Ledger.load(base / "ledger")
+        outcome.operations = len(disk.operations)
+        for number, crash in enumerate(choose(disk, states, seed)):
+            disk.build(crash, disks)
+            outcome.swarms += 1
+            subject = _subject(name, disks, Random(f"{name} {seed} {number}"), warm)
+            subject.ledger = ledger.until(disk.moment(crash.at))
+            trial = Trial(name, "power", seed, "full")
+            recover(SCENARIOS[name], subject, trial)
+            subject.kill_all()
+            outcome.checked.update(trial.checked)
+            if trial.violations:
+                what = tuple(
+                    f"{' '.join(promises)} ({checker}): {said}" for promises, checker, said in trial.violations
+                )
+                outcome.broken.update(promise for promises, _, _ in trial.violations for promise in promises)
+                outcome.found.append(Found(number, crash, what, tuple(disk.told(crash))))
+    return outcome
+
+
+def _subject(name: str, disks: Path, random: Random, warm: Warm) -> Subject:
+    subject = Subject(disks / "hive", disks / "beside", random, warm, points=SCENARIOS[name].points)
+    subject.settings = {"durability": "full"}
+    return subject
+
+
+def _play(name: str, disks: Path, seed: int) -> None:
+    warm = Warm()
+    subject = _subject(name, disks, Random(f"{name} {seed}"), warm)
+    subject.root.mkdir()
+    subject.beside.mkdir()
+    SCENARIOS[name].prepare(subject)
+    os.sync()
+    SCENARIOS[name].play(subject)
+    subject.kill_all()
+    subject.ledger.save(disks.parent / "ledger")
+    warm.close()
+
+
+if __name__ == "__main__":
+    _play(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
