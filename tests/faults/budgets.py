@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+
+from hivemind.tokens import count_tokens
 
 from .checkers import GENERAL
 from .hives import make_hive
@@ -15,9 +18,9 @@ from .tasks import TASK_CHECKERS, drop_task, places_of
 
 __all__ = ["BUDGETS", "HAND_OVER", "mind"]
 
-DAY = 60_000
+DAY = 6_500
 MOST = 8_000  # tokens of a context
-THOUGHT = 7_000  # what each mind says that it wrote: more goes to it than comes from it, so that three fill two thirds of a day
+TASKS = 10  # each context has somewhat over 1,000 tokens: a day allows six of them, and one more passes it
 
 
 def mind(marks: str) -> None:
@@ -27,9 +30,11 @@ def mind(marks: str) -> None:
     actions = [{"tool": "finish_task", "arguments": {"result": "It floats."}}]
     if "PASS ON" in text and "ada" in sys.argv[2:]:
         actions = [{"tool": "hand_over", "arguments": {"to": "bob", "reason": "bob knows boats"}}]
+    used = sum(count_tokens(json.dumps(told.get(part, []))) for part in ("context", "tools"))
+    record = {"agent": sys.argv[2:], "used": used, "day": datetime.now(UTC).date().toordinal()}
     with open(Path(marks) / "thoughts", "a") as file:
-        file.write(json.dumps({"agent": sys.argv[2:], "used": THOUGHT}) + "\n")
-    print(json.dumps({"text": "done", "actions": actions, "usage": {"tokens_out": THOUGHT}}))
+        file.write(json.dumps(record) + "\n")
+    print(json.dumps({"text": "done", "actions": actions}))
 
 
 def program(subject: Subject, name: str) -> dict[str, list[str]]:
@@ -41,13 +46,14 @@ def program(subject: Subject, name: str) -> dict[str, list[str]]:
 
 def prepare(subject: Subject) -> None:
     minds = {
-        name: {"mind": program(subject, name), "max_tokens": MOST, "tools": ["finish_task"]} for name in ("ada", "bob")
+        name: {"mind": program(subject, name), "max_tokens": MOST, "tools": ["finish_task"]}
+        for name in ("ada", "bob", "cyd")
     }
     make_hive(subject, minds, budget={"day": {"tokens": DAY}})
 
 
 def play(subject: Subject) -> None:
-    for number in range(6):
+    for number in range(TASKS):
         drop_task(subject, f"think-{number}", "Think of boats.\n", end="either")
     subject.work()
 
@@ -58,15 +64,24 @@ def again(subject: Subject) -> None:
             drop_task(subject, key, "Think of boats.\n", end="either")
 
 
-def used(subject: Subject) -> int:
+def used(subject: Subject) -> list[int]:
+    """The tokens that were given to minds, day by day. A clock that is a day behind at most begins no other day."""
     path = subject.marks / "thoughts"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return sum(int(json.loads(line)["used"]) for line in lines)
+    days: list[int] = []
+    now = 0
+    for line in path.read_text().splitlines() if path.exists() else ():
+        thought = json.loads(line)
+        if not now - 1 <= thought["day"] <= now:
+            now = thought["day"]
+            days.append(0)
+        days[-1] += thought["used"]
+    return days
 
 
 def day_kept(subject: Subject) -> Iterator[str]:
-    if used(subject) > DAY:
-        yield f"the budget of a day is {DAY} tokens, and {used(subject)} were used"
+    for tokens in used(subject):
+        if tokens > DAY:
+            yield f"the budget of a day is {DAY} tokens, and {tokens} were used"
 
 
 def one_place(subject: Subject) -> Iterator[str]:

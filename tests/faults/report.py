@@ -59,9 +59,13 @@ def table() -> str:
     lines = []
     for part in parts:
         runs = part["runs"]
+        if not runs:
+            lines += [f"* {part['part']}: commit {part['commit']}; `{part['command']}`"]
+            lines += [f"  * {note}" for note in part.get("notes", ())]
+            continue
         seeds = sorted({run["seed"] for run in runs})
         lines += textwrap.wrap(
-            f"* {part['part']}: {len(runs)} runs of {len({run['scenario'] for run in runs})} scenarios under "
+            f"* {part['part']}: {sum(map(_count, runs))} runs of {len({run['scenario'] for run in runs})} scenarios under "
             f"{len({run['fault'] for run in runs})} faults, seeds {seeds[0]} to {seeds[-1]}, "
             f"{sum(bool(run['violations']) for run in runs)} with violations; commit {part['commit']}; {part['machine']}; "
             f"`{part['command']}`",
@@ -75,8 +79,13 @@ def table() -> str:
         mine = [run for run in runs if promise in run["promises"] or promise in run["broken"]]
         broken = sum(promise in run["broken"] for run in mine)
         faults = ", ".join(sorted({run["fault"] for run in mine})) or "none by the harness; see the test beside it"
-        lines.append(f"| {promise} | {len(mine)} | {broken} | {faults} |")
+        lines.append(f"| {promise} | {sum(map(_count, mine))} | {broken} | {faults} |")
     return "\n".join(lines) + "\n"
+
+
+def _count(run: Mapping[str, Any]) -> int:
+    """How many runs a row stands for: states of a disk, inputs of a fuzz."""
+    return int(run.get("count", 1))
 
 
 def numbers() -> list[str]:

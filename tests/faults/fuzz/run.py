@@ -13,11 +13,13 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.faults.fuzz.grammars import inputs
-from tests.faults.fuzz.worker import Answer, Worker
+from tests.faults.fuzz.worker import Worker
+from tests.faults.report import write_part, write_table
 
 __all__ = ["CORPUS", "DOOR_NAMES", "Fuzzed", "fuzz", "kept"]
 
 CORPUS = Path(__file__).parent / "corpus"
+PROMISES = ("P43", "P48")
 DOOR_NAMES = ("task", "letter", "file", "journal", "knowledge", "mind", "mcp")
 
 
@@ -90,25 +92,29 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", action="store_true", help="put what is found into the corpus")
+    parser.add_argument(
+        "--report", action="store_true", help="write tests/faults/report/fuzz.json and docs/promises.md"
+    )
     given_ = parser.parse_args()
-    found = 0
+    found, rows, command = 0, [], "python -m tests.faults.fuzz.run"
     with Worker() as worker:
         for door in given_.door or DOOR_NAMES:
             run = fuzz(door, worker, given_.inputs, given_.seed)
             print(
                 f"{door}: {run.tried} inputs, the slowest {run.slowest_s:.2f} s of processor time, {len(run.found)} found"
             )
+            row = {"scenario": f"fuzz: {door}", "fault": "hostile input", "seed": given_.seed, "count": run.tried}
+            broken = list(PROMISES) if run.found else []
+            rows.append({**row, "promises": list(PROMISES), "broken": broken, "violations": list(run.found)})
             for what, (name, data) in run.found.items():
                 found += 1
                 print(f"  {what}\n    {name!r} {len(data)} bytes: {data[:200]!r}", flush=True)
                 if given_.keep:
                     print(f"    {keep(door, name, data, what)}")
+    if given_.report:
+        write_part("fuzz", f"{command} --inputs {given_.inputs} --seed {given_.seed}", rows)
+        write_table()
     return 1 if found else 0
-
-
-def repeat(worker: Worker, door: str, name: str, data: bytes) -> Answer:
-    """One input of the corpus once more."""
-    return worker.ask(door, name, data)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,22 @@
 """`python -m tests.faults.mutants.run [NAME …]`: which mutants the harness finds, and what shows them.
 
-A detector is a scenario under a fault (`tasks/kill`), or a power loss (`power/stores`). Each is run on the house as it is
-first: one that finds something there shows nothing. Then each mutant is put under the detectors that its patch names, and
-under all others until one finds it.
+A detector is a scenario under a fault (`tasks/kill`), or a power loss (`power/stores`). Each mutant is put under the detectors
+that its patch names, then under all others, until a checker says something that it does not say of the house as it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from tests.faults.faults import FAULTS, missing
@@ -39,19 +41,12 @@ class Shown:
     tried: int = 0
 
 
-def detect(house: Path, detector: str, seed: int) -> str | None:
-    """What a detector finds in the program that lies at `house`: its first sentence, or None."""
+def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
+    """What a detector finds in the program that lies at `house`: who says so (a checker, a room) -> its first sentence."""
     kind, _, what = detector.partition("/")
     if kind == "power":
-        command = [
-            "tests.faults.powerloss.run",
-            what,
-            "full",
-            "--states",
-            "8" if what == "swarm" else "100",
-            "--seed",
-            str(seed),
-        ]
+        states = "8" if what == "swarm" else "150"
+        command = ["tests.faults.powerloss.run", what, "full", "--states", states, "--seed", str(seed)]
     else:
         keep = house.parent / f"kept-{house.name}"
         command = [
@@ -74,36 +69,40 @@ def detect(house: Path, detector: str, seed: int) -> str | None:
             timeout=LIMIT_S,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"{detector} did not come to an end in {LIMIT_S} s"
+        return {"no end": f"{detector} did not come to an end in {LIMIT_S} s"}
     if done.returncode == 0:
-        return None
-    lines = [
-        line.strip() for line in done.stdout.splitlines() if line.startswith(("    P", "    (", "     (", "after "))
-    ]
-    return (lines or [done.stdout[-300:] + done.stderr[-500:]])[0][:400]
+        return {}
+    said: dict[str, str] = {}
+    for line in done.stdout.splitlines():
+        if (told := re.match(r"    (?:P\d+ )*\((.+?)\): .*", line)) or (
+            told := re.match(r"after .*?, .*?: (\w+).*", line)
+        ):
+            said.setdefault(told[1], line.strip()[:400])
+    return said or {"no answer": (done.stdout[-300:] + done.stderr[-500:]).strip()}
 
 
-def _detectors(first: Sequence[str]) -> Iterator[str]:
-    """Those that are named first, then all others."""
+@cache
+def known(detector: str, seed: int) -> frozenset[str]:
+    """Who says something of the house as it is."""
+    return frozenset(detect(REPOSITORY, detector, seed))
+
+
+def _detectors(first: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Those that are named first, with each seed, then all others."""
     every = ["power/stores", "power/swarm"]
     every += [f"{scenario}/{fault}" for fault in FAULTS if not missing(FAULTS[fault]) for scenario in SCENARIOS]
-    yield from first
-    yield from (one for one in every if one not in first)
+    yield from ((one, seed) for one in first for seed in SEEDS)
+    yield from ((one, SEEDS[0]) for one in every if one not in first)
 
 
 def hunt(mutant: Mutant, folder: Path, most: int) -> Shown:
     """Try detectors until one finds the mutant, `most` at most."""
     house = mutant.house(folder / mutant.name)
     tried = 0
-    for detector in _detectors(mutant.detectors):
-        for seed in SEEDS if detector in mutant.detectors else SEEDS[:1]:
-            if tried >= most:
-                return Shown(mutant, None, tried=tried)
-            tried += 1
-            if (sentence := detect(house, detector, seed)) is not None:
-                if detect(REPOSITORY, detector, seed) is not None:
-                    continue  # it finds something without the mutant too
-                return Shown(mutant, detector, seed, sentence, tried)
+    for tried, (detector, seed) in enumerate(islice(_detectors(mutant.detectors), most), 1):
+        said = detect(house, detector, seed)
+        if new := sorted(said.keys() - (known(detector, seed) if said else set())):
+            return Shown(mutant, detector, seed, said[new[0]], tried)
     return Shown(mutant, None, tried=tried)
 
 
