@@ -34,9 +34,6 @@ def test_what_a_room_acknowledged_is_there_after_a_power_loss(durable, words):
     assert told(durable, *words) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="active/ID is on the disk before the rename that took the drop out of the inbox is"
-)
 def test_a_task_is_in_one_place_if_the_power_fails_while_it_is_claimed():
     outcome = power_loss("stores", "full", states=80, pick=lambda what: what.startswith("rename tasks/inbox/"))
     assert told(outcome, "task") == []
