@@ -204,9 +204,11 @@ class Claims:
         return True
 
     def sync(self, agent: str) -> None:
-        """Make what the agent took durable. A rename is one transaction wherever a file system has a journal, so that
-        the folder it went to says it all."""
-        fsync_folder(self.folder(agent))
+        """Make what the agent took durable, before anything is made of it: else the power could bring the drop back into the
+        inbox beside its own task."""
+        if self._durable:
+            fsync_folder(self.folder(agent))
+            fsync_folder(self._inbox_path)
 
     def put_back(self, path: str | Path) -> Path:
         """Return a drop to the inbox, under another name if someone has dropped one of that name meanwhile."""
@@ -232,6 +234,7 @@ class Claims:
 
     def settle(self, taken: Taken, incarnation: int) -> Task | None:
         """Make the task's folder in active/, or, if the drop cannot become a task, its folder in failed/."""
+        self.sync(taken.agent)
         try:
             if taken.raw is not None or not taken.is_folder():
                 return self._settle_file(taken, incarnation)
@@ -397,16 +400,17 @@ class Claims:
             fsync_folder(folder)
 
     def _publish(self, build: Path, target: Path) -> Path:
-        move(build, target, durable=self._durable)
+        move(build, target, durable=False)
         reached("tasks.claim.published")
         if self._durable:
-            fsync_folder(self._layout.inbox)
+            fsync_folder(target.parent)
         return target
 
     # what cannot be a task
 
     def reject(self, taken: Taken, error: str, task_id: str) -> Path:
         """Give up a drop with this error.md: what `cancel` does with one that nobody has claimed."""
+        self.sync(taken.agent)
         self._reject(taken, error, "", task_id)
         return place_of(self._layout, task_id) or self._layout.failed / task_id
 

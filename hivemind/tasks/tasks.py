@@ -177,7 +177,7 @@ class Tasks:
         agent = self._agent(agent)
         self._recovered.discard(agent)
         taken = self._claims.take(agent, role)
-        if taken is not None and self._durable:
+        if taken is not None:
             self._claims.sync(agent)
         return taken
 
