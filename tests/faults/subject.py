@@ -121,6 +121,7 @@ class Subject:
     settings: dict[str, Any] = field(default_factory=dict)  # of hive.yaml, as the fault or the plan wants them
     points: tuple[str, ...] = ("",)  # what the crash points on the scenario's way begin with
     thorough: bool = False  # sweep everything, not a part
+    patience_s: float = LIMIT_S  # how long a swarm under the fault is waited for
     alone: bool = False  # agents run without a supervisor, as a fault that must meet one process wants it
     roots: tuple[Path, ...] = ()  # the same folder under other names (two machines); `root` is one of them
     started: list[Running] = field(default_factory=list)
@@ -261,12 +262,12 @@ class Subject:
         names = self.agent_names()
         return [self.start("agent", "run", name, root=roots[at % len(roots)]) for at, name in enumerate(names)]
 
-    def finish_work(self, swarm: list[Running], limit_s: float = LIMIT_S) -> None:
+    def finish_work(self, swarm: list[Running]) -> None:
         """Let it work until it is idle, or until what the fault left of it has ended."""
         if not self.alone:
-            self.wait(swarm[0], limit_s)
+            self.wait(swarm[0], self.patience_s)
             return
-        end, quiet = time.monotonic() + limit_s, 0
+        end, quiet = time.monotonic() + self.patience_s, 0
         while time.monotonic() < end and any(one.poll() is None for one in swarm) and quiet < 100:
             quiet = quiet + 1 if self.seems_idle() else 0
             self.tick()
@@ -276,8 +277,8 @@ class Subject:
         for one in swarm:
             self.wait(one, 30)
 
-    def work(self, limit_s: float = LIMIT_S) -> None:
-        self.finish_work(self.begin_work(), limit_s)
+    def work(self) -> None:
+        self.finish_work(self.begin_work())
 
     def agent_names(self) -> list[str]:
         return sorted(path.stem for path in (self.root / "agents").glob("*.yaml"))

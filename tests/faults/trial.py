@@ -16,7 +16,7 @@ from random import Random
 
 from .faults import Fault
 from .scenario import Scenario
-from .subject import Subject, Warm
+from .subject import LIMIT_S, Subject, Warm
 
 __all__ = ["Trial", "check", "recover", "try_once"]
 
@@ -86,10 +86,12 @@ def try_once(
 
 def _play(scenario: Scenario, fault: Fault, subject: Subject, trial: Trial) -> None:
     scenario.prepare(subject)
+    if fault.after == "disk":  # a full disk is a pause: the swarm waits for room, and we for it not for long
+        subject.patience_s = 20
     with fault.act(subject):
         scenario.play(subject)
         trial.violations += _left_running(subject)
-    subject.alone = False
+    subject.alone, subject.patience_s = False, LIMIT_S
     recover(scenario, subject, trial)
 
 
