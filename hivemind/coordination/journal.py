@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from hivemind.boundary import boundary
 from hivemind.coordination.commit import Commit
 from hivemind.coordination.errors import JournalDamaged
 from hivemind.coordination.event import Draft, Event, Record, encode, records
@@ -241,7 +242,8 @@ class Journal:
             except FileExistsError:
                 pass  # another process was first
             found = load_record(path, "journal", _FORMAT)
-        return int((found or {}).get("segment_bytes", SEGMENT_BYTES))
+        with boundary("record", path, mend="move it away: it is made again"):
+            return int((found or {}).get("segment_bytes", SEGMENT_BYTES))
 
     def _fresh(self, *, locked: bool = False) -> None:
         """Fold what is new. Who holds the lock also repairs a torn end."""
