@@ -15,12 +15,13 @@ from hivemind.errors import UserError
 from hivemind.mail.header import encode_text, field, one_line
 from hivemind.mail.message import Attachment
 
-__all__ = ["IMPORTANCE", "MAX_SUBJECT", "MONTHS", "Draft", "compose"]
+__all__ = ["IMPORTANCE", "MAX_SUBJECT", "MONTHS", "Draft", "bounce", "compose"]
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 IMPORTANCE = ("high", "normal", "low")
 MAX_SUBJECT = 1000  # characters; what is longer begins the body
+_QUOTED_CHARS = 4000
 _LONG_LINE = re.compile(rb"[^\n]{999}")
 _CONTENT_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+", re.IGNORECASE)
 
@@ -68,6 +69,27 @@ def compose(draft: Draft) -> tuple[bytes, bytes]:
         f"Content-Transfer-Encoding: {encoding}\n",
     ]
     return "".join(fields).encode("ascii"), content
+
+
+def bounce(original: Draft, recipient: str, reason: str, message_id: str, sender: str, date: datetime) -> Draft:
+    """The message that tells `original.sender` of it, marked as automatic: nobody answers it, it never bounces."""
+    text = original.body if len(original.body) <= _QUOTED_CHARS else original.body[:_QUOTED_CHARS] + "\n[…]"
+    quoted = "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+    subject = one_line(original.subject)
+    return Draft(
+        message_id=message_id,
+        sender=sender,
+        to=(original.sender,),
+        subject=f"Undelivered: {subject}",
+        body=f"Your message to {recipient} was not delivered: {reason}.\n\nSubject: {subject}\n\n{quoted}",
+        date=date,
+        in_reply_to=original.message_id,
+        references=(*original.references, original.message_id),
+        task=original.task,
+        step=original.step,
+        automatic=True,
+        hops=original.hops + 1,
+    )
 
 
 def _date(now: datetime) -> str:

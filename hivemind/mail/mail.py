@@ -8,32 +8,30 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail.addressing import Addressing
-from hivemind.mail.boxes import Boxes
 from hivemind.mail.compose import Draft
-from hivemind.mail.dead import bury
 from hivemind.mail.digest import digest
 from hivemind.mail.filename import Names, is_own
-from hivemind.mail.maildir import SUBFOLDERS, Entry
+from hivemind.mail.maildir import SUBFOLDERS, Boxes, Entry, bury
 from hivemind.mail.message import Attachment, Message, MessageSummary, SendReport
 from hivemind.mail.parse import REFERABLE, bounded
 from hivemind.mail.reading import Reader, time_key
 from hivemind.mail.seal import Seal
 from hivemind.mail.sending import Sender, Sending
-from hivemind.mail.status import Status, status
-from hivemind.mail.thread import thread
 from hivemind.masking import mask
-from hivemind.names import check_name
+from hivemind.names import check_name, is_name
 
 __all__ = ["Mail"]
+
+Status = Literal["delivered", "read", "answered", "dead", "missing"]
 
 _ID = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]+@[!#-'*+\-./0-9=?A-Z^_`a-z{|}~\[\]:]+")
 _MAX_ID = 250
 _MAX_HOPS = 50
-_EVERYWHERE = ("inbox", "archive", "sent", "dead")
 
 
 class Mail:
@@ -217,7 +215,7 @@ class Mail:
         Raises UserError if there is none, or if it cannot be read.
         """
         box = check_name(box, "mailbox")
-        found = self.reader.locate(box, id_, _EVERYWHERE)
+        found = self.reader.locate(box, id_, SUBFOLDERS)
         message = None
         if found is not None:
             folder, entry = found
@@ -241,7 +239,7 @@ class Mail:
 
         Raises UserError if there is no message with that id.
         """
-        return thread(self.reader, self.boxes, check_name(box, "mailbox"), self.read(box, id_, mark=False))
+        return self.reader.thread(check_name(box, "mailbox"), self.read(box, id_, mark=False))
 
     def status(self, sender: str, id_: str) -> dict[str, Status]:
         """What became of a sent message, for each recipient; `missing` is one who never got it, or deleted it.
@@ -257,7 +255,7 @@ class Mail:
         message = self.reader.read_message(sender, self.boxes.get(sender, "sent"), found[1])
         if message is None:
             raise UserError(f"the message {id_!r} has just been deleted", where=f"{sender}'s .Sent")
-        return status(self.boxes, message)
+        return {name: self._status(name, message.base) for name in dict.fromkeys((*message.to, *message.cc))}
 
     def unread(self, box: str) -> int:
         """How many messages are in new/, or in cur/ without the flag `S`: two listings, no file is opened."""
@@ -284,6 +282,16 @@ class Mail:
     def bury(self, box: str, entry: Entry, reason: str) -> Entry | None:
         """Move a message to `.Dead` with a sidecar that says why; None if it is gone. Raises OSError."""
         return bury(self.boxes.get(box), entry, reason, self.clock(), self.durable)
+
+    def _status(self, name: str, base: str) -> Status:
+        """Told by the flags: the message has the same base name in every mailbox."""
+        if not is_name(name):
+            return "missing"
+        for folder in ("inbox", "archive"):
+            found = self.boxes.get(name, folder).find(base)
+            if found is not None:
+                return "answered" if "R" in found.flags else "read" if "S" in found.flags else "delivered"
+        return "missing" if self.boxes.get(name, "dead").find(base) is None else "dead"
 
     def _checked_id(self, given: str) -> str:
         id_ = given.strip().removeprefix("<").removesuffix(">")

@@ -1,6 +1,7 @@
-"""One Maildir folder: a mailbox or one of its sub-folders. Names are looked up, linked and renamed; nothing is locked.
+"""Maildirs: a mailbox or one of its sub-folders, the mailboxes of a hive, and the burial of what cannot be read.
 
-A message file is never changed once it has its name: one inode may stand in several mailboxes.
+Names are looked up, linked and renamed; nothing is locked. A message file is never changed once it has its name: one inode
+may stand in several mailboxes.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.fs import fsync_folder, make_folder, move, reached
+from hivemind.fs import fsync_folder, inside, make_folder, move, reached, write
+from hivemind.layout import Layout
 from hivemind.mail.filename import add_flags, is_dropping, join, second, split
+from hivemind.mail.header import one_line
 
-__all__ = ["SUBFOLDERS", "Entry", "Maildir"]
+__all__ = ["SUBFOLDERS", "Boxes", "Entry", "Maildir", "bury"]
 
 SUBFOLDERS = {"inbox": "", "sent": ".Sent", "archive": ".Archive", "dead": ".Dead"}
 _LIKELY = ("S", "", "RS", "FS", "FRS", "R", "F")  # flags under which a message is tried before its folder is listed
@@ -202,6 +207,63 @@ class Maildir:
             base, now = split(name)
             return Entry(base, now, target, False)
         return found
+
+
+class Boxes:
+    """Opens mailboxes. One that is a symbolic link out of the hive is refused, unless it leads to one of `roots`."""
+
+    __slots__ = ("_durable", "_layout", "_open", "_roots")
+
+    def __init__(self, layout: Layout, durable: bool, roots: Iterable[Path]) -> None:
+        self._layout = layout
+        self._durable = durable
+        self._roots = tuple(roots)
+        self._open: dict[tuple[str, str], Maildir] = {}
+
+    def get(self, name: str, folder: str = "inbox") -> Maildir:
+        """The Maildir of that owner, or its sub-folder. Raises UserError for a bad name and OutsideError."""
+        found = self._open.get((name, folder))
+        if found is None:
+            root = self._layout.mailbox(name)
+            maildir = Maildir(root).sub(folder)
+            for place in (maildir.new, maildir.cur, maildir.tmp):
+                inside(place, self._layout.root, self._roots)
+            found = self._open[name, folder] = maildir
+        return found
+
+    def ensure(self, name: str) -> Maildir:
+        """The Maildir, made if it is not there."""
+        box = self.get(name)
+        box.ensure(self._durable)
+        return box
+
+
+def bury(box: Maildir, entry: Entry, reason: str, now: datetime, durable: bool) -> Entry | None:
+    """Move a message to `.Dead` and say why in `.Dead/<base name>.why`; None if it has been deleted meanwhile.
+
+    The reason is written first: a crash leaves a reason without its message, never a message without its reason.
+    Moved back by hand, the message is tried again.
+    """
+    dead = box.sub("dead")
+    make_folder(dead.cur, durable=durable)
+    name = os.path.basename(entry.path)
+    base = entry.base
+    if os.path.lexists(os.path.join(dead.cur, join(base, entry.flags))):
+        base = second(base, f"{now.timestamp():.6f}P{os.getpid()}")
+    text = f"{now.isoformat(timespec='seconds')}\n{one_line(reason)}\nit was {'new' if entry.new else 'cur'}/{name}\n"
+    why = text.encode("utf-8", "surrogateescape")
+    write(os.path.join(dead.path, f"{base}.why"), why, durable=durable)
+    reached("mail.dead.explained")
+    target = os.path.join(dead.cur, join(base, entry.flags))
+    try:
+        move(entry.path, target, durable=durable)
+    except FileNotFoundError:
+        found = box.find(entry.base)
+        if found is None:
+            return None
+        move(found.path, target, durable=durable)
+    reached("mail.dead.moved")
+    return Entry(base, split(target)[1], target, False)
 
 
 def _read(file: int, size: int) -> bytes:

@@ -19,7 +19,9 @@ from hivemind.mail.message import Attachment
 __all__ = ["content_of", "page_text"]
 
 _MAX_PARTS = 1000
-_MAX_LEVELS = 20
+_MAX_LEVELS = 10
+_MAX_PARAMETERS = 8192
+_MAX_PAGE = 2_000_000
 _Fields = Mapping[str, str]
 
 _PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*+)"|([^;\s]*))')
@@ -35,7 +37,7 @@ def content_of(raw: bytes, body_at: int, fields: _Fields, whole: bool) -> tuple[
     """The text and the attachments of a message whose body begins at `body_at`; a page counts where there is no text.
 
     With `whole=False` the end of the message is missing, and attachments are left out. Raises ValueError for more than
-    1,000 parts or 20 levels of them.
+    1,000 parts, 10 levels of them, or 8 KiB of parameters in one.
     """
     texts: list[str] = []
     pages: list[str] = []
@@ -58,7 +60,12 @@ def content_of(raw: bytes, body_at: int, fields: _Fields, whole: bool) -> tuple[
 
 
 def page_text(page: str) -> str:
-    """The text of an HTML page: no tags, scripts or comments; a line for each block, list items with a dash."""
+    """The text of an HTML page: no tags, scripts or comments; a line for each block, list items with a dash.
+
+    Of a page of over 2,000,000 characters the beginning; what comes after is marked as left out.
+    """
+    if len(page) > _MAX_PAGE:
+        return f"{page_text(page[:_MAX_PAGE])}\n[…]"
     text = " ".join(_HIDDEN.sub(" ", page).split())
     text = html.unescape(_TAG.sub("", _BREAK.sub("\n", _ITEM.sub("\n- ", text))))
     lines = [line.strip() for line in text.split("\n")]
@@ -109,7 +116,10 @@ def _first(fields: _Fields, name: str) -> str:
 def _parameter(fields: _Fields, name: str, wanted: str) -> str | None:
     """A parameter of a MIME field, joined from its numbered pieces and decoded as RFC 2231 has it."""
     pieces: dict[int, tuple[bool, str]] = {}
-    for key, quoted, plain in _PARAMETER.findall(fields.get(name, "")):
+    field = fields.get(name, "")
+    if len(field) > _MAX_PARAMETERS:
+        raise ValueError(f"it has over 8 KiB of parameters in {name}")
+    for key, quoted, plain in _PARAMETER.findall(field):
         base, _, rest = key.lower().partition("*")
         at = rest.rstrip("*")
         if base == wanted and (not at or (at.isdecimal() and len(at) < 4)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +14,8 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs import CrashCount, is_settled, open_inside, reached
 from hivemind.layout import Layout
-from hivemind.mail.boxes import Boxes
 from hivemind.mail.filename import is_dropping, is_own, is_unique, sort_key, split, stem
-from hivemind.mail.maildir import Entry, Maildir
+from hivemind.mail.maildir import SUBFOLDERS, Boxes, Entry, Maildir
 from hivemind.mail.message import Message, MessageSummary, preview
 from hivemind.mail.parse import Parsed, derived_id, parse_message, plain_id
 from hivemind.mail.seal import Seal
@@ -174,21 +173,37 @@ class Reader:
                     return folder, found
         if not ours:
             for folder in folders:
-                for found_id, entry in self._scan(box, folder):
-                    if found_id == plain_id(wanted, self._domain):
-                        return folder, entry
+                maildir = self._boxes.get(box, folder)
+                newest_first = sorted(maildir.entries(), key=time_key, reverse=True)
+                for head in self._heads(maildir, newest_first):
+                    if head.id == plain_id(wanted, self._domain):
+                        return folder, head.entry
         return None
 
-    def _scan(self, box: str, folder: str) -> Iterator[tuple[str, Entry]]:
-        """The Message-ID and file of every message that can be read, newest first."""
-        maildir = self._boxes.get(box, folder)
-        for entry in sorted(maildir.entries(), key=time_key, reverse=True):
-            try:
+    def thread(self, box: str, start: Message) -> list[Message]:
+        """Every message of the mailbox and its sub-folders in the thread of `start`, oldest first, each once."""
+        found: dict[str, tuple[Maildir, Entry]] = {}
+        joined: dict[str, set[str]] = {}
+        for folder in SUBFOLDERS:
+            maildir = self._boxes.get(box, folder)
+            for head in self._heads(maildir, maildir.entries()):
+                found.setdefault(head.id, (maildir, head.entry))
+                for other in (*head.parsed.references, *([head.parsed.in_reply_to] if head.parsed.in_reply_to else [])):
+                    joined.setdefault(head.id, set()).add(other)
+                    joined.setdefault(other, set()).add(head.id)
+        messages = []
+        for id_ in _reachable(start.id, joined) & found.keys():
+            with suppress(Unreadable):  # its head can be read, the rest cannot
+                messages.append(self.read_message(box, *found[id_]))
+        return sorted(filter(None, messages), key=lambda message: (message.date, message.base))
+
+    def _heads(self, maildir: Maildir, entries: Iterable[Entry]) -> Iterator[Head]:
+        """The heads of the messages that can be read: any other belongs to no thread, and has no id to be found by."""
+        for entry in entries:
+            with suppress(Unreadable):
                 head = self.read_head(maildir, entry)
-            except Unreadable:  # it has no id to be found by
-                continue
-            if head is not None:
-                yield head.id, head.entry
+                if head is not None:
+                    yield head
 
     @contextmanager
     def _opened(self, maildir: Maildir, entry: Entry, limit: int | None) -> Iterator[_Content | None]:
@@ -231,3 +246,13 @@ def _key(base: str, state: os.stat_result) -> str:
 
 def _date(parsed: Parsed, state: os.stat_result) -> datetime:
     return parsed.date or datetime.fromtimestamp(min(max(0.0, state.st_mtime), _LAST_S), UTC)
+
+
+def _reachable(start: str, joined: dict[str, set[str]]) -> set[str]:
+    seen, todo = {start}, [start]
+    while todo:
+        for other in joined.get(todo.pop(), ()):
+            if other not in seen:
+                seen.add(other)
+                todo.append(other)
+    return seen

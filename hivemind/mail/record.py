@@ -6,7 +6,6 @@ A line that a crash cut short is cut off; whatever is no such line is left out w
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import re
@@ -16,7 +15,7 @@ from urllib.parse import quote, unquote_to_bytes
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import fsync_folder, reached, set_aside, write
 
-__all__ = ["TakenRecord", "read_taken"]
+__all__ = ["TakenRecord", "append_whole", "read_taken"]
 
 _FIRST = "hivemind-taken 1"
 _VERSION = re.compile(r"hivemind-taken \d+")
@@ -86,16 +85,7 @@ class TakenRecord:
         self._lines += 1
 
     def _write(self, text: str, sync: bool) -> None:
-        raw = text.encode("ascii")
-        size = os.fstat(self._file).st_size
-        try:
-            written = os.write(self._file, raw)
-        except OSError:
-            os.ftruncate(self._file, size)
-            raise
-        if written < len(raw):
-            os.ftruncate(self._file, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        append_whole(self._file, text.encode("ascii"))
         if sync:
             os.fdatasync(self._file)
 
@@ -123,6 +113,17 @@ class TakenRecord:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def append_whole(file: int, raw: bytes) -> None:
+    """Append to a file that nobody else appends to just now. Raises OSError, and then nothing has changed."""
+    size, written = os.fstat(file).st_size, 0
+    try:
+        while written < len(raw):  # a full disk shows as a short write first, and as an error then
+            written += os.write(file, raw[written:])
+    except OSError:
+        os.ftruncate(file, size)
+        raise
 
 
 def _line(mark: str, key: str) -> str:

@@ -15,11 +15,9 @@ from hivemind.errors import UserError, is_disk_full
 from hivemind.fs import Ringer, reached
 from hivemind.layout import Layout
 from hivemind.mail.addressing import POSTMASTER, Addressing, Recipient
-from hivemind.mail.bounce import bounce
-from hivemind.mail.boxes import Boxes
-from hivemind.mail.compose import Draft, compose
+from hivemind.mail.compose import Draft, bounce, compose
 from hivemind.mail.filename import Names
-from hivemind.mail.maildir import Maildir
+from hivemind.mail.maildir import Boxes, Maildir
 from hivemind.mail.message import DISK_FULL, SendReport
 from hivemind.mail.seal import Seal
 from hivemind.mail.sent import SentMemo

@@ -6,7 +6,6 @@ under the same file name, and locked while its send runs, so that two of them ca
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import os
@@ -18,6 +17,7 @@ from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import DamagedRecord, fsync_folder, make_folder
 from hivemind.mail.filename import is_own
 from hivemind.mail.header import one_line
+from hivemind.mail.record import append_whole
 
 __all__ = ["SentMemo"]
 
@@ -86,7 +86,7 @@ class SentMemo:
     def begin(self, base: str) -> None:
         """Remember the file name, before the message has it anywhere."""
         self.base = base
-        self._append(f"{_FIRST}\nid {self._id}\nname {base}\n")
+        append_whole(self._file, f"{_FIRST}\nid {self._id}\nname {base}\n".encode("utf-8", "replace"))
         if self._durable:
             os.fsync(self._file)
             fsync_folder(os.path.dirname(self._path))
@@ -100,16 +100,4 @@ class SentMemo:
             f"{word} {quote(name, safe='@')} {one_line(reason)}".rstrip() + "\n"
             for name, (word, reason) in outcomes.items()
         ]
-        self._append("".join(lines))
-
-    def _append(self, text: str) -> None:
-        size = os.fstat(self._file).st_size
-        raw = text.encode("utf-8", "replace")
-        try:
-            written = os.write(self._file, raw)
-        except OSError:
-            os.ftruncate(self._file, size)
-            raise
-        if written < len(raw):
-            os.ftruncate(self._file, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+        append_whole(self._file, "".join(lines).encode("utf-8", "replace"))

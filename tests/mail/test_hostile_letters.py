@@ -34,7 +34,7 @@ HOSTILE = {
     "parts in parts": _nested(3000),
     "many parts": b"From: x@y\nContent-Type: multipart/mixed; boundary=b\n\n" + b"--b\n\nx\n" * 20_000,
     "many parameters": b"From: x@y\nContent-Type: multipart/mixed"
-    + b"; a=b" * 20_000
+    + b"; a=b" * 10_000
     + b'; boundary="b"\n\n--b\n\nx\n',
     "many fields": b"Subject: x\n" + b"a:\n" * 20_000 + b"\nb\n",
     "many recipients": b"Subject: x\nTo: " + b"a@b," * 100_000 + b"\n\nb\n",
@@ -81,9 +81,9 @@ def test_a_hostile_letter_keeps_no_other_from_being_taken_in(tmp_path: Path, mai
     ("name", "reason"),
     [
         ("sender of open comments", "RecursionError"),
-        ("parts in parts", "20 levels"),
+        ("parts in parts", "10 levels"),
         ("many parts", "1,000 MIME parts"),
-        ("many parameters", "content-type of over 64 KiB"),
+        ("many parameters", "8 KiB of parameters"),
         ("many fields", "1,000 header fields"),
         ("many recipients", "to of over 64 KiB"),
     ],
