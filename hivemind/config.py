@@ -25,6 +25,7 @@ __all__ = [
     "EmbedderConfig",
     "HiveConfig",
     "LimitsConfig",
+    "MailConfig",
     "PriceConfig",
     "RootConfig",
     "load_agents",

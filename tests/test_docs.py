@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from hivemind.cli.main import build_parser
-from hivemind.config import AgentConfig, HiveConfig, LimitsConfig
+from hivemind.config import AgentConfig, HiveConfig, LimitsConfig, MailConfig
 from hivemind.frontmatter import parse, split
 from hivemind.layout import Layout
 from hivemind.runtime.tools import TOOLS
@@ -188,6 +188,8 @@ def written(default: object) -> str:
         return "none"
     if isinstance(default, float) and default == int(default):
         return str(int(default))
+    if isinstance(default, MailConfig):
+        return f"{{unknown_sender: {default.unknown_sender}}}"
     return str(default)
 
 
