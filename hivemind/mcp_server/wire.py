@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import mcp_types as types
-from pydantic import ValidationError
 from pydantic_core import from_json
+
+from hivemind.boundary import Unreadable, boundary
 
 __all__ = ["LIMIT_BYTES", "NoMessage", "read_message"]
 
@@ -29,15 +30,17 @@ def read_message(raw: bytes) -> types.JSONRPCMessage:
     if len(raw) > LIMIT_BYTES:
         raise NoMessage(types.INVALID_REQUEST, f"Invalid request: longer than {LIMIT_BYTES} bytes")
     try:
-        told = from_json(raw, allow_inf_nan=False)
-    except ValueError as error:
-        raise NoMessage(types.PARSE_ERROR, f"Parse error: {str(error)[:_REASON_CHARS]}") from None
+        with boundary("message"):
+            told = from_json(raw, allow_inf_nan=False)
+    except Unreadable as error:
+        raise NoMessage(types.PARSE_ERROR, f"Parse error: {str(error.__cause__)[:_REASON_CHARS]}") from None
     if not isinstance(told, dict):
         kind = "a batch" if isinstance(told, list) else "no object"
         raise NoMessage(types.INVALID_REQUEST, f"Invalid request: {kind}; one message at a time")
     try:
-        message: types.JSONRPCMessage = types.jsonrpc_message_adapter.validate_python(told, by_name=False)
-    except ValidationError:
+        with boundary("message"):
+            message: types.JSONRPCMessage = types.jsonrpc_message_adapter.validate_python(told, by_name=False)
+    except Unreadable:
         raise NoMessage(types.INVALID_REQUEST, f"Invalid request: {_wrong(told)}", _id_of(told)) from None
     if isinstance(message, types.JSONRPCNotification) and "id" in told:  # a request by its form: it is owed an answer
         raise NoMessage(types.INVALID_REQUEST, "Invalid request: its id is neither text nor a whole number")

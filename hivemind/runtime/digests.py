@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
+
+from hivemind.boundary import Unreadable, boundary
 
 __all__ = ["entry_digests"]
 
@@ -38,7 +41,6 @@ def _is_of_it(entry: Mapping[str, Any], matter: str) -> bool:
 
 
 def _next(capsule: str) -> Any:
-    try:
+    with suppress(Unreadable), boundary("capsule"):
         return json.loads(capsule).get("next", {}).get("primary")
-    except (ValueError, AttributeError):
-        return None
+    return None

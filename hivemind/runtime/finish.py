@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from hivemind.boundary import boundary
 from hivemind.runtime.identity import holder_of
 from hivemind.runtime.parking import Parking
 from hivemind.runtime.review import MAX_ROUNDS, Citation, Review, request_body
@@ -75,7 +76,8 @@ def _send(session: Session, citations: list[Citation], answer: str) -> dict[str,
     if report.failed:  # its mailbox can't be written: somebody else will do
         work.set_review(review.with_(state="none"))
         return _ask(session, citations, answer)
-    until = datetime.fromtimestamp(review.asked_at, UTC) + timedelta(seconds=hive.config.review_timeout_s)
+    with boundary("task's review"):
+        until = datetime.fromtimestamp(review.asked_at, UTC) + timedelta(seconds=hive.config.review_timeout_s)
     raise Parking(f"{review.reviewer} checks the sources", until)
 
 

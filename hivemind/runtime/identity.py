@@ -74,7 +74,8 @@ def announce(journal: Journal, name: str, pid: int) -> int:
         events.append(("agent.started", {"agent_id": name, "incarnation": incarnation, "pid": pid}))
         return events
 
-    return int(journal.transact(decide)[-1].payload["incarnation"])
+    incarnation: int = journal.transact(decide)[-1].payload["incarnation"]
+    return incarnation
 
 
 def farewell(journal: Journal, name: str, incarnation: int, *, by: str) -> bool:

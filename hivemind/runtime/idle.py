@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.layout import Layout
 from hivemind.mail import count_waiting
 from hivemind.runtime.parking import DISK_FULL
@@ -96,7 +98,9 @@ def _mail_rests(status: AgentStatus | None, soon: datetime) -> str | None:
     if status is None or status.mail_rests is None:
         return None
     until = status.mail_rests_until
-    return status.mail_rests if until is None or datetime.fromisoformat(until) > soon else None
+    with suppress(Unreadable), boundary("time"):
+        return status.mail_rests if until is None or datetime.fromisoformat(until) > soon else None
+    return None
 
 
 class Failures:

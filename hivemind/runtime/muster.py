@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.config import AgentConfig
 from hivemind.errors import UserError
 from hivemind.frontmatter import parse
@@ -50,8 +51,10 @@ def place_of_key(layout: Layout, name: str, key: str) -> str:
     for stem in (name, group):
         for path in (layout.agents / f"{stem}.yaml", layout.agents / f"{stem}.yml"):
             if path.is_file():
-                parsed = parse(path.read_text("utf-8"), path)
+                with boundary("settings file", path):
+                    parsed = parse(path.read_text("utf-8"), path)
                 if key in parsed.values:
                     return f"{path}:{parsed.line((key, '<key>'))}"
-    parsed = parse(layout.config.read_text("utf-8"), layout.config)
+    with boundary("settings file", layout.config):
+        parsed = parse(layout.config.read_text("utf-8"), layout.config)
     return f"{layout.config}:{parsed.line(('agents', key, '<key>'))}"

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from hivemind.boundary import boundary
-from hivemind.errors import UserError
 
 __all__ = ["Citation", "Review", "read_request", "read_verdict", "request_body", "verdict_line"]
 
@@ -118,15 +117,13 @@ def request_body(title: str, citations: Sequence[Citation]) -> str:
 def read_request(body: str) -> list[Citation] | None:
     """The citations that a mail asks to be checked, or None if it is no such request.
 
-    Raises UserError for a request that can't be read.
+    Raises Unreadable.
     """
     found = _BLOCK.search(body.replace("\r\n", "\n"))
     if found is None:
         return None
-    try:
+    with boundary("review request", mend="ask the sender to send it again"):
         return [Citation.of(item) for item in json.loads(found[1])]
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise UserError(f"the review request can't be read ({error})", mend="ask the sender to send it again") from None
 
 
 def verdict_line(problems: Iterable[str], checked: int) -> str:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.masking import mask
 from hivemind.reasoning import NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
 from hivemind.runtime.review import Citation
@@ -187,5 +188,6 @@ def _unfold(graph: ReasoningGraph, node: ReasoningNode) -> None:
 
 def _card(node: ReasoningNode) -> Card:
     told = node.meta.get("citation")
-    citation = None if told is None else Citation.of({**told, "node": node.node_id})
+    with boundary("citation", f"node {node.node_id}"):
+        citation = None if told is None else Citation.of({**told, "node": node.node_id})
     return Card(node.node_id, str(node.kind), node.text, citation, node.meta.get("artifact"))

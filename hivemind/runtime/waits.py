@@ -48,8 +48,9 @@ class Wait:
     @property
     def due(self) -> datetime:
         """The time that it waits for."""
-        due = datetime.fromisoformat(self.what)
-        return due if due.tzinfo else due.replace(tzinfo=UTC)
+        with boundary("time", self.step):
+            due = datetime.fromisoformat(self.what)
+            return due if due.tzinfo else due.replace(tzinfo=UTC)
 
 
 def blocked(path: str, reason: str | None, asked: Wait | None) -> Parking:
@@ -102,8 +103,9 @@ class Waits:
             kind, what = next(iter(until.items()))
             lasts = None
             if kind == "seconds":
-                lasts = float(what)
-                kind, what = "until", (now + timedelta(seconds=lasts)).isoformat()
+                with boundary("duration", step):
+                    lasts = float(what)
+                    kind, what = "until", (now + timedelta(seconds=lasts)).isoformat()
             answer = self._early.pop(str(what), None) if kind == "mail" else None
             self._keep(Wait(step, kind, str(what), answer=answer, lasts=lasts))
         return self._waits[step]

@@ -141,7 +141,7 @@ class Work:
             self._said = entry.said
             self.task = replace(self.task, said=self._hive.tasks.said(self.task))
         if self.task.said and (steps := self.steps()):
-            heard = max(int(step.step.meta.get("heard", 0)) for step in steps)
+            heard = max((at for step in steps if isinstance(at := step.step.meta.get("heard"), int)), default=0)
             for at, said in enumerate(self.task.said[heard:], heard + 1):
                 self._hive.steps.add(self.task.id, **self._row_of(said, at), agent_id=self.agent)
         return news
@@ -215,7 +215,7 @@ class Work:
 
     def _is_mine(self, step: Step) -> bool:
         """Steps that a person or another tool added to the task count as well; those of an earlier attempt do not."""
-        return int(step.meta.get("attempt", self.attempt)) == self.attempt
+        return bool(step.meta.get("attempt", self.attempt) == self.attempt)
 
     def _todo(self, step: Step) -> TaskStep:
         at = step.meta.get("given")

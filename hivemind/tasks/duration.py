@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
+
+from hivemind.boundary import Unreadable, boundary
 
 __all__ = ["MAX_SECONDS", "parse_duration"]
 
@@ -16,7 +19,9 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 def parse_duration(value: object) -> float:
     """Seconds, from 0 to a year. Raises ValueError for anything else."""
-    seconds = _seconds(value)
+    seconds = None
+    with suppress(Unreadable), boundary("duration"):
+        seconds = _seconds(value)
     if seconds is None or not math.isfinite(seconds) or not 0 <= seconds <= MAX_SECONDS:
         raise ValueError(f"{value!r} is no duration: write 250ms, 2s, 5m, 1h30m or 2d (a year at most)")
     return seconds

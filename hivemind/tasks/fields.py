@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.names import check_name
 
@@ -52,20 +54,16 @@ def named(what: str) -> Callable[[Any], str]:
 
 def moment(value: Any) -> datetime:
     """A date alone means until its end; a time without a zone is UTC."""
-    if isinstance(value, str):
-        text = value.strip()
-        try:
+    with suppress(Unreadable), boundary("date"):
+        if isinstance(value, str):
+            text = value.strip()
             value = date.fromisoformat(text) if len(text) == len("2026-11-21") else datetime.fromisoformat(text)
-        except ValueError:
-            raise ValueError(f"{value!r} is no date: write 2026-11-21 or 2026-11-21T18:00Z") from None
-    if isinstance(value, datetime):
-        try:
+        if isinstance(value, datetime):
             return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
-        except OverflowError:
-            raise ValueError(f"{value.isoformat()} is beyond the years 1 to 9999 in UTC") from None
-    if isinstance(value, date):
-        return datetime.combine(value, time(23, 59, 59), UTC)
-    raise ValueError(f"{value!r} is no date: write 2026-11-21 or 2026-11-21T18:00Z")
+        if isinstance(value, date):
+            return datetime.combine(value, time(23, 59, 59), UTC)
+    shown = value.isoformat() if isinstance(value, date) else repr(value)
+    raise ValueError(f"{shown} is no date in the years 1 to 9999: write 2026-11-21 or 2026-11-21T18:00Z")
 
 
 Text = Annotated[str, BeforeValidator(string)]

@@ -6,9 +6,11 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.fs import reached
 from hivemind.fs.records import as_line
 
@@ -63,9 +65,7 @@ def _mend(file: int, size: int) -> int:
         start = max(0, start - _CHUNK)
         tail = os.pread(file, size - start, start)
     last = tail.rpartition(b"\n")[2]
-    try:
-        json.loads(last)
-    except (ValueError, RecursionError):
+    if _record(last) is None:
         os.ftruncate(file, size - len(last))
         return size - len(last)
     os.write(file, b"\n")
@@ -84,10 +84,11 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
 
 def records_of(file: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """The records among the lines; what is none is left out."""
-    for line in file:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            yield record
+    return (record for line in file if (record := _record(line)) is not None)
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    with suppress(Unreadable), boundary("line of a log"):
+        record = json.loads(line)
+        return record if isinstance(record, dict) else None
+    return None

@@ -49,11 +49,11 @@ def _without_log(patient: Patient, log: Path) -> Finding:
 
 def _damaged(patient: Patient, log: Path, error: UserError) -> Finding:
     """Lines are numbered from 1 in what the log says of itself; without a number nothing of it can be read."""
-    line = (error.where or "").rpartition(":")[2]
-    good = int(line) - 1 if line.isdecimal() else 0
+    number = (error.where or "").rpartition(":")[2]
+    good = int(number) - 1 if number.isdecimal() else 0
     return Finding(
         _NAME,
-        patient.layout.relative(log) + (f":{line}" if line.isdecimal() else ""),
+        patient.layout.relative(log) + (f":{number}" if number.isdecimal() else ""),
         f"{error.what}: the graph cannot be opened",
         f"put it back from a copy, or hivemind doctor --fix sets it aside and goes on with its first {good} lines",
         partial(_cut, patient, log, good),

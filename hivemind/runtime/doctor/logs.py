@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.coordination import Journal, JournalDamaged
 from hivemind.errors import UserError
 from hivemind.runtime.doctor.finding import Finding
@@ -93,10 +95,9 @@ def _torn(path: Path) -> bytes:
 
 def _is_record(line: bytes) -> bool:
     """A whole record that only lacks its newline (a person's editor): every reader takes it."""
-    try:
+    with suppress(Unreadable), boundary("line of a log"):
         return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
+    return False
 
 
 def _cut(patient: Patient, log: Path, torn: bytes) -> str:

@@ -25,7 +25,7 @@ def conversation_differs(task: Task, turn: Record, before: Sequence[Record], cou
     told = _told(turn)
     if told is None:
         return None
-    was, (first, last), budget = str(told["sha256"]), told["seqs"], int(told["budget"])
+    was, (first, last), budget = str(told["sha256"]), told["seqs"], told["budget"]
     now = ""
     for seq in range(last, first - 1, -1):  # beside the agent a patch may have been written meanwhile
         now = _again(task, before, count, seq, budget)

@@ -16,6 +16,7 @@ from operator import is_not
 from pathlib import Path
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.config import HiveConfig, RootConfig
 from hivemind.errors import UserError
 from hivemind.layout import Layout
@@ -88,12 +89,13 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
         taken = _take_again(copy, task.id, turns)[: len(turns)]
     shown = []
     for at, (was, now) in enumerate(zip(turns, [*taken, *[None] * (len(turns) - len(taken))], strict=True)):
-        found = _compared(was, now)
-        if now is not None and not _is_rule(was):
-            before = list(takewhile(partial(is_not, was), records))
-            folded = conversation_differs(task, was, before, hive.count_tokens)
-            found = found if folded is None else (folded, *found)
-        shown.append(ReplayedTurn(str(was["agent"]), int(was.get("cycle", at + 1)), was.get("focus", {}), found))
+        with boundary("turn of a log", task.path / "log.jsonl"):
+            found = _compared(was, now)
+            if now is not None and not _is_rule(was):
+                before = list(takewhile(partial(is_not, was), records))
+                folded = conversation_differs(task, was, before, hive.count_tokens)
+                found = found if folded is None else (folded, *found)
+            shown.append(ReplayedTurn(str(was["agent"]), int(was.get("cycle", at + 1)), was.get("focus", {}), found))
     return Replay(task.id, agents, tuple(shown))
 
 

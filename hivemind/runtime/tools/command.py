@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hivemind import fs
+from hivemind.boundary import boundary
 from hivemind.coordination import Receipt
 from hivemind.runtime.commands import clean_environment
 from hivemind.runtime.commands import run_command as run_program
@@ -118,7 +119,8 @@ def _allowed(session: Session, step: PlannedStep, asked: list[str] | None) -> st
     command = asked if asked is not None else written
     if command is None:
         raise ToolProblem(f"step {step.id} has no command")
-    words = shlex.split(command) if isinstance(command, str) else list(command)
+    with boundary("command", repr(command)):
+        words = shlex.split(command) if isinstance(command, str) else list(command)
     if not words or words[0] not in session.config.commands:
         listed = ", ".join(session.config.commands) or "none"
         raise ToolProblem(

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import instead_of
 from hivemind.masking import masked
@@ -70,7 +71,8 @@ class Arguments(BaseModel):
             name = name if own in given or own in told else own
             field = cls.model_fields.get(name)
             if field is not None and isinstance(value, str | Mapping) and _wants_list(field.annotation):
-                value = shlex.split(value) if name in _COMMANDS and isinstance(value, str) else [value]
+                with boundary("command", repr(value)):
+                    value = shlex.split(value) if name in _COMMANDS and isinstance(value, str) else [value]
             if field is None or value is not None or field.is_required():
                 told[name] = value
         return told
@@ -104,10 +106,11 @@ class Tool:
 
         Raises ToolProblem for wrong arguments, and what the tool raises.
         """
-        try:
-            checked = self.arguments.model_validate(dict(arguments))
-        except ValidationError as error:
-            raise ToolProblem(f"{self.name}: {'; '.join(map(self._wrong, error.errors()[:_TOLD]))}") from None
+        with boundary("set of arguments", self.name):
+            try:
+                checked = self.arguments.model_validate(dict(arguments))
+            except ValidationError as error:
+                raise ToolProblem(f"{self.name}: {'; '.join(map(self._wrong, error.errors()[:_TOLD]))}") from None
         return masked(unless_dead(session.hive, lambda: self.use(session, checked), by=session.agent))
 
     def _wrong(self, found: ErrorDetails) -> str:
