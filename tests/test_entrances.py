@@ -58,6 +58,7 @@ OWN_INPUT = {
     "masking.py _forms_in": "letters and digits of ASCII, by its pattern",
     "mcp_server/server.py _answer": "a text that was written the line before",
     "runtime/commands.py _take": "the masker's feed, which parses nothing",
+    "runtime/tools/tool.py plain": "pydantic calls it, inside the boundary of `call`",
     "tasks/claim.py _record": "bytes that were decoded when the task was read",
 }
 """`file function` whose input is the program's own → the reason."""

@@ -34,7 +34,7 @@ def test_mail_that_asks_for_nothing_is_no_request():
 
 
 def test_a_request_that_cannot_be_read_says_so():
-    with pytest.raises(UserError, match="review request can't be read"):
+    with pytest.raises(UserError, match="is a review request that cannot be read"):
         read_request('```json hivemind-review\n[{"path": 1}]\n```\n')
 
 

@@ -71,8 +71,7 @@ class Arguments(BaseModel):
             name = name if own in given or own in told else own
             field = cls.model_fields.get(name)
             if field is not None and isinstance(value, str | Mapping) and _wants_list(field.annotation):
-                with boundary("command", repr(value)):
-                    value = shlex.split(value) if name in _COMMANDS and isinstance(value, str) else [value]
+                value = shlex.split(value) if name in _COMMANDS and isinstance(value, str) else [value]
             if field is None or value is not None or field.is_required():
                 told[name] = value
         return told
