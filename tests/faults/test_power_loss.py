@@ -34,8 +34,9 @@ def test_what_a_room_acknowledged_is_there_after_a_power_loss(durable, words):
     assert told(durable, *words) == []
 
 
-def test_a_task_is_in_one_place_if_the_power_fails_while_it_is_claimed():
-    outcome = power_loss("stores", "full", states=80, pick=lambda what: what.startswith("rename tasks/inbox/"))
+@pytest.mark.parametrize("lost", ["rename tasks/inbox/", "mkdir tasks/active/.claimed/ann/"])
+def test_a_task_is_in_one_place_if_the_power_fails_while_it_is_claimed(lost):
+    outcome = power_loss("stores", "full", states=80, pick=lambda what: what.startswith(lost))
     assert told(outcome, "task") == []
 
 
