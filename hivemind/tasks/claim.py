@@ -204,8 +204,8 @@ class Claims:
         return True
 
     def sync(self, agent: str) -> None:
-        """Make what the agent took durable, before anything is made of it: else the power could bring the drop back into the
-        inbox beside its own task."""
+        """Make what the agent took durable, and the folder that is to hold it, before anything is made of it: else the
+        power could bring the drop back into the inbox beside its own task, or take it along with that folder."""
         if self._durable:
             fsync_folder(self.folder(agent))
             fsync_folder(self._inbox_path)
@@ -234,7 +234,6 @@ class Claims:
 
     def settle(self, taken: Taken, incarnation: int) -> Task | None:
         """Make the task's folder in active/, or, if the drop cannot become a task, its folder in failed/."""
-        self.sync(taken.agent)
         try:
             if taken.raw is not None or not taken.is_folder():
                 return self._settle_file(taken, incarnation)
@@ -272,6 +271,7 @@ class Claims:
         name = free_name(id_of(taken.name, False), lambda one: os.path.lexists(os.path.join(here, one)))
         folder = Path(here, name)
         folder.mkdir()
+        self.sync(taken.agent)
         move(taken.path, folder / taken.name, durable=False)
         shown = taken.name.encode(errors="backslashreplace").decode()
         asked = {"wait": {"human": f"What is to be done with the file {shown}?"}}
@@ -282,6 +282,7 @@ class Claims:
 
     def _settle_folder(self, taken: Taken, incarnation: int) -> Task | None:
         folder = Path(taken.path)
+        self.sync(taken.agent)
         try:
             known = load(folder)
             again = known is not None and known.text is not None
@@ -340,6 +341,7 @@ class Claims:
         build = Path(os.path.dirname(taken.path), _BUILD)
         os.mkdir(build)
         reached("tasks.claim.made")
+        self.sync(taken.agent)
         self._write(build, record)
         return build
 
@@ -410,7 +412,6 @@ class Claims:
 
     def reject(self, taken: Taken, error: str, task_id: str) -> Path:
         """Give up a drop with this error.md: what `cancel` does with one that nobody has claimed."""
-        self.sync(taken.agent)
         self._reject(taken, error, "", task_id)
         return place_of(self._layout, task_id) or self._layout.failed / task_id
 
@@ -419,6 +420,7 @@ class Claims:
         folder = Path(taken.path)
         is_folder = taken.is_folder()
         if is_folder:
+            self.sync(taken.agent)
             self._set_aside_if_it_can_be(folder)
         else:
             folder = self._begin(taken, TaskRecord(source=taken.name))
