@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import cached_property
 
@@ -10,7 +11,7 @@ from hivemind.coordination import Journal, StepLeases, Steps, check_workspace
 from hivemind.documents import Docmem, Knowledge
 from hivemind.embedding import Embedder, open_embedder
 from hivemind.errors import UserError
-from hivemind.fs import make_folder
+from hivemind.fs import DamagedRecord, make_folder, set_aside
 from hivemind.layout import HUMAN, Layout
 from hivemind.longterm import MemoryStore
 from hivemind.mail import Mail
@@ -21,6 +22,8 @@ from hivemind.tasks import Tasks
 from hivemind.tokens import TokenCounter
 
 __all__ = ["Hive"]
+
+_log = logging.getLogger(__name__)
 
 
 class Hive:
@@ -55,9 +58,12 @@ class Hive:
                 raise UserError(
                     "a file lies where a folder should be", where=folder, mend="hivemind doctor --fix sets it aside"
                 ) from None
-        check_workspace(
-            layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard, durable=hive.config.durable
-        )
+        wall = (layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard)
+        try:
+            check_workspace(*wall, durable=hive.config.durable)
+        except DamagedRecord as error:  # it says no more than hive.yaml does: written anew
+            _log.warning("%s; kept as %s", error, set_aside(layout.workspace_record).name)
+            check_workspace(*wall, durable=hive.config.durable)
         return hive
 
     @classmethod

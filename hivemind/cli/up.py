@@ -113,10 +113,12 @@ def _errors_to(log: Path) -> Iterator[None]:
     The descriptor is turned round rather than logging given a file of its own: what is forked closes every descriptor but
     the first three, and a file that logging believes to be open would be another one by then.
     """
+    from hivemind.runtime.process import open_log
+
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     terminal = os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    file = open_log(log)
     os.dup2(file, 2)
     os.close(file)
     try:

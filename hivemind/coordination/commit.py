@@ -7,12 +7,11 @@ import threading
 
 from hivemind.coordination.flocks import lock, unlock
 from hivemind.coordination.segments import path_of
-from hivemind.fs import reached
+from hivemind.fs import open_own, reached
 
 __all__ = ["Commit"]
 
 _WIDTH = 20
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 class Commit:
@@ -38,9 +37,9 @@ class Commit:
         """The file `synced`; for an onlooker None where there is none."""
         path = os.path.join(self._folder, "synced")
         if not self._looking:
-            return os.open(path, _FLAGS, 0o666)
+            return open_own(path, os.O_RDWR | os.O_CREAT)
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return open_own(path, os.O_RDONLY)
         except FileNotFoundError:
             return None
 
@@ -96,7 +95,7 @@ class Commit:
             if self._log is not None:
                 os.close(self._log)
                 self._log = None
-            self._log = os.open(path_of(self._folder, first), os.O_RDONLY | os.O_CLOEXEC)
+            self._log = open_own(path_of(self._folder, first), os.O_RDONLY)
             self._first = first
         return self._log
 

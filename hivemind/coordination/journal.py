@@ -21,7 +21,7 @@ from hivemind.coordination.state import State
 from hivemind.coordination.tail import REPAIRS, Tail, TailMoved
 from hivemind.coordination.turn import Turn
 from hivemind.errors import HivemindError, UserError
-from hivemind.fs import create, load_record, make_folder, reached
+from hivemind.fs import create, load_record, make_folder, open_own, reached
 
 __all__ = ["Journal"]
 
@@ -335,7 +335,7 @@ class Journal:
                 yield first, following
 
     def _records(self, first: int, following: int | None, since: int) -> Iterator[Record]:
-        file = os.open(path_of(self.folder, first), os.O_RDONLY | os.O_CLOEXEC)
+        file = open_own(path_of(self.folder, first), os.O_RDONLY)
         try:
             expected, start = first, 0
             if since >= first:

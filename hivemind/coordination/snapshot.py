@@ -10,10 +10,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.coordination.fold import FOLD_VERSION
 from hivemind.coordination.segments import Place, path_of
 from hivemind.coordination.state import State
-from hivemind.fs import reached, write
+from hivemind.fs import open_own, reached, write
 
 __all__ = ["load_snapshot", "save_snapshot", "snapshot_path"]
 
@@ -49,23 +50,20 @@ def load_snapshot(folder: str) -> tuple[State, Place, int] | None:
     """(state, place, size in bytes), or None if none fits the log: then the log is read from its beginning."""
     path = snapshot_path(folder)
     try:
-        with open(path, "rb") as file:
-            first_line, body = file.readline(), file.read()
+        with boundary("snapshot", path), _without_collector():
+            first_line, _, body = read_input(path).partition(b"\n")
+            head = json.loads(first_line)
+            seq, first, start, end = head["place"]
+            whole = head["state"] == hashlib.sha256(body[:-1]).hexdigest()
+            if whole and _stands(folder, first, start, end, head["line"]):
+                return State.of(body[:-1]), (seq, first, start, end), len(first_line) + 1 + len(body)
     except FileNotFoundError:
         return None
-    try:
-        head = json.loads(first_line)
-        seq, first, start, end = head["place"]
-        whole = head["state"] == hashlib.sha256(body[:-1]).hexdigest()
-        if not whole or not _stands(folder, first, start, end, head["line"]):
-            _log.warning("journal: %s does not fit the log; reading the log instead", path)
-            return None
-        with _without_collector():
-            state = State.of(body[:-1])
-    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
-        _log.warning("journal: %s is damaged (%s); reading the log instead", path, error)
+    except Unreadable as error:
+        _log.warning("journal: %s; reading the log instead", error)
         return None
-    return state, (seq, first, start, end), len(first_line) + len(body)
+    _log.warning("journal: %s does not fit the log; reading the log instead", path)
+    return None
 
 
 @contextmanager
@@ -83,7 +81,7 @@ def _without_collector() -> Iterator[None]:
 def _stands(folder: str, first: int, start: int, end: int, digest: str) -> bool:
     """Whether the last event that the snapshot knows is where it was, in a log that may have been restored or cut."""
     try:
-        file = os.open(path_of(folder, first), os.O_RDONLY | os.O_CLOEXEC)
+        file = open_own(path_of(folder, first), os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:

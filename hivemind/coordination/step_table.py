@@ -22,8 +22,9 @@ _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", 
 
 
 def canonical(value: Any) -> bytes:
-    """A plain value as JSON: equal values give equal bytes, on one line."""
-    return _encode(value).encode()
+    """A plain value as JSON: equal values give equal bytes, on one line. Half a character, which a line of the log may have
+    by an escape, stays what it is."""
+    return _encode(value).encode("utf-8", "surrogatepass")
 
 
 class StepTable:

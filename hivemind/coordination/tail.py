@@ -11,7 +11,7 @@ from hivemind.coordination.errors import JournalDamaged
 from hivemind.coordination.event import Record, text_of
 from hivemind.coordination.segments import Place, damaged, path_of, read_lines, segments, whole_lines
 from hivemind.errors import UserError
-from hivemind.fs import fsync_folder, reached
+from hivemind.fs import fsync_folder, open_own, reached
 
 __all__ = ["REPAIRS", "Tail", "TailMoved"]
 
@@ -34,7 +34,7 @@ class Tail:
 
     def __init__(self, folder: str, limit: int, place: Place, *, looking: bool = False) -> None:
         self._folder, self.limit = folder, limit
-        self._flags = (os.O_RDONLY if looking else os.O_RDWR) | os.O_CLOEXEC
+        self._flags = os.O_RDONLY if looking else os.O_RDWR
         self.seq, self.first, self.start, self.offset = place
         self.torn = False
         self.read = 0
@@ -75,7 +75,7 @@ class Tail:
     def _opened(self) -> bool:
         if self._file is None:
             try:
-                self._file = os.open(path_of(self._folder, self.first), self._flags)
+                self._file = open_own(path_of(self._folder, self.first), self._flags)
             except FileNotFoundError:
                 return False
             if self._inode not in (None, os.fstat(self._file).st_ino):
@@ -85,7 +85,7 @@ class Tail:
     def _follow(self) -> bool:
         """Go on to the next segment, if it is there."""
         try:
-            file = os.open(path_of(self._folder, self.seq + 1), self._flags)
+            file = open_own(path_of(self._folder, self.seq + 1), self._flags)
         except FileNotFoundError:
             return False
         self._use(file)
@@ -177,7 +177,7 @@ class Tail:
             commit.cover(self.first, self.offset)
             reached("journal.rotate.synced")
         path = path_of(self._folder, self.seq + 1)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        file = open_own(path, os.O_RDWR | os.O_CREAT)
         reached("journal.rotate.created")
         if os.fstat(file).st_size:
             os.close(file)

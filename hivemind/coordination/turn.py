@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 
 from hivemind.coordination.flocks import lock, try_lock, unlock
+from hivemind.fs import open_own
 
 __all__ = ["Turn"]
 
 _QUANTUM_S = 0.0005
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 class Turn:
@@ -24,8 +24,8 @@ class Turn:
     __slots__ = ("_line", "_lock", "_since")
 
     def __init__(self, folder: str) -> None:
-        self._lock = os.open(os.path.join(folder, "lock"), _FLAGS, 0o666)
-        self._line = os.open(os.path.join(folder, "line"), _FLAGS, 0o666)
+        self._lock = open_own(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT)
+        self._line = open_own(os.path.join(folder, "line"), os.O_RDWR | os.O_CREAT)
         self._since = 0.0
 
     def acquire(self, meanwhile: Callable[[], object]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hivemind.fs.atomic import create, fsync_folder, make_folder, move, write, write_at
+from hivemind.fs.atomic import create, fsync_folder, make_folder, move, open_own, write, write_at
 from hivemind.fs.crash import reached
 from hivemind.fs.crash_count import CrashCount
 from hivemind.fs.doorbell import Doorbell, Ringer, ring
@@ -33,6 +33,7 @@ __all__ = [
     "make_socket_folder",
     "move",
     "open_inside",
+    "open_own",
     "open_watcher",
     "reached",
     "ring",

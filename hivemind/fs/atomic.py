@@ -10,12 +10,14 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 import threading
 from itertools import count
 
+from hivemind.errors import UserError
 from hivemind.fs.crash import reached
 
-__all__ = ["TEMPORARY_PREFIX", "create", "fsync_folder", "make_folder", "move", "write", "write_at"]
+__all__ = ["TEMPORARY_PREFIX", "create", "fsync_folder", "make_folder", "move", "open_own", "write", "write_at"]
 
 TEMPORARY_PREFIX = ".tmp-"
 _counter = count()
@@ -51,6 +53,22 @@ def make_folder(path: str | os.PathLike[str], *, durable: bool = True) -> bool:
     if durable:
         fsync_folder(os.path.dirname(folder) or ".")
     return True
+
+
+def open_own(path: str | os.PathLike[str], flags: int) -> int:
+    """A descriptor of a regular file of the program's own. Never waits for the other end of a FIFO.
+
+    Raises UserError for what is no regular file, OSError.
+    """
+    try:
+        file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except IsADirectoryError:
+        file = None
+    if file is not None and stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    if file is not None:
+        os.close(file)
+    raise UserError("is no regular file", where=path, mend="hivemind doctor --fix sets it aside")
 
 
 def _open_temporary(folder: str, mode: int, at: int | None = None) -> tuple[str, int]:

@@ -16,7 +16,9 @@ import struct
 from datetime import UTC, datetime
 from types import TracebackType
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
+from hivemind.fs.atomic import open_own
 
 __all__ = ["HeldLock", "Lock"]
 
@@ -65,7 +67,7 @@ class Lock:
         return True
 
     def _open(self) -> int:
-        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        return open_own(self.path, os.O_RDWR | os.O_CREAT)
 
     def make(self) -> None:
         """Make the file if there is none."""
@@ -104,17 +106,17 @@ class Lock:
         Looks without locking, so that nobody who tries to take it meanwhile is turned away.
         """
         try:
-            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+            file = open_own(self.path, os.O_RDONLY)
+        except (FileNotFoundError, UserError):  # what is no file can be held by nobody
             return None
         try:
             if not _is_marked(file):
                 return None
-            try:
+            with boundary("lock's note", self.path):
                 found = json.loads(os.pread(file, 4096, 0))
-            except ValueError:
-                return {}
             return found if isinstance(found, dict) else {}
+        except Unreadable:
+            return {}
         finally:
             os.close(file)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.atomic import move, write
 
@@ -47,18 +48,14 @@ def load_record(path: str | os.PathLike[str], kind: str, version: int) -> dict[s
     can't be read now; all leave it as it is.
     """
     try:
-        with open(path, "rb") as file:
-            raw = file.read()
+        with boundary(f"{kind} record", path):
+            record = json.loads(read_input(path), parse_constant=_refuse)
     except FileNotFoundError:
         return None
-    except IsADirectoryError:
-        raise DamagedRecord("is a folder", where=path, mend=_MEND) from None
+    except Unreadable as error:
+        raise DamagedRecord(error.what, where=path, mend=_MEND) from error
     except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", where=path, mend="make it readable") from None
-    try:
-        record = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise DamagedRecord(f"is damaged ({error})", where=path, mend=_MEND) from None
+        raise UserError(f"cannot be read ({error.strerror})", where=path, mend="make it readable") from error
     if not isinstance(record, dict) or record.pop("kind", None) != kind:
         raise DamagedRecord(f"is no {kind} record", where=path, mend=_MEND)
     found = record.pop("version", None)
@@ -69,6 +66,10 @@ def load_record(path: str | os.PathLike[str], kind: str, version: int) -> dict[s
             mend="use the hivemind that wrote it, or move the file away",
         )
     return record
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is no number of JSON")
 
 
 def set_aside(path: str | os.PathLike[str]) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from hivemind.errors import UserError, system_error
-from hivemind.runtime.process import log_to
+from hivemind.runtime.process import log_to, open_log
 
 __all__ = ["Detached", "detach"]
 
@@ -36,7 +36,7 @@ def detach(work: Work, log: Path) -> Detached:
     Call it while this process has one thread and nothing open that two processes must not share. Raises OSError if the
     log cannot be written.
     """
-    os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666))
+    os.close(open_log(log))
     answer, answer_end = os.pipe2(os.O_CLOEXEC)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from hivemind.fs import HeldLock
+from hivemind.fs import HeldLock, open_own, set_aside
 from hivemind.masking import harmless, mask
 from hivemind.private import keep_keys_private
 from hivemind.runtime.identity import HiveGone, take_name
@@ -16,7 +16,7 @@ from hivemind.runtime.life import Life
 from hivemind.runtime.muster import muster
 from hivemind.runtime.parts import Parts
 
-__all__ = ["log_to", "output_to", "run_agent", "start_logging"]
+__all__ = ["log_to", "open_log", "output_to", "run_agent", "start_logging"]
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 _LOG_BYTES = 5_000_000
@@ -59,15 +59,21 @@ def log_to(path: Path) -> None:
 
 def output_to(path: Path) -> None:
     """Send standard output and standard error to a file; a file of over 5 MB becomes `<name>.1` first."""
-    try:
-        if path.stat().st_size > _LOG_BYTES:
-            path.replace(path.with_name(path.name + ".1"))
-    except FileNotFoundError:
-        pass
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    file = open_log(path)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
+
+
+def open_log(path: Path) -> int:
+    """A descriptor to append to a log with. A log of over 5 MB becomes `<name>.1`; what is no file is set aside."""
+    if path.exists() and not path.is_file():
+        set_aside(path)
+    elif path.exists() and path.stat().st_size > _LOG_BYTES:
+        path.replace(path.with_name(path.name + ".1"))
+    file = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.set_blocking(file, True)
+    return file
 
 
 def start_logging() -> None:

@@ -97,7 +97,7 @@ class StatusFile:
         try:
             file = os.open(self._path, _IN_PLACE, 0o666)
         except OSError:  # a link, a pipe: not ours to write through, but to replace
-            save_record(self._path, "status", VERSION, shown, durable=False)
+            save_record(self._path, "status", VERSION, {"crc": _crc(shown), **shown}, durable=False)
             return
         try:
             os.pwrite(file, whole, 0)
@@ -120,7 +120,7 @@ def read_status(folder: Path, name: str) -> AgentStatus | None:
             record = load_record(folder / "status.json", "status", VERSION)
             if record is None:
                 return None
-            if record.pop("crc", None) in (None, _crc(record)):  # none: one that was renamed into its place
+            if record.pop("crc", None) == _crc(record):
                 return AgentStatus(**{**record, "name": name})
         except (UserError, TypeError):
             pass  # being written this very moment, or no status

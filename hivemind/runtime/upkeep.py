@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from hivemind import fs
+from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.embedding import EmbedderUnavailable
 from hivemind.errors import HivemindError
 from hivemind.minds import Mind, MindError
@@ -82,9 +83,10 @@ class Upkeep:
     def _noted(self) -> tuple[str, float]:
         """How they looked when an agent found nothing to do, and when the next memory expires (seconds since 1970)."""
         try:
-            look, _, due = self._note.read_text("utf-8", "replace").partition("\n")
-            return look, float(due)
-        except (FileNotFoundError, ValueError):  # a note is only a note: look anew
+            with boundary("note", self._note):
+                look, _, due = read_input(self._note).decode().partition("\n")
+                return look, float(due)
+        except (Unreadable, FileNotFoundError):  # a note is only a note: look anew
             return "", _NEVER
 
     def _one(self) -> bool:

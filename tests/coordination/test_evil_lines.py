@@ -10,7 +10,10 @@ import pytest
 from hivemind.coordination import Journal
 
 DEEP = '{"a":' * 300 + "1" + "}" * 300
-VALUES = ['"\\ud800"', "NaN", "1e400", "-1", "9" * 4000, '"x\\u0000y"', "[]", "{}", "null", "true", '""', DEEP, '["\\udfff"]', '"' + "x" * 70_000 + '"']  # fmt: skip
+VALUES = [
+    '"\\ud800"', "NaN", "1e400", "-1", "9" * 4000, '"x\\u0000y"', "[]", "{}", "null", "true", '""', DEEP, '["\\udfff"]',
+    '"' + "x" * 70_000 + '"',
+]  # fmt: skip
 EVENTS = {
     "task.claimed": {"task_id": "t", "agent_id": "ada", "title": "T"},
     "task.parked": {"task_id": "t", "agent_id": "ada", "reason": "r", "until": "2026-01-01T00:00:00+00:00", "asks": "m"},

@@ -17,7 +17,7 @@ from hivemind.runtime.doctor.locks import check_doorbells, check_farewells, chec
 from hivemind.runtime.doctor.logs import check_journal, check_task_logs
 from hivemind.runtime.doctor.machine import check_encodings, check_file_system, check_inotify
 from hivemind.runtime.doctor.patient import Patient
-from hivemind.runtime.doctor.records import check_records
+from hivemind.runtime.doctor.records import check_places, check_records
 from hivemind.runtime.doctor.sandboxes import check_sandboxes
 from hivemind.runtime.doctor.settings import check_settings
 
@@ -35,6 +35,7 @@ CHECKS: tuple[Check, ...] = (
     check_mail_key,
     check_letters,
     check_strangers,
+    check_places,
     check_records,  # before the claims: a damaged one is nobody's
     check_claims,
     check_task_folders,

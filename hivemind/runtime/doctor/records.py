@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.runtime.doctor.finding import Finding
 from hivemind.runtime.doctor.patient import Patient
 from hivemind.tasks.record import load
 
-__all__ = ["check_records"]
+__all__ = ["check_places", "check_records"]
 
 VERSION = 1
 """The version of every record that this program writes; the rooms' READMEs say what each holds."""
@@ -48,14 +50,43 @@ def check_records(patient: Patient) -> Iterator[Finding]:
             )
 
 
+def check_places(patient: Patient) -> Iterator[Finding]:
+    """What lies below .hive in the place of a file and is none: a folder, a pipe. Whoever needs the file makes a new one."""
+    layout = patient.layout
+    folders = {*layout.folders(), layout.reading, layout.aside, layout.embedder}
+    for folder in (layout.state, layout.journal, layout.locks, layout.logs, *_entries(layout.state / "agents")):
+        for path in _entries(folder):
+            mode = path.lstat().st_mode
+            expected = path in folders or path.suffix == ".vectors" or ".damaged-" in path.name
+            if stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISSOCK(mode) or expected:
+                continue
+            truth = (folder == layout.journal and path.suffix == ".jsonl") or path.suffix == ".db"
+            yield Finding(
+                "records",
+                layout.relative(path),
+                "is no regular file, and what needs it there stands still",
+                "put the file back from a copy" if truth else "hivemind doctor --fix sets it aside",
+                None if truth else partial(patient.aside.take, path),
+                quiet=True,
+            )
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:  # told by the check of folders
+        return []
+
+
 def _wrong(path: Path) -> str | None:
     """What is wrong with a record, or None. Raises UnknownVersion."""
     try:
-        record = json.loads(path.read_bytes())
+        with boundary("record", path):
+            record = json.loads(read_input(path))
     except FileNotFoundError:
         return None  # moved on while we looked
-    except ValueError as error:
-        return f"is damaged ({error})"
+    except Unreadable as error:
+        return error.what
     kind = _KINDS.get(path.name)
     if not isinstance(record, dict) or not isinstance(record.get("kind"), str) or kind not in (None, record["kind"]):
         return f"is no {kind or 'such'} record"
