@@ -1,0 +1,55 @@
+"""Connections that say nothing: bounded in number and in time, and one line in the log."""
+
+from __future__ import annotations
+
+import re
+import resource
+import socket
+import subprocess
+
+import httpx
+import pytest
+
+from tests.mcp_server.conftest import LIMIT_S, greeting
+
+
+@pytest.fixture
+def crowded(hive):
+    """A server that may have few files open, and its address."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        process = hive.start(
+            "mcp", "--agent", "claude", "--http", "--port", "0", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    address = process.stdout.readline().split()[0]
+    yield process, address, (hive.root / ".hive/agents/claude/mcp.token").read_text().strip()
+    process.kill()
+    process.communicate(timeout=LIMIT_S)
+
+
+def test_half_open_requests_hold_up_nobody_and_are_closed(crowded):
+    process, address, token = crowded
+    host, port = re.match(r"http://([\d.]+):(\d+)", address).groups()
+    held = []
+    for number in range(400):
+        one = socket.create_connection((host, int(port)), timeout=LIMIT_S)
+        if number % 2:
+            one.sendall(b"POST /mcp HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+        held.append(one)
+    for one in held:  # each is closed by the server, at once or after its ten seconds
+        try:
+            while one.recv(4096):
+                pass
+        except ConnectionResetError:
+            pass
+    good = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+    headers = {**good, "Content-Type": "application/json"}
+    assert httpx.post(address, content=greeting(), headers=headers, timeout=LIMIT_S).status_code == 200
+    process.terminate()
+    _, said = process.communicate(timeout=LIMIT_S)
+    lines = [line for line in said.splitlines() if "connection" in line]
+    assert len(lines) == 1, said[-2000:]
+    assert len(said) < 2000
