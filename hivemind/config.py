@@ -92,6 +92,24 @@ class PriceConfig(_Strict):
     tokens_out: float = Field(alias="out", ge=0, allow_inf_nan=False)
 
 
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _as_seconds(value: Any) -> Any:
+    """`10m` as 600.0, a number as it is; `never` as None."""
+    if value == "never":
+        return None
+    if isinstance(value, str) and value[-1:] in _UNITS and value[:-1].strip().isdecimal():
+        return int(value[:-1]) * _UNITS[value[-1]]
+    return value
+
+
+class McpConfig(_Strict):
+    """Members from outside. `return_after`: seconds after which the tasks of one that has left go back; None: never."""
+
+    return_after: Annotated[float | None, BeforeValidator(_as_seconds)] = Field(600.0, ge=0)
+
+
 class LimitsConfig(_Strict):
     """Limits of one command that an agent runs."""
 
@@ -164,6 +182,7 @@ class HiveConfig(_Strict):
     embedder: Literal["auto", "none", "minilm", "hashing"] | EmbedderConfig = "auto"
     roots: list[Annotated[RootConfig, BeforeValidator(_as_root)]] = []
     mail: MailConfig = MailConfig()
+    mcp: McpConfig = McpConfig()
     prices: dict[str, PriceConfig] = {}
     budget: SharedBudgetConfig | None = None
     agents: dict[str, Any] = {}

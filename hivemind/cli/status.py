@@ -61,6 +61,7 @@ def _record(now: Overview) -> dict[str, Any]:
         "waiting": [{"task": task, "why": why} for task, why in now.waiting],
         "parked": [{"task": task, "why": why} for task, why in now.parked],
         "needs_you": [{"id": id_, "what": what} for id_, what in now.needs_you],
+        "left": [{"task": task, "why": why} for task, why in now.left],
         "mail_waits": [{"agent": agent, "why": why} for agent, why in now.mail_waits],
     }
 
@@ -97,6 +98,7 @@ def _show(now: Overview) -> None:
     _list("Needs you", needs, "hivemind mail list --unread")
     _list("Stuck", [(agent.name, agent.problem) for agent in now.agents if agent.problem], "hivemind status --json")
     _list("Mail waits", now.mail_waits, "hivemind status --json")
+    _list("Left", now.left, "hivemind status --json")
     _list("Leased", leases, "hivemind lease list")
     _list("Parked", now.parked, "hivemind task list")
     _list("Waiting", now.waiting, "hivemind task list")

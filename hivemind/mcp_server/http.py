@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import os
+import resource
 import secrets
 import socket
 import stat
@@ -17,9 +19,11 @@ import uvicorn
 from mcp.server import Server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import INVALID_REQUEST, JSONRPCError
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hivemind.errors import UserError
 from hivemind.fs import create
+from hivemind.mcp_server.member import Member
 from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
 
 __all__ = ["listen", "token_in"]
@@ -33,21 +37,28 @@ _Send = Callable[[_Message], Awaitable[None]]
 _App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 _UNKNOWN = NoMessage(INVALID_REQUEST, "Authorization: Bearer TOKEN, from the hive's mcp.token").answer
 _MAX_SESSIONS = 100
+_MAX_CONNECTIONS = 500
+_AT_ONCE = 32  # connections that are taken before one of them is looked at
+_HEAD_S = 10.0
+_log = logging.getLogger(__name__)
 
 
 async def listen(
-    server: Server[Any], folder: Path, port: int, on_ready: Callable[[str, str], None] | None = None
+    server: Server[Any], member: Member, port: int, on_ready: Callable[[str, str], None] | None = None
 ) -> None:
     """Serve on 127.0.0.1 at `port` (0: any that is free) until cancelled. Raises UserError for a port that is in use."""
-    path, token = token_in(folder)
+    path, token = token_in(member.folder)
+    member.requests = 0
     with _bound(port) as bound:
         port = bound.getsockname()[1]
         names = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
         # Another site's page that a browser was led to must not speak to us: Host and Origin have to be ours (421, 403).
         security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
         served = server.streamable_http_app(transport_security=security, host=LOOPBACK, max_sessions=_MAX_SESSIONS)
-        app = _Guard(served, token)
-        settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+        app = _Guard(served, token, member)
+        settings = uvicorn.Config(
+            app, http=_Connection, backlog=_AT_ONCE, log_level="error", access_log=False, timeout_graceful_shutdown=1
+        )
         if on_ready is not None:
             on_ready(f"http://{names[0]}/mcp", os.fspath(path))
         await _serve(_Listener(settings), bound)
@@ -86,7 +97,7 @@ def _bound(port: int) -> Iterator[socket.socket]:
         except OSError as error:
             mend = "--port 0 takes any that is free"
             raise UserError(f"can't listen ({error.strerror})", where=f"{LOOPBACK}:{port}", mend=mend) from None
-        bound.listen(64)  # from now on who knocks is heard, if a little later
+        bound.listen(_AT_ONCE)  # from now on who knocks is heard, if a little later
         yield bound
 
 
@@ -100,12 +111,54 @@ async def _serve(listener: _Listener, bound: socket.socket) -> None:
         await serving
 
 
+class _Connection(H11Protocol):
+    """One connection. It is closed without an answer if there are too many, or if the head of its request, the first or the
+    next one, takes longer than ten seconds: nobody need show a token for a connection. That is logged once."""
+
+    _slow: asyncio.TimerHandle | None = None
+    _told = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._slow = self.loop.call_later(_HEAD_S, self._close, f"had said nothing whole after {_HEAD_S:g} s")
+        if len(self.connections) > _most_connections():
+            self._close("was one too many at once")
+
+    def data_received(self, data: bytes) -> None:
+        if self._slow is None:
+            self._slow = self.loop.call_later(_HEAD_S, self._close, f"had said nothing whole after {_HEAD_S:g} s")
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._awaits_nothing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._awaits_nothing()
+        super().connection_lost(exc)
+
+    def _awaits_nothing(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _close(self, why: str) -> None:
+        self.transport.abort()
+        if not _Connection._told:
+            _Connection._told = True
+            _log.warning("a connection %s, and was closed (said once)", why)
+
+
+def _most_connections() -> int:
+    """So many that files can still be opened."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(_MAX_CONNECTIONS, soft // 2)
+
+
 class _Guard:
     """Lets requests through that show the token and carry a message. Others are answered here, in JSON: 401 before a byte of
     their body is read, 413 and 400 before the SDK opens a session for them."""
 
-    def __init__(self, app: _App, token: str) -> None:
-        self._app = app
+    def __init__(self, app: _App, token: str, member: Member) -> None:
+        self._app, self._member = app, member
         self._wanted = f"Bearer {token}".encode()
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
@@ -113,7 +166,15 @@ class _Guard:
             await self._app(scope, receive, send)
         elif not self._is_allowed(scope):
             await _refuse(send, 401, _UNKNOWN, [(b"www-authenticate", b'Bearer realm="hivemind"')])
-        elif scope["method"] != "POST":
+        else:
+            self._member.requests += 1
+            try:
+                await self._pass_on(scope, receive, send)
+            finally:
+                self._member.requests -= 1
+
+    async def _pass_on(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        if scope["method"] != "POST":
             await self._app(scope, receive, send)
         elif (body := await _body(receive)) is not None:
             try:

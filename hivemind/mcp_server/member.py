@@ -14,6 +14,7 @@ from hivemind.fs import make_folder
 from hivemind.masking import masked
 from hivemind.mcp_server.arrivals import Arrivals
 from hivemind.mcp_server.profiles import tools_of
+from hivemind.runtime.absence import return_tasks
 from hivemind.runtime.agent_log import AgentLog
 from hivemind.runtime.attention import Attention
 from hivemind.runtime.focus import Focus
@@ -24,12 +25,14 @@ from hivemind.runtime.pulse import Pulse
 from hivemind.runtime.scope import focus_on
 from hivemind.runtime.status import StatusFile
 from hivemind.runtime.tools import Session, Tool, ToolProblem
+from hivemind.runtime.watching import ring_all
 from hivemind.runtime.work import Work
 
 __all__ = ["HiveGone", "Member"]
 
 _log = logging.getLogger(__name__)
 _BEAT_S = 1.0
+_LOOK_S = 10.0
 _ON_A_STEP = frozenset(
     {
         "add_card", "add_evidence", "ask_human", "block_step", "finish_step", "note_step", "run_command", "verify_step", "wait",
@@ -76,6 +79,10 @@ class Member:
         self._heard: set[str] = set()
         self._task: str | None = next((work.task.id for work in self.works()), None)
         self._stopping = False
+        self.requests = 1
+        """Requests of its client that are under way: over HTTP none, or some; on standard input it is there all the time."""
+        self._heard_at = self._looked_at = time.monotonic()
+        return_tasks(hive)
 
     # what its tools ask of it (InHand)
 
@@ -219,6 +226,28 @@ class Member:
                 _log.warning("%s: %s", self.name, error)
         if held:
             announce_life(self.hive.journal, self.hive.layout, self.name)
+        now, limit = time.monotonic(), self.hive.config.mcp.return_after
+        if self.requests:
+            self._heard_at = now
+        elif limit is not None and now - self._heard_at >= limit:
+            self._give_back()
+        if now - self._looked_at >= _LOOK_S:
+            self._looked_at = now
+            return_tasks(self.hive)
+
+    def _give_back(self) -> None:
+        """Its client has left, and the server stays: what is in hand goes back to the inbox."""
+        for work in list(self.works()):
+            work.close()
+            self._attention.drop(work)
+            self.hive.tasks.release(work.task)
+            self.hive.journal.append(
+                "task.returned", task_id=work.task.id, agent_id=self.name, reason=f"the client of {self.name} has left"
+            )
+        if self._task is not None:
+            self._task = None
+            self._status.update(state="idle", task=None, step=None)
+            ring_all(self.hive)
 
     def stop(self) -> None:
         """End a command that runs, if one does. May be called from another thread."""

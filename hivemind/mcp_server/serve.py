@@ -98,7 +98,7 @@ async def _http(
     from hivemind.mcp_server.http import listen
 
     async with joined(open_hive, name, profile) as (member, server):
-        await listen(server, member.folder, port, on_ready)
+        await listen(server, member, port, on_ready)
 
 
 @asynccontextmanager

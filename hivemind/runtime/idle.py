@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from hivemind.boundary import Unreadable, boundary
 from hivemind.layout import Layout
 from hivemind.mail import count_waiting
+from hivemind.runtime.absence import absences
 from hivemind.runtime.parking import DISK_FULL
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.status import AgentStatus, read_status
@@ -59,7 +60,13 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
                 else "the agents that may claim it have max_active tasks in hand already"
             )
         parked.append((task.id, why)) if why else busy.append(f"task {task.id} waits to be claimed")
+    back = {
+        task for absence in absences(hive) if absence.left_s <= SHORT_WAIT.total_seconds() for task in absence.tasks
+    }
     for task in active:
+        if task.id in back:
+            busy.append(f"task {task.id} goes back to the inbox")
+            continue
         rest = task.parked
         if task.owner not in names:
             parked.append((task.id, stuck.get(str(task.owner), f"its agent {task.owner} is not running")))

@@ -18,6 +18,7 @@ from hivemind.errors import HivemindError, is_disk_full
 from hivemind.fs import Lock, set_aside
 from hivemind.fs.doorbell import ring
 from hivemind.fs.ready import readable
+from hivemind.runtime.absence import return_tasks
 from hivemind.runtime.agent import Agent
 from hivemind.runtime.identity import HiveGone, announce, check_here, farewell
 from hivemind.runtime.parking import DISK_FULL
@@ -80,10 +81,14 @@ class Life:
         if not self._incarnation:
             self._lost = _died_over(self._folder, self._name)
             self._incarnation = announce(self._hive.journal, self._name, os.getpid())
-        resting = self._watchman.take_over if self._watchman is not None else (lambda: None)
-        resting()
+        self._rest()
         agent = Agent(
-            self._hive, self._name, self._incarnation, lifeline=self._lifeline, resting=resting, check=self._check_here
+            self._hive,
+            self._name,
+            self._incarnation,
+            lifeline=self._lifeline,
+            resting=self._rest,
+            check=self._check_here,
         )
         try:
             self._agent = agent
@@ -100,6 +105,12 @@ class Life:
 
     def _check_here(self) -> None:
         check_here(self._lock, self._hive.layout)
+
+    def _rest(self) -> None:
+        """Without a supervisor: see to the watching, and to what members have left."""
+        if self._watchman is not None:
+            self._watchman.take_over()
+            return_tasks(self._hive)
 
     def _make_folder(self) -> None:
         if os.path.lexists(self._folder) and not self._folder.is_dir():

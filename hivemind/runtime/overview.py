@@ -15,6 +15,7 @@ from pathlib import Path
 from hivemind.coordination import State, StepLease, check_agent
 from hivemind.embedding import INSTALL, EmbedderUnavailable
 from hivemind.layout import HUMAN, Layout
+from hivemind.runtime.absence import absences
 from hivemind.runtime.identity import holder_of
 from hivemind.runtime.idle import is_full, nobody_for
 from hivemind.runtime.parts import Parts
@@ -84,7 +85,7 @@ class Overview:
     """`supervisor` is the record of who is up (pid, since) or None; `tasks` counts them by state, parked ones among the
     active; `waiting` and `parked` are (task, why); `mail_waits` (agent, why): unread mail that nobody will read as things
     stand; `needs_you` (message id, what): letters from addresses that the hive does not know; `embedder` says how texts are
-    found."""
+    found; `left` (task, what becomes of it): tasks of members that have gone."""
 
     root: Path
     workspace: str
@@ -100,6 +101,7 @@ class Overview:
     mail_waits: tuple[tuple[str, str], ...] = ()
     needs_you: tuple[tuple[str, str], ...] = ()
     has_state: bool = True
+    left: tuple[tuple[str, str], ...] = ()
     disk_full: bool = False
 
 
@@ -114,6 +116,7 @@ def overview(hive: Parts) -> Overview:
         root=hive.layout.root,
         workspace=hive.config.workspace,
         supervisor=supervisor,
+        left=tuple((task, str(absence)) for absence in absences(hive) for task in absence.tasks),
         disk_full=is_full(hive.layout),
         has_state=hive.layout.state.is_dir(),
         watching=str(watcher["watching"]) if "watching" in watcher else None,

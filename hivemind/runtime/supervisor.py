@@ -20,6 +20,7 @@ from hivemind.errors import HivemindError
 from hivemind.fs import HeldLock, Lock
 from hivemind.fs.doorbell import Doorbell
 from hivemind.fs.ready import readable
+from hivemind.runtime.absence import return_tasks
 from hivemind.runtime.identity import bury, bury_dead, check_here
 from hivemind.runtime.nursery import END_WITHIN_S, Nursery, RunAgent
 from hivemind.runtime.parts import Parts
@@ -229,6 +230,7 @@ class Supervisor:
         others = [name for name in self._hive.agents if name not in self._children]
         try:
             bury_dead(self._hive.journal, self._hive.layout, others, by="supervisor")
+            return_tasks(self._hive)
         except (HivemindError, OSError) as error:  # looked at again; their next start would write it as well
             _log.warning("who has died is not written: %s", error)
 

@@ -29,12 +29,14 @@ def left(hive, text: str = "What is a keel?") -> str:
 
 def set_return_after(hive, said: object) -> None:
     path = hive.root / "hive.yaml"
-    path.write_text(f"{path.read_text()}\nmcp: {json.dumps({'return_after': said})}\n")
+    path.write_text(f"mcp: {json.dumps({'return_after': said})}\n")
 
 
 def long_ago(hive, seconds: float) -> None:
     beat = hive.root / ".hive/agents/claude/heartbeat"
-    os.utime(beat, (time.time() - seconds, time.time() - seconds))
+    beat.touch()
+    for path in (beat, hive.root / ".hive/locks/agent-claude.lock"):
+        os.utime(path, (time.time() - seconds, time.time() - seconds))
 
 
 def test_a_task_whose_client_has_left_is_shown_and_returned_after_the_time_that_hive_yaml_says(hive):

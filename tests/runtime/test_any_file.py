@@ -161,7 +161,9 @@ def survives(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["status"], ["doctor"], ["task", "list"], ["log"]):
         told(root, capsys, *words)
     problem = done(root, "new")
-    assert problem is None or re.sub(r"-(shm|wal)$", "", Path(name).name) in problem, f"neither done nor said why: {problem}"
+    assert problem is None or re.sub(r"-(shm|wal)$", "", Path(name).name) in problem, (
+        f"neither done nor said why: {problem}"
+    )
     said = told(root, capsys, "doctor", "--fix")
     if problem is not None and not TRUTHS.fullmatch(name):
         assert (again := done(root, "again")) is None, f"{problem}; after doctor --fix: {again}\n{said}"
