@@ -273,8 +273,8 @@ class Agents(Collection[str]):
     def roles(self) -> dict[str, str | None]:
         return {name: self.known[name].role if name in self.known else None for name in self}
 
-    def get(self, name: str) -> AgentConfig:
-        """What the agent's file says. Raises UserError: there is none, or why it is set aside."""
+    def get(self, name: str, options: str = "") -> AgentConfig:
+        """What the agent's file says. Raises UserError: why it is set aside, or that there is none, and how it is added."""
         found = self.known.get(name)
         if found is not None:
             return found
@@ -282,7 +282,7 @@ class Agents(Collection[str]):
             raise why
         names = list(self.known)
         there = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
-        mend = f"its agents: {there or 'none'}; hivemind agent add {name} makes it one"
+        mend = f"its agents: {there or 'none'}; hivemind agent add {name}{options} makes it one"
         raise UserError(f"there is no agent {name!r} in this hive", mend=mend)
 
 

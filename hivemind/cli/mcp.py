@@ -70,7 +70,7 @@ def _print_config(arguments: argparse.Namespace, name: str) -> int:
     from hivemind.mcp_server.forms import configuration
 
     hive = look_at(arguments)
-    hive.agent_files.get(name)
+    hive.agent_files.get(name, " --mind mcp")
     words = ["mcp", "--agent", name, *(() if arguments.profile == "core" else ("--profile", arguments.profile))]
     address = f"http://127.0.0.1:{arguments.port}/mcp" if arguments.http else None
     if address is not None and not arguments.port:

@@ -52,7 +52,7 @@ class Member:
     def __init__(self, hive: Parts, name: str, profile: str = "core") -> None:
         """Join the hive. Raises UserError if there is no such agent, HeldLock if a process has its name already."""
         self.hive, self.name = hive, name
-        self.config = hive.agent_files.get(name)
+        self.config = hive.agent_files.get(name, " --mind mcp")
         self.tools: dict[str, Tool] = tools_of(profile, self.config.tools)
         self._lock = take_name(hive.layout, name)
         self.incarnation = announce(hive.journal, name, os.getpid())

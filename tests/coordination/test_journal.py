@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind.coordination import Journal, JournalDamaged, StepLeases, Steps
+from hivemind.coordination.snapshot import snapshot_path
 from hivemind.errors import HivemindError, UnknownVersion, UserError
 
 from .children import run, start
@@ -193,7 +194,7 @@ def test_a_missing_line_is_refused_also_at_the_end_of_a_segment(tmp_path: Path) 
     first = sorted(tmp_path.glob("*.jsonl"))[0]
     kept = first.read_bytes()
     first.write_bytes(kept[: kept[:-1].rindex(b"\n") + 1])
-    (tmp_path / "snapshot-1.json").unlink()
+    Path(snapshot_path(str(tmp_path))).unlink()
     with pytest.raises(JournalDamaged):
         Journal(tmp_path).append("y")
     with pytest.raises(JournalDamaged):
@@ -208,7 +209,7 @@ def test_a_segment_that_is_gone_from_the_middle_is_refused(tmp_path: Path) -> No
     for _ in range(20):
         journal.append("x")
     sorted(tmp_path.glob("*.jsonl"))[1].unlink()
-    (tmp_path / "snapshot-1.json").unlink()
+    Path(snapshot_path(str(tmp_path))).unlink()
     with pytest.raises(JournalDamaged):
         Journal(tmp_path).append("y")
 
@@ -266,7 +267,7 @@ def test_a_snapshot_and_the_log_fold_to_the_same_bytes(tmp_path: Path) -> None:
     journal.append("agent.exited", agent_id="a1")
     expected = journal.fingerprint()
     assert Journal(tmp_path).fingerprint() == expected
-    (tmp_path / "snapshot-1.json").unlink()
+    Path(snapshot_path(str(tmp_path))).unlink()
     assert Journal(tmp_path).fingerprint() == expected
 
 
@@ -277,7 +278,7 @@ def test_a_snapshot_that_is_damaged_is_not_read(tmp_path: Path, content: bytes) 
     journal = Journal(tmp_path)
     journal.append("agent.started", agent_id="a")
     expected = journal.fingerprint()
-    (tmp_path / "snapshot-1.json").write_bytes(content)
+    Path(snapshot_path(str(tmp_path))).write_bytes(content)
     assert Journal(tmp_path).fingerprint() == expected
 
 
@@ -298,7 +299,7 @@ def test_segments_follow_each_other_and_a_snapshot_is_written_on_the_way(tmp_pat
     there = sorted(tmp_path.glob("*.jsonl"))
     assert len(there) == 3
     assert all(path.stat().st_size >= 500 for path in there[:-1])
-    assert (tmp_path / "snapshot-1.json").exists()
+    assert Path(snapshot_path(str(tmp_path))).exists()
     assert Journal(tmp_path, segment_bytes=7).append("x").seq == 51, "an existing journal keeps its own segment size"
     assert [event.seq for event in journal.read()] == list(range(1, 52))
 

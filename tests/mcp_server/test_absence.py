@@ -29,7 +29,7 @@ def left(hive, text: str = "What is a keel?") -> str:
 
 def set_return_after(hive, said: object) -> None:
     path = hive.root / "hive.yaml"
-    path.write_text(f"mcp: {json.dumps({'return_after': said})}\n")
+    path.write_text(f"settle_ms: 0\nmcp: {json.dumps({'return_after': said})}\n")
 
 
 def long_ago(hive, seconds: float) -> None:
