@@ -130,6 +130,7 @@ def live(root: Path) -> str | None:
     finally:
         Agent._rest = rest  # type: ignore[method-assign]
         lock.release()
+        hive.documents.close()  # SQLite keeps what it found of a file for as long as the process has it open
     return life.stuck
 
 
