@@ -7,7 +7,7 @@ import json
 import os
 
 from hivemind.coordination.errors import CoordinationError, ProjectGuardMismatch, WorkspaceLocked
-from hivemind.fs import create, load_record
+from hivemind.fs import DamagedRecord, create, load_record
 
 __all__ = ["check_workspace", "fingerprint"]
 
@@ -46,6 +46,8 @@ def check_workspace(
         except FileExistsError:
             pass  # another process was first: its word counts
         found = load_record(path, "workspace", _VERSION) or record
+    if not isinstance(found.get("workspace"), str) or not isinstance(found.get("guard"), str):
+        raise DamagedRecord("does not say whose state this is", where=path, mend="hivemind doctor --fix sets it aside")
     if found.get("workspace") != workspace:
         raise WorkspaceLocked(
             f"belongs to the workspace {found.get('workspace')!r}, not to {workspace!r}",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs.atomic import open_own
 from hivemind.fs.crash import reached
 from hivemind.fs.soundness import missing
 
@@ -43,10 +45,12 @@ class Schema:
         if self.lasting and (lost := missing(path)) is not None:
             raise self.spoilt(f"is {lost}", path)
         try:
-            with open(path, "rb") as file:
+            with open(open_own(path, os.O_RDONLY), "rb") as file:
                 header = file.read(100)
         except FileNotFoundError:
             return
+        except UserError as error:
+            raise self.spoilt(error.what, path) from None
         except OSError as error:
             raise self.error(f"cannot be read ({error.strerror})", where=path) from None
         if header and not header.startswith(b"SQLite format 3\0"):

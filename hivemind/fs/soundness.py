@@ -11,6 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
+from hivemind.errors import UserError
+from hivemind.fs.atomic import open_own
+
 __all__ = ["faults", "index_fault", "is_disk_full", "missing", "note_made", "unsound"]
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -59,10 +62,12 @@ def unsound(path: str | os.PathLike[str]) -> str | None:
     if (lost := missing(path)) is not None:
         return f"it is {lost}"
     try:
-        with open(path, "rb") as file:
+        with open(open_own(path, os.O_RDONLY), "rb") as file:
             head = file.read(len(_MAGIC))
     except FileNotFoundError:
         return None
+    except UserError as error:
+        return f"it {error.what}"
     if not head:
         return None
     if head != _MAGIC:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from urllib.parse import quote, unquote_to_bytes
 
 from hivemind.errors import UnknownVersion, UserError
-from hivemind.fs import fsync_folder, reached, set_aside, write
+from hivemind.fs import fsync_folder, open_own, reached, set_aside, write
 
 __all__ = ["TakenRecord", "append_whole", "read_taken"]
 
@@ -42,7 +42,10 @@ class TakenRecord:
         self._open()
 
     def _open(self) -> None:
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            self._file = open_own(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        except UserError as error:
+            return self._begin_anew(str(error))
         raw = os.pread(self._file, os.fstat(self._file).st_size, 0)
         whole = raw[: raw.rfind(b"\n") + 1]
         lines = whole.decode("utf-8", "replace").split("\n")[:-1]
@@ -50,9 +53,7 @@ class TakenRecord:
             self.close()
             if lines and _VERSION.fullmatch(lines[0]):
                 raise UnknownVersion(f"is no {_FIRST} record", where=self._path, mend="move the file away")
-            _log.warning("%s is damaged: kept as %s", self._path, set_aside(self._path).name)
-            self.is_damaged = True
-            return self._open()
+            return self._begin_anew(f"{self._path} is damaged")
         if len(whole) < len(raw):
             os.ftruncate(self._file, len(whole))
         if not lines:
@@ -92,6 +93,11 @@ class TakenRecord:
     def overgrown(self, present: int) -> bool:
         """True if most of the file is about messages that are gone, when so many are `present`."""
         return self._lines > 4 * _KEPT + 2 * present
+
+    def _begin_anew(self, why: str) -> None:
+        _log.warning("%s: kept as %s", why, set_aside(self._path).name)
+        self.is_damaged = True
+        self._open()
 
     def compact(self, present: Collection[str]) -> None:
         """Forget all but the newest 4096 of the names that are not `present` in the folders."""
@@ -133,9 +139,9 @@ def _line(mark: str, key: str) -> str:
 def read_taken(path: str) -> set[str]:
     """The keys that a record says were taken in; for who only looks. None for a file that is not there or is no record."""
     try:
-        with open(path, "rb") as file:
+        with open(open_own(path, os.O_RDONLY), "rb") as file:
             lines = file.read().decode("utf-8", "replace").split("\n")[:-1]
-    except OSError:
+    except (OSError, UserError):
         return set()
     if lines[:1] != [_FIRST]:
         return set()

@@ -15,7 +15,7 @@ import os
 import secrets
 from pathlib import Path
 
-from hivemind.boundary import Unreadable, boundary
+from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.fs import Lock, create, make_folder, set_aside
 
 __all__ = ["FIELD", "Seal"]
@@ -49,9 +49,8 @@ class Seal:
 
     def _load(self) -> bytes | None:
         try:
-            raw = self._path.read_bytes()
             with boundary("mail key", self._path):
-                key = bytes.fromhex(raw.decode("ascii").strip())
+                key = bytes.fromhex(read_input(self._path).decode("ascii").strip())
         except (FileNotFoundError, Unreadable):
             return None
         return key if len(key) == _DIGITS // 2 else None

@@ -14,7 +14,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from hivemind.boundary import Unreadable, boundary
+from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import reached, write
 from hivemind.memory.blocks import (
@@ -177,8 +177,7 @@ class SaveFile:
         """The blocks in their order, and max_tokens. Raises Unreadable if it is damaged, UnknownVersion, and UserError if
         there is none."""
         try:
-            with open(self.path, "rb") as file:
-                raw = file.read()
+            raw = read_input(self.path)
         except OSError as error:
             raise UserError(f"no working memory can be read ({error.strerror})", where=self.path) from None
         end = raw.rfind(b"\n") + 1

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.coordination.journal import SEGMENT_BYTES
-from hivemind.fs import move
+from hivemind.errors import UserError
+from hivemind.fs import move, open_own, set_aside
 from hivemind.tasks.log import LOG, append, records_of
 
 __all__ = ["AgentLog"]
@@ -43,11 +44,11 @@ class AgentLog:
         """The records of all segments, oldest first; what a crash left of a line is left out. None if there is no log."""
         with ExitStack() as files:
             try:  # opened first: should it be renamed meanwhile, it is found among the full ones, and read once
-                newest = files.enter_context(open(self._folder / LOG, "rb"))
-            except FileNotFoundError:
+                newest = files.enter_context(open(open_own(self._folder / LOG, os.O_RDONLY), "rb"))
+            except (FileNotFoundError, UserError):
                 newest = None
             for _, path in self._full():
-                with open(path, "rb") as file:
+                with open(open_own(path, os.O_RDONLY), "rb") as file:
                     if newest is None or not os.path.sameopenfile(file.fileno(), newest.fileno()):
                         yield from records_of(file)
             if newest is not None:
@@ -59,7 +60,9 @@ class AgentLog:
             found = path.lstat()
         except FileNotFoundError:
             return
-        if found.st_size >= self._segment_bytes and stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(found.st_mode):
+            set_aside(path)
+        elif found.st_size >= self._segment_bytes:
             number = max((number for number, _ in self._full()), default=0) + 1
             move(path, self._folder / f"log-{number:06}.jsonl", durable=False)
 

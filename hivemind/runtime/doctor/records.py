@@ -20,6 +20,8 @@ VERSION = 1
 """The version of every record that this program writes; the rooms' READMEs say what each holds."""
 
 
+_FILES = ("heartbeat", "line", "lock", "mail-taken", "memory", "synced")
+"""Files under .hive whose names have no ending."""
 _KINDS = {
     "task.json": "task",
     "format.json": "journal",
@@ -53,12 +55,10 @@ def check_records(patient: Patient) -> Iterator[Finding]:
 def check_places(patient: Patient) -> Iterator[Finding]:
     """What lies below .hive in the place of a file and is none: a folder, a pipe. Whoever needs the file makes a new one."""
     layout = patient.layout
-    folders = {*layout.folders(), layout.reading, layout.aside, layout.embedder}
     for folder in (layout.state, layout.journal, layout.locks, layout.logs, *_entries(layout.state / "agents")):
         for path in _entries(folder):
             mode = path.lstat().st_mode
-            expected = path in folders or path.suffix == ".vectors" or ".damaged-" in path.name
-            if stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISSOCK(mode) or expected:
+            if stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISSOCK(mode) or _may_be_folder(path, mode):
                 continue
             truth = (folder == layout.journal and path.suffix == ".jsonl") or path.suffix == ".db"
             yield Finding(
@@ -69,6 +69,12 @@ def check_places(patient: Patient) -> Iterator[Finding]:
                 None if truth else partial(patient.aside.take, path),
                 quiet=True,
             )
+
+
+def _may_be_folder(path: Path, mode: int) -> bool:
+    return (
+        stat.S_ISDIR(mode) and path.name not in _FILES and path.suffix.partition("-")[0] in ("", ".vectors", ".damaged")
+    )
 
 
 def _entries(folder: Path) -> list[Path]:
