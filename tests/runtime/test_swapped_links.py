@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -37,10 +39,13 @@ def swap(place: Path, outside: Path, how: str) -> None:
         (fresh / "x.md").write_text("mine\n")
     else:
         fresh.symlink_to({"out": outside, "itself": place, "nowhere": "/no/where"}[how])
-    old = place.with_name(f".old-{place.name}-{os.urandom(4).hex()}")
-    if os.path.lexists(place):
-        place.rename(old)
-    fresh.rename(place)
+    old = place.with_name(f".old-{place.name}")
+    while os.path.lexists(fresh):
+        with contextlib.suppress(OSError):  # a tool has made the folder again meanwhile
+            if os.path.lexists(place):
+                place.rename(old)
+            fresh.rename(place)
+        shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink(missing_ok=True)
 
 
 def test_a_folder_that_is_swapped_under_the_tools_is_said_in_words_and_leads_nowhere(crew: Crew, caplog: Any) -> None:

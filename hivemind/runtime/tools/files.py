@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Iterator
 from io import StringIO
 from typing import Any
@@ -151,28 +150,25 @@ def _walk(session: Session, top: Place) -> Iterator[Place]:
     if top.path.is_file():
         yield top
         return
-    try:
-        start = top.folder()
-    except OSError as error:
-        raise ToolProblem(f"is no folder that can be read ({error.strerror})", where=_named(session, top)) from None
-    try:
-        for way, names, files, folder in os.fwalk(".", dir_fd=start):
-            place = Place(top.base, (*top.names, *(part for part in way.split("/") if part != ".")))
-            names[:] = [
-                name for name in sorted(names) if not name.startswith(".") and _may_enter(session, place / name)
-            ]
-            for name in sorted(files):
-                if not name.startswith(".") and _is_file(name, folder):
-                    yield place / name
-    finally:
-        os.close(start)
-
-
-def _is_file(name: str, folder: int) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    except FileNotFoundError:
-        return False  # it has been taken away
+    todo = [top]
+    while todo:
+        place = todo.pop()
+        try:
+            folder = place.folder()
+        except OSError as error:
+            if place is top:
+                raise ToolProblem(
+                    f"is no folder that can be read ({error.strerror})", where=_named(session, top)
+                ) from None
+            continue  # something else stands there by now
+        try:
+            with os.scandir(folder) as found:
+                seen = sorted((one for one in found if not one.name.startswith(".")), key=lambda one: one.name)
+            yield from (place / one.name for one in seen if one.is_file(follow_symlinks=False))
+            folders = [place / one.name for one in seen if one.is_dir(follow_symlinks=False)]
+        finally:
+            os.close(folder)
+        todo += [below for below in reversed(folders) if _may_enter(session, below)]
 
 
 def _may_enter(session: Session, folder: Place) -> bool:

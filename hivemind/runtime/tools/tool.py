@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from hivemind.boundary import boundary
-from hivemind.errors import UserError
+from hivemind.errors import UserError, mend_of
 from hivemind.frontmatter import instead_of
 from hivemind.masking import masked
 from hivemind.minds import ToolSchema
@@ -103,14 +103,20 @@ class Tool:
     def call(self, session: Session, arguments: Mapping[str, Any]) -> Result:
         """Check the arguments and use the tool; what an agent that was killed has leased or reserved stands in no way.
 
-        Raises ToolProblem for wrong arguments, and what the tool raises.
+        Raises ToolProblem for wrong arguments and for what the operating system refuses, and what the tool raises.
         """
         with boundary("set of arguments", self.name):
             try:
                 checked = self.arguments.model_validate(dict(arguments))
             except ValidationError as error:
                 raise ToolProblem(f"{self.name}: {'; '.join(map(self._wrong, error.errors()[:_TOLD]))}") from None
-        return masked(unless_dead(session.hive, lambda: self.use(session, checked), by=session.agent))
+        try:
+            return masked(unless_dead(session.hive, lambda: self.use(session, checked), by=session.agent))
+        except OSError as error:  # of what others put in the place of a file, or of the machine: no fault of the tool's
+            where = error.filename if isinstance(error.filename, str) else None
+            raise ToolProblem(
+                f"the system says: {error.strerror or error}", where=where, mend=mend_of(error)
+            ) from error
 
     def _wrong(self, found: ErrorDetails) -> str:
         name = ".".join(map(str, found["loc"])) or "arguments"
