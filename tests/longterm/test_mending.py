@@ -144,7 +144,10 @@ def test_a_row_that_makes_no_sense_is_told_as_damage_and_saved_as_far_as_it_goes
     with closing(sqlite3.connect(database)) as sql:
         sql.execute("UPDATE entries SET created_at = 9e18, links = '[' WHERE key = 'k3' AND space = 1")
         sql.commit()
-    with open_store(database, HashingEmbedder()) as store, pytest.raises(StoreDamaged, match="'k3': is a row that cannot be read"):
+    with (
+        open_store(database, HashingEmbedder()) as store,
+        pytest.raises(StoreDamaged, match="'k3': is a row that cannot be read"),
+    ):
         store.get(USERS[0], "k3")
     found, said = mended(database)
     assert {place: entry.content for place, entry in found.items()} == SAID

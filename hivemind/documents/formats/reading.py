@@ -72,15 +72,14 @@ def format_of(path: str) -> str:
 
 
 def read_extract(raw: bytes, path: str) -> Extract | None:
-    """What is got out of a PDF or HTML file; None for a file that is its own text. Raises DocmemError, Unreadable."""
-    with boundary("document", path):
-        match format_of(path):
-            case "pdf":
-                return pdf(raw, path)
-            case "html":
-                return html(raw, path)
-            case _:
-                return None
+    """What is got out of a PDF or HTML file; None for a file that is its own text. Raises DocmemError."""
+    match format_of(path):
+        case "pdf":
+            return pdf(raw, path)
+        case "html":
+            return html(raw, path)
+        case _:
+            return None
 
 
 def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
