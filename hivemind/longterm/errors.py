@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 
-__all__ = ["EntryInvalid", "LongtermError", "NamespaceForbidden", "NamespaceInvalid", "StoreDamaged", "VersionConflict"]
+__all__ = [
+    "EntryInvalid",
+    "LongtermError",
+    "NamespaceForbidden",
+    "NamespaceInvalid",
+    "StoreDamaged",
+    "VersionConflict",
+    "row_of",
+]
 
 
 class LongtermError(UserError):
@@ -39,3 +51,13 @@ class VersionConflict(LongtermError):
         self.key = key
         self.expected = expected
         self.actual = actual
+
+
+@contextmanager
+def row_of(what: str) -> Iterator[None]:
+    """The boundary of a row: whatever reading it raises is damage, which is mended. `what` says which row it is."""
+    try:
+        with boundary("row", what):
+            yield
+    except Unreadable as error:
+        raise StoreDamaged(error.what, where=what, mend="hivemind doctor says how to save it") from error

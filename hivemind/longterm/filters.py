@@ -12,7 +12,7 @@ from typing import Any
 from hivemind.boundary import boundary
 from hivemind.longterm.arguments import check_between, check_time, check_unicode
 from hivemind.longterm.draft import check_category
-from hivemind.longterm.errors import EntryInvalid
+from hivemind.longterm.errors import EntryInvalid, row_of
 from hivemind.longterm.moment import as_micros
 
 __all__ = ["Filter", "metadata_fits"]
@@ -77,7 +77,7 @@ Test = tuple[str, Callable[[Any, bool], bool]]
 
 def metadata_fits(metadata: str, wanted: str) -> bool:
     """Whether metadata (JSON) has all that a filter (JSON) asks for. The database calls it."""
-    with boundary("entry's metadata"):
+    with row_of("metadata"):
         found = json.loads(metadata)
         return all(test(found.get(name), name in found) for name, test in _tests(wanted))
 

@@ -7,21 +7,15 @@ from collections.abc import Iterator
 
 from hivemind.fs.soundness import faults, index_fault
 from hivemind.longterm.draft import digest_of
-from hivemind.longterm.moment import FIRST, LAST
+from hivemind.longterm.entry import MemoryEntry
+from hivemind.longterm.errors import StoreDamaged
+from hivemind.longterm.links import history_of
+from hivemind.longterm.rows import every, with_vector
 
 __all__ = ["NONSENSE", "problems", "rebuild"]
 
 NONSENSE = "what it holds makes no sense"
 """How the sentence about an entry ends that no rebuilding can mend."""
-
-
-_MAKE_NONE = """SELECT e.key FROM entries e JOIN namespaces n ON n.id = e.space
-    WHERE NOT json_valid(metadata) OR json_type(metadata) <> 'object' OR NOT json_valid(links) OR json_type(links) <> 'object'
-    OR NOT json_valid(path) OR json_type(path) <> 'array'
-    OR typeof(content) <> 'text' OR typeof(key) <> 'text' OR typeof(e.id) <> 'text'
-    OR NOT (typeof(created_at) = 'integer' AND created_at BETWEEN ? AND ?)
-    OR NOT (typeof(updated_at) = 'integer' AND updated_at BETWEEN ? AND ?)
-    OR NOT (expires_at IS NULL OR (typeof(expires_at) = 'integer' AND expires_at BETWEEN ? AND ?))"""
 
 
 def problems(sql: sqlite3.Connection) -> Iterator[str]:
@@ -37,14 +31,25 @@ def problems(sql: sqlite3.Connection) -> Iterator[str]:
     for key, content, digest in sql.execute("SELECT key, content, digest FROM entries WHERE typeof(content) = 'text'"):
         if digest != digest_of(content):
             yield f"entry {key!r}: its digest does not fit its content"
-    for (key,) in sql.execute(_MAKE_NONE, (FIRST, LAST, FIRST, LAST, FIRST, LAST)):
-        yield f"entry {key!r}: {NONSENSE}"
+    for seq, key, entry in every(sql):
+        if entry is None or not _is_read_whole(sql, seq, entry):
+            yield f"entry {key!r}: {NONSENSE}"
     (lost,) = sql.execute("SELECT count(*) FROM vectors WHERE key NOT IN (SELECT seq FROM entries)").fetchone()
     if lost:
         yield f"{lost} vectors belong to no entry"
     (lost,) = sql.execute("SELECT count(*) FROM passages WHERE seq NOT IN (SELECT key FROM vectors)").fetchone()
     if lost:
         yield f"the passages of {lost} entries belong to no vector"
+
+
+def _is_read_whole(sql: sqlite3.Connection, seq: int, entry: MemoryEntry) -> bool:
+    """Whether its earlier versions and its embedding make sense."""
+    try:
+        history_of(sql, seq, entry)
+        with_vector(sql, seq)
+    except StoreDamaged:
+        return False
+    return True
 
 
 def rebuild(sql: sqlite3.Connection) -> None:

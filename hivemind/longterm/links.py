@@ -11,7 +11,7 @@ from dataclasses import replace
 from hivemind.longterm.arguments import check_name
 from hivemind.longterm.draft import check_key
 from hivemind.longterm.entry import MemoryEntry
-from hivemind.longterm.errors import EntryInvalid
+from hivemind.longterm.errors import EntryInvalid, row_of
 from hivemind.longterm.moment import as_time
 from hivemind.longterm.rows import ALIVE, fetch, fetch_key, object_of
 
@@ -26,19 +26,20 @@ def history_of(sql: sqlite3.Connection, seq: int, entry: MemoryEntry) -> list[Me
         " FROM versions WHERE seq = ? ORDER BY version",
         (seq,),
     ):
-        said = replace(
-            entry,
-            content=content,
-            metadata=object_of(metadata),
-            embedding=None,
-            category=category,
-            importance=importance,
-            updated_at=as_time(updated),
-            expires_at=None if expires is None else as_time(expires),
-            parent_id=parent_id,
-            links=object_of(links),
-            version=version,
-        )
+        with row_of(f"version {version} of entry {entry.key!r}"):
+            said = replace(
+                entry,
+                content=content,
+                metadata=object_of(metadata),
+                embedding=None,
+                category=category,
+                importance=importance,
+                updated_at=as_time(updated),
+                expires_at=None if expires is None else as_time(expires),
+                parent_id=parent_id,
+                links=object_of(links),
+                version=version,
+            )
         before.append(said)
     return [*before, entry]
 

@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 
-from hivemind.boundary import boundary
-from hivemind.longterm.errors import NamespaceInvalid
+from hivemind.longterm.errors import NamespaceInvalid, row_of
 from hivemind.masking import mask
 
 __all__ = ["Namespace", "check_namespace", "check_prefix", "decoded", "encoded", "is_below", "named", "shown"]
@@ -56,9 +55,12 @@ def encoded(namespace: Namespace) -> str:
 
 @lru_cache(maxsize=1_024)
 def decoded(text: str) -> Namespace:
-    """The namespace that `encoded` wrote."""
-    with boundary("namespace"):
-        return tuple(json.loads(text))
+    """The namespace that `encoded` wrote. Raises StoreDamaged."""
+    with row_of("a namespace"):
+        found = json.loads(text)
+        if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
+            raise TypeError("no array of texts")
+        return tuple(found)
 
 
 def is_below(namespace: Namespace, prefix: Namespace) -> bool:

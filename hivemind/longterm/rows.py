@@ -8,9 +8,8 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from hivemind.boundary import Unreadable, boundary
 from hivemind.longterm.entry import Embedding, MemoryEntry
-from hivemind.longterm.errors import StoreDamaged
+from hivemind.longterm.errors import StoreDamaged, row_of
 from hivemind.longterm.expiry import expired_by_space
 from hivemind.longterm.moment import as_time
 from hivemind.longterm.namespace import Namespace, decoded, encoded, is_below
@@ -19,6 +18,7 @@ from hivemind.longterm.schema import PLACES
 __all__ = [
     "ALIVE",
     "entry_of",
+    "every",
     "fetch",
     "fetch_key",
     "object_of",
@@ -36,28 +36,26 @@ _FROM = " FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v
 ALIVE = "(e.expires_at IS NULL OR e.expires_at > ?)"
 """The condition under which an entry has not expired; its parameter is the time now."""
 _AT_ONCE = 500  # parameters of one statement
-_MEND = "hivemind doctor says how to save it"
 
 
 def object_of(text: str) -> dict[str, Any]:
     """The object that metadata or links are as JSON. Raises StoreDamaged for what is none."""
     if text == "{}":
         return {}
-    try:
-        with boundary("object"):
-            found = json.loads(text)
-    except Unreadable as error:
-        raise StoreDamaged(f"{text!r:.80} is no JSON ({error.__cause__})", mend=_MEND) from error
-    if not isinstance(found, dict):
-        raise StoreDamaged(f"{text!r:.80} is no object", mend=_MEND)
-    return found
+    with row_of("metadata or links"):
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise TypeError("no object")
+        return found
 
 
 def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
     """The entry that a row of `_COLUMNS` says. Raises StoreDamaged for one that makes no sense."""
     _, entry_id, path, key, content, metadata, created, updated, category, importance, expires, *rest = row
     version, parent_id, links, pending = rest
-    try:
+    with row_of(f"entry {key!r}"):
+        if not (isinstance(content, str) and isinstance(key, str) and isinstance(entry_id, str)):
+            raise TypeError("no text")
         return MemoryEntry(
             content=content,
             id=entry_id,
@@ -74,8 +72,6 @@ def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
             links=object_of(links),
             pending=bool(pending),
         )
-    except (ValueError, TypeError, OverflowError) as error:
-        raise StoreDamaged(f"entry {key!r} is damaged ({error})", mend=_MEND) from error
 
 
 def space_of(sql: sqlite3.Connection, namespace: Namespace) -> int | None:
@@ -124,4 +120,14 @@ def with_vector(sql: sqlite3.Connection, seq: int) -> Embedding | None:
     ).fetchone()
     if row is None or row[0] is None:
         return None
-    return Embedding.read(array("f", row[0]), row[2], given=bool(row[1]))
+    with row_of("an embedding"):
+        return Embedding.read(array("f", row[0]), row[2], given=bool(row[1]))
+
+
+def every(sql: sqlite3.Connection) -> Iterator[tuple[int, str, MemoryEntry | None]]:
+    """(seq, key, entry) of all that there are, expired ones too; None for one that makes no sense."""
+    for row in sql.execute(f"SELECT {_COLUMNS}{_FROM} ORDER BY e.seq"):
+        try:
+            yield row[0], row[3], entry_of(row)
+        except StoreDamaged:
+            yield row[0], row[3], None

@@ -3,21 +3,19 @@
 # ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
 
-import json
 import sqlite3
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from hivemind.boundary import Unreadable, boundary
 from hivemind.embedding import VectorTable, pack
 from hivemind.fs.salvage import open_damaged, rows_by_id, rows_of
 from hivemind.longterm.draft import check_key, check_vector, digest_of
-from hivemind.longterm.errors import EntryInvalid
+from hivemind.longterm.errors import EntryInvalid, StoreDamaged
 from hivemind.longterm.moment import FIRST, LAST
-from hivemind.longterm.namespace import Namespace, check_namespace, encoded
+from hivemind.longterm.namespace import Namespace, check_namespace, decoded, encoded
+from hivemind.longterm.rows import object_of
 from hivemind.longterm.schema import PLACES
 
 __all__ = ["Salvaged", "read_damaged", "write_salvaged"]
@@ -89,8 +87,10 @@ def read_damaged(path: str) -> Salvaged:
 def _read_spaces(sql: sqlite3.Connection, found: Salvaged) -> None:
     for statement in _PATHS:
         for space, path in rows_of(sql, statement):
-            with suppress(Unreadable, EntryInvalid), boundary("namespace"):  # else its entries get a name
-                found.spaces.setdefault(space, check_namespace(json.loads(path)))
+            try:
+                found.spaces.setdefault(space, check_namespace(decoded(path)))
+            except (StoreDamaged, EntryInvalid, TypeError):
+                continue  # it is no name any more: its entries get one
 
 
 def _nameless(space: int) -> Namespace:
@@ -148,9 +148,10 @@ def _given(sql: sqlite3.Connection, entry: Row) -> Iterator[tuple[int, bytes, st
 
 def _object(text: object, *, keys: bool = False) -> str:
     """A JSON object as it is (with `keys`: of texts), `{}` for what is none."""
-    found = None
-    with suppress(Unreadable), boundary("object"):
-        found = json.loads(text) if isinstance(text, str) else None
+    try:
+        found = object_of(text) if isinstance(text, str) else None
+    except StoreDamaged:
+        found = None
     sound = isinstance(found, dict) and (not keys or all(isinstance(one, str) for one in found.values()))
     return str(text) if sound else "{}"
 

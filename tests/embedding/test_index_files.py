@@ -48,13 +48,13 @@ def test_who_has_the_old_files_open_reads_the_new_ones_next(tmp_path: Path) -> N
 @pytest.mark.parametrize("damage", ["header", "no header", "count", "no count", "short", "gone"])
 def test_what_is_damaged_is_begun_anew(tmp_path: Path, damage: str) -> None:
     VectorIndex(DIMENSION, folder=tmp_path, source="s").apply([(1, 0, pack(vector(1), DIMENSION))], seen=5)
-    header, rows = tmp_path / "index-2.json", next(tmp_path.glob("*.rows"))
+    header, rows = tmp_path / "index-3.json", next(tmp_path.glob("*.rows"))
     if damage == "header":
         header.write_text("{")
     elif damage == "no header":
         header.unlink()
     elif damage == "count":
-        next(tmp_path.glob("*.count")).write_bytes(bytes(28))
+        next(tmp_path.glob("*.count")).write_bytes(bytes(40))
     elif damage == "no count":
         next(tmp_path.glob("*.count")).unlink()
     elif damage == "short":
@@ -81,7 +81,7 @@ def test_the_files_of_an_earlier_format_are_swept_away(tmp_path: Path) -> None:
 
 def test_pages_of_an_earlier_start_of_the_machine_are_not_believed(tmp_path: Path) -> None:
     VectorIndex(DIMENSION, folder=tmp_path, source="s").apply([(1, 0, pack(vector(1), DIMENSION))], seen=5)
-    header = tmp_path / "index-2.json"
+    header = tmp_path / "index-3.json"
     record = json.loads(header.read_text())
     record["source"] = record["source"].rpartition(" ")[0] + " another-boot"
     header.write_text(json.dumps(record))

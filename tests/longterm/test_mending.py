@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import sqlite3
@@ -143,7 +144,10 @@ def test_a_row_that_makes_no_sense_is_told_as_damage_and_saved_as_far_as_it_goes
     with closing(sqlite3.connect(database)) as sql:
         sql.execute("UPDATE entries SET created_at = 9e18, links = '[' WHERE key = 'k3' AND space = 1")
         sql.commit()
-    with open_store(database, HashingEmbedder()) as store, pytest.raises(StoreDamaged, match="'k3' is damaged"):
+    with (
+        open_store(database, HashingEmbedder()) as store,
+        pytest.raises(StoreDamaged, match="'k3': is a row that cannot be read"),
+    ):
         store.get(USERS[0], "k3")
     found, said = mended(database)
     assert {place: entry.content for place, entry in found.items()} == SAID
@@ -179,3 +183,44 @@ def test_mending_that_is_killed_is_brought_to_its_end(database: Path, point: str
     assert {path.name for path in database.parent.iterdir()} <= {
         "memory.db", "memory.db.lock", "memory.db-wal", "memory.db-shm", "aside",
     }  # fmt: skip
+
+
+NONSENSE = {
+    "metadata": ("UPDATE entries SET metadata = ? WHERE key = 'k3'", "[" * 100_000),
+    "a number": ("UPDATE entries SET metadata = ? WHERE key = 'k3'", '{"a": ' + "9" * 10_000 + "}"),
+    "no object": ("UPDATE entries SET metadata = ? WHERE key = 'k3'", "[1]"),
+    "links": ("UPDATE entries SET links = ? WHERE key = 'k3'", "{"),
+    "a version": ("UPDATE versions SET metadata = ? WHERE version = 1", "[" * 100_000),
+    "a version's time": ("UPDATE versions SET updated_at = ? WHERE version = 1", 10**17),
+    "a namespace": ("UPDATE namespaces SET path = ? WHERE id = 1", "[" * 100_000),
+    "a vector": ("UPDATE given SET vector = ?", b"123"),
+    "passages": ("UPDATE passages SET vectors = ?", b"123"),
+    "a time": ("UPDATE entries SET created_at = ? WHERE key = 'k3'", 10**17),
+}
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_a_row_that_makes_no_sense_is_damage_and_mended_whatever_reads_it(database: Path, nonsense: str) -> None:
+    statement, value = NONSENSE[nonsense]
+    with open_store(database, HashingEmbedder(), durable=False) as store:
+        for number in range(3):
+            store.put(
+                USERS[0],
+                f"long{number}",
+                "Bees make honey in hives each year. They dance to tell of flowers in bloom.",
+            )
+        with store.database.write() as sql:
+            sql.execute("DROP INDEX entries_speaker")  # it would refuse nonsense, as a damaged page does not
+            assert sql.execute(statement, (value,)).rowcount
+        uses = (
+            lambda: store.get(USERS[0], "k3"), lambda: store.history(USERS[0], "k3"), lambda: store.get(USERS[1], "k1"),
+            lambda: store.search(USERS[0], "text 3 of bees", limit=400), store.namespaces, store.check,
+            lambda: store.search(USERS[0], "text", metadata={"a": 1}, limit=400), lambda: store.list(USERS[0]),
+        )  # fmt: skip
+        for use in uses:
+            with contextlib.suppress(StoreDamaged):
+                use()
+        mend(store, database.parent / "aside")
+        for use in uses:
+            use()
+        assert store.get(USERS[2], "k3").content == SAID[USERS[2], "k3"]

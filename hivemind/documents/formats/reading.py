@@ -35,13 +35,6 @@ _ENDINGS = {
     "pdf": ".pdf",
 }
 _FORMATS = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
-_PARSERS: dict[str, Callable[[str], list[Piece]]] = {
-    "plain": plain,
-    "restructured": restructured,
-    "python": python,
-    "code": source_code,
-}
-_EXTRACTS: dict[str, Callable[[bytes, object], Extract]] = {"html": html, "pdf": pdf}
 _HEADINGS = re.compile(r"^#{1,6} \S.*(?:\n|\Z)(?=\s|\Z)|^#{1,6} \S.*\n(?=[^#\n])", re.MULTILINE)
 
 
@@ -70,7 +63,7 @@ def decoded(raw: bytes, where: object) -> str:
         try:
             return raw.decode("cp1252")
         except UnicodeDecodeError:
-            return raw.decode("latin-1")
+            return "".join(map(chr, raw))  # as Latin-1
 
 
 def format_of(path: str) -> str:
@@ -80,8 +73,13 @@ def format_of(path: str) -> str:
 
 def read_extract(raw: bytes, path: str) -> Extract | None:
     """What is got out of a PDF or HTML file; None for a file that is its own text. Raises DocmemError."""
-    extract = _EXTRACTS.get(format_of(path))
-    return None if extract is None else extract(raw, path)
+    match format_of(path):
+        case "pdf":
+            return pdf(raw, path)
+        case "html":
+            return html(raw, path)
+        case _:
+            return None
 
 
 def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
@@ -108,7 +106,8 @@ def _read(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
     if form == "plain" and len(_HEADINGS.findall(text[:20_000])) >= 2:
         form = "markdown"  # a text file written as Markdown
     if form != "markdown":
-        pieces = _PARSERS[form](text)
+        parsers = {"restructured": restructured, "python": python, "code": source_code}
+        pieces = parsers.get(form, plain)(text)
         return _outline(path, text, form, _title({}, pieces, stem), (), pieces, None, count)
     values, body_line, note = _front_matter(text, path)
     pieces = markdown(text, body_line - 1)

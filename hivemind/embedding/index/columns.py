@@ -9,11 +9,12 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["DEAD", "KEY", "Columns", "FileColumns", "MemoryColumns", "View"]
+__all__ = ["DEAD", "KEY", "Columns", "FileColumns", "MemoryColumns", "View", "sums"]
 
 DEAD = -1
 KEY = struct.Struct("<qq")
@@ -33,6 +34,15 @@ class View:
     keys: memoryview
     bits: memoryview
     rows: memoryview
+
+
+def sums(view: View, dimension: int) -> tuple[int, int, int]:
+    """The CRC-32 of the rows of a view in each column."""
+    keys, bits, rows = (
+        zlib.crc32(column[: view.count * width])
+        for column, width in zip((view.keys, view.bits, view.rows), widths(dimension), strict=True)
+    )
+    return keys, bits, rows
 
 
 class Columns(Protocol):

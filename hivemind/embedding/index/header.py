@@ -19,21 +19,23 @@ from hivemind.fs import load_record, save_record
 
 __all__ = ["Header", "State"]
 
-KIND, VERSION = "vector-index", 2
+KIND, VERSION = "vector-index", 3
 _MADE_HERE = re.compile(r"index-\d+\.json|v\d+-[0-9a-f]+\.(?:keys|bits|rows|count)")
-_COUNTS = struct.Struct("<qqqI")  # the last is the CRC-32 of what stands before it
-_SUMMED = 24
+_COUNTS = struct.Struct("<qqqIIII")  # the last is the CRC-32 of what stands before it
+_SUMMED = 36
 _TRIES = 5  # a header may name files that its successor has removed, and counts may be read while they are written
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Which files, how many rows of them count (and how many of those are dead), up to which change of the source."""
+    """Which files, how many rows of them count (and how many of those are dead), up to which change of the source, and the
+    CRC-32 of these rows in each column."""
 
     files: str
     count: int
     dead: int
     seen: int
+    sums: tuple[int, int, int] = (0, 0, 0)
 
 
 class Header:
@@ -80,7 +82,7 @@ class Header:
     def write(self, state: State) -> None:
         """Say how much counts now. Raises OSError."""
         assert self._counts is not None
-        told = _COUNTS.pack(state.count, state.dead, state.seen, 0)[:_SUMMED]
+        told = _COUNTS.pack(state.count, state.dead, state.seen, *state.sums, 0)[:_SUMMED]
         os.pwrite(self._counts, told + zlib.crc32(told).to_bytes(4, "little"), 0)
 
     def sweep(self) -> None:
@@ -114,11 +116,11 @@ class Header:
         self._stamp = stamp
         return True
 
-    def _read_counts(self) -> tuple[int, int, int] | None:
+    def _read_counts(self) -> tuple[int, int, int, tuple[int, int, int]] | None:
         assert self._counts is not None
         raw = os.pread(self._counts, _COUNTS.size, 0)
         if len(raw) < _COUNTS.size:
             return None
         with boundary("index of vectors", self._path):
-            count, dead, seen, checked = _COUNTS.unpack(raw)
-        return (count, dead, seen) if checked == zlib.crc32(raw[:_SUMMED]) else None
+            count, dead, seen, keys, bits, rows, checked = _COUNTS.unpack(raw)
+        return (count, dead, seen, (keys, bits, rows)) if checked == zlib.crc32(raw[:_SUMMED]) else None

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
 from hivemind.boundary import boundary
-from hivemind.embedding.index.columns import KEY, Columns, FileColumns, MemoryColumns
+from hivemind.embedding.index.columns import KEY, Columns, FileColumns, MemoryColumns, sums
 from hivemind.embedding.index.engines import Near, bits_of, living, nearest, places_of
 from hivemind.embedding.index.header import Header, State
 from hivemind.embedding.packed import pack
@@ -129,11 +130,15 @@ class VectorIndex:
         added = [(key, group, row) for key, group, row in changes.values() if row is not None]
         rows = [row for _, _, row in added]
         keys = b"".join(KEY.pack(key, group) for key, group, _ in added)
-        self._columns.write(state.count, (keys, bits_of(rows), b"".join(rows)))
+        bits, packed = bits_of(rows), b"".join(rows)
+        self._columns.write(state.count, (keys, bits, packed))
         reached("embedding.index.written")
         self._columns.kill(old)
         reached("embedding.index.killed")  # a change whose number is not yet written is taken in again, to the same end
-        self._save(State(state.files, state.count + len(added), state.dead + len(old), seen))
+        count = state.count + len(added)
+        keys_now = self._columns.view(count).keys[: count * KEY.size]
+        now = (zlib.crc32(keys_now), zlib.crc32(bits, state.sums[1]), zlib.crc32(packed, state.sums[2]))
+        self._save(State(state.files, count, state.dead + len(old), seen, now))
 
     def _compact(self, old: set[int]) -> None:
         """Begin new columns with the rows that still count."""
@@ -152,9 +157,10 @@ class VectorIndex:
             columns = FileColumns(self._header.stem(files), self.dimension, create=True)
         keys = b"".join(KEY.pack(key, group) for key, group, _ in rows)
         vectors = [row for _, _, row in rows]
-        state = State(files, len(rows), 0, seen)
+        written = (keys, bits_of(vectors), b"".join(vectors))
+        state = State(files, len(rows), 0, seen, (zlib.crc32(keys), zlib.crc32(written[1]), zlib.crc32(written[2])))
         try:
-            columns.write(0, (keys, bits_of(vectors), b"".join(vectors)))
+            columns.write(0, written)
             reached("embedding.index.begun")
             if self._header is not None:
                 self._header.begin(state)
@@ -198,11 +204,14 @@ class VectorIndex:
         return False
 
     def _open(self, state: State) -> bool:
-        """Use the files that a header names; False if they are gone, or shorter than it says."""
+        """Use the files that a header names; False if they are gone, shorter than it says, or (looked at once) damaged."""
         assert self._header is not None
         try:
             if state.files != self._state.files:
                 columns = FileColumns(self._header.stem(state.files), self.dimension)
+                if sums(columns.view(state.count), self.dimension) != state.sums:
+                    columns.close()
+                    return False
                 self._columns.close()
                 self._columns = columns
             self._columns.view(state.count)
