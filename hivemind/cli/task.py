@@ -59,6 +59,7 @@ def add_to(commands: Commands, common: Parser) -> None:
     )  # fmt: skip
     saying.add_argument("id", metavar="ID", help="the task's id")
     saying.add_argument("text", metavar="TEXT", help="what is to be added; - reads standard input")
+    add_json(saying)
     add_replay(task, common)
     for name, run, line in (
         ("retry", _retry, "put failed or finished tasks back into the inbox"),
@@ -327,7 +328,10 @@ def _say(arguments: argparse.Namespace) -> int:
     owner = hive.tasks.get(arguments.id).owner
     if owner is not None:
         ring(hive.layout.doorbells, owner)
-    say(f"{arguments.id} is told: {hive.layout.relative(where)}")
+    if arguments.json:
+        print_json({"id": arguments.id, "path": str(where)})
+    else:
+        say(f"{arguments.id} is told: {hive.layout.relative(where)}")
     return 0
 
 

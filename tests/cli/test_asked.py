@@ -50,7 +50,8 @@ def test_the_list_says_why_each_task_failed_as_its_error_does(run: Command) -> N
     listed = {task["id"]: task["error"] for task in run("task", "list", "--state", "failed", "--json").json}
     assert listed == {
         "bad": "bad.md:2: unknown key 'priorty'; did you mean 'priority'?",
-        "blob": "blob.md: is no text (a NUL at byte 1); save it as UTF-8 text",
+        "blob": "blob.md: is no text (a NUL at byte 1); save it as UTF-8 text, or say what to do with it: "
+        "hivemind task add TEXT --attach FILE, or a folder with a task.md beside it",
         "cancelled": "Cancelled by human.",
         "runs": "the command `exit 3` ended with status 3; it printed nothing",
     }
@@ -65,7 +66,7 @@ def test_a_cancelled_task_is_not_said_to_be_no_task(worked: Path) -> None:
 
 
 def test_answers_so_far_have_no_headings_of_steps_that_are_to_come(worked: Path) -> None:
-    written = (worked / "tasks" / "done" / "written" / "artifacts" / "so-far.md").read_text()
+    written = (worked / "tasks" / "done" / "written" / "files" / "artifacts" / "so-far.md").read_text()
     assert re.findall("^## .*", written, re.MULTILINE) == ["## run echo hello", "## How it came about"]
 
 

@@ -64,7 +64,7 @@ def test_the_text_may_come_from_a_file_or_from_standard_input(
         (["  "], "says nothing"),
         (["x", "--file", "y"], "two tasks"),
         (["--file", "/nowhere/x.md"], "cannot be read"),
-        (["x", "--assignee", "nobody"], "there are analyst, researcher, reviewer"),
+        (["x", "--assignee", "nobody"], "its agents: analyst, researcher, reviewer"),
         (["x", "--role", "cook"], "their roles: analyst, researcher, reviewer"),
         (["x", "--depends", "nothing"], "no such task"),
         (["x", "--priority", "huge"], "no priority"),
