@@ -14,9 +14,6 @@ import pytest
 from hivemind.cli import main
 from tests.swarm.conftest import Swarm
 
-NOT_YET = {"agents", "records"}
-"""Entrances that are still being mended; whoever has mended one takes it out."""
-
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
@@ -201,10 +198,7 @@ ENTRANCES: dict[str, Callable[[Poisoned], None]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.xfail(strict=True)] if name in NOT_YET else []) for name in ENTRANCES],
-)
+@pytest.mark.parametrize("name", ENTRANCES)
 def test_poison_at_an_entrance_stops_nothing_but_itself(poisoned: Poisoned, name: str) -> None:
     ENTRANCES[name](poisoned)
     poisoned.runs()
