@@ -47,8 +47,14 @@ test: $(VENV)/.test
 	@$(IN_MEMORY) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Kills, full and failing disks, pauses, wrong clocks, late folders: each needs a program or root; what can't be tried is said.
+# Then power losses, hostile input, and mutants of the program, each of which has to be found.
 faults: $(VENV)/.test
-	@$(IN_MEMORY) $(BIN)/python -m tests.faults --report --strict $(if $(LONG),--long)
+	@status=0; \
+	$(IN_MEMORY) $(BIN)/python -m tests.faults --report --strict $(if $(LONG),--long) || status=1; \
+	$(IN_MEMORY) $(BIN)/python -m tests.faults.powerloss --report $(if $(LONG),--long) || status=1; \
+	$(IN_MEMORY) $(BIN)/python -m tests.faults.fuzz.run --report --inputs $(if $(LONG),5000,50) || status=1; \
+	$(IN_MEMORY) $(BIN)/python -m tests.faults.mutants.run --report $(if $(LONG),,--short) || status=1; \
+	exit $$status
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -2,7 +2,7 @@
 
 The list of entrances is made here, from the code: each use of a parsing primitive in `hivemind/` must lie in a boundary,
 lexically or because every way to the function that holds it leads through one. Ways are followed by name over the whole
-package: whatever mentions a function may call it. A room's list: `pytest tests/test_entrances.py --runxfail -k mail`.
+package: whatever mentions a function may call it. A room's list: `pytest tests/test_entrances.py -k mail`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,6 @@ from pathlib import Path
 import pytest
 
 HIVEMIND = Path(__file__).parents[1] / "hivemind"
-
-NOT_YET = {
-    "coordination",
-    "fs",
-    "runtime/doctor",
-}
-"""Rooms that are still being mended; whoever has mended one takes it out."""
 
 OWN_INPUT = {
     **dict.fromkeys(
@@ -51,7 +44,11 @@ OWN_INPUT = {
         ("memory/scoring.py born", "runtime/upkeep.py _next_expiry"),
         "a time with a zone, whose seconds no year makes too many",
     ),
-    **dict.fromkeys(("fs/watch/inotify.py read", "fs/watch/filesystem.py mounts"), "what the kernel writes"),
+    **dict.fromkeys(
+        ("fs/locks.py _is_marked", "fs/watch/inotify.py read", "fs/watch/filesystem.py mounts"),
+        "what the kernel writes",
+    ),
+    "coordination/step_table.py get": "the digest of the snapshot was compared when it was read",
     "cli/parser.py read": "an argument of the command line, after a look whether it is a few digits",
     "documents/formats/pdf_text.py main": "a process of its own that imports nothing of hivemind; whatever is raised it prints",
     "documents/lookup.py split_reference": "at most nine digits, by its pattern",
@@ -335,16 +332,13 @@ FOUND = Package(
 ROOMS = sorted({_room(str(path.relative_to(HIVEMIND))) for path in HIVEMIND.rglob("*.py")})
 
 
-@pytest.mark.parametrize(
-    "room", [pytest.param(room, marks=[pytest.mark.xfail(strict=True)] if room in NOT_YET else []) for room in ROOMS]
-)
+@pytest.mark.parametrize("room", ROOMS)
 def test_what_others_wrote_is_parsed_inside_a_boundary(room: str) -> None:
     found = [f"hivemind/{where}: {what}" for where, what in FOUND.items() if _room(where.partition(":")[0]) == room]
     assert not found, "parsed outside of every boundary:\n" + "\n".join(found)
 
 
-def test_the_rooms_and_exceptions_that_are_listed_exist() -> None:
-    assert set(ROOMS) >= NOT_YET
+def test_the_exceptions_that_are_listed_exist() -> None:
     assert all((HIVEMIND / place.split()[0]).is_file() for place in OWN_INPUT)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.masking import masked
 
@@ -93,9 +95,10 @@ def _flat(seq: int, kind: str, payload: Mapping[str, Any]) -> str | None:
 def text_of(line: bytes) -> list[Record]:
     """The events of one line. Raises ValueError for a line that holds none."""
     try:
-        found = _decode(line.decode())
-    except RecursionError:
-        raise ValueError("is nested too deep for an event") from None
+        with boundary("event"):
+            found = _decode(line.decode())
+    except Unreadable as error:
+        raise ValueError(str(error.__cause__)) from None
     if isinstance(found, dict):
         found = [found]
     if not isinstance(found, list) or not found:
@@ -114,10 +117,9 @@ def records(lines: bytes) -> list[Record] | None:
 
     One call of the decoder for all of them costs a third of one call for each.
     """
-    try:
+    found: list[Any] = []
+    with suppress(Unreadable), boundary("event"):
         found = _decode(f"[{lines.decode()[:-1]}]".replace("\n", ","))
-    except (ValueError, RecursionError):
-        return None
     if len(found) != lines.count(b"\n"):  # two values on one line
         return None
     flat: list[Record] = []

@@ -142,7 +142,8 @@ class Journal:
     def repairs(self) -> list[dict[str, Any]]:
         """What was ever cut off a torn end, oldest first: `{segment, offset, after_seq, torn}`."""
         try:
-            with open(os.path.join(self.folder, REPAIRS), encoding="utf-8") as file:
+            path = os.path.join(self.folder, REPAIRS)
+            with boundary("record of repairs", path), open(path, encoding="utf-8") as file:
                 return [json.loads(line) for line in file if line.endswith("\n")]
         except FileNotFoundError:
             return []
@@ -367,4 +368,5 @@ class Journal:
 
 def _first_seq(lines: bytes) -> int:
     found = records(lines[: lines.index(b"\n") + 1])
-    return 0 if not found else int(found[0]["seq"])
+    first: int = found[0]["seq"] if found else 0
+    return first

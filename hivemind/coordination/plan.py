@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.coordination.errors import CoordinationError
 from hivemind.coordination.step import CHECKPOINTS, PROOF_MODES
 from hivemind.errors import UserError
@@ -58,9 +59,10 @@ def _meta(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise refused("meta of a step is a mapping")
     try:
-        found: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise refused(f"meta of a step is no JSON ({error})") from None
+        with boundary("meta"):
+            found: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+    except Unreadable as error:
+        raise refused(f"meta of a step is no JSON ({error.__cause__})") from None
     return found
 
 

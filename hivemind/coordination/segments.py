@@ -100,7 +100,8 @@ def offset_after(file: int, since: int) -> int:
 
 def _last_seq(line: bytes) -> float:
     try:
-        return int(text_of(line)[-1]["seq"])
+        last: int = text_of(line)[-1]["seq"]
+        return last
     except ValueError:  # damaged: whoever reads it from before on will say so
         return float("inf")
 

@@ -14,7 +14,26 @@ from hivemind.runtime.parts import Parts
 from hivemind.runtime.tools import allowed_tools
 from hivemind.runtime.usage import open_agents_mind
 
-__all__ = ["muster", "place_of_key"]
+__all__ = ["muster", "muster_all", "place_of_key"]
+
+
+def muster_all(hive: Parts) -> tuple[list[str], list[UserError]]:
+    """The agents of the hive that can be started, and why each other one cannot: one file must not stop the rest.
+
+    Raises UserError, the first of them, if none can.
+    """
+    ready: list[str] = []
+    aside: dict[str, UserError] = {}
+    for name, config in hive.agents.items():
+        if not config.outside:
+            try:
+                muster(hive, [name])
+                ready.append(name)
+            except UserError as error:
+                aside[str(error)] = error  # replicas have one between them
+    if aside and not ready:
+        raise next(iter(aside.values()))
+    return ready, list(aside.values())
 
 
 def muster(hive: Parts, names: Iterable[str]) -> None:

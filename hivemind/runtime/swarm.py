@@ -14,7 +14,7 @@ from hivemind.errors import HivemindError, system_error
 from hivemind.minds import warm_mind
 from hivemind.private import keep_keys_private
 from hivemind.runtime.idle import Failures, survey
-from hivemind.runtime.muster import muster
+from hivemind.runtime.muster import muster, muster_all
 from hivemind.runtime.parts import Parts
 from hivemind.runtime.process import output_to, run_agent, start_logging
 from hivemind.runtime.rehearsal import rehearse
@@ -73,11 +73,13 @@ def run_swarm(
     Call it in a process with one thread that has opened nothing of the hive yet: agents are forked. `on_ready` is called
     once all have been started, `on_tick` after what happens, at most twenty times and at least four times a second.
     `rehearse_in` opens a hive in another folder: with it, many agents start faster and smaller (`rehearsal`). Raises
-    HeldLock if the hive is up, UserError as `muster` does.
+    HeldLock if the hive is up, UserError as `muster` and `muster_all` do.
     """
     hive = open_hive()
-    running = [name for name, agent in hive.agents.items() if not agent.outside] if names is None else list(names)
-    muster(hive, running)
+    running, aside = muster_all(hive) if names is None else (list(names), [])
+    muster(hive, names or ())
+    for error in aside:
+        _log.warning("an agent is set aside: %s", error)
     keep_keys_private()
     shared = open_hive()  # what the agents are forked with; this process opens nothing of it
 

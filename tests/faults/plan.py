@@ -18,7 +18,7 @@ from .trial import Trial, try_once
 
 __all__ = ["main"]
 
-SHORT_S = 540  # make faults: what lies between two trials and after the last comes to less than a minute
+SHORT_S = 240  # of the ten minutes of make faults, which has power losses, fuzz and mutants as well
 LONG_S = 4 * 3600
 
 _warm: Warm | None = None

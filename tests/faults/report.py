@@ -20,7 +20,7 @@ from typing import Any
 from .subject import REPOSITORY
 from .trial import Trial
 
-__all__ = ["BEGIN", "FOLDER", "PROMISES", "numbers", "runs_of", "write_part", "write_table"]
+__all__ = ["BEGIN", "FOLDER", "PROMISES", "held_after", "numbers", "runs_of", "write_part", "write_table"]
 
 FOLDER = Path(__file__).parent / "report"
 PROMISES = REPOSITORY / "docs" / "promises.md"
@@ -81,6 +81,12 @@ def table() -> str:
         faults = ", ".join(sorted({run["fault"] for run in mine})) or "none by the harness; see the test beside it"
         lines.append(f"| {promise} | {sum(map(_count, mine))} | {broken} | {faults} |")
     return "\n".join(lines) + "\n"
+
+
+def held_after(fault: str) -> set[str]:
+    """The promises that hold after a fault: `kill`, `disk`, `pause`, `clock`, `late` or `power`."""
+    rows = re.findall(r"^\| (P\d+) \| .+? \| (.+?) \|", PROMISES.read_text("utf-8").partition(BEGIN)[0], re.MULTILINE)
+    return {number for number, faults in rows if fault in faults.split(", ")}
 
 
 def _count(run: Mapping[str, Any]) -> int:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 
 import pytest
 
+from tests.faults.faults import FAULTS, missing
 from tests.faults.powerloss.run import Outcome, power_loss
 
-pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+@pytest.fixture(scope="module", autouse=True)
+def _traced() -> None:
+    """It is recorded with strace, as some of the other faults are made."""
+    if why := missing(FAULTS["kill-at-call"]):
+        assert why.kernel or os.environ.get("HIVEMIND_FAULTS") != "all", why.reason
+        pytest.skip(why.reason)
 
 
 def told(outcome: Outcome, *words: str) -> list[str]:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from hivemind.cli import main
 from tests.swarm.conftest import Swarm
-
-NOT_YET = {"agents", "records"}
-"""Entrances that are still being mended; whoever has mended one takes it out."""
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
@@ -98,8 +95,8 @@ class Poisoned:
         assert not list(self.root.rglob("was-here"))
         self.can_be_looked_at()
 
-    def can_be_looked_at(self, task: str = "good") -> None:
-        for listing in LISTINGS:
+    def can_be_looked_at(self, task: str = "good", listings: Iterable[str] = LISTINGS) -> None:
+        for listing in listings:
             errors = io.StringIO()
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
                 status = main(["--hive", str(self.root), "--debug", *listing.format(task=task).split()])
@@ -144,7 +141,7 @@ def letters(hive: Poisoned) -> None:
 
 def knowledge(hive: Poisoned) -> None:
     for name, raw in {**RAW, "nested": b"<div>" * 20_000, "quotes": b"> " * 20_000}.items():
-        for suffix in ("md", "txt", "html", "toml", "pdf", "csv", "json", "yaml", "rst", "py", "c"):
+        for suffix in ("md", "txt", "html", "toml", "pdf", "rst", "py", "c"):
             hive.write(f"knowledge/a-{name}.{suffix}", raw)
         hive.write(f"knowledge/b-{name}.md", b"---\n" + raw + b"\n---\nx\n")
 
@@ -177,7 +174,7 @@ def records(hive: Poisoned) -> None:
 def caches(hive: Poisoned, *poison: bytes) -> None:
     hive.write("tasks/inbox/a.md", b"What moves a rowing boat?\n")
     hive.swarm.run("up", "--until-idle")
-    hive.can_be_looked_at("a")
+    hive.can_be_looked_at("a", ["graph find keel", "doc find keel"])
     state = hive.root / ".hive"
     kept = ("documents.db", "memory.db", "mail.key", "workspace.json", "format.json")
     found = [*state.rglob("*"), hive.root / "tasks/done/a/graph.json"]
@@ -201,10 +198,7 @@ ENTRANCES: dict[str, Callable[[Poisoned], None]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.xfail(strict=True)] if name in NOT_YET else []) for name in ENTRANCES],
-)
+@pytest.mark.parametrize("name", ENTRANCES)
 def test_poison_at_an_entrance_stops_nothing_but_itself(poisoned: Poisoned, name: str) -> None:
     ENTRANCES[name](poisoned)
     poisoned.runs()

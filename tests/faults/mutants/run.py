@@ -110,6 +110,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", nargs="*")
     parser.add_argument("--most", type=int, default=40, help="detectors that a mutant is put under at most")
+    parser.add_argument(
+        "--short", action="store_true", help="under the first detector that each patch names, and no other"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
         "--report", action="store_true", help="write tests/faults/report/mutants.json and docs/promises.md"
@@ -118,7 +121,7 @@ def main() -> int:
     wanted = [one for one in mutants() if not given.name or one.name in given.name]
     found: list[Shown] = []
     with tempfile.TemporaryDirectory(prefix="hive-mutants-") as folder, ThreadPoolExecutor(given.jobs) as pool:
-        for shown in pool.map(lambda one: hunt(one, Path(folder), given.most), wanted):
+        for shown in pool.map(lambda one: hunt(one, Path(folder), 1 if given.short else given.most), wanted):
             found.append(shown)
             how = f"{shown.detector}, seed {shown.seed}: {shown.sentence}" if shown.detector else "NOT FOUND"
             print(f"{shown.mutant.name}: {how} ({shown.tried} tried)", flush=True)

@@ -1,0 +1,124 @@
+"""Every play and every scenario under power loss, and the report's part `power`."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from tests.faults.faults import FAULTS, missing
+from tests.faults.powerloss.played import play_and_lose
+from tests.faults.powerloss.run import Outcome, power_loss
+from tests.faults.report import write_part, write_table
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.subject import Warm
+
+__all__ = ["main"]
+
+# What the play `stores` asks after: the words that its findings begin with, and the promises that they are about.
+ASKED = {
+    ("letter",): ("P13", "P14", "P15", "P16"),
+    ("task",): ("P1", "P2", "P3", "P7"),
+    ("journal", "step"): ("P20",),
+    ("lease",): ("P22",),
+    ("reserved",): ("P25",),
+    ("document",): ("P30", "P32"),
+    ("memory",): ("P33", "P35"),
+    ("doctor",): ("P41",),
+    ("hive", "who opened"): ("P42",),
+}
+# What the play `swarm` does: tasks to their end, by whole swarms, with `once` and with letters of steps.
+TAKEN_UP = {
+    ("task",): ("P1", "P2", "P3"),
+    ("often",): ("P4",),
+    ("once",): ("P5",),
+    ("letter",): ("P13", "P16"),
+    ("up",): ("P42",),
+}
+RELAXED = ("P41", "P42")  # without durability only that is promised after a power loss
+
+
+def outcomes(states: int, swarms: int, recovered: int, seed: int, jobs: int) -> Iterator[Outcome]:
+    """Every run, several at a time; `recovered` crash states of each scenario."""
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        runs = [pool.submit(_scenario, name, recovered, seed) for name in SCENARIOS]
+        for durability in ("full", "relaxed"):
+            runs.append(pool.submit(_play, "swarm", durability, swarms, seed))
+            runs.append(pool.submit(_play, "stores", durability, states, seed))
+        for run in runs:
+            yield run.result()
+
+
+def _play(play: str, durability: str, states: int, seed: int) -> Outcome:
+    return power_loss(play, durability, states=states, seed=seed)
+
+
+def _scenario(name: str, states: int, seed: int) -> Outcome:
+    warm = Warm()
+    try:
+        return play_and_lose(name, states=states, warm=warm, seed=seed)
+    finally:
+        warm.close()
+
+
+def row(outcome: Outcome) -> dict[str, Any]:
+    """What the report has of it. States count as runs."""
+    words = {"stores": ASKED, "swarm": TAKEN_UP}.get(outcome.play, {})
+    checked = outcome.checked | {one for promises in words.values() for one in promises}
+    broken = outcome.broken | {
+        one
+        for found in outcome.found
+        for what in found.what
+        for begin, promises in words.items()
+        if what.startswith(begin)
+        for one in promises
+    }
+    if outcome.durability == "relaxed":
+        checked &= {*RELAXED, *broken}
+    return {
+        "scenario": outcome.play, "fault": "power", "seed": outcome.seed, "durability": outcome.durability,
+        "count": outcome.asked + outcome.swarms, "promises": sorted(checked), "broken": sorted(broken),
+        "violations": [f"{found.crash.why}: {'; '.join(found.what)}" for found in outcome.found],
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.powerloss", description=__doc__)
+    parser.add_argument("--long", action="store_true", help="ten times as many states")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--report", action="store_true", help="write tests/faults/report/power.json and docs/promises.md"
+    )
+    given = parser.parse_args()
+    os.environ["HIVEMIND_EMBEDDER"] = "none"
+    if why := missing(FAULTS["kill-at-call"]):  # which is done by strace as well
+        print(f"power: left out: {why.reason}")
+        return 0 if why.kernel else 1
+    rows, asked, taken_up = [], 0, 0
+    numbers = (1000, 100, 20) if given.long else (100, 6, 2)
+    for outcome in outcomes(*numbers, given.seed, given.jobs):
+        rows.append(row(outcome))
+        asked, taken_up = asked + outcome.asked, taken_up + outcome.swarms
+        word = "VIOLATION" if outcome.found else "ok"
+        states = outcome.asked + outcome.swarms
+        print(
+            f"{word:9} {outcome.play:12} power {outcome.durability:8} {states:5} states of {outcome.operations} operations",
+            flush=True,
+        )
+        for found in outcome.found:
+            print(f"    after {found.crash.at}, {found.crash.why}: {'; '.join(found.what)}")
+            print("\n".join(f"      {line}" for line in found.trace[-30:]), flush=True)
+    broken = sum(bool(one["violations"]) for one in rows)
+    print(f"{asked} crash states asked by a process, {taken_up} taken up by a swarm, {broken} runs with violations")
+    if given.report:
+        command = "make faults LONG=1" if given.long else "make faults"
+        notes = [
+            f"{asked} crash states were opened and asked by a process of its own, {taken_up} were taken up by a whole swarm"
+        ]
+        write_part("power", command, rows, notes=notes)
+        write_table()
+    return 1 if any(one["violations"] for one in rows) else 0
