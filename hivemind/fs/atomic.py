@@ -20,6 +20,7 @@ from hivemind.fs.crash import reached
 __all__ = ["TEMPORARY_PREFIX", "create", "fsync_folder", "make_folder", "move", "open_own", "write", "write_at"]
 
 TEMPORARY_PREFIX = ".tmp-"
+_ORDINARY = 0o666
 _counter = count()
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
@@ -86,6 +87,8 @@ def _write_temporary(folder: str, content: bytes | str, durable: bool, mode: int
     data = content.encode() if isinstance(content, str) else content
     path, file = _open_temporary(folder, mode, at)
     try:
+        if mode != _ORDINARY:  # a secret's, or that of a file that is replaced: whatever the umask
+            os.fchmod(file, mode)
         view = memoryview(data)
         while view:
             view = view[os.write(file, view) :]
@@ -100,7 +103,7 @@ def _write_temporary(folder: str, content: bytes | str, durable: bool, mode: int
     return path
 
 
-def write(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = 0o666) -> None:
+def write(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = _ORDINARY) -> None:
     """Write a whole file, replacing what is there. Raises OSError, and then nothing has changed."""
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
@@ -116,7 +119,7 @@ def write(path: str | os.PathLike[str], content: bytes | str, *, durable: bool =
         fsync_folder(folder)
 
 
-def write_at(folder: int, name: str, content: bytes | str, *, durable: bool = True, mode: int = 0o666) -> None:
+def write_at(folder: int, name: str, content: bytes | str, *, durable: bool = True, mode: int = _ORDINARY) -> None:
     """Write a whole file into an open folder, wherever that is by now, as `write` does by its path. Raises OSError."""
     temporary = _write_temporary("", content, durable, mode, folder)
     try:
@@ -129,7 +132,7 @@ def write_at(folder: int, name: str, content: bytes | str, *, durable: bool = Tr
         os.fsync(folder)
 
 
-def create(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = 0o666) -> None:
+def create(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = _ORDINARY) -> None:
     """Write a whole file only if nothing has that name. Raises FileExistsError, decided by the file system."""
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."

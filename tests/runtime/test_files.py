@@ -50,7 +50,7 @@ def test_an_edited_file_keeps_its_mode_and_its_other_names_keep_the_old_text(cre
     path.chmod(0o755)
     [action] = tried(crew, ("write_file", {"path": "knowledge/run.sh", "text": "echo 2\n"}))
     assert "error" not in action
-    assert stat.S_IMODE(path.stat().st_mode) == 0o700  # as it was, within `access: private`
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
     os.link(path, outside)
     [action] = tried_again(crew, ("write_file", {"path": "knowledge/run.sh", "text": "echo 3\n"}))
     assert (path.read_text(), outside.read_text()) == ("echo 3\n", "echo 2\n")
