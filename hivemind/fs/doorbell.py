@@ -90,6 +90,10 @@ class Doorbell:
         except FileNotFoundError:  # cleared away before us: that is what we want
             return
 
+    def __del__(self) -> None:  # an agent that could not be opened leaves its bell to whoever tidies up
+        if hasattr(self, "_socket"):
+            self._socket.close()
+
     def __enter__(self) -> Doorbell:
         return self
 
