@@ -49,7 +49,7 @@ def test_the_capsule_stands_first_then_the_cards_in_groups(run: Command, hive: P
     lines = shown.splitlines()
     assert lines[0] == "Task:     t: Which lock"
     assert lines[1].startswith("Where:    workspace hive, lane agent/researcher, branch main, event 4, card line 3")
-    assert lines[2] == "Step:     t.s1: Look, leased by researcher to event 10 (generation 1)"
+    assert lines[2] == "Step:     t.s1: Look, leased by researcher to event 11 (generation 1)"
     assert lines[3] == "Lacks:    criteria; tests"
     assert any(line.startswith("Why:      ") for line in lines)
     assert "Next:     researcher confirms criteria and tests of step t.s1" in shown
