@@ -16,9 +16,8 @@ import pytest
 
 from hivemind.embedding import Embedder, EmbedderUnavailable, HashingEmbedder, SharedEmbedder, end_service
 from hivemind.embedding.service.frames import Incoming, frame, receive
-from hivemind.embedding.service.places import connect, lock_of
+from hivemind.embedding.service.places import connect, listen, lock_of
 from hivemind.embedding.service.server import Server
-from hivemind.fs import socket_places
 from hivemind.fs.ready import readable
 
 TEXTS = ["a cat on the mat", "", "x" * 100_000, "\udc80 half a character", "a cat on the mat"]
@@ -114,16 +113,9 @@ def test_pauses_double_up_to_a_minute_and_end_with_success(folder: Path, monkeyp
     assert len(embedder.embed(["a"])) == 1
 
 
-def _garbage(folder: Path) -> socket.socket:
-    folder.mkdir()
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listening.bind(socket_places(os.fspath(folder), "hashing.socket")[0])
-    listening.listen()
-    return listening
-
-
 def test_garbage_from_the_socket_is_no_vector(folder: Path) -> None:
-    with _garbage(folder) as listening:
+    folder.mkdir()
+    with listen(os.fspath(folder), "hashing") as listening:
         embedder = shared(folder)
 
         def talk() -> None:
@@ -225,12 +217,9 @@ def test_taking_a_hive_down_ends_the_process_even_one_that_hangs(folder: Path) -
 
 @contextmanager
 def serving(tmp_path: Path, clock: Clock, embedder: Embedder | None = None) -> Iterator[tuple[Server, str]]:
-    path = os.fspath(tmp_path / "socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        listening.bind(path)
-        listening.listen()
+    with listen(os.fspath(tmp_path), "hashing") as listening:
         server = Server(embedder or HashingEmbedder(8), listening, clock=clock, alone_s=60, idle_s=600)
-        yield server, path
+        yield server, listening.getsockname()
         server.close()
 
 
