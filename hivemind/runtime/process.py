@@ -66,9 +66,9 @@ def output_to(path: Path) -> None:
 
 
 def open_log(path: Path) -> int:
-    """A descriptor to append to a log with. A log of over 5 MB becomes `<name>.1`; what is no file is set aside."""
+    """A descriptor to append to a log with. A log of over 5 MB becomes `<name>.1`; what is no file is set aside, and said."""
     if path.exists() and not path.is_file():
-        set_aside(path)
+        _log.warning("%s: is no file; it is kept as %s", path, set_aside(path).name)
     elif path.exists() and path.stat().st_size > _LOG_BYTES:
         path.replace(path.with_name(path.name + ".1"))
     file = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

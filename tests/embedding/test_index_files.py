@@ -45,6 +45,19 @@ def test_who_has_the_old_files_open_reads_the_new_ones_next(tmp_path: Path) -> N
     assert other.search(vector(2), 5) == [(2, 1.0)]
 
 
+def test_an_index_that_is_dropped_gives_its_files_back_also_one_that_was_found_damaged(tmp_path: Path) -> None:
+    def use() -> None:
+        VectorIndex(DIMENSION, folder=tmp_path, source="s").put(1, vector(1))
+        rows = next(tmp_path.glob("*.rows"))
+        rows.write_bytes(b"cut off")
+        assert len(VectorIndex(DIMENSION, folder=tmp_path, source="s")) == 0
+
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        use()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 @pytest.mark.parametrize("damage", ["header", "no header", "count", "no count", "short", "gone"])
 def test_what_is_damaged_is_begun_anew(tmp_path: Path, damage: str) -> None:
     VectorIndex(DIMENSION, folder=tmp_path, source="s").apply([(1, 0, pack(vector(1), DIMENSION))], seen=5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -40,27 +39,32 @@ class Warm:
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
         while True:
-            for line in self._lines(None):
+            for line in self._heard(wait=True):
                 if "status" not in line:
                     return int(line["pid"])
 
     def status(self, pid: int) -> int | None:
-        for _ in self._lines(0):
-            pass
+        self._heard(wait=False)
         return self._statuses.get(pid)
 
-    def _lines(self, timeout: float | None) -> Iterator[dict[str, Any]]:
+    def _heard(self, *, wait: bool) -> list[dict[str, Any]]:
+        """Take in what it has said since. Without select(), which knows no descriptor above 1,023."""
         assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], timeout)[0]:
-            return
-        got = os.read(self._process.stdout.fileno(), 1 << 16)
+        os.set_blocking(self._process.stdout.fileno(), wait)
+        try:
+            got = os.read(self._process.stdout.fileno(), 1 << 16)
+        except BlockingIOError:
+            return []
         if not got:
             raise RuntimeError("the warm process has ended")
         *lines, self._pending = (self._pending + got).split(b"\n")
-        for line in map(json.loads, lines):
+        heard = [json.loads(line) for line in lines]
+        for line in heard:
             if "status" in line:
                 self._statuses[line["pid"]] = line["status"]
-            yield line
+            else:
+                self._statuses.pop(line["pid"], None)  # the number of one that has ended long ago
+        return heard
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -25,19 +25,26 @@ def subject(tmp_path: Path, warm: Warm) -> Iterator[Subject]:
     made.kill_all()
 
 
-def test_an_agent_whose_log_cannot_be_written_is_told_in_one_line_and_the_others_work(subject: Subject) -> None:
+def no_place(log: Path) -> None:
+    log.symlink_to("/nowhere/at/all.log")
+
+
+@pytest.mark.parametrize("harm", [Path.mkdir, no_place], ids=["a folder is in its place", "it cannot be made"])
+def test_an_agent_whose_log_cannot_be_written_is_told_in_one_line_and_the_others_work(
+    subject: Subject, harm: Callable[[Path], None]
+) -> None:
     """Found with no inodes left: the agent's process ended with a traceback on the terminal of `up`."""
     make_hive(subject)
-    (subject.root / ".hive/logs/ada.log").mkdir()
+    harm(subject.root / ".hive/logs/ada.log")
     drop_task(subject, "run", with_steps({"run": "echo told"}))
     up = subject.start("up")
-    while not (subject.root / "tasks/done/run").is_dir():
+    while not (subject.root / "tasks/done/run").is_dir() or "ada.log" not in up.errors():
         assert up.poll() is None, up.errors()
         subject.tick()
     subject.run("down")
     assert subject.wait(up) == 0
     assert "Traceback" not in up.errors()
-    assert "ada.log" in up.errors()
+    assert [line for line in up.errors().splitlines() if "ada.log: " in line]
 
 
 @pytest.mark.xfail(strict=True, reason="the journal's tail is cut at a size that is seen late, and written there again")

@@ -7,6 +7,7 @@ import re
 import resource
 import socket
 import subprocess
+from functools import partial
 
 import httpx
 import pytest
@@ -17,14 +18,11 @@ from tests.mcp_server.conftest import LIMIT_S, greeting
 @pytest.fixture
 def crowded(hive):
     """A server that may have few files open, and its address."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    try:
-        process = hive.start(
-            "mcp", "--agent", "claude", "--http", "--port", "0", stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (256, 256))
+    process = hive.start(
+        "mcp", "--agent", "claude", "--http", "--port", "0",
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=few,
+    )  # fmt: skip
     address = process.stdout.readline().split()[0]
     yield process, address, (hive.root / ".hive/agents/claude/mcp.token").read_text().strip()
     process.kill()

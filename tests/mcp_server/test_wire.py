@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from select import select
 
 import httpx
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from mcp_types import JSONRPCError
 
+from hivemind.fs.ready import readable
 from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
 from tests.mcp_server.conftest import LIMIT_S, greeting
 
@@ -73,7 +73,7 @@ def ask(process: subprocess.Popen, line: bytes) -> dict:
     process.stdin.flush()
     answer = b""
     while not answer.endswith(b"\n"):
-        assert select([process.stdout], [], [], LIMIT_S)[0], "no answer"
+        assert readable([process.stdout], LIMIT_S), "no answer"
         piece = process.stdout.read1()
         assert piece, "the server has ended"
         answer += piece

@@ -133,6 +133,9 @@ class FileColumns:
         while self._files:
             os.close(self._files.pop())
 
+    def __del__(self) -> None:
+        self.close()
+
 
 def _make_room(file: int, size: int) -> None:
     """Let a file be an eighth longer than what is to stand in it (nothing is stored for that), so that the next rows lie

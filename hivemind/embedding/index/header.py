@@ -100,6 +100,9 @@ class Header:
             os.close(self._counts)
             self._counts = None
 
+    def __del__(self) -> None:
+        self.close()
+
     def _open(self, stamp: tuple[int, int]) -> bool:
         """Know which files the header names, if it is of our source. False if they are gone by now."""
         self.close()
