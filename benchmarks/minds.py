@@ -22,10 +22,10 @@ from urllib.parse import urlsplit
 
 from benchmarks.table import Row, show
 from hivemind import Hive
+from hivemind.agent.agent import Agent
 from hivemind.minds import Mind
 from hivemind.minds.language import LanguageMind, model_config
-from hivemind.runtime.agent import Agent
-from hivemind.runtime.identity import announce
+from hivemind.presence.identity import announce
 from tests.minds.server import ModelServer, Request, model_server
 
 __all__ = ["run"]

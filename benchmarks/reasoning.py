@@ -258,8 +258,8 @@ def _long_task(steps: int) -> Row:
 def _agent_with(root: Path, steps: int) -> Any:
     """An agent with one task of that many questions before it, in a hive of its own."""
     from hivemind import Hive
-    from hivemind.runtime.agent import Agent
-    from hivemind.runtime.identity import announce
+    from hivemind.agent.agent import Agent
+    from hivemind.presence.identity import announce
 
     Hive.init(root)
     (root / "hive.yaml").write_text("durability: relaxed\nsettle_ms: 0\n")

@@ -26,7 +26,7 @@ from hivemind.embedding.service.places import lock_of
 from hivemind.hive import Hive
 from hivemind.layout import Layout
 from hivemind.longterm.entries import DIMENSION
-from hivemind.runtime.status import Statuses
+from hivemind.presence.status import Statuses
 
 __all__ = ["run"]
 
@@ -85,7 +85,7 @@ def _up(layout: Layout, *, warm: bool = False) -> Iterator[_Swarm]:
 
 def _be_up(root: str) -> None:
     """A swarm whose parent is warm notes the time at which it is told to start the agents."""
-    from hivemind.runtime.swarm import SwarmPicture, run_swarm
+    from hivemind.swarm.swarm import SwarmPicture, run_swarm
 
     ordered = Path(root) / "ordered"
     ordered.unlink(missing_ok=True)

@@ -30,6 +30,7 @@ __all__ = [
     "RootConfig",
     "load_agents",
     "load_hive",
+    "place_of_key",
 ]
 
 SHARED = 0o2770
@@ -314,3 +315,18 @@ def _load_agent(path: Path, hive: HiveConfig, others: Collection[str]) -> dict[s
     if taken := next((one for one in names if one in others), None):
         raise UserError(f"a second agent named {taken!r}", where=path, mend="rename one of them")
     return {check_name(one, "agent name"): config for one in names}
+
+
+def place_of_key(layout: Layout, name: str, key: str) -> str:
+    """The file and line where an agent's key stands: its own file, its group's, or the defaults in hive.yaml."""
+    group = name.rpartition("-")[0] or name
+    for stem in (name, group):
+        for path in (layout.agents / f"{stem}.yaml", layout.agents / f"{stem}.yml"):
+            if path.is_file():
+                with boundary("settings file", path):
+                    parsed = parse(path.read_text("utf-8"), path)
+                if key in parsed.values:
+                    return f"{path}:{parsed.line((key, '<key>'))}"
+    with boundary("settings file", layout.config):
+        parsed = parse(layout.config.read_text("utf-8"), layout.config)
+    return f"{layout.config}:{parsed.line(('agents', key, '<key>'))}"

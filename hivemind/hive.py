@@ -17,7 +17,7 @@ from hivemind.longterm import MemoryStore
 from hivemind.mail import Mail
 from hivemind.masking import keep_secrets
 from hivemind.reasoning import GraphIndex
-from hivemind.runtime.template import make_hive
+from hivemind.swarm.template import make_hive
 from hivemind.tasks import Tasks
 from hivemind.tokens import TokenCounter
 

@@ -25,9 +25,9 @@ from hivemind.cli.main import build_parser
 from hivemind.config import AgentConfig, HiveConfig
 from hivemind.layout import Layout
 from hivemind.mcp_server.profiles import PROFILES
-from hivemind.runtime.tools import MEMBER_TOOLS, TOOLS
 from hivemind.tasks.form import TaskForm
 from hivemind.tasks.step import StepForm
+from hivemind.tools import MEMBER_TOOLS, TOOLS
 
 __all__ = ["DOCUMENT", "Item", "gone", "inventory", "listed", "shown_by", "write"]
 

@@ -16,9 +16,9 @@ from hivemind.cli.main import build_parser
 from hivemind.config import AgentConfig, HiveConfig, LimitsConfig, MailConfig
 from hivemind.frontmatter import parse, split
 from hivemind.layout import Layout
-from hivemind.runtime.tools import TOOLS
 from hivemind.tasks.form import TaskForm
 from hivemind.tasks.step import KINDS, StepForm
+from hivemind.tools import TOOLS
 
 ROOT = Path(__file__).parent.parent
 MANUAL = sorted((ROOT / "knowledge" / "manual").glob("*.md"))

@@ -20,15 +20,15 @@ HIVEMIND = Path(__file__).parents[1] / "hivemind"
 
 OWN_INPUT = {
     **dict.fromkeys(
-        ("guard.py _read_order", "runtime/tools/matcher.py _main", "runtime/tools/matching.py _find_elsewhere"),
+        ("guard.py _read_order", "tools/matcher.py _main", "tools/matching.py _find_elsewhere"),
         "marshal between a process and its child, through a pipe that nobody else has",
     ),
     **dict.fromkeys(
         (
-            "runtime/nursery.py reports",
-            "runtime/nursery.py _hear",
-            "runtime/nursery.py _obey",
-            "runtime/detach.py detach",
+            "swarm/nursery.py reports",
+            "swarm/nursery.py _hear",
+            "swarm/nursery.py _obey",
+            "swarm/detach.py detach",
         ),
         "JSON between a process and its child, through a pipe that nobody else has",
     ),
@@ -41,7 +41,7 @@ OWN_INPUT = {
         "the kernel's time of a change: nobody can set it",
     ),
     **dict.fromkeys(
-        ("memory/scoring.py born", "runtime/upkeep.py _next_expiry"),
+        ("memory/scoring.py born", "agent/upkeep.py _next_expiry"),
         "a time with a zone, whose seconds no year makes too many",
     ),
     **dict.fromkeys(
@@ -54,8 +54,8 @@ OWN_INPUT = {
     "documents/lookup.py split_reference": "at most nine digits, by its pattern",
     "masking.py _forms_in": "letters and digits of ASCII, by its pattern",
     "mcp_server/server.py _answer": "a text that was written the line before",
-    "runtime/commands.py _take": "the masker's feed, which parses nothing",
-    "runtime/tools/tool.py plain": "pydantic calls it, inside the boundary of `call`",
+    "tools/commands.py _take": "the masker's feed, which parses nothing",
+    "tools/tool.py plain": "pydantic calls it, inside the boundary of `call`",
     "tasks/claim.py _record": "bytes that were decoded when the task was read",
 }
 """`file function` whose input is the program's own → the reason."""
@@ -318,7 +318,7 @@ def _names(node: ast.AST | None) -> set[str]:
 
 
 def _room(file: str) -> str:
-    """`mail` of `mail/parse.py`, `runtime/tools` of `runtime/tools/files.py`, `tokens` of `tokens.py`."""
+    """`mail` of `mail/parse.py`, `tokens` of `tokens.py`."""
     return file.rpartition("/")[0] or file.removesuffix(".py")
 
 

@@ -52,7 +52,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.overview import agents_now
+    from hivemind.swarm.overview import agents_now
 
     found = [asdict(agent) for agent in agents_now(look_at(arguments))]
     if arguments.json:
@@ -67,15 +67,15 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.process import run_agent
+    from hivemind.swarm.process import run_agent
 
     hive = hive_of(arguments)
     return run_agent(hive, known_agent(hive, arguments.name))
 
 
 def _add(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.recruit import add_agent
-    from hivemind.runtime.supervisor import supervisor_lock
+    from hivemind.swarm.recruit import add_agent
+    from hivemind.swarm.supervisor import supervisor_lock
 
     hive = hive_of(arguments)
     name = add_agent(hive, arguments.name, role=arguments.role, mind=arguments.mind)

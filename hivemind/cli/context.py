@@ -11,8 +11,8 @@ from hivemind.cli.parser import Commands, Parser, add_command, add_json
 from hivemind.cli.text import one_line
 
 if TYPE_CHECKING:
+    from hivemind.agent.preview import Preview
     from hivemind.memory.selection import Choice
-    from hivemind.runtime.preview import Preview
 
 __all__ = ["add_to"]
 
@@ -34,7 +34,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.preview import preview_context
+    from hivemind.agent.preview import preview_context
 
     hive = look_at(arguments)
     preview = preview_context(hive, known_agent(hive, arguments.agent))

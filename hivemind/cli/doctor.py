@@ -13,7 +13,7 @@ from hivemind.cli.reader import reader_may_go
 from hivemind.cli.text import one_line
 
 if TYPE_CHECKING:
-    from hivemind.runtime.doctor import Treated
+    from hivemind.doctor import Treated
 
 __all__ = ["add_to"]
 
@@ -35,7 +35,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.doctor import Patient, Treated, examine, treat
+    from hivemind.doctor import Patient, Treated, examine, treat
 
     patient = Patient(layout_of(arguments))
     with progress() as began:

@@ -42,7 +42,7 @@ def _seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.ending import end_swarm
+    from hivemind.swarm.shutdown import end_swarm
 
     layout = layout_of(arguments)
     ended = end_swarm(layout, timeout_s=arguments.timeout)

@@ -14,7 +14,7 @@ from hivemind.cli.text import natural, one_line
 if TYPE_CHECKING:
     from hivemind.coordination import StepLease
     from hivemind.hive import Hive
-    from hivemind.runtime.overview import LeaseNow
+    from hivemind.swarm.overview import LeaseNow
 
 __all__ = ["add_to"]
 
@@ -93,7 +93,7 @@ def _add_ttl(parser: Parser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.overview import leases_now
+    from hivemind.swarm.overview import leases_now
 
     found = sorted(leases_now(look_at(arguments), arguments.agent), key=lambda lease: natural(lease.step_id))
     if arguments.json:
@@ -130,7 +130,7 @@ def _asked(arguments: argparse.Namespace) -> int:
 def _lasting(hive: Hive, arguments: argparse.Namespace) -> int:
     """The same, or as many as are left: what nobody asked for does not make a lease shorter."""
     from hivemind.coordination.lease import MAX_TTL_SEQ
-    from hivemind.runtime.overview import lease_now
+    from hivemind.swarm.overview import lease_now
 
     held = hive.leases.get(arguments.step)
     left = 0 if held is None else lease_now(hive, held).left
@@ -147,7 +147,7 @@ def _release(arguments: argparse.Namespace) -> int:
 
 
 def _tell(hive: Hive, lease: StepLease, arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.overview import lease_now
+    from hivemind.swarm.overview import lease_now
 
     now = lease_now(hive, lease)
     if arguments.json:

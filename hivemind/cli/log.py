@@ -96,7 +96,7 @@ def _events_as_they_come(hive: Hive, since: int) -> Iterator[Event]:
 
 def _own_log(hive: Hive, arguments: argparse.Namespace) -> int:
     """The log of a task, or an agent's own."""
-    from hivemind.runtime.agent_log import AgentLog
+    from hivemind.presence.agent_log import AgentLog
 
     if arguments.task is not None:
         records = hive.tasks.read_log(arguments.task)

@@ -170,7 +170,7 @@ def _duration(text: str) -> timedelta:
 def _chosen(hive: Hive, arguments: argparse.Namespace) -> tuple[str, ...] | None:
     """The namespace that the options name, or None."""
     from hivemind.longterm import check_namespace, named
-    from hivemind.runtime.remembering import namespaces_of
+    from hivemind.tools.memory import namespaces_of
 
     if arguments.agent is not None:
         return namespaces_of(hive, arguments.agent)[0]
@@ -185,7 +185,7 @@ def _chosen(hive: Hive, arguments: argparse.Namespace) -> tuple[str, ...] | None
 def _namespace(hive: Hive, arguments: argparse.Namespace) -> tuple[str, ...]:
     """The namespace that the options name, or the one that the workspace shares."""
     from hivemind.layout import HUMAN
-    from hivemind.runtime.remembering import namespaces_of
+    from hivemind.tools.memory import namespaces_of
 
     return _chosen(hive, arguments) or namespaces_of(hive, HUMAN)[1]
 

@@ -10,8 +10,8 @@ from hivemind.cli.output import table
 from hivemind.cli.text import fit, natural, one_line
 
 if TYPE_CHECKING:
-    from hivemind.runtime.status import AgentStatus
-    from hivemind.runtime.swarm import SwarmPicture
+    from hivemind.presence.status import AgentStatus
+    from hivemind.swarm.swarm import SwarmPicture
 
 __all__ = ["picture_lines", "tokens_of"]
 

@@ -14,7 +14,7 @@ from hivemind.cli.parser import Commands, Parser, add_command, add_json
 from hivemind.cli.text import fit, one_line
 
 if TYPE_CHECKING:
-    from hivemind.runtime.replay import Difference, Replay
+    from hivemind.replay import Difference, Replay
 
 __all__ = ["add_replay"]
 
@@ -43,7 +43,7 @@ def add_replay(task: Commands, common: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from hivemind.hive import Hive
-    from hivemind.runtime.replay import replay, script_lines
+    from hivemind.replay import replay, script_lines
 
     hive = look_at(arguments)
     if arguments.script:

@@ -59,7 +59,7 @@ def _add_agent(parser: Parser) -> None:
 
 
 def _paths(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.tools.byhand import use_by_hand
+    from hivemind.tools.by_hand import use_by_hand
 
     hive = hive_of(arguments)
     agent = known_name(hive, arguments.agent)
@@ -89,7 +89,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _release(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.tools.byhand import use_by_hand
+    from hivemind.tools.by_hand import use_by_hand
 
     hive = hive_of(arguments)
     agent = known_name(hive, arguments.agent)

@@ -14,7 +14,7 @@ from hivemind.cli.picture import tokens_of
 from hivemind.cli.text import natural, one_line
 
 if TYPE_CHECKING:
-    from hivemind.runtime.overview import AgentNow, Overview
+    from hivemind.swarm.overview import AgentNow, Overview
 
 __all__ = ["add_to"]
 
@@ -36,7 +36,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.overview import overview
+    from hivemind.swarm.overview import overview
 
     now = overview(look_at(arguments))
     if arguments.json:

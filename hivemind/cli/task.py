@@ -176,7 +176,7 @@ def _known_task(hive: Hive, text: str) -> str:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.overview import said_why
+    from hivemind.swarm.overview import said_why
 
     hive = look_at(arguments)
     ignored = hive.tasks.ignored()

@@ -17,7 +17,7 @@ from hivemind.layout import HUMAN
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hivemind.runtime.tools import Tool
+    from hivemind.tools import Tool
 
 __all__ = ["add_to"]
 
@@ -51,7 +51,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.tools import MEMBER_TOOLS, TOOLS
+    from hivemind.tools import MEMBER_TOOLS, TOOLS
 
     found = [*TOOLS.values(), *MEMBER_TOOLS.values()]
     if arguments.json:
@@ -64,14 +64,14 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.tools.byhand import known_tool
+    from hivemind.tools.by_hand import known_tool
 
     print_json(known_tool(arguments.name).schema())
     return 0
 
 
 def _call(arguments: argparse.Namespace) -> int:
-    from hivemind.runtime.tools.byhand import known_tool, use_by_hand
+    from hivemind.tools.by_hand import known_tool, use_by_hand
 
     told = _whole(arguments.arguments) | _pairs(arguments.given, known_tool(arguments.name))
     hive = hive_of(arguments)

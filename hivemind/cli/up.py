@@ -21,7 +21,7 @@ from hivemind.layout import Layout
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
-    from hivemind.runtime.swarm import SwarmPicture, SwarmResult
+    from hivemind.swarm.swarm import SwarmPicture, SwarmResult
 
 __all__ = ["add_to"]
 
@@ -75,7 +75,7 @@ def _swarm(
     on_ready: Callable[[], None] | None = None,
 ) -> SwarmResult:
     from hivemind.hive import Hive
-    from hivemind.runtime.swarm import run_swarm
+    from hivemind.swarm.swarm import run_swarm
 
     def open_hive() -> Hive:
         return Hive.open(layout.root)
@@ -94,7 +94,7 @@ def _swarm(
 @contextlib.contextmanager
 def _live(layout: Layout) -> Iterator[Callable[[SwarmPicture], None]]:
     """Draw the swarm in place; what it logs meanwhile goes to a file, not through the picture."""
-    from hivemind.runtime.overview import TaskCounts
+    from hivemind.swarm.overview import TaskCounts
 
     counts = TaskCounts(layout)
     with _errors_to(layout.logs / "swarm.log"), Screen() as screen:
@@ -113,7 +113,7 @@ def _errors_to(log: Path) -> Iterator[None]:
     The descriptor is turned round rather than logging given a file of its own: what is forked closes every descriptor but
     the first three, and a file that logging believes to be open would be another one by then.
     """
-    from hivemind.runtime.process import open_log
+    from hivemind.swarm.process import open_log
 
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
@@ -130,7 +130,7 @@ def _errors_to(log: Path) -> Iterator[None]:
 
 
 def _detached(arguments: argparse.Namespace, layout: Layout) -> int:
-    from hivemind.runtime.detach import detach
+    from hivemind.swarm.detach import detach
 
     layout.logs.mkdir(parents=True, exist_ok=True)
     log = layout.logs / "swarm.log"

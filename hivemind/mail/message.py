@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 
+from hivemind.layout import HUMAN
 from hivemind.mail.header import one_line
 
 __all__ = ["DISK_FULL", "PREVIEW_CHARS", "Attachment", "Message", "MessageSummary", "SendReport"]
@@ -108,6 +109,14 @@ class Message:
     def preview(self) -> str:
         """The first 200 characters of the body, on one line."""
         return preview(self.body)
+
+    @property
+    def origin(self) -> str:
+        """Where it is from: human, agent, or external. What the runtime did not seal came through a folder that a person
+        writes to."""
+        if self.sender == HUMAN:
+            return "human"
+        return "agent" if self.trusted else "external"
 
 
 def preview(text: str) -> str:

@@ -9,24 +9,24 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
+from hivemind.agent.scheduler import Scheduler
+from hivemind.agent.scope import focus_on
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import make_folder
 from hivemind.masking import masked
 from hivemind.mcp_server.arrivals import Arrivals
 from hivemind.mcp_server.profiles import tools_of
-from hivemind.runtime.absence import return_tasks
-from hivemind.runtime.agent_log import AgentLog
-from hivemind.runtime.attention import Attention
-from hivemind.runtime.focus import Focus
-from hivemind.runtime.identity import HiveGone, announce, announce_life, check_here, farewell, take_name, unless_dead
-from hivemind.runtime.parking import Parking
-from hivemind.runtime.parts import Parts
-from hivemind.runtime.pulse import Pulse
-from hivemind.runtime.scope import focus_on
-from hivemind.runtime.status import StatusFile
-from hivemind.runtime.tools import Session, Tool, ToolProblem
-from hivemind.runtime.watching import ring_all
-from hivemind.runtime.work import Work
+from hivemind.presence.agent_log import AgentLog
+from hivemind.presence.heartbeat import Heartbeat
+from hivemind.presence.identity import HiveGone, announce, announce_life, check_here, farewell, take_name, unless_dead
+from hivemind.presence.parts import Parts
+from hivemind.presence.status import StatusFile
+from hivemind.presence.watching import ring_all
+from hivemind.swarm.absence import return_tasks
+from hivemind.taskrun.focus import Focus
+from hivemind.taskrun.parking import Parking
+from hivemind.taskrun.task_run import TaskRun
+from hivemind.tools import Session, Tool, ToolProblem
 
 __all__ = ["HiveGone", "Member"]
 
@@ -72,8 +72,8 @@ class Member:
         self._status.update(incarnation=self.incarnation, mind="mcp", state="idle")
         self._log = AgentLog(self.folder)
         self._arrivals = Arrivals(hive.mail, name)
-        self._pulse = Pulse(self.beat, min(_BEAT_S, hive.config.hang_after / 4))
-        self._attention = Attention(hive, name, self.incarnation)
+        self._pulse = Heartbeat(self.beat, min(_BEAT_S, hive.config.hang_after / 4))
+        self._attention = Scheduler(hive, name, self.incarnation)
         self._attention.resume()
         self._parked = {work.task.id for work in self.works() if work.task.parked is not None}
         self._heard: set[str] = set()
@@ -86,13 +86,13 @@ class Member:
 
     # what its tools ask of it (InHand)
 
-    def works(self) -> Collection[Work]:
+    def works(self) -> Collection[TaskRun]:
         return self._attention.works()
 
-    def claim(self, task_id: str | None = None) -> Work | None:
+    def claim(self, task_id: str | None = None) -> TaskRun | None:
         return self._attention.claim(task_id)
 
-    def turn_to(self, work: Work) -> None:
+    def turn_to(self, work: TaskRun) -> None:
         self._task = work.task.id
 
     @property

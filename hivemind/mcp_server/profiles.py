@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hivemind.runtime.tools import Tool, allowed_tools
+from hivemind.tools import Tool, allowed_tools
 
 __all__ = ["PROFILES", "tools_of"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from hivemind.agent.sense import rom_blocks
 from hivemind.errors import UserError
 from hivemind.mcp_server.member import Member
-from hivemind.runtime.sense import rom_blocks
 from hivemind.views import capsule, resume, snapshot
 
 __all__ = ["TEMPLATES", "Resource", "list_resources", "read_resource"]

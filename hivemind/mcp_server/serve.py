@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.errors import HivemindError, UserError
 from hivemind.mcp_server.member import HiveGone, Member
+from hivemind.presence.parts import Parts
 from hivemind.private import keep_keys_private
-from hivemind.runtime.nursery import END_WITHIN_S
-from hivemind.runtime.parts import Parts
+from hivemind.swarm.nursery import END_WITHIN_S
 
 if TYPE_CHECKING:
     from mcp.server import Server

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.runtime.identity import take_name
+from hivemind.presence.identity import take_name
 from tests.cli.conftest import Command, make_hive
 
 DROPS = {

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hivemind.cli.picture import picture_lines, tokens_of
 from hivemind.cli.text import width
-from hivemind.runtime.status import AgentStatus
-from hivemind.runtime.swarm import SwarmPicture
+from hivemind.presence.status import AgentStatus
+from hivemind.swarm.swarm import SwarmPicture
 
 TASKS = {"inbox": 1, "active": 2, "done": 3, "failed": 4}
 

@@ -20,8 +20,8 @@ from hivemind.embedding import SharedEmbedder
 from hivemind.fs import Lock
 from hivemind.fs.ready import readable
 from hivemind.layout import Layout
-from hivemind.runtime.ending import end_swarm
-from hivemind.runtime.overview import AgentNow, agents_now
+from hivemind.swarm.overview import AgentNow, agents_now
+from hivemind.swarm.shutdown import end_swarm
 from tests.cli.conftest import Command
 
 HIVEMIND = [sys.executable, "-m", "hivemind"]

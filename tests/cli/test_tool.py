@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from hivemind import Hive
-from hivemind.runtime.tools import MEMBER_TOOLS, TOOLS
+from hivemind.tools import MEMBER_TOOLS, TOOLS
 from tests.cli.conftest import Command
 
 

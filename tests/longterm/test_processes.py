@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
+from hivemind.doctor.databases import check_databases
+from hivemind.doctor.patient import Patient
 from hivemind.embedding import HashingEmbedder
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.longterm import LongtermError, open_store
-from hivemind.runtime.doctor.databases import check_databases
-from hivemind.runtime.doctor.patient import Patient
 from tests.longterm.worker import SHARED
 
 _WORKER = Path(__file__).with_name("worker.py")

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind import Hive
+from hivemind.doctor import Patient, examine
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.layout import Layout
-from hivemind.runtime.doctor import Patient, examine
-from tests.runtime.conftest import Crew, doing, until_idle
+from tests.agent.conftest import Crew, doing, until_idle
 
 from .hive import open_intake, open_mail
 

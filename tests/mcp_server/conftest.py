@@ -18,7 +18,7 @@ import pytest
 
 import hivemind
 from hivemind.mcp_server.serve import joined as in_this_process
-from hivemind.runtime.recruit import add_agent
+from hivemind.swarm.recruit import add_agent
 
 pytest.importorskip("mcp")
 

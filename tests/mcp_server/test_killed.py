@@ -14,10 +14,10 @@ import hivemind
 from hivemind.coordination import Reservations
 from hivemind.errors import HivemindError
 from hivemind.mcp_server import Member
-from hivemind.runtime.finish import choose_reviewer
-from hivemind.runtime.identity import take_name
-from hivemind.runtime.overview import overview
-from hivemind.runtime.status import StatusFile
+from hivemind.presence.identity import take_name
+from hivemind.presence.status import StatusFile
+from hivemind.swarm.overview import overview
+from hivemind.tools.finish import choose_reviewer
 from tests.mcp_server.conftest import LIMIT_S, run
 from tests.tasks.conftest import killed_at
 

@@ -138,7 +138,7 @@ def test_a_model_that_is_named_wrongly_is_refused_by_its_key_and_secrets_are_not
 
 def test_importing_the_minds_imports_no_client_library():
     program = (
-        "import sys, hivemind, hivemind.runtime.agent; from hivemind.minds import open_mind\n"
+        "import sys, hivemind, hivemind.agent.agent; from hivemind.minds import open_mind\n"
         "open_mind({'openai-compatible': {'url': 'http://127.0.0.1:1', 'model': 'm'}})\n"
         "print([name for name in ('pydantic_ai', 'openai', 'anthropic', 'google.genai', 'jsonschema') if name in sys.modules])"
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from hivemind.minds import Action, Thought
 from hivemind.minds.language.prompt import prompt_of
-from tests.runtime.conftest import Crew, crew  # noqa: F401 - a fixture
+from tests.agent.conftest import Crew, crew  # noqa: F401 - a fixture
 
 KEY = "sk-ant-api03-Zz9ZZZZZZZZZZZZZZZZZ"
 VALUE = "correct-horse-42-battery"

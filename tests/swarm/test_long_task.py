@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from hivemind import Hive
+from hivemind.agent.agent import Agent
+from hivemind.presence.identity import announce
 from hivemind.reasoning import ReasoningGraph, TaskGraph
-from hivemind.runtime.agent import Agent
-from hivemind.runtime.conversation import LAST_TURNS, TaskConversation
-from hivemind.runtime.identity import announce
-from hivemind.runtime.said import said
-from hivemind.runtime.trail import Trail
+from hivemind.taskrun.conversation import LAST_TURNS, TaskConversation
+from hivemind.taskrun.said import said
+from hivemind.taskrun.trail import Trail
 from hivemind.tasks import TaskState
 from hivemind.tokens import count_tokens
 

@@ -11,7 +11,7 @@ import pytest
 
 from hivemind.coordination import Journal
 from hivemind.fs.ready import readable
-from hivemind.runtime.nursery import Nursery
+from hivemind.swarm.nursery import Nursery
 
 LIMIT_S = 120  # of a machine that has other things to do
 MANY = 300  # more than a socket holds of orders (its 208 KiB take 277 of the smallest messages), and of reports

@@ -1,0 +1,1 @@
+"""An agent: its cycle and what each step of it needs."""

@@ -1,0 +1,222 @@
+"""ActiveTasks: the tasks that an agent has in hand, from the claim until each is parked, ended, or taken away."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from hivemind.coordination import State, StepLeaseHeld
+from hivemind.errors import HivemindError, is_disk_full
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.parking import DISK_FULL, Parking, Rest, until_there_is_room
+from hivemind.taskrun.task_run import TaskRun
+from hivemind.tasks import Task, TaskMoved
+
+__all__ = ["ActiveTasks"]
+
+MAX_TROUBLE = 3
+_AGAIN_S = 2.0
+_log = logging.getLogger(__name__)
+
+
+class ActiveTasks:
+    """One agent's tasks in active/. Nothing that lies in a task's folder can end the agent: it ends the task."""
+
+    def __init__(self, hive: Parts, name: str, incarnation: int) -> None:
+        self._hive, self._name, self._incarnation = hive, name, incarnation
+        self._role = hive.agents[name].role
+        self._works: dict[str, TaskRun] = {}
+        self._parked: dict[str, Rest] = {}
+        self._trouble: dict[str, int] = {}
+        self._closed: dict[str, tuple[Task, Rest]] = {}  # could not be opened, and not be failed either: tried again
+
+    @property
+    def works(self) -> Collection[TaskRun]:
+        return self._works.values()
+
+    # opening
+
+    def resume(self, lost: str | None = None) -> None:
+        """Take up what this agent had in hand when its last process ended; `lost` is the task over which it died, if any.
+
+        Raises HivemindError or OSError if the hive itself cannot be read or written.
+        """
+
+        def look(state: State) -> set[str]:
+            return {entry.task for entry in state.tasks.values() if entry.agent_id == self._name and not entry.over}
+
+        mine = self._hive.tasks.mine(self._name, self._incarnation)
+        for task in mine:
+            self._open(task, lost=task.id == lost)
+        for task_id in sorted(
+            self._hive.journal.view(look) - {task.id for task in mine}
+        ):  # closed, and its process died before it could tell
+            for outcome, folder in (("done", self._hive.layout.done), ("failed", self._hive.layout.failed)):
+                if (folder / task_id).is_dir():
+                    self._hive.steps.end_task(task_id, outcome, agent_id=self._name, ended=True)
+
+    def claim(self, task_id: str | None = None) -> TaskRun | None:
+        """The next task for this agent from the inbox, or a certain one; None if there is nothing for it.
+
+        Raises UserError if that one is not waiting, or not for this agent.
+        """
+        while len(self._works) + len(self._closed) < self._hive.config.max_active:
+            if task_id is None:
+                task = self._hive.tasks.claim(self._name, self._role, self._incarnation)
+            else:
+                task = self._hive.tasks.claim_one(self._name, task_id, self._role, self._incarnation)
+            self._tell_rejected()
+            if task is None:
+                return None
+            if (work := self._open(task)) is not None or task_id is not None:
+                return work
+        return None
+
+    def _tell_rejected(self) -> None:
+        for problem in self._hive.tasks.take_rejected():
+            self._hive.journal.append(
+                "task.failed", task_id=problem.id, agent_id=self._name, title=problem.name, reason=problem.reason
+            )
+
+    def _open(self, task: Task, *, lost: bool = False) -> TaskRun | None:
+        """Make a claimed task ready; one that cannot be opened fails with the reason, its files kept as they are."""
+        before = self._closed.pop(task.id, None)
+        try:
+            work = TaskRun(self._hive, task, self._name)
+            if lost:
+                work.crashed()
+            work.begin()
+        except TaskMoved:
+            return None
+        except (HivemindError, OSError) as error:
+            if not isinstance(error, StepLeaseHeld | OSError) and not is_disk_full(error):
+                self._give_up(task, str(error))
+                return None
+            why = (
+                until_there_is_room()
+                if is_disk_full(error)
+                else Parking(f"cannot be opened: {error}", again_s=_AGAIN_S)
+            )
+            rest = Rest.of(why, before[1] if before else None)
+            if not is_disk_full(error) and isinstance(error, OSError) and rest.looks >= MAX_TROUBLE:
+                self._give_up(task, rest.reason)
+            else:
+                self._wait(task, rest)
+            return None
+        self._works[task.id] = work
+        if before is not None:
+            self._hive.tasks.unpark(task)
+        elif task.parked is not None:  # looked at once: only what rests for another reason than then is news
+            self._parked[task.id] = Rest(task.parked.reason, task.parked.since, float("-inf"), looks=0)
+        return work
+
+    def _give_up(self, task: Task, reason: str) -> None:
+        """Fail a task that could not even be opened; what cannot be written now is tried again later."""
+        try:
+            self._hive.steps.check_end(task.id, agent_id=self._name)
+            self._hive.tasks.fail(task, reason)
+            self._hive.steps.end_task(task.id, "failed", agent_id=self._name, ended=True, reason=reason)
+        except TaskMoved:
+            return
+        except (HivemindError, OSError) as error:
+            self._wait(task, Rest.of(Parking(f"cannot be failed ({reason}): {error}", again_s=_AGAIN_S)))
+
+    def _wait(self, task: Task, rest: Rest) -> None:
+        self._closed[task.id] = (task, rest)
+        try:
+            self._hive.tasks.park(task, rest.reason, rest.until)  # for who looks, and for `--until-idle`
+        except (HivemindError, OSError) as error:
+            _log.warning("task %s: %s; and its parking cannot be written: %s", task.id, rest.reason, error)
+
+    # choosing
+
+    def next(self) -> TaskRun | None:
+        """The task in hand that can go on: by priority, then id."""
+        for task, rest in list(self._closed.values()):
+            if rest.is_over:
+                self._open(task)
+        ready = [work for work in list(self._works.values()) if self._ready(work)]
+        return min(ready, key=lambda work: (work.task.priority, work.task.id), default=None)
+
+    def _ready(self, work: TaskRun) -> bool:
+        if not work.task.path.exists():  # a person has moved it away: it is not ours any more
+            self.drop(work)
+            return False
+        try:
+            if work.hear():
+                self.unpark(work)
+        except TaskMoved:
+            self.drop(work)
+            return False
+        parked = self._parked.get(work.task.id)
+        if parked is None:
+            return True
+        return parked.is_over or work.waits.task_is_done(self._hive.tasks.is_done)
+
+    # after a turn
+
+    def trouble(self, work: TaskRun, problem: str) -> None:
+        """The same task again and again with a problem: it fails, and says which."""
+        key = work.task.id
+        self.unpark(work)
+        self._trouble[key] = self._trouble.get(key, 0) + 1
+        if self._trouble[key] >= MAX_TROUBLE:
+            try:
+                work.fail(problem)
+            except Parking as parking:
+                self.park(work, parking)
+            else:
+                self.drop(work)
+
+    def went_well(self, work: TaskRun) -> None:
+        """Something was done: it is not in trouble, and rests no more."""
+        self._trouble.pop(work.task.id, None)
+        self.unpark(work)
+
+    def rests_for(self, work: TaskRun, parking: Parking) -> bool:
+        """Whether the task rested for this very reason already: then it was only looked at, and there is nothing to tell."""
+        before = self._parked.get(work.task.id)
+        return before is not None and before.reason == parking.reason
+
+    def park(self, work: TaskRun, parking: Parking) -> None:
+        """The task rests, and the journal is told why, once for each reason."""
+        key, told = work.task.id, self.rests_for(work, parking)
+        rest = self._parked[key] = Rest.of(parking, self._parked.get(key))
+        if (
+            parking.reason == DISK_FULL
+        ):  # nothing of it can be written, and the leases are kept: others have no room either
+            return
+        self._hive.tasks.park(work.task, rest.reason, rest.until)
+        if not told:
+            self._hive.journal.append(
+                "task.parked", task_id=key, agent_id=self._name, reason=rest.reason,
+                until=None if rest.until is None else rest.until.isoformat(),
+                **({} if parking.asks is None else {"asks": parking.asks}),
+            )  # fmt: skip
+        self._release(work)
+
+    def unpark(self, work: TaskRun) -> None:
+        """What it waited for has come."""
+        if self._parked.pop(work.task.id, None) is not None:
+            self._hive.tasks.unpark(work.task)
+
+    def drop(self, work: TaskRun) -> None:
+        """The task is not in hand any more: it ended, was taken away, or goes to whom it was handed over."""
+        self._release(work)
+        if work.handed:
+            work.close()
+            work.let_go()
+        self._works.pop(work.task.id, None)
+        self._parked.pop(work.task.id, None)
+        self._trouble.pop(work.task.id, None)
+
+    def _release(self, work: TaskRun) -> None:
+        mine = [lease for lease in self._hive.leases.list(self._name) if lease.step_id in {s.id for s in work.steps()}]
+        for lease in mine:
+            self._hive.leases.release(lease.step_id, self._name)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until one of them is to be looked at again; infinite if none has a time."""
+        rests = [*self._parked.values(), *(rest for _, rest in self._closed.values())]
+        return min((rest.left_s for rest in rests), default=float("inf"))

@@ -1,0 +1,135 @@
+"""Recall: what the hive knows about the question in focus becomes candidates for the context; they live for that cycle."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePath
+
+from hivemind.documents import Passage, title_of
+from hivemind.layout import HUMAN
+from hivemind.memory import Given, KnowledgeMemoryBlock, Priority
+from hivemind.memory.loading import Source
+from hivemind.minds.extractive import questions_in
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.focus import Focus
+from hivemind.tools.documents import DOCUMENTS
+
+__all__ = ["PASSAGE", "document_sources", "questions_of", "recall"]
+
+PASSAGE = "passage"
+"""What a location begins with that names the passage that is quoted with a node."""
+
+PER_QUESTION = 6
+_PARTS = 2  # parts of documents for each question, of which several passages were found,
+_PART_TOKENS = 800  # and the most that one of them is shown of
+_EXTRACTED = frozenset({".pdf", ".html", ".htm", ".xhtml"})  # whose passages are no lines of the file
+
+
+def document_sources(hive: Parts) -> dict[str, Source]:
+    """What gives a context the content of blocks that name a node, expanded to the length that is left (spec 5)."""
+
+    def part(node_id: str, max_tokens: int | None) -> Given:
+        room = _PART_TOKENS if max_tokens is None else min(max_tokens, _PART_TOKENS)
+        shown = hive.documents.shown(node_id, room)
+        return Given(shown.text, shown.form)
+
+    def passage(node_id: str, max_tokens: int | None) -> Given:
+        text = hive.knowledge.passage_at(node_id)
+        if max_tokens is None or hive.count_tokens(text) <= max_tokens:
+            return Given(text, "full")
+        return part(node_id, max_tokens)
+
+    return {DOCUMENTS: part, PASSAGE: passage}
+
+
+def questions_of(focus: Focus) -> list[str]:
+    """What a focus asks: the question of an `ask` step (or of one that says nothing else), or those of a person's mail."""
+    if focus.message is not None:
+        message = focus.message
+        return questions_in(message.subject, message.body) if message.sender == HUMAN or focus.stranger else []
+    if focus.step is None or focus.step.todo.kind not in ("ask", None):
+        return []
+    return [str(focus.step.todo.argument or focus.step.todo.title)]
+
+
+def recall(hive: Parts, focus: Focus) -> list[KnowledgeMemoryBlock]:
+    """Passages of knowledge/ and the task's attachments for each question in focus, as blocks that point at their lines.
+
+    Best first, and newest: where scores are equal, the newer block is selected first.
+    """
+    questions = questions_of(focus)
+    if not questions:
+        return []
+    attachments = [] if focus.work is None else list(focus.work.task.attachments)
+    hive.knowledge.sync(extra=attachments)
+    scope = [hive.layout.knowledge, *attachments]
+    blocks: dict[str, KnowledgeMemoryBlock] = {}
+    now = datetime.now(UTC)
+    for question in questions:
+        passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope)
+        best = max((passage.score for passage in passages), default=0.0)
+        for rank, passage in enumerate(passages):
+            block = _block(passage, question, best, now - timedelta(microseconds=rank))
+            known = blocks.get(block.id)
+            if known is not None:
+                known.metadata["questions"].append(question)
+            else:
+                told = json.dumps(block.metadata)
+                block.metadata["tokens"] = hive.count_tokens(passage.text) + hive.count_tokens(told)
+                blocks[block.id] = block
+        for block in _parts(hive, passages, now):
+            blocks.setdefault(block.id, block)
+    return list(blocks.values())
+
+
+def _parts(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
+    """The parts of documents of which several passages were found: all of such a part matters (seed 003, *Summary
+    Attraction*), and goes in as far as there is room."""
+    parents = Counter(node.parent_id for one in passages if (node := hive.documents.find(one.node_id)) is not None)
+    found = []
+    for parent_id, count in parents.most_common(_PARTS):
+        node = None if parent_id is None or count < 2 else hive.documents.find(parent_id)
+        if node is None:
+            continue
+        source = hive.documents.source(node.id)
+        found.append(
+            KnowledgeMemoryBlock(
+                timestamp=now,
+                id=f"knowledge:{DOCUMENTS}:{node.id}",
+                topic=title_of(node),
+                location=f"{DOCUMENTS}:{node.id}",
+                relevance_score=0.0,
+                priority=Priority.LOW,
+                metadata={
+                    "path": None if source is None else source.path,
+                    "tokens": min(_PART_TOKENS, hive.documents.size(node.id)[1]),
+                    "why": f"{count} of the passages found stand in it",
+                },
+            )
+        )
+    return found
+
+
+def _block(passage: Passage, question: str, best: float, timestamp: datetime) -> KnowledgeMemoryBlock:
+    return KnowledgeMemoryBlock(
+        timestamp=timestamp,
+        id=f"knowledge:{passage.path}:{passage.start_line}-{passage.end_line}",
+        topic=passage.titles[-1] if passage.titles else passage.path,
+        subtopic=passage.titles[-2] if len(passage.titles) > 1 else None,
+        location=f"{PASSAGE}:{passage.node_id}"
+        if PurePath(passage.path).suffix.lower() in _EXTRACTED
+        else passage.path,
+        relevance_score=min(1.0, passage.score / best) if best > 0 else 0.5,
+        metadata={
+            "path": passage.path,
+            "lines": f"{passage.start_line}-{passage.end_line}",
+            "start_line": passage.start_line,
+            "end_line": passage.end_line,
+            "digest": passage.digest,
+            "questions": [question],
+            "why": passage.why,
+        },
+    )

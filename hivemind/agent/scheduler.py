@@ -1,0 +1,209 @@
+"""Scheduler: what has come in, what is in hand, and what one turn is about."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+from hivemind.agent.act import Acted
+from hivemind.agent.active_tasks import ActiveTasks
+from hivemind.agent.scope import focus_on
+from hivemind.agent.unread_mail import UnreadMail
+from hivemind.coordination import StepLease, StepLeaseHeld
+from hivemind.errors import is_disk_full
+from hivemind.layout import HUMAN
+from hivemind.mail import Message
+from hivemind.presence.identity import unless_dead
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.focus import Focus
+from hivemind.taskrun.parking import Parking, until_there_is_room
+from hivemind.taskrun.review import read_verdict
+from hivemind.taskrun.step_waits import blocked, is_question
+from hivemind.taskrun.task_run import TaskRun
+from hivemind.tasks import TaskMoved
+
+__all__ = ["Scheduler"]
+
+_TASK_LOOK_S = 1.0  # how often a step that waits for another task looks whether that is done
+_LEASE_PAUSE_S = 5.0
+
+
+class Scheduler:
+    """One agent's letters and its tasks in hand. The mailbox goes first: others may be waiting for an answer. With `hears`
+    off no mail is taken in (replays)."""
+
+    def __init__(self, hive: Parts, name: str, incarnation: int) -> None:
+        self._hive, self._name = hive, name
+        self.letters = UnreadMail(hive, name)
+        self.holding = ActiveTasks(hive, name, incarnation)
+        self.focus: Focus | None = None
+        self.steps_finished = 0
+        self.hears = True
+
+    def works(self) -> Collection[TaskRun]:
+        return self.holding.works
+
+    def resume(self, lost: str | None = None) -> None:
+        """Take up again what this agent had in hand when its last process ended, over the task `lost` if it died."""
+        self.holding.resume(lost)
+
+    # sense
+
+    def sense(self) -> None:
+        """Take in new mail."""
+        self.focus = None  # what breaks here is on nobody's account
+        if self.hears:
+            self.letters.sense(self.hear)
+
+    def hear(self, message: Message) -> bool:
+        """A message may be what a task waits for: a verdict on its answer, or an answer to a step's question (True, also
+        for one that the step does not wait for any more: a second answer is no question)."""
+        late = is_question(message.in_reply_to, self._hive.config.workspace)
+        awaited = late and message.sender == HUMAN
+        for work in list(self.works()):
+            if not work.task.path.exists():  # moved away by a person; `ActiveTasks.next` drops it
+                continue
+            try:
+                awaited = self._heard_for(work, message) or awaited
+            except TaskMoved:
+                self.drop(work)
+        return awaited
+
+    def _heard_for(self, work: TaskRun, message: Message) -> bool:
+        review = work.review
+        verdict_mail = message.in_reply_to is not None and message.in_reply_to == review.message_id
+        if review.state == "asked" and verdict_mail and message.sender == review.reviewer:
+            verdict = read_verdict(message.body)
+            if verdict is not None:
+                work.set_review(review.with_(state=verdict[0], problems=verdict[1]))
+                self.holding.unpark(work)
+        about = message.task == work.task.id and not verdict_mail
+        if not work.waits.heard(message.sender, message.id, message.in_reply_to, about=about):
+            return False
+        if message.sender == HUMAN and message.in_reply_to is not None:
+            self._hive.mail.answered(HUMAN, message.in_reply_to)  # written by hand it has flagged nothing
+        work.unblock(message.sender)
+        self.holding.unpark(work)
+        return True
+
+    # scope
+
+    def scope(self) -> Focus | None:
+        """What this turn is about: the oldest message, else a task in hand that can go on, else a new task, else None."""
+        self.focus = None
+        message = self.letters.first()
+        if message is not None:
+            heard, stranger = self.letters.is_awaited(message), not self._hive.mail.knows(message.sender)
+            self.focus = Focus("reply_mail", message=message, heard=heard, stranger=stranger)
+        else:
+            work = self.holding.next() or self.claim()
+            if work is not None:
+                self.focus = Focus("finish_step", work=work)  # whose account it is, should its plan not be readable
+                self.focus = focus_on(work)
+        return self.focus
+
+    def claim(self, task_id: str | None = None) -> TaskRun | None:
+        """Claim the next task for this agent, or a certain one; see `ActiveTasks.claim`."""
+        return self.holding.claim(task_id)
+
+    def drop(self, work: TaskRun) -> None:
+        """Let go of a task that has ended here, was moved away or was handed over."""
+        self.holding.drop(work)
+
+    # the lease
+
+    def lease(self, focus: Focus) -> StepLease | None:
+        """The lease of the step in focus, taken or kept. Raises Parking if another agent or a person holds it."""
+        if focus.blocked is not None:
+            asked = None if focus.work is None else focus.work.waits.get(focus.blocked.id)
+            raise blocked(focus.blocked.step.path, focus.blocked.step.blocked_reason, asked)
+        if focus.step is None:
+            return None
+        claim = partial(self._hive.leases.claim, focus.step.id, self._name)
+        try:
+            return unless_dead(self._hive, claim, by=self._name)
+        except StepLeaseHeld as held:
+            raise Parking(f"step {focus.step.step.path} is leased by {held.holder}", again_s=_LEASE_PAUSE_S) from None
+
+    def leased(self, focus: Focus) -> tuple[str, int] | None:
+        """The step in focus with the generation of its lease, if this agent holds it already: what is kept while it thinks."""
+        lease = None if focus.step is None else self._hive.leases.get(focus.step.id)
+        return (lease.step_id, lease.generation) if lease is not None and lease.holder_agent_id == self._name else None
+
+    def keep_lease(self, step_id: str, generation: int) -> None:
+        """Renew a lease at half its time. Raises CoordinationError if it is lost."""
+        lease = self._hive.leases.get(step_id)
+        if lease is None or lease.expires_seq - self._hive.journal.seq <= (lease.expires_seq - lease.acquired_seq) // 2:
+            self._hive.leases.renew(step_id, self._name, generation)
+
+    # after a turn
+
+    def only_looked(self, focus: Focus, acted: Acted) -> bool:
+        """Whether a turn did nothing but find that what rests still has to, for the reason that was told already."""
+        if acted.parking is None or any("parked" not in record for record in acted.records):
+            return False
+        if focus.work is not None:
+            return self.holding.rests_for(focus.work, acted.parking)
+        return self.letters.rest is not None and self.letters.rest.reason == acted.parking.reason
+
+    def after(self, focus: Focus, acted: Acted, did_anything: bool) -> None:
+        """Draw the consequences: a message is read, a task parked, ended, or in trouble."""
+        if focus.message is not None:
+            self.letters.after(focus.message, acted, did_anything)
+        elif focus.work is not None:
+            self._after_work(focus.work, acted, did_anything)
+
+    def _after_work(self, work: TaskRun, acted: Acted, did_anything: bool) -> None:
+        finished = [record for record in acted.records if record["tool"] == "finish_step" and "error" not in record]
+        self.steps_finished += len(finished)
+        if work.ended or work.handed:
+            self.drop(work)
+            return
+        if finished:
+            work.went_on()
+        if acted.parking is not None:
+            self.holding.park(work, acted.parking)
+        elif acted.problem is not None or not did_anything:
+            self.holding.trouble(work, acted.problem or "its mind sees nothing to do")
+        else:
+            self.holding.went_well(work)
+
+    def broke(self, error: Exception) -> bool:
+        """A turn broke with an exception that nobody expected. True if that could be put on the account of its focus."""
+        focus = self.focus
+        if focus is None:
+            return False
+        reason = f"{type(error).__name__}: {error}"
+        if is_disk_full(error):
+            self.after(focus, Acted((), parking=until_there_is_room()), did_anything=False)
+        elif focus.message is not None:
+            self.letters.failed(focus.message, reason)
+        elif focus.work is not None:
+            if isinstance(error, TaskMoved):
+                self.drop(focus.work)
+            else:
+                self.holding.trouble(focus.work, reason)
+        return True
+
+    # resting and ending
+
+    def next_moment(self, limit_s: float, looks: int) -> float:
+        """Seconds until a parked task is due or a half-written file may have come to rest, at most `limit_s`.
+
+        `looks` is how often we have looked in vain since something moved: what stays half-written is looked at ever less.
+        """
+        waits = [limit_s, self.holding.left_s]
+        if self.letters.rest is not None and self.letters:
+            waits.append(self.letters.rest.left_s)
+        if any(work.waits.for_task() for work in self.works()):
+            waits.append(_TASK_LOOK_S)
+        if self._hive.tasks.restless or self.letters.unsettled:
+            waits.append(max(0.02, self._hive.config.settle_ms / 1000) * 2 ** min(looks, 20))
+        return max(0.0, min(waits))
+
+    def close(self) -> None:
+        """Give the leases back, and the intake's record."""
+        try:
+            self._hive.leases.release_all(self._name)
+        finally:
+            self.letters.close()

@@ -1,0 +1,149 @@
+"""Letters: an agent's mail from when it is taken in until it is answered, read, or put aside."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from hivemind.agent.act import Acted
+from hivemind.boundary import Unreadable
+from hivemind.errors import UserError, is_disk_full
+from hivemind.mail import Intake, Message
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.parking import Rest, until_there_is_room
+
+__all__ = ["MAX_TURNS", "UnreadMail"]
+
+MAX_TURNS = 20
+"""Turns that one message may take: a mind that has not answered it by then never will."""
+_AT_ONCE = 20
+_DEATHS = 5  # processes that may die in turns about one message; a kill while it waits, or in another turn, is none
+
+
+class UnreadMail:
+    """One agent's messages in the order in which it turns to them.
+
+    A message is over when a reply to it was sent, when its mind wants nothing more, or when it lies in `.Dead`: after three
+    problems, twenty turns, or five processes that died in a turn about it, with the reason beside it.
+    """
+
+    def __init__(self, hive: Parts, name: str) -> None:
+        self._intake = Intake(hive.mail, name, hive.layout.agent_state(name))
+        self._messages: deque[Message] = deque()
+        self._known: set[str] = set()
+        self._awaited: set[str] = set()
+        self._turns: dict[str, int] = {}
+        self._turns_of = f"turn of {name} about a letter"
+        self._mail, self._policy = hive.mail, hive.config.mail.unknown_sender
+        self._crashes = hive.mail.reader.crashes
+        self._turn = ExitStack()
+        self.rest: Rest | None = None
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def unsettled(self) -> int:
+        """How many files are still being written."""
+        return self._intake.unsettled
+
+    def sense(self, heard: Callable[[Message], bool]) -> None:
+        """Take in what is new; `heard` says of each whether a task waited for it."""
+        for message in self._intake.new(_AT_ONCE):
+            if message.key in self._known:
+                continue
+            if self._policy != "answer" and not self._mail.knows(message.sender):
+                self._set_apart(message)
+                continue
+            self._known.add(message.key)
+            self._messages.append(message)
+            if heard(message):
+                self._awaited.add(message.key)
+
+    def _set_apart(self, message: Message) -> None:
+        """No mind sees a letter from an unknown address, unless hive.yaml says so: it bounces, or a person is shown it."""
+        try:
+            if self._policy == "bounce":
+                self._intake.give_up(message, self._mail.bounce(message))
+            else:
+                self._mail.show_human(message)
+                self._intake.taken(message)
+        except FileNotFoundError:  # a mail program moves it just now: the next look has it
+            return
+        except (OSError, UserError) as error:
+            if not is_disk_full(error):
+                raise
+            self.rest = Rest.of(until_there_is_room(), self.rest)
+
+    def first(self) -> Message | None:
+        """The message that is next, or None: there is none, or the mail rests because what the mind needs is not there.
+
+        A turn about it begins, and lasts until `after`, `failed` or the next call: should it kill the process, that is
+        counted.
+        """
+        self._turn.close()
+        while self._messages and (self.rest is None or self.rest.is_over):
+            message = self._messages[0]
+            try:
+                self._turn.enter_context(self._crashes.reading(self._turns_of, message.key, deaths=_DEATHS))
+            except Unreadable:
+                self._give_up(message, f"{_DEATHS} processes died in a turn about it")
+            else:
+                return message
+        return None
+
+    def is_awaited(self, message: Message) -> bool:
+        return message.key in self._awaited
+
+    def after(self, message: Message, acted: Acted, did_anything: bool) -> None:
+        """Draw the consequences of a turn about a message."""
+        self._turn.close()
+        if acted.parking is not None:
+            self.rest = Rest.of(acted.parking, self.rest)
+            return
+        self.rest = None
+        if not did_anything and acted.problem is None:
+            self._taken(message)
+        elif any(record["tool"] == "reply_mail" and "error" not in record for record in acted.records):
+            self._taken(message)  # whoever wrote has the answer; what went wrong after it stands in the log
+        elif acted.problem is not None:
+            self.failed(message, acted.problem)
+        else:
+            self._count(message)
+
+    def failed(self, message: Message, reason: str) -> None:
+        """A turn about it went wrong: it goes to the end of the queue, the third time into `.Dead`."""
+        self._turn.close()
+        dead = self._intake.failed(message, reason)
+        if message in self._messages:
+            self._messages.remove(message)
+        if dead:
+            self._forget(message)
+        else:
+            self._messages.append(message)
+
+    def close(self) -> None:
+        self._turn.close()
+        self._crashes.close()
+        self._intake.close()
+
+    def _taken(self, message: Message) -> None:
+        self._intake.taken(message)
+        self._messages.remove(message)
+        self._forget(message)
+
+    def _count(self, message: Message) -> None:
+        self._turns[message.key] = self._turns.get(message.key, 0) + 1
+        if self._turns[message.key] >= MAX_TURNS:
+            self._give_up(message, f"its mind had {MAX_TURNS} turns for it and did not answer")
+
+    def _give_up(self, message: Message, reason: str) -> None:
+        self._intake.give_up(message, reason)
+        self._messages.remove(message)
+        self._forget(message)
+
+    def _forget(self, message: Message) -> None:
+        self._known.discard(message.key)
+        self._awaited.discard(message.key)
+        self._turns.pop(message.key, None)

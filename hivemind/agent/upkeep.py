@@ -1,0 +1,154 @@
+"""Upkeep of documents, memories and the index of graphs by agents that have nothing else to do: stale summaries, vectors,
+files that are gone, memories that have expired.
+
+One agent at a time, one small piece at a time, and only after a database has changed, or once a memory has expired: looking
+costs six stats, and wakes nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from hivemind import fs
+from hivemind.boundary import Unreadable, boundary, read_input
+from hivemind.embedding import EmbedderUnavailable
+from hivemind.errors import HivemindError
+from hivemind.minds import Mind, MindError
+from hivemind.minds.extractive import ExtractiveMind
+from hivemind.presence.parts import Parts
+from hivemind.tools.memory import soundly
+
+__all__ = ["Upkeep"]
+
+_FORGOTTEN_AT_ONCE = 256  # expired memories: some milliseconds
+_NEVER = math.inf
+_EMBEDDED_AT_ONCE = 16  # what the embedding process takes in one go: an agent hears nothing while a piece lasts
+_PROMPT = (
+    "Write one paragraph, of at most {tokens} tokens, that says what the following parts of a document say. "
+    "Say nothing that they do not say, and nothing about this request.\n\n{parts}"
+)
+_log = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """What one agent does for the documents of its hive; `mind` gives what writes its summaries."""
+
+    def __init__(self, hive: Parts, mind: Callable[[], Mind]) -> None:
+        self._hive, self._mind = hive, mind
+        self._lock = fs.Lock(hive.layout.locks / "upkeep.lock")
+        self._note = hive.layout.state / "documents.upkept"
+        self._seen = ""
+        self._due = _NEVER
+        self._failed: set[str] = set()
+
+    def step(self) -> bool:
+        """Do one piece, if there is anything to do and nobody else is at it. True if there may be more."""
+        look = self._look()
+        if look == "" or (look == self._seen and time.time() < self._due):
+            return False
+        if not self._lock.acquire(wait=False):
+            return False
+        try:
+            noted, self._due = self._noted()
+            if noted != look or time.time() >= self._due:
+                if self._one():
+                    return True
+                self._due = self._next_expiry()
+            self._seen = self._look()
+            if not self._failed:  # what failed here may work out for another agent, or after the next change
+                fs.write(self._note, f"{self._seen}\n{self._due}", durable=False)
+            self._failed.clear()
+            return False
+        finally:
+            self._lock.release()
+
+    def _look(self) -> str:
+        """How the databases' files look; empty if there are none."""
+        found = []
+        layout = self._hive.layout
+        for path in (
+            f"{base}{end}" for base in (layout.documents_db, layout.memory_db, layout.graphs_db) for end in ("", "-wal")
+        ):
+            try:
+                stat = os.stat(path)
+            except FileNotFoundError:
+                continue
+            found.append(f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
+        return " ".join(found)
+
+    def _noted(self) -> tuple[str, float]:
+        """How they looked when an agent found nothing to do, and when the next memory expires (seconds since 1970)."""
+        try:
+            with boundary("note", self._note):
+                look, _, due = read_input(self._note).decode().partition("\n")
+                return look, float(due)
+        except (Unreadable, FileNotFoundError):  # a note is only a note: look anew
+            return "", _NEVER
+
+    def _one(self) -> bool:
+        """One piece of work; False if there is none."""
+        return (
+            self._summarize()
+            or bool(self._hive.knowledge.forget_gone())
+            or self._embed("documents", self._hive.documents.embed_pending)
+            or self._embed_memories()
+            or (self._hive.layout.graphs_db.exists() and self._embed("graphs", self._hive.graph_index.embed_pending))
+            or self._forget_expired()
+        )
+
+    def _summarize(self) -> bool:
+        documents = self._hive.documents
+        for summary in documents.stale_summaries():
+            if summary.id in self._failed:
+                continue
+            try:
+                written = documents.summarize(summary.id, self._writer())
+            except HivemindError as error:  # its mind is down, or the children are gone: another time
+                _log.warning("summary %s stays out of date: %s", summary.id, error)
+                self._failed.add(summary.id)
+                continue
+            _log.info("summary %s was out of date and is written anew: %s", written.id, written.text)
+            return True
+        return False
+
+    def _writer(self) -> Callable[[Sequence[str], int], str] | None:
+        """What writes: the agent's mind; None, an extract, where that only quotes."""
+        mind = self._mind()
+        if isinstance(mind, ExtractiveMind):
+            return None
+
+        def write(texts: Sequence[str], tokens: int) -> str:
+            text = mind.complete(_PROMPT.format(tokens=tokens, parts="\n\n".join(texts))).strip()
+            if not text:
+                raise MindError("it wrote an empty summary")
+            return text
+
+        return write
+
+    def _embed(self, what: str, pending: Callable[[int], int]) -> bool:
+        if what in self._failed:
+            return False
+        try:
+            return pending(_EMBEDDED_AT_ONCE) > 0
+        except EmbedderUnavailable as error:
+            _log.warning("no vectors for %s: %s", what, error)
+            self._failed.add(what)
+            return False
+
+    def _embed_memories(self) -> bool:
+        """Embed memories that wait for it; one that fails is marked, and nothing is raised."""
+        memories = self._hive.memory.database.was_made
+        return memories and soundly(self._hive, lambda: self._hive.memory.embed_pending(_EMBEDDED_AT_ONCE)) > 0
+
+    def _forget_expired(self) -> bool:
+        memories = self._hive.memory.database.was_made
+        return memories and soundly(self._hive, lambda: self._hive.memory.purge(_FORGOTTEN_AT_ONCE)) > 0
+
+    def _next_expiry(self) -> float:
+        """When the next memory expires, in seconds since 1970."""
+        found = self._hive.memory.next_expiry() if self._hive.memory.database.was_made else None
+        return _NEVER if found is None else found.timestamp()

@@ -1,0 +1,140 @@
+"""The databases: whole, as SQLite itself judges; of documents also, whether each part fits the others."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from hivemind.doctor.finding import Finding
+from hivemind.doctor.patient import Patient
+from hivemind.documents import Docmem, Knowledge
+from hivemind.errors import UnknownVersion, UserError, is_disk_full
+from hivemind.fs import soundness
+from hivemind.fs.mending import REPORT
+from hivemind.longterm import MemoryStore
+from hivemind.longterm.mending import mend as mend_memories
+from hivemind.reasoning import GraphIndex
+
+__all__ = ["check_databases"]
+
+_SHOWN = 3
+
+
+def check_databases(patient: Patient) -> Iterator[Finding]:
+    """documents.db, memory.db and graphs.db, and what was saved of damaged ones."""
+    layout = patient.layout
+    documents = _check(
+        patient, layout.documents_db, Docmem, partial(_mend_documents, patient),
+        gone="what was only there, notes, summaries, documents without a file, is gone",
+        then="reads knowledge/ in anew",
+    )  # fmt: skip
+    memories = _check(
+        patient, layout.memory_db, MemoryStore, partial(_mend_memories, patient),
+        gone="what was remembered is gone", then="searches by words until vectors are computed anew",
+    )  # fmt: skip
+    looks = ((layout.documents_db, documents), (layout.memory_db, memories), (layout.graphs_db, _graph_index(patient)))
+    for path, look in looks:
+        try:
+            yield from look
+        except (OSError, UserError) as error:
+            if not is_disk_full(error):
+                raise
+            what, how = "cannot be looked at: the disk is full", "make room, then look again"
+            yield Finding("databases", layout.relative(path), what, how, note=True)
+    yield from _saved(patient)
+
+
+def _check(
+    patient: Patient,
+    path: Path,
+    store: type[Docmem | MemoryStore],
+    mend: Callable[[], str],
+    *,
+    gone: str,
+    then: str,
+) -> Iterator[Finding]:
+    """One database: whether it is one, is whole, and fits together. `gone` and `then` are what is lost, what comes after."""
+    where = patient.layout.relative(path)
+    if (lost := soundness.missing(path)) is not None:
+        how = "put it back from a copy; hivemind doctor --fix begins it anew"
+        yield Finding("databases", where, f"is {lost}: {gone}", how, mend)
+        return
+    if (wrong := _judge(path)) is not None:
+        how = f"hivemind doctor --fix keeps it in .hive/aside/, saves what can be read of it and {then}"
+        yield Finding("databases", where, f"is damaged: {wrong}", how, mend)
+        return
+    for line in _problems(path, store)[:_SHOWN]:
+        yield Finding("databases", where, f"does not fit together: {line}", "hivemind doctor --fix mends it", mend)
+
+
+def _problems(path: Path, store: type[Docmem | MemoryStore]) -> list[str]:
+    """What does not fit within a sound file; nothing where it cannot be written, because the index's check is a write."""
+    if not path.exists() or not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        return []
+    try:
+        with store(path) as opened:
+            return opened.check()
+    except UserError as error:
+        if is_disk_full(error):
+            raise
+        return [str(error.what)]
+
+
+def _mend_documents(patient: Patient) -> str:
+    with Docmem(patient.layout.documents_db) as docmem:
+        return _told(Knowledge(docmem, patient.layout).mend())
+
+
+def _mend_memories(patient: Patient) -> str:
+    with MemoryStore(patient.layout.memory_db) as memory:
+        return _told(mend_memories(memory, patient.layout.aside))
+
+
+def _told(done: Sequence[str]) -> str:
+    return "; ".join(done) or "another program has mended it meanwhile"
+
+
+def _graph_index(patient: Patient) -> Iterator[Finding]:
+    path = patient.layout.graphs_db
+    if not path.exists() or not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        return
+    index = GraphIndex(patient.layout)
+    where = patient.layout.relative(path)
+    try:
+        wrong = index.check()[:_SHOWN]
+    except UnknownVersion as error:
+        yield Finding("databases", where, error.what, error.mend or "move the file away")
+        return
+    except UserError as error:
+        if is_disk_full(error):
+            raise
+        wrong = [error.what]
+    finally:
+        index.close()
+    if wrong:
+        mend = "hivemind doctor --fix sets it aside; the next `hivemind graph find` makes it anew from the graphs"
+        yield Finding("databases", where, f"does not fit together: {'; '.join(wrong)}", mend, index.set_aside)
+
+
+def _judge(path: Path) -> str | None:
+    """What is wrong with a database, or None; one that is in use by another program is not judged."""
+    try:
+        return soundness.unsound(path)
+    except sqlite3.OperationalError as error:
+        if soundness.is_disk_full(error, path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
+        return None if "locked" in str(error) else str(error)
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+
+
+def _saved(patient: Patient) -> Iterator[Finding]:
+    """What agents have mended by themselves, for as long as the report lies there."""
+    for report in sorted(patient.layout.aside.glob(f"*/*{REPORT}")):
+        said = " ".join(report.read_text("utf-8", "replace").split())
+        mend = "delete it and the damaged file beside it once you have all that you want of them"
+        yield Finding("databases", patient.layout.relative(report), said, mend, note=True)

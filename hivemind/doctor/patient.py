@@ -1,0 +1,128 @@
+"""The hive as the checks see it: looked at without opening the stores, so that a broken one can be examined too."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from hivemind.config import Agents, HiveConfig, load_agents, load_hive
+from hivemind.doctor.aside import Aside
+from hivemind.errors import UserError
+from hivemind.fs.watch.filesystem import mounts, needs_polling
+from hivemind.layout import HUMAN, Layout
+from hivemind.mail import Mail
+from hivemind.presence.identity import holder_of
+from hivemind.swarm.supervisor import supervisor_lock
+from hivemind.tasks import Tasks
+
+__all__ = ["Patient", "lives"]
+
+
+def lives(pid: int) -> bool:
+    """Whether this machine has a process of that number now."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+@dataclass
+class Patient:
+    """One hive under examination. `config` and `agents` are None while hive.yaml is not understood."""
+
+    layout: Layout
+
+    @cached_property
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    @cached_property
+    def aside(self) -> Aside:
+        return Aside(self.layout, self.now)
+
+    def __post_init__(self) -> None:
+        (self.config or HiveConfig()).take_access()
+
+    @cached_property
+    def config(self) -> HiveConfig | None:
+        try:
+            return load_hive(self.layout)
+        except UserError:
+            return None
+
+    @cached_property
+    def agents(self) -> Agents | None:
+        return None if self.config is None else load_agents(self.layout, self.config)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The owners of mailboxes that are known: the operator, and the agents."""
+        return (HUMAN, *(self.agents or ()))
+
+    @cached_property
+    def mail(self) -> Mail:
+        workspace = self.config.workspace if self.config else HiveConfig().workspace
+        return Mail(self.layout, workspace, agents=lambda: self.agents or (), durable=self.durable, roots=self.roots)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        return Tasks(
+            self.layout,
+            agents=lambda: {} if self.agents is None else self.agents.roles(),
+            durable=self.durable,
+            looking=True,
+        )
+
+    @cached_property
+    def read_only(self) -> bool:
+        """Whether the hive's file system is mounted so that nothing can be written."""
+        return bool(os.statvfs(self.layout.root).f_flag & os.ST_RDONLY)
+
+    @cached_property
+    def shared(self) -> bool:
+        """Whether it lies on a file system that other machines may write to as well."""
+        return needs_polling(self.layout.root, mounts()) is not None
+
+    @property
+    def durable(self) -> bool:
+        return self.config is None or self.config.durable
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        return self.config.read_roots(self.layout) if self.config else ()
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether anything has ever been written there: opening an empty one would begin it."""
+        return self.layout.journal.is_dir() and any(self.layout.journal.glob("*.jsonl"))
+
+    def alive(self) -> set[str]:
+        """The names that a process holds now, of agents that are configured or were once."""
+        names: Collection[str] = {*(self.agents or ()), *_agents_in(self.layout.locks)}
+        return {name for name in names if holder_of(self.layout, name) is not None}
+
+    def running(self) -> str | None:
+        """What of the hive runs now, in words; None if nothing does."""
+        if supervisor_lock(self.layout.locks).holder() is not None:
+            return "the swarm is up"
+        alive = sorted(self.alive())
+        return f"{', '.join(alive)} {'runs' if len(alive) == 1 else 'run'}" if alive else None
+
+
+def _agents_in(locks: Path) -> list[str]:
+    """The agents whose locks lie there."""
+    try:
+        names = os.listdir(locks)
+    except OSError:  # told by the check of folders
+        return []
+    return [
+        name[len("agent-") : -len(".lock")] for name in names if name.startswith("agent-") and name.endswith(".lock")
+    ]

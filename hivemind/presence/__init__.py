@@ -1,0 +1,1 @@
+"""Who is here: names held, heartbeats, status files, doorbells."""

@@ -1,0 +1,145 @@
+"""Who this process is: one process at a time has an agent's name, and each life of an agent has a number.
+
+The name is an operating-system lock that dies with its process. Whoever takes it over writes `agent.exited` for a
+predecessor that could not, and then its own `agent.started`: leases of an earlier incarnation are void (spec 1, spec 3).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from hivemind.coordination import Journal, ReservationHeld, State, StepLeaseHeld
+from hivemind.errors import UserError
+from hivemind.fs import HeldLock, Lock
+from hivemind.layout import Layout
+from hivemind.presence.parts import Parts
+
+__all__ = [
+    "HiveGone", "agent_lock", "announce", "announce_life", "bury", "bury_dead", "check_here", "farewell", "holder_of",
+    "take_name", "unless_dead",
+]  # fmt: skip
+_T = TypeVar("_T")
+
+
+class HiveGone(UserError):
+    """The folder that a process has joined was moved or removed. It ends, and makes nothing where the hive was."""
+
+
+def check_here(lock: Lock, layout: Layout) -> None:
+    """Raise HiveGone if the lock that this process holds is not the file of that name any more."""
+    if not lock.is_current():
+        raise HiveGone("the hive is not there any more", where=layout.root, mend="start anew where it is now")
+
+
+def agent_lock(layout: Layout, name: str) -> Lock:
+    """The lock that the process of agent `name` holds while it lives."""
+    return Lock(layout.locks / f"agent-{name}.lock")
+
+
+def holder_of(layout: Layout, name: str) -> int | None:
+    """The process that has the agent's name now, or None."""
+    holder = agent_lock(layout, name).holder()
+    if holder is None:
+        return None
+    pid = holder.get("pid")
+    return pid if isinstance(pid, int) else 0
+
+
+def take_name(layout: Layout, name: str) -> Lock:
+    """Take the agent's name for this process. Raises HeldLock that says who has it."""
+    lock = agent_lock(layout, name)
+    if not lock.acquire(wait=False, agent=name):
+        holder = lock.holder() or {}
+        raise HeldLock(
+            f"the agent {name} is running already: process {holder.get('pid', '?')}, since {holder.get('since', '?')}",
+            where=layout.root,
+            holder=holder,
+            mend="hivemind status shows it",
+        )
+    return lock
+
+
+def announce(journal: Journal, name: str, pid: int) -> int:
+    """Write that this agent lives; gives its incarnation. One append: nobody sees the old life and the new one at once."""
+
+    def decide(state: State) -> Sequence[tuple[str, dict[str, Any]]]:
+        before = state.agents.get(name)
+        incarnation = 1 if before is None else before.incarnation + 1
+        events: list[tuple[str, dict[str, Any]]] = []
+        if before is not None and before.state == "started":
+            gone = {"agent_id": name, "incarnation": before.incarnation, "by": "successor"}
+            events.append(("agent.exited", gone))
+        events.append(("agent.started", {"agent_id": name, "incarnation": incarnation, "pid": pid}))
+        return events
+
+    incarnation: int = journal.transact(decide)[-1].payload["incarnation"]
+    return incarnation
+
+
+def farewell(journal: Journal, name: str, incarnation: int, *, by: str) -> bool:
+    """Write that this life of the agent is over, if nobody has; frees its leases at once. Returns whether it was needed."""
+
+    def decide(state: State) -> Sequence[tuple[str, dict[str, Any]]]:
+        entry = state.agents.get(name)
+        if entry is None or entry.state != "started" or entry.incarnation != incarnation:
+            return []
+        return [("agent.exited", {"agent_id": name, "incarnation": incarnation, "by": by})]
+
+    return bool(journal.transact(decide))
+
+
+def bury(journal: Journal, layout: Layout, name: str, *, by: str) -> bool:
+    """Write `agent.exited` for an agent whose process died without a word; nothing if its name is held again."""
+
+    def decide(state: State) -> Sequence[tuple[str, dict[str, Any]]]:
+        entry = state.agents.get(name)
+        if entry is None or entry.state != "started" or holder_of(layout, name) is not None:
+            return []
+        return [("agent.exited", {"agent_id": name, "incarnation": entry.incarnation, "by": by})]
+
+    return bool(journal.transact(decide))
+
+
+def unless_dead(hive: Parts, use: Callable[[], _T], *, by: str) -> _T:
+    """Do something; where an agent that was killed stands in the way, bury it and do it once more.
+
+    Raises StepLeaseHeld or ReservationHeld if it lives.
+    """
+    try:
+        return use()
+    except (StepLeaseHeld, ReservationHeld) as held:
+        if not bury(hive.journal, hive.layout, held.holder, by=by):
+            raise
+        return use()
+
+
+def bury_dead(journal: Journal, layout: Layout, names: Iterable[str], *, by: str) -> list[str]:
+    """`bury` each of these agents that has died without a word; gives their names. Writes nothing where nobody has."""
+    gone = [
+        name for name in names if (layout.locks / f"agent-{name}.lock").exists() and holder_of(layout, name) is None
+    ]
+    if not gone:
+        return []
+
+    def look(state: State) -> set[str]:
+        return {name for name in gone if name in state.agents and state.agents[name].state == "started"}
+
+    return [name for name in sorted(journal.view(look)) if bury(journal, layout, name, by=by)]
+
+
+def announce_life(journal: Journal, layout: Layout, name: str) -> bool:
+    """Write `agent.heartbeat`, unless some agent of the hive has done so within the last second.
+
+    Only who holds a lease calls this: it moves the sequence by which leases age, and an idle hive writes nothing.
+    """
+    path = layout.state / "heartbeat"
+    try:
+        if 0 <= time.time() - path.stat().st_mtime < 1.0:
+            return False
+    except FileNotFoundError:
+        pass  # the first heartbeat of this hive
+    path.touch()
+    journal.append("agent.heartbeat", agent_id=name)
+    return True

@@ -1,0 +1,84 @@
+"""The hive's one watcher: what appears in a mailbox or the inbox rings the doorbell of who it concerns.
+
+Agents that deliver mail ring the recipient's bell themselves; this is for what people and foreign programs put there. One
+process of a hive watches (the supervisor, or else the first agent): a user has 128 inotify instances, a swarm may be larger.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from hivemind.fs import Lock
+from hivemind.fs.doorbell import ring
+from hivemind.fs.watch import open_watcher
+from hivemind.presence.parts import Parts
+
+__all__ = ["SUPERVISOR", "HiveWatch", "Watchman", "ring_all", "watch_lock"]
+
+_log = logging.getLogger(__name__)
+SUPERVISOR = "_supervisor"  # no agent can have that name: it begins with no letter or digit
+
+
+class HiveWatch:
+    """Watches the mailboxes and the inbox of a hive until it is closed."""
+
+    def __init__(self, hive: Parts) -> None:
+        self._hive = hive
+        self._boxes = {hive.layout.mailbox(name) / "new": name for name in hive.agents}
+        for folder in self._boxes:
+            folder.mkdir(parents=True, exist_ok=True)
+        self._watcher = open_watcher(hive.config.watch, [*self._boxes, hive.layout.inbox], [], self._changed)
+        if self._watcher.reason is not None and hive.config.watch != "poll":
+            _log.warning("watching: %s", self.described)
+
+    @property
+    def described(self) -> str:
+        """How it watches, and if it had to fall back, why."""
+        reason = self._watcher.reason
+        return f"{self._watcher.kind} ({reason})" if reason else self._watcher.kind
+
+    def close(self) -> None:
+        self._watcher.close()
+
+    def _changed(self, path: Path) -> None:
+        bells = self._hive.layout.doorbells
+        name = self._boxes.get(path) or self._boxes.get(path.parent)
+        if name is not None:
+            ring(bells, name)
+        else:
+            ring_all(self._hive)
+
+
+def watch_lock(locks: Path) -> Lock:
+    """The lock of the process that watches where no supervisor does it."""
+    return Lock(locks / "watch.lock")
+
+
+class Watchman:
+    """Keeps the hive's watcher for agents without a supervisor: one of their processes does, and when it ends another."""
+
+    def __init__(self, hive: Parts) -> None:
+        self._hive = hive
+        self._lock = watch_lock(hive.layout.locks)
+        self._watch: HiveWatch | None = None
+
+    def take_over(self) -> None:
+        """Watch, if no other process does."""
+        if self._watch is None and self._lock.acquire(wait=False):
+            self._watch = HiveWatch(self._hive)
+            self._lock.note(watching=self._watch.described)
+
+    def close(self) -> None:
+        """Watch no longer, and wake the others, one of whom takes over."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+            self._lock.release()
+            ring_all(self._hive)
+
+
+def ring_all(hive: Parts) -> None:
+    """Wake every agent: there may be a task for any of them."""
+    for name in hive.agents:
+        ring(hive.layout.doorbells, name)

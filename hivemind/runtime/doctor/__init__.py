@@ -1,9 +1,0 @@
-"""The doctor: checks a hive, says what it found and what it means, and mends what can be mended."""
-
-from __future__ import annotations
-
-from hivemind.runtime.doctor.checkup import CHECKS, Treated, examine, treat
-from hivemind.runtime.doctor.finding import Finding
-from hivemind.runtime.doctor.patient import Patient
-
-__all__ = ["CHECKS", "Finding", "Patient", "Treated", "examine", "treat"]

@@ -1,9 +1,0 @@
-"""Tools: one definition each, used by minds, the command line and MCP."""
-
-from __future__ import annotations
-
-from hivemind.runtime.tools.registry import MEMBER_TOOLS, TOOLS, allowed_tools
-from hivemind.runtime.tools.session import InHand, Session
-from hivemind.runtime.tools.tool import Arguments, Tool, ToolProblem
-
-__all__ = ["MEMBER_TOOLS", "TOOLS", "Arguments", "InHand", "Session", "Tool", "ToolProblem", "allowed_tools"]

@@ -1,0 +1,103 @@
+"""Absence: members from outside that have left with tasks in hand, and when these go back to the inbox (`mcp:` in hive.yaml).
+
+Whatever process keeps the hive up returns them, and so does the next one that comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from hivemind.coordination import State
+from hivemind.errors import HivemindError
+from hivemind.fs import HeldLock
+from hivemind.layout import Layout
+from hivemind.presence.identity import agent_lock, holder_of, take_name
+from hivemind.presence.parts import Parts
+from hivemind.presence.watching import ring_all
+
+__all__ = ["Absence", "absences", "return_tasks"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A member that no process is, the tasks that it left, for how long it has been away, and what is left until they are
+    returned; both in seconds, the latter may be infinite."""
+
+    agent: str
+    tasks: tuple[str, ...]
+    away_s: float
+    left_s: float
+
+    def __str__(self) -> str:
+        back = "until it comes again" if math.isinf(self.left_s) else f"back in the inbox in {_minutes(self.left_s)}"
+        return f"{self.agent} left {_minutes(self.away_s)} ago; {back}"
+
+
+def absences(hive: Parts) -> list[Absence]:
+    """The members that have left with tasks in hand, by name."""
+    outside = [name for name, config in hive.agents.items() if config.outside and holder_of(hive.layout, name) is None]
+    if not outside:
+        return []
+
+    def look(state: State) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for entry in state.tasks.values():
+            if entry.agent_id in outside and entry.state not in ("returned", "handed_over") and not entry.over:
+                found.setdefault(entry.agent_id, []).append(entry.task)
+        return found
+
+    found, now, limit = [], time.time(), hive.config.mcp.return_after
+    for name, tasks in sorted(hive.journal.view(look).items()):
+        there = tuple(sorted(task for task in tasks if (hive.layout.active / task).is_dir()))
+        seen = [path.stat().st_mtime for path in _signs(hive.layout, name) if path.exists()]
+        away = now - max(seen, default=-math.inf)
+        if there:
+            found.append(Absence(name, there, max(0.0, away), math.inf if limit is None else max(0.0, limit - away)))
+    return found
+
+
+def _signs(layout: Layout, name: str) -> tuple[Path, Path]:
+    """Files whose time says when the member was last there: its heartbeat, and the lock that it took."""
+    return layout.agent_state(name) / "heartbeat", Path(agent_lock(layout, name).path)
+
+
+def return_tasks(hive: Parts) -> list[str]:
+    """Return what members have left for longer than hive.yaml says; gives the tasks. What cannot be now is tried again."""
+    back: list[str] = []
+    for absence in absences(hive):
+        if absence.left_s > 0:
+            continue
+        try:
+            name = take_name(hive.layout, absence.agent)  # so that it cannot come meanwhile
+            try:
+                hive.tasks.reclaim(absence.agent)
+                for task in absence.tasks:
+                    hive.journal.append("task.returned", task_id=task, agent_id=absence.agent, reason=str(absence))
+                    back.append(task)
+            finally:
+                name.release()
+        except HeldLock:  # it has come back
+            continue
+        except (HivemindError, OSError) as error:
+            _log.warning("what %s left is not returned: %s", absence.agent, error)
+    if back:
+        ring_all(hive)
+    return back
+
+
+def _minutes(seconds: float) -> str:
+    if math.isinf(seconds):
+        return "long"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 60
+        else f"{seconds // 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds // 3600:.0f} h"
+    )

@@ -1,0 +1,130 @@
+"""Whether a swarm can do anything more, judged by what lies on the disk (`hivemind up --until-idle`)."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from hivemind.boundary import Unreadable, boundary
+from hivemind.layout import Layout
+from hivemind.mail import count_waiting
+from hivemind.presence.parts import Parts
+from hivemind.presence.status import AgentStatus, read_status
+from hivemind.swarm.absence import absences
+from hivemind.taskrun.parking import DISK_FULL
+from hivemind.tasks import TaskState, TaskSummary
+
+__all__ = ["SHORT_WAIT", "Failures", "Survey", "is_full", "nobody_for", "survey"]
+
+_ROOM_BYTES = 16_384
+SHORT_WAIT = timedelta(seconds=60)
+"""A task that waits for a time no further off than this (or than a review may take) is waited for; a later one is parked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """`busy`: what can still go on (empty: the swarm is idle). `parked`: (task, why) of what waits for something else."""
+
+    busy: tuple[str, ...]
+    parked: tuple[tuple[str, str], ...] = ()
+
+
+def survey(hive: Parts, names: Collection[str]) -> Survey:
+    """Look at the agents first, which is cheap, and at the folders only if all of them are idle."""
+    states = {name: read_status(hive.layout.agent_state(name), name) for name in names}
+    busy = [
+        f"agent {name}" for name, status in states.items() if status is None or status.state not in ("idle", "stuck")
+    ]
+    if busy:
+        return Survey(tuple(busy))
+    stuck = {name: f"{name} is stuck: {status.problem}" for name, status in states.items() if status and status.problem}
+    soon = datetime.now(UTC) + max(SHORT_WAIT, timedelta(seconds=hive.config.review_timeout_s))
+    parked: list[tuple[str, str]] = [(f"agent {name}", why) for name, why in stuck.items()]
+    names = [name for name in names if name not in stuck]
+    for name in names:
+        if count_waiting(hive.mail, name, hive.layout.agent_state(name)):
+            why = _mail_rests(states[name], soon)
+            parked.append((f"mail for {name}", why)) if why else busy.append(f"mail for {name}")
+    active = hive.tasks.list(TaskState.ACTIVE)
+    held = Counter(task.owner for task in active)
+    for task in hive.tasks.list(TaskState.INBOX):
+        why = task.waiting or nobody_for(hive, task, names)
+        if why is None and not any(_could_take(hive, name, task, held) for name in names):
+            why = (
+                DISK_FULL
+                if is_full(hive.layout)
+                else "the agents that may claim it have max_active tasks in hand already"
+            )
+        parked.append((task.id, why)) if why else busy.append(f"task {task.id} waits to be claimed")
+    back = {
+        task for absence in absences(hive) if absence.left_s <= SHORT_WAIT.total_seconds() for task in absence.tasks
+    }
+    for task in active:
+        if task.id in back:
+            busy.append(f"task {task.id} goes back to the inbox")
+            continue
+        rest = task.parked
+        if task.owner not in names:
+            parked.append((task.id, stuck.get(str(task.owner), f"its agent {task.owner} is not running")))
+            continue
+        if rest is None or (rest.until is not None and rest.until <= soon):
+            busy.append(f"task {task.id}")
+        else:
+            parked.append((task.id, rest.reason))
+    return Survey(tuple(busy), tuple(parked))
+
+
+def nobody_for(hive: Parts, task: TaskSummary, names: Collection[str]) -> str | None:
+    """Why none of the running agents `names` may claim a waiting task, if so; whether they have room is another matter."""
+    if task.assignee is not None and (aside := hive.agent_files.why_aside(task.assignee)) is not None:
+        return f"its assignee {task.assignee} is set aside: {aside}"
+    if task.assignee is not None and task.assignee not in names:
+        return f"its assignee {task.assignee} is not running"
+    if task.role is not None and task.role not in {hive.agents[name].role for name in names}:
+        return f"no running agent has the role {task.role}"
+    return None
+
+
+def is_full(layout: Layout) -> bool:
+    """Whether the hive's disk has no room for another file."""
+    found = os.statvfs(layout.root)
+    return found.f_bavail * found.f_frsize < _ROOM_BYTES or bool(found.f_files and not found.f_favail)
+
+
+def _could_take(hive: Parts, name: str, task: TaskSummary, held: Mapping[str | None, int]) -> bool:
+    fits = task.assignee in (None, name) and task.role in (None, hive.agents[name].role)
+    return fits and held[name] < hive.config.max_active
+
+
+def _mail_rests(status: AgentStatus | None, soon: datetime) -> str | None:
+    """Why an agent does not read its mail, if that will last."""
+    if status is None or status.mail_rests is None:
+        return None
+    until = status.mail_rests_until
+    with suppress(Unreadable), boundary("time"):
+        return status.mail_rests if until is None or datetime.fromisoformat(until) > soon else None
+    return None
+
+
+class Failures:
+    """Which tasks failed since this was made: by the inode of each error.md, so that a retry that fails again counts."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._before = self._look()
+
+    def since(self) -> list[str]:
+        return sorted(name for name, inode in self._look().items() if self._before.get(name) != inode)
+
+    def _look(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for folder in self._layout.failed.iterdir():
+            try:
+                found[folder.name] = (folder / "error.md").stat().st_ino
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # a folder that a person is moving, or a stray file
+        return found

@@ -1,0 +1,272 @@
+"""The hive as it stands now, for onlookers: who is up, what each agent does, how the tasks stand (`hivemind status`).
+
+An agent's own status file is believed only while its name's lock is held: a process that was killed could not take it
+back. What is counted is counted from the folders.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hivemind.coordination import State, StepLease, check_agent
+from hivemind.embedding import INSTALL, EmbedderUnavailable
+from hivemind.layout import HUMAN, Layout
+from hivemind.presence.identity import holder_of
+from hivemind.presence.parts import Parts
+from hivemind.presence.status import AgentStatus, read_status
+from hivemind.presence.watching import watch_lock
+from hivemind.swarm.absence import absences
+from hivemind.swarm.idle import is_full, nobody_for
+from hivemind.swarm.supervisor import supervisor_lock
+from hivemind.tasks import TaskState, TaskSummary
+from hivemind.tasks.drops import is_task_name
+
+__all__ = [
+    "AgentNow",
+    "LeaseNow",
+    "Overview",
+    "TaskCounts",
+    "agents_now",
+    "lease_now",
+    "leases_now",
+    "overview",
+    "said_why",
+]
+
+DOWN, ASIDE = "down", "set aside"
+_TICK_NS = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AgentNow:
+    """One agent. `pid` is None and `state` is `down` if no process has its name; the rest is then what it last said.
+
+    `task` is what it works on, or, if it is down, a task that waits for it; `tokens` of `budget` are those of its process.
+    `problem` is what an agent that is stuck waits for a person to mend.
+    """
+
+    name: str
+    role: str | None
+    mind: str
+    pid: int | None
+    state: str
+    task: str | None
+    step: str | None
+    unread: int
+    tokens: int
+    money: float
+    unpriced: int
+    budget: int | None
+    last_action: str | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseNow:
+    """The lease of a step, and what is left of it: so many events, never a time. A step that no task has is leased by
+    its id alone."""
+
+    step_id: str
+    task: str | None
+    title: str | None
+    holder_agent_id: str
+    acquired_seq: int
+    expires_seq: int
+    generation: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """`supervisor` is the record of who is up (pid, since) or None; `tasks` counts them by state, parked ones among the
+    active; `waiting` and `parked` are (task, why); `mail_waits` (agent, why): unread mail that nobody will read as things
+    stand; `needs_you` (message id, what): letters from addresses that the hive does not know; `embedder` says how texts are
+    found; `left` (task, what becomes of it): tasks of members that have gone."""
+
+    root: Path
+    workspace: str
+    supervisor: dict[str, object] | None
+    watching: str | None
+    embedder: str
+    agents: tuple[AgentNow, ...]
+    leases: tuple[LeaseNow, ...]
+    human_unread: int
+    tasks: dict[str, int]
+    waiting: tuple[tuple[str, str], ...]
+    parked: tuple[tuple[str, str], ...]
+    mail_waits: tuple[tuple[str, str], ...] = ()
+    needs_you: tuple[tuple[str, str], ...] = ()
+    has_state: bool = True
+    left: tuple[tuple[str, str], ...] = ()
+    disk_full: bool = False
+
+
+def overview(hive: Parts) -> Overview:
+    """Look at everything once."""
+    active = hive.tasks.list(TaskState.ACTIVE)
+    inbox = hive.tasks.list(TaskState.INBOX)
+    agents = agents_now(hive, active)
+    supervisor = supervisor_lock(hive.layout.locks).holder()
+    watcher = supervisor or watch_lock(hive.layout.locks).holder() or {}
+    return Overview(
+        root=hive.layout.root,
+        workspace=hive.config.workspace,
+        supervisor=supervisor,
+        left=tuple((task, str(absence)) for absence in absences(hive) for task in absence.tasks),
+        disk_full=is_full(hive.layout),
+        has_state=hive.layout.state.is_dir(),
+        watching=str(watcher["watching"]) if "watching" in watcher else None,
+        embedder=search_now(hive),
+        agents=agents,
+        leases=leases_now(hive),
+        human_unread=hive.mail.unread(HUMAN),
+        tasks={
+            **TaskCounts(hive.layout).now(),
+            "inbox": len(inbox),
+            "active": len(active),
+            "parked": sum(task.parked is not None for task in active),
+        },
+        waiting=tuple((task.id, task.waiting) for task in said_why(hive, inbox) if task.waiting),
+        parked=tuple((task.id, task.parked.reason) for task in active if task.parked),
+        needs_you=tuple(
+            (one.id, f"a letter from {one.sender}, whom the hive does not know: {one.subject or one.preview}")
+            for one in hive.mail.from_strangers(HUMAN)
+        ),
+        mail_waits=tuple(
+            (agent.name, f"{agent.unread} unread, until its program comes: hivemind mcp --agent {agent.name}")
+            for agent in agents
+            if agent.unread and agent.pid is None and hive.agents[agent.name].outside
+        ),
+    )
+
+
+def search_now(hive: Parts) -> str:
+    """How this hive finds texts: by words and the meaning that a model sees in them, or by words only, and why."""
+    try:
+        embedder = hive.embedder
+    except EmbedderUnavailable as error:
+        return f"full text only: {error}"
+    if embedder is not None:
+        return f"words and meaning ({embedder.name})"
+    asked = os.environ.get("HIVEMIND_EMBEDDER") or hive.config.embedder
+    return "full text only" if asked == "none" else f"full-text search only: {INSTALL}"
+
+
+def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[AgentNow, ...]:
+    """Every agent of agents/*.yaml, by name; those that are set aside come last, with the reason as their `problem`."""
+    owned: dict[str | None, str] = {}
+    for task in hive.tasks.list(TaskState.ACTIVE) if active is None else active:
+        owned.setdefault(task.owner, task.id)
+    known = [_agent(hive, name, owned.get(name)) for name in hive.agents]
+    return (*known, *(_aside(name, str(why), owned.get(name)) for name, why in hive.agent_files.aside.items()))
+
+
+def _aside(name: str, why: str, owned: str | None) -> AgentNow:
+    return AgentNow(name, None, "?", None, ASIDE, owned, None, 0, 0, 0.0, 0, None, None, problem=why)
+
+
+def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
+    config = hive.agents[name]
+    pid = holder_of(hive.layout, name)
+    said = read_status(hive.layout.agent_state(name), name) or AgentStatus(name)
+    if pid is None:
+        said = replace(said, task=owned, step=None)
+    elif said.pid != pid:  # its predecessor's last words
+        said = AgentStatus(name, pid)
+    return AgentNow(
+        name=name,
+        role=config.role,
+        mind=config.mind if isinstance(config.mind, str) else next(iter(config.mind), "?"),
+        pid=pid,
+        state=DOWN if pid is None else said.state,
+        task=said.task,
+        step=said.step,
+        unread=hive.mail.unread(name),
+        tokens=said.tokens,
+        money=said.money,
+        unpriced=said.unpriced,
+        budget=said.budget,
+        last_action=said.last_action,
+        problem=None if pid is None else said.problem,
+    )
+
+
+def said_why(hive: Parts, tasks: Iterable[TaskSummary]) -> list[TaskSummary]:
+    """The same tasks, those for whom no running agent is there told to wait for one (if any agent runs at all)."""
+    found = list(tasks)
+    if not any(task.assignee or task.role for task in found if task.state is TaskState.INBOX):
+        return found
+    running = [name for name in hive.agents if holder_of(hive.layout, name) is not None]
+    if not running:  # the swarm is down: that is no matter of this task or that
+        running = list(hive.agents)
+    return [
+        replace(task, waiting=task.waiting or nobody_for(hive, task, running))
+        if task.state is TaskState.INBOX
+        else task
+        for task in found
+    ]
+
+
+def leases_now(hive: Parts, agent: str | None = None) -> tuple[LeaseNow, ...]:
+    """The active leases of all agents or of one, by step. Raises CoordinationError for what is no agent's name."""
+    who = None if agent is None else check_agent(agent)
+
+    def look(state: State) -> tuple[LeaseNow, ...]:
+        steps = sorted(state.leases if who is None else state.held.get(who, ()))
+        return tuple(_lease(state, lease) for step in steps if (lease := state.lease(step)) is not None)
+
+    found: tuple[LeaseNow, ...] = hive.journal.view(look)
+    return found
+
+
+def lease_now(hive: Parts, lease: StepLease) -> LeaseNow:
+    """One lease as it stands now."""
+    found: LeaseNow = hive.journal.view(lambda state: _lease(state, lease))
+    return found
+
+
+def _lease(state: State, lease: StepLease) -> LeaseNow:
+    step = state.steps.get(lease.step_id)
+    return LeaseNow(
+        step_id=lease.step_id,
+        task=None if step is None else step.task,
+        title=None if step is None else step.title,
+        holder_agent_id=lease.holder_agent_id,
+        acquired_seq=lease.acquired_seq,
+        expires_seq=lease.expires_seq,
+        generation=lease.generation,
+        left=max(0, lease.expires_seq - state.seq),
+    )
+
+
+class TaskCounts:
+    """How many tasks lie where, counted by names alone: nothing is read, and a folder that has not changed not listed."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._folders = {"inbox": layout.inbox, "active": layout.active, "done": layout.done, "failed": layout.failed}
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def now(self) -> dict[str, int]:
+        return {state: self._count(state, folder) for state, folder in self._folders.items()}
+
+    def _count(self, state: str, folder: Path) -> int:
+        try:
+            changed = os.stat(folder).st_mtime_ns
+            seen = self._seen.get(state)
+            if seen is not None and seen[0] == changed:
+                return seen[1]
+            with os.scandir(folder) as entries:
+                found = sum(_is_task(entry, state) for entry in entries)
+        except FileNotFoundError:
+            return 0
+        if time.time_ns() - changed > _TICK_NS:  # two changes within a tick of the file system's clock look like one
+            self._seen[state] = (changed, found)
+        return found
+
+
+def _is_task(entry: os.DirEntry[str], state: str) -> bool:
+    return is_task_name(entry.name) if state == "inbox" else not entry.name.startswith(".") and entry.is_dir()

@@ -1,0 +1,61 @@
+"""The preflight: what agents/*.yaml name is looked at before any agent is started, so that a slip is told once, with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from hivemind.agent.usage import open_agents_mind
+from hivemind.config import AgentConfig, place_of_key
+from hivemind.errors import UserError
+from hivemind.presence.parts import Parts
+from hivemind.tools import allowed_tools
+
+__all__ = ["preflight", "preflight_all"]
+
+
+def preflight_all(hive: Parts) -> tuple[list[str], list[UserError]]:
+    """The agents of the hive that can be started, and why each other one cannot: one file must not stop the rest.
+
+    Raises UserError, the first of them, if none can.
+    """
+    ready: list[str] = []
+    aside: dict[str, UserError] = {}
+    for name, config in hive.agents.items():
+        if not config.outside:
+            try:
+                preflight(hive, [name])
+                ready.append(name)
+            except UserError as error:
+                aside[str(error)] = error  # replicas have one between them
+    if aside and not ready:
+        raise next(iter(aside.values()))
+    return ready, list(aside.values())
+
+
+def preflight(hive: Parts, names: Iterable[str]) -> None:
+    """Check the mind and the tools that each of these agents names.
+
+    Raises UserError with file, line, key and how to mend it, for the first that is none; and for a name that is no agent's.
+    """
+    seen: set[int] = set()
+    for name in names:
+        config = hive.agent_files.get(name)
+        if config.outside:
+            raise UserError(f"{name} comes from outside (mind: mcp): hivemind mcp --agent {name} is what it runs")
+        if id(config) not in seen:  # replicas have one between them
+            seen.add(id(config))
+            _check(hive, name, config)
+
+
+def _check(hive: Parts, name: str, config: AgentConfig) -> None:
+    checks: dict[str, Callable[[], Any]] = {
+        "mind": lambda: open_agents_mind(config, hive.config, hive.layout),
+        "tools": lambda: allowed_tools(config.tools),
+    }
+    for key, check in checks.items():
+        try:
+            check()
+        except UserError as error:
+            what = error.what if error.where is None else f"{error.where}: {error.what}"
+            raise UserError(f"{key}: {what}", where=place_of_key(hive.layout, name, key), mend=error.mend) from None

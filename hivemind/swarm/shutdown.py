@@ -1,0 +1,99 @@
+"""Ending a swarm from another process: a word to the supervisor, and waiting for its end (`hivemind down`)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+from hivemind.fs import HeldLock, Lock
+from hivemind.fs.ready import readable
+from hivemind.layout import Layout
+from hivemind.swarm.supervisor import supervisor_lock
+
+__all__ = ["Ended", "end_swarm"]
+
+_LOOK_S = 0.02
+_LOOKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Which process was told to end, and whether it is `over`: it has let go of the supervisor's lock."""
+
+    pid: int
+    over: bool
+
+
+def end_swarm(layout: Layout, *, timeout_s: float) -> Ended | None:
+    """Send SIGTERM to the hive's supervisor and wait at most `timeout_s` for its end. None if nothing is up.
+
+    Raises HeldLock if the lock is held and its holder cannot be signalled from here (another machine or another user).
+    """
+    lock = supervisor_lock(layout.locks)
+    pid = _holder(lock)
+    if pid is None:
+        return None
+    deadline = time.monotonic() + timeout_s
+    try:
+        process = _signal(lock, pid)
+    except OSError as error:
+        if _holder(lock) is None:
+            return Ended(pid, over=True)
+        raise HeldLock(
+            f"the swarm is held by process {pid or '?'}, which cannot be told to end from here ({error.strerror})",
+            where=lock.path,
+            holder=lock.holder() or {},
+            mend="end it where it runs, as the user that it belongs to",
+        ) from None
+    try:
+        return Ended(pid, over=_wait(lock, pid, process, deadline))
+    finally:
+        if process is not None:
+            os.close(process)
+
+
+def _signal(lock: Lock, pid: int) -> int | None:
+    """Tell the process to end; gives a descriptor that is ready once it has, where the system has such. Raises OSError."""
+    if pid <= 0:  # kill(0) would end whoever asks
+        raise ProcessLookupError(errno.ESRCH, "the lock does not say which it is")
+    if not hasattr(os, "pidfd_open"):
+        os.kill(pid, signal.SIGTERM)
+        return None
+    process = os.pidfd_open(pid)
+    try:
+        # A number may be given to a new process at any time: the one that has the lock now is the one that is meant.
+        if _holder(lock) == pid:
+            signal.pidfd_send_signal(process, signal.SIGTERM)
+    except BaseException:
+        os.close(process)
+        raise
+    return process
+
+
+def _wait(lock: Lock, pid: int, process: int | None, deadline: float) -> bool:
+    """True once that process has let go of the lock; a successor that holds it already counts as well."""
+    while _holder(lock) in (pid, 0):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        if process is None:
+            time.sleep(min(left, _LOOK_S))
+        else:
+            readable([process], min(left, 1.0))
+    return True
+
+
+def _holder(lock: Lock) -> int | None:
+    """The process that has the lock; None if nobody has, 0 if its note says nothing."""
+    for _ in range(_LOOKS):
+        record = lock.holder()
+        if record != {}:
+            break
+        time.sleep(_LOOK_S)  # it may be writing its note this very moment
+    if record is None:
+        return None
+    pid = record.get("pid")
+    return pid if isinstance(pid, int) else 0

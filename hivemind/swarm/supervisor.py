@@ -1,0 +1,271 @@
+"""The supervisor: starts agents, starts them again when they die or hang, ends them in order (spec 1).
+
+It holds nothing that the others need: agents work without it, and its own death only makes them end. It keeps the hive's
+one watcher, whose events ring the agents' doorbells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hivemind.errors import HivemindError
+from hivemind.fs import HeldLock, Lock
+from hivemind.fs.doorbell import Doorbell
+from hivemind.fs.ready import readable
+from hivemind.presence.identity import bury, bury_dead, check_here
+from hivemind.presence.parts import Parts
+from hivemind.presence.status import read_status
+from hivemind.presence.watching import SUPERVISOR, HiveWatch
+from hivemind.swarm.absence import return_tasks
+from hivemind.swarm.nursery import END_WITHIN_S, Nursery, RunAgent
+
+__all__ = ["Supervisor", "supervisor_lock"]
+
+_log = logging.getLogger(__name__)
+_FIRST_DELAY_S = 0.1
+_LONGEST_DELAY_S = 5.0
+_KILLED_WITHIN_S = 1.0
+_LOOK_S = 1.0  # how often it looks whether the hive is still there
+
+
+@dataclass(slots=True)
+class _Child:
+    """What the supervisor knows of one agent's process; times are monotonic seconds."""
+
+    name: str
+    pid: int = 0
+    start_at: float | None = 0.0
+    delay_s: float = _FIRST_DELAY_S
+    steps_finished: int = 0
+    beat_ns: int = 0
+    beat_seen: float = 0.0
+
+
+def supervisor_lock(locks: Path) -> Lock:
+    """The lock that the hive's one supervisor holds while it lives."""
+    return Lock(locks / "supervisor.lock")
+
+
+class Supervisor:
+    """Runs the swarm of one hive until it is told to end, or until `done` says that nothing is left to do."""
+
+    def __init__(self, hive: Parts, names: Iterable[str], *, warm: Callable[[], None], run_agent: RunAgent) -> None:
+        """Take the hive's supervisor lock and fork the nursery.
+
+        Raises HeldLock if another process holds it. Call it while this process has one thread and nothing open.
+        """
+        self._hive = hive
+        self._lock = supervisor_lock(hive.layout.locks)
+        if not self._lock.acquire(wait=False, what="hivemind up"):
+            holder = self._lock.holder() or {}
+            raise HeldLock(
+                f"this hive is up already: process {holder.get('pid', '?')}, since {holder.get('since', '?')}",
+                where=hive.layout.root,
+                holder=holder,
+                mend="hivemind down ends it",
+            )
+        self._nursery_parts = (warm, run_agent)
+        self._nursery = Nursery(warm, run_agent)
+        self._children = {name: _Child(name) for name in names}
+        self._watch: HiveWatch | None = None
+        self._bell: Doorbell | None = None
+        self._stop = False
+        self._ready = False
+        self._looked = time.monotonic()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes that live now, by agent."""
+        return {name: child.pid for name, child in self._children.items() if child.pid}
+
+    @property
+    def watching(self) -> str:
+        """How the hive is watched: `inotify`, `watchdog`, `poll`, with the reason of a fallback."""
+        return self._watch.described if self._watch else "not watching"
+
+    def stop(self) -> None:
+        """Have `run` end the swarm in order. May be called from a signal's callback."""
+        self._stop = True
+
+    def run(self, tick: Callable[[], bool], tick_s: float | None) -> None:
+        """Keep the swarm running; returns once it has ended.
+
+        `tick` is called after everything that happens and every `tick_s` seconds (None: only then); the swarm ends when
+        it returns True. SIGINT and SIGTERM end it too. Raises HiveGone, once all have ended.
+        """
+        wake, wake_end = os.pipe()
+        os.set_blocking(wake_end, False)
+        before = {number: signal.signal(number, lambda *_: self.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+        old_wakeup = signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        try:
+            with contextlib.closing(Doorbell(self._hive.layout.doorbells, SUPERVISOR)) as self._bell:
+                self._watch = HiveWatch(self._hive)
+                self._lock.note(what="hivemind up", watching=self.watching)
+                try:
+                    while not self._stop:
+                        check_here(self._lock, self._hive.layout)
+                        self._step(wake, tick_s)
+                        if self._ready and tick():
+                            break
+                finally:
+                    self._watch.close()
+                    self._end()
+        finally:
+            signal.set_wakeup_fd(old_wakeup)
+            for number, callback in before.items():
+                signal.signal(number, callback)
+            os.close(wake)
+            os.close(wake_end)
+            self._lock.release()
+
+    # one turn of the loop
+
+    def _step(self, wake: int, tick_s: float | None) -> None:
+        assert self._bell is not None
+        timeout = self._next_moment(tick_s)
+        watched: list[Any] = [wake, self._nursery.socket, self._bell]
+        ready = readable(watched, timeout)
+        if wake in ready:
+            os.read(wake, 4096)
+        if self._bell in ready:
+            self._bell.wait(0)
+        if self._nursery.socket in ready:
+            self._hear()
+        if self._ready:
+            self._start_due()
+            self._kill_hung()
+
+    def _next_moment(self, tick_s: float | None) -> float:
+        """Seconds until something is due: a restart, a look for hung agents, a tick."""
+        now = time.monotonic()
+        due = [_LOOK_S, self._hive.config.hang_after / 3]
+        due += [child.start_at - now for child in self._children.values() if child.start_at is not None and self._ready]
+        if tick_s is not None:
+            due.append(tick_s)
+        return max(0.0, min(due))
+
+    def _hear(self) -> None:
+        reports = self._nursery.reports()
+        if reports is None:
+            self._nursery_died()
+            return
+        for report in reports:
+            if "ready" in report:
+                self._ready = True
+            elif "started" in report:
+                child = self._children[report["started"]]
+                child.steps_finished = 0  # its status counts from its own start
+                child.pid, child.beat_seen, child.beat_ns = report["pid"], time.monotonic(), 0
+            elif "exited" in report:
+                self._exited(self._children[report["exited"]])
+            elif "unborn" in report:
+                _log.warning("%s cannot be started: %s; tried again", report["unborn"], report["why"])
+                self._later(self._children[report["unborn"]])
+
+    def _later(self, child: _Child) -> None:
+        """Start it again after its pause, which doubles."""
+        child.start_at = time.monotonic() + child.delay_s
+        child.delay_s = min(_LONGEST_DELAY_S, child.delay_s * 2)
+
+    def _exited(self, child: _Child) -> None:
+        child.pid = 0
+        self._bury(child.name)
+        status = read_status(self._hive.layout.agent_state(child.name), child.name)
+        finished = status.steps_finished if status else 0
+        if finished > child.steps_finished:
+            child.delay_s = _FIRST_DELAY_S
+        child.steps_finished = finished
+        self._later(child)
+
+    def _nursery_died(self) -> None:
+        """Somebody killed the nursery: its agents end by themselves; start a new one and them again."""
+        self._nursery.close()
+        assert self._watch is not None
+        self._watch.close()  # its threads must not be there when the new nursery is forked
+        self._ready = False
+        self._nursery = Nursery(*self._nursery_parts)
+        self._watch = HiveWatch(self._hive)
+        for child in self._children.values():
+            self._exited(child)
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        due = [child for child in self._children.values() if child.start_at is not None and child.start_at <= now]
+        for child in due:
+            child.start_at = None
+        self._nursery.start([child.name for child in due])
+
+    def _kill_hung(self) -> None:
+        """Kill agents whose heartbeat has stood still for `hang_after` of our own, monotonic time."""
+        now, limit = time.monotonic(), self._hive.config.hang_after
+        if now - self._looked < limit / 20:  # not after each ring: it is a look at a file for every agent
+            return
+        slept, self._looked = now - self._looked > limit, now
+        for child in self._children.values():
+            if not child.pid:
+                continue
+            if slept:  # this process was stopped itself (Ctrl-Z), and so perhaps were they: everyone gets a new start
+                child.beat_seen = now
+            try:
+                beat = os.stat(self._hive.layout.agent_state(child.name) / "heartbeat").st_mtime_ns
+            except OSError:  # not there, or its folder is none: no sign of life
+                beat = 0
+            if beat != child.beat_ns:
+                child.beat_ns, child.beat_seen = beat, now
+            elif now - child.beat_seen > limit:
+                self._nursery.signal(child.name, signal.SIGKILL)
+                child.beat_seen = now
+        self._bury_others()
+
+    def _bury_others(self) -> None:
+        """Agents that it has not started (members from outside, `agent run`) end without a word, too: free their leases."""
+        others = [name for name in self._hive.agents if name not in self._children]
+        try:
+            bury_dead(self._hive.journal, self._hive.layout, others, by="supervisor")
+            return_tasks(self._hive)
+        except (HivemindError, OSError) as error:  # looked at again; their next start would write it as well
+            _log.warning("who has died is not written: %s", error)
+
+    def _end(self) -> None:
+        """SIGTERM to every agent, four seconds, then SIGKILL; who died without a word is buried once all are gone."""
+        for number, patience_s in ((signal.SIGTERM, END_WITHIN_S), (signal.SIGKILL, _KILLED_WITHIN_S)):
+            for name in self.pids:
+                self._nursery.signal(name, number)
+            if not self._await_ends(time.monotonic() + patience_s):
+                break
+        self._nursery.close()
+        for name in self.pids:
+            self._bury(name)
+
+    def _bury(self, name: str) -> None:
+        """Write that it has died, if there is a journal to write it into; else its next start will."""
+        if not self._lock.is_current():
+            return
+        try:
+            bury(self._hive.journal, self._hive.layout, name, by="supervisor")
+        except (HivemindError, OSError) as error:
+            _log.warning("that %s has died is not written: %s", name, error)
+
+    def _await_ends(self, deadline: float) -> bool:
+        """Hear of agents that end; True if some are still there at the deadline, False once none is left to wait for."""
+        while self.pids:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return True
+            if not readable([self._nursery.socket], left):
+                continue
+            reports = self._nursery.reports()
+            if reports is None:
+                return False
+            for report in reports:
+                if "exited" in report:
+                    self._exited(self._children[report["exited"]])
+        return False

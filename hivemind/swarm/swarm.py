@@ -1,0 +1,203 @@
+"""`hivemind up`: a supervisor and its agents, until they are told to end or nothing is left to do."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hivemind.embedding import end_service
+from hivemind.embedding import warm as warm_vectors
+from hivemind.errors import HivemindError, system_error
+from hivemind.minds import warm_mind
+from hivemind.presence.parts import Parts
+from hivemind.presence.status import AgentStatus, Statuses
+from hivemind.private import keep_keys_private
+from hivemind.swarm.idle import Failures, survey
+from hivemind.swarm.preflight import preflight, preflight_all
+from hivemind.swarm.process import output_to, run_agent, start_logging
+from hivemind.swarm.supervisor import Supervisor
+from hivemind.swarm.warmup import rehearse
+from hivemind.tasks import why_failed
+from hivemind.tools import TOOLS
+
+__all__ = ["SwarmPicture", "SwarmResult", "run_swarm"]
+
+_log = logging.getLogger(__name__)
+_QUIET_S = 0.2
+_TICK_S = 0.25
+_REHEARSED = 8  # agents from which on a rehearsal costs less than it saves
+_PICTURE_S = 0.05  # a hundred agents that start at once are not a hundred pictures
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmPicture:
+    """The swarm at one moment: each agent's last status and its process (0: none), how it is watched, seconds since up."""
+
+    agents: tuple[AgentStatus, ...]
+    pids: dict[str, int]
+    watching: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmResult:
+    """How a run ended: tasks by what became of them since it began; `interrupted` if it was told to end before idle."""
+
+    done: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+    parked: tuple[tuple[str, str], ...]
+    interrupted: bool
+
+    @property
+    def exit_status(self) -> int:
+        """0 all done, 1 any failed, 3 some parked (spec 1, *Agents and the swarm*)."""
+        if self.failed:
+            return 1
+        return 3 if self.parked else 0
+
+
+def run_swarm(
+    open_hive: Callable[[], Parts],
+    *,
+    names: Sequence[str] | None = None,
+    until_idle: bool = False,
+    on_tick: Callable[[SwarmPicture], None] | None = None,
+    on_ready: Callable[[], None] | None = None,
+    rehearse_in: Callable[[Path], Parts] | None = None,
+) -> SwarmResult:
+    """Run the agents `names` (default: all) of a hive; returns when they have ended.
+
+    Call it in a process with one thread that has opened nothing of the hive yet: agents are forked. `on_ready` is called
+    once all have been started, `on_tick` after what happens, at most twenty times and at least four times a second.
+    `rehearse_in` opens a hive in another folder: with it, many agents start faster and smaller (`rehearsal`). Raises
+    HeldLock if the hive is up, UserError as `preflight` and `preflight_all` do.
+    """
+    hive = open_hive()
+    running, aside = preflight_all(hive) if names is None else (list(names), [])
+    preflight(hive, names or ())
+    for error in aside:
+        _log.warning("an agent is set aside: %s", error)
+    keep_keys_private()
+    shared = open_hive()  # what the agents are forked with; this process opens nothing of it
+
+    def agent_main(name: str, lifeline: int) -> int:
+        try:
+            output_to(shared.layout.logs / f"{name}.log")
+        except OSError as error:  # a full disk: the supervisor starts it again, ever less often
+            _log.warning("%s: %s", name, system_error(error))
+            return 1
+        return run_agent(shared, name, lifeline=lifeline)
+
+    rehearsed = rehearse_in if len(running) >= _REHEARSED else None
+    supervisor = Supervisor(hive, running, warm=_Warming(shared, rehearsed), run_agent=agent_main)
+    run = _Run(hive, supervisor, running, until_idle, on_tick, on_ready)
+    try:
+        supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
+    finally:
+        end_service(hive.layout.embedder)
+    return run.result()
+
+
+class _Warming:
+    """What the agents' parent does before it forks them: load, rehearse, look at what the hive is, read its journal.
+
+    Nothing stays open. A second call finds all of it done, but for what is new in the journal.
+    """
+
+    def __init__(self, hive: Parts, rehearse_in: Callable[[Path], Parts] | None) -> None:
+        self._hive = hive
+        self._rehearse_in = rehearse_in
+
+    def __call__(self) -> None:
+        hive = self._hive
+        start_logging()
+        hive.count_tokens.warm()
+        for tool in TOOLS.values():
+            tool.schema()
+        for mind in {str(config.mind): config.mind for config in hive.agents.values()}.values():
+            warm_mind(mind)
+        if self._rehearse_in is not None:
+            self._rehearse(self._rehearse_in)
+        try:
+            if hive.embedder is not None:
+                warm_vectors()
+            _log.debug("warm: %d agents, %d events", len(hive.agents), hive.journal.seq)
+        except (HivemindError, OSError) as error:  # every agent will meet it too, and be started again later
+            _log.warning("%s", error)
+        finally:
+            hive.journal.let_go()
+
+    def _rehearse(self, rehearse_in: Callable[[Path], Parts]) -> None:
+        self._rehearse_in = None
+        try:
+            rehearse(rehearse_in, self._hive.config)
+        except OSError as error:  # no room in the temporary folder: agents start without it, a little later
+            _log.warning("no rehearsal: %s", error)
+
+
+class _Run:
+    """What is looked at while the swarm runs: the picture, and whether all is quiet."""
+
+    def __init__(
+        self,
+        hive: Parts,
+        supervisor: Supervisor,
+        names: Collection[str],
+        until_idle: bool,
+        on_tick: Callable[[SwarmPicture], None] | None,
+        on_ready: Callable[[], None] | None,
+    ) -> None:
+        self._hive, self._supervisor, self._names = hive, supervisor, names
+        self._until_idle, self._on_tick, self._on_ready = until_idle, on_tick, on_ready
+        self._failures = Failures(hive.layout)
+        self._done_before = set(_names_in(hive, "done"))
+        self._began = time.monotonic()
+        self._statuses = Statuses(hive.layout, names)
+        self._shown = float("-inf")
+        self._quiet_since: tuple[float, int] | None = None
+        self._parked: tuple[tuple[str, str], ...] = ()
+        self._idle = False
+
+    def tick(self) -> bool:
+        """Show the picture; True once the swarm has been idle for a moment and nothing moved meanwhile."""
+        if self._on_ready is not None and len(self._supervisor.pids) == len(self._names):
+            self._on_ready()
+            self._on_ready = None
+        now = time.monotonic()
+        if self._on_tick is not None and now - self._shown >= _PICTURE_S:
+            self._on_tick(self._picture())
+            self._shown = now
+        return self._until_idle and self._is_idle(now)
+
+    def _is_idle(self, now: float) -> bool:
+        if not self._statuses.all_idle():
+            self._quiet_since, self._parked = None, ()
+            return False
+        found = survey(self._hive, self._names)
+        self._parked = found.parked
+        seq = self._hive.journal.seq
+        if found.busy or self._quiet_since is None or self._quiet_since[1] != seq:
+            self._quiet_since = None if found.busy else (now, seq)
+            return False
+        self._idle = now - self._quiet_since[0] >= _QUIET_S
+        return self._idle
+
+    def result(self) -> SwarmResult:
+        failed = tuple(
+            (name, why_failed(self._hive.layout.failed / name) or "see error.md") for name in self._failures.since()
+        )
+        done = tuple(sorted(set(_names_in(self._hive, "done")) - self._done_before))
+        parked = self._parked if self._idle else ()
+        return SwarmResult(done, failed, parked, interrupted=self._until_idle and not self._idle)
+
+    def _picture(self) -> SwarmPicture:
+        seconds = time.monotonic() - self._began
+        return SwarmPicture(self._statuses.all(), self._supervisor.pids, self._supervisor.watching, seconds)
+
+
+def _names_in(hive: Parts, state: str) -> list[str]:
+    folder = {"done": hive.layout.done, "failed": hive.layout.failed}[state]
+    return [path.name for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir()]

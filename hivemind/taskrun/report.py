@@ -1,0 +1,187 @@
+"""result.md: what was asked, what was found, where it stands, who checked it, what it cost."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hivemind.taskrun.review import Citation, Review
+
+__all__ = ["Account", "Finding", "Spent", "compose"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one step gave. `printed` is the output of its command, `files` what it wrote (paths within the task)."""
+
+    title: str
+    text: str = ""
+    citations: tuple[Citation, ...] = ()
+    command: str | None = None
+    printed: str | None = None
+    files: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether the step has given nothing (yet)."""
+        return not (self.text.strip() or self.citations or self.files) and self.command is None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the task has used: cycles of the agent, tokens of context and answer, money, seconds from claim to end, and how
+    many of the tokens have a price that nobody knows."""
+
+    cycles: int = 0
+    tokens: int = 0
+    money: float = 0.0
+    seconds: float = 0.0
+    unpriced: int = 0
+
+    @property
+    def cost(self) -> str:
+        """What it cost, in words; empty where nothing costs anything."""
+        known = f"{self.money:.4f}" if self.money else ""
+        unknown = f"{self.unpriced} tokens at an unknown price" if self.unpriced else ""
+        return ", ".join(filter(None, [known and f"cost {known}", unknown]))
+
+
+class Account:
+    """What a task has used so far, booked record by record of its log: so no turn reads the whole log again.
+
+    A request to a language model stands there twice: what it may use up at most, before it is sent, and what it did. One
+    whose end is missing (the process was killed meanwhile) has used up what it might. May be used by several threads.
+    """
+
+    def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._mutex = threading.Lock()
+        self._cycles, self._tokens, self._money, self._unpriced = 0, 0, 0.0, 0
+        self._open: dict[str, tuple[int, float]] = {}
+        self._first: float | None = None
+        self._last: float | None = None
+        for record in records:
+            self.book(record)
+
+    def book(self, record: Mapping[str, Any]) -> None:
+        """Take a record of the log in; those of cycles and of requests count."""
+        with self._mutex:
+            if record.get("kind") == "cycle":
+                self._cycle(record)
+            elif record.get("kind") == "asking":
+                self._open[str(record.get("id"))] = (int(_number(record, "tokens")), _number(record, "money"))
+            elif record.get("kind") == "exchange":
+                self._open.pop(str(record.get("id")), None)
+                self._used(record)
+
+    def _cycle(self, record: Mapping[str, Any]) -> None:
+        self._cycles += 1
+        if not record.get("metered"):  # else its requests are booked one by one
+            self._used(record)
+        self._last = _number(record, "time")
+        self._first = self._last if self._first is None else self._first
+
+    def _used(self, record: Mapping[str, Any]) -> None:
+        self._tokens += int(_number(record, "tokens"))
+        self._money += _number(record, "money")
+        self._unpriced += int(_number(record, "unpriced"))
+
+    def spent(self) -> Spent:
+        """Cycles, tokens and money, those of requests under way as they may come to; seconds from the first cycle to the
+        last."""
+        with self._mutex:
+            known = self._first is not None and self._last is not None
+            seconds = max(0.0, (self._last or 0.0) - (self._first or 0.0)) if known else 0.0
+            tokens = self._tokens + sum(tokens for tokens, _ in self._open.values())
+            money = self._money + sum(money for _, money in self._open.values())
+            return Spent(self._cycles, tokens, money, seconds, self._unpriced)
+
+
+def _number(record: Mapping[str, Any], key: str) -> float:
+    """A number of the log, 0 where there is none: people may have changed it."""
+    value = record.get(key)
+    return value if isinstance(value, int | float) and math.isfinite(value) else 0
+
+
+def compose(
+    title: str,
+    answer: str,
+    findings: Sequence[Finding],
+    review: Review,
+    agent: str,
+    spent: Spent | None,
+    notes: Sequence[str] = (),
+) -> str:
+    """The text of result.md. Each quote is followed by its citation `path:line-line` and the file's digest.
+
+    Without `spent` nothing is said of the costs: they are not over yet, and another number each time.
+    """
+    parts = [f"# {title}", ""]
+    if answer.strip():
+        parts += [answer.strip(), ""]
+    for finding in findings:
+        parts += list(_section(finding))
+    sources = _sources(findings)
+    if sources:
+        parts += ["## Sources", "", *sources, ""]
+    parts += ["## How it came about", "", *_provenance(review, agent, spent, bool(sources))]
+    parts += [f"* Note: {note.splitlines()[0]}" for note in notes] + [""]
+    return "\n".join(parts)
+
+
+def _section(finding: Finding) -> Iterable[str]:
+    yield f"## {finding.title}"
+    yield ""
+    if finding.text.strip():
+        yield finding.text.strip()
+        yield ""
+    for citation in finding.citations:
+        yield from (f"> {line}".rstrip() for line in citation.text.splitlines())
+        yield ""
+        yield f"— `{citation.place}` (sha256 {citation.digest[:12]})"
+        yield ""
+    if finding.command is not None:
+        fence = _fence(finding.printed or "")
+        yield f"`{finding.command}` printed:"
+        yield ""
+        yield fence
+        yield (finding.printed or "(nothing)").rstrip("\n")
+        yield fence
+        yield ""
+    for path in finding.files:
+        yield f"Written: `{path}`"
+        yield ""
+
+
+def _fence(text: str) -> str:
+    """A fence longer than any run of backquotes in the text."""
+    longest = run = 0
+    for char in text:
+        run = run + 1 if char == "`" else 0
+        longest = max(longest, run)
+    return "`" * max(3, longest + 1)
+
+
+def _sources(findings: Sequence[Finding]) -> list[str]:
+    seen: dict[str, str] = {}
+    for finding in findings:
+        for citation in finding.citations:
+            seen.setdefault(citation.place, citation.digest)
+    return [f"{at}. `{place}` sha256 {digest}" for at, (place, digest) in enumerate(seen.items(), 1)]
+
+
+def _provenance(review: Review, agent: str, spent: Spent | None, cited: bool) -> Iterable[str]:
+    if spent is None:
+        yield f"* Worked on by {agent}."
+    else:
+        cost = f", {spent.cost}" if spent.cost else ""
+        yield f"* Worked on by {agent}: {spent.cycles} cycles, {spent.tokens} tokens, {spent.seconds:.1f} s{cost}."
+    if review.state == "approved":
+        yield f"* Checked by {review.reviewer}: every quote stands where it is said to stand."
+    elif review.state == "self":
+        yield f"* Checked by {agent} itself: no other agent was there to do it."
+    elif not cited:
+        yield "* It quotes nothing, so there were no sources to check."
+    yield "* The trail: `task.md`, `graph.json` (what was asked, found, concluded), `log.jsonl` (every cycle and action)."

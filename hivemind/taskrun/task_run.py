@@ -1,0 +1,458 @@
+"""One task that an agent has in hand: its plan, its steps, what was found, how far the review has come."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hivemind.coordination import Commits, Receipt, Step, StepLease, StepLeaseHeld
+from hivemind.errors import HivemindError, UserError
+from hivemind.layout import HUMAN
+from hivemind.masking import mask
+from hivemind.minds import Mind
+from hivemind.presence.parts import Parts
+from hivemind.presence.watching import ring_all
+from hivemind.reasoning import Branch, MergeReport
+from hivemind.taskrun.conversation import TaskConversation
+from hivemind.taskrun.parking import Parking
+from hivemind.taskrun.report import Account, Finding, Spent, compose
+from hivemind.taskrun.review import Citation, Review
+from hivemind.taskrun.step_waits import StepWaits
+from hivemind.taskrun.trail import Trail
+from hivemind.tasks import Said, Task, TaskStep
+from hivemind.tasks.log import append as append_log
+
+__all__ = ["PlannedStep", "TaskRun"]
+
+_log = logging.getLogger(__name__)
+_PRINTED_BYTES = 8192
+_TRACED_CHARS = 200
+_AGAIN_S = 5.0
+MAX_CRASHES = 5
+_TITLE_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """A step of the journal together with what it is to do."""
+
+    step: Step
+    todo: TaskStep
+
+    @property
+    def id(self) -> str:
+        return self.step.id
+
+    def shown(self) -> dict[str, Any]:
+        """The step as a mind sees it in the task's block."""
+        todo = self.todo
+        return {
+            "id": self.step.id,
+            "title": todo.title,
+            "kind": todo.kind,
+            "argument": todo.argument,
+            "status": self.step.status,
+            "success_criteria": list(todo.success_criteria),
+            "tests": list(todo.tests),
+        }
+
+
+class TaskRun:
+    """A claimed task, opened: everything it says of itself is read from its folder and the journal."""
+
+    def __init__(self, hive: Parts, task: Task, agent: str) -> None:
+        self._hive = hive
+        self._durable = hive.config.durable
+        self.task = task
+        self.agent = agent
+        self.lease: StepLease | None = None
+        self._commits = Commits(hive.journal, task.id)
+        lane = hive.agents[agent].lane or f"agent/{agent}"
+        self.trail = Trail(task, agent, lane, durable=self._durable, committed=self._commits.has, guard=self._guard)
+        self._kept = dict(task.kept)
+        self.waits = StepWaits(self._kept.get("waits"), partial(self._keep, "waits"))
+        self.review = Review.of(self._kept.get("review"))
+        self._folder = task.path
+        self.handed: str | None = None
+        self._conversation: TaskConversation | None = None
+        self._account: Account | None = None
+        self.attempt = _attempt_of(task)
+        self._said = len(task.said)
+
+    def _guard(self, steps: Sequence[str]) -> AbstractContextManager[None]:
+        """Refuses to write what belongs to a step that another holds by now, and holds that off while it is written."""
+        return self._hive.steps.guard_all(self._generations(steps), self.agent)
+
+    def _generations(self, steps: Sequence[str]) -> dict[str, int | None]:
+        return {step: self.shown(step)["generation"] for step in steps}
+
+    def shown(self, step_id: str) -> dict[str, Any]:
+        """What a change of a step has to show: who makes it, and the generation of the lease that it holds."""
+        held = self.lease is not None and self.lease.step_id == step_id
+        return {"agent_id": self.agent, "generation": self.lease.generation if held and self.lease else None}
+
+    def conversation(self, mind: Mind | None, *, looking: bool = False) -> TaskConversation:
+        """The task's conversation so far, opened when it is first asked for. `looking` changes nothing on the disk."""
+        if self._conversation is None:
+            records = self._hive.tasks.read_log(self.task.id)
+            self._conversation = TaskConversation(
+                self.trail, self.task.title, records, self._hive.count_tokens, mind, looking=looking
+            )
+        return self._conversation
+
+    def close(self) -> None:
+        """Let go of what goes on beside the agent."""
+        if self._conversation is not None:
+            self._conversation.close()
+
+    def _keep(self, name: str, value: Any) -> None:
+        """Keep something in the task's record; None takes it away."""
+        self._hive.tasks.keep(self.task, name, value)
+        self._kept[name] = value
+
+    def crashed(self) -> None:
+        """Count that a process ended over the task without a word. Raises UserError once that was the last."""
+        crashes = self._kept.get("crashes")
+        crashes = 1 + (crashes if isinstance(crashes, int) else 0)
+        self._keep("crashes", crashes)
+        if crashes >= MAX_CRASHES:
+            raise UserError(
+                f"its agent's process ended {crashes} times while it worked on this task, without a word",
+                mend="look at what the step in question does, and at .hive/logs; then retry the task",
+            )
+
+    def went_on(self) -> None:
+        """A step was finished: crashes are counted anew."""
+        if self._kept.get("crashes"):
+            self._keep("crashes", None)
+
+    def hear(self) -> bool:
+        """Take in what people have added to the task: a step for each, where there is a plan already. True if it is news."""
+        entry = self._hive.journal.view(lambda state: state.tasks.get(self.task.id))
+        news = entry is not None and entry.said > self._said
+        if news and entry is not None:
+            self._said = entry.said
+            self.task = replace(self.task, said=self._hive.tasks.said(self.task))
+        if self.task.said and (steps := self.steps()):
+            heard = max((at for step in steps if isinstance(at := step.step.meta.get("heard"), int)), default=0)
+            for at, said in enumerate(self.task.said[heard:], heard + 1):
+                self._hive.steps.add(self.task.id, **self._row_of(said, at), agent_id=self.agent)
+        return news
+
+    def _row_of(self, said: Said, heard: int) -> dict[str, Any]:
+        """The step that a person's words are: a question if they end with `?`, else their agent sees how."""
+        text = said.text.strip()
+        what = {"kind": "ask", "argument": text} if text.endswith("?") else {}
+        return {
+            "title": text.splitlines()[0][:_TITLE_CHARS], "proof": self.task.proof,
+            "meta": {"attempt": self.attempt, "heard": heard, **what},
+        }  # fmt: skip
+
+    @property
+    def ended(self) -> bool:
+        """True once the task was closed here."""
+        return self._folder != self.task.path
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Append a record to the task's log.jsonl, wherever the task lies by now."""
+        if self.ended:
+            append_log(self._folder, record, durable=False)
+        else:
+            self._hive.tasks.log(self.task, record)
+        if self._account is not None:
+            self._account.book(record)
+
+    def trace(self, records: Iterable[Mapping[str, Any]], step: PlannedStep | None) -> None:
+        """One line for the task's trace for each action; what ended the task is in its log only."""
+        for record in records:
+            if not self.ended:
+                outcome = f" → {record['error']}" if "error" in record else ""
+                said = json.dumps(record["arguments"], ensure_ascii=False, default=str)
+                self.trail.trace(record["tool"], f"{said[:_TRACED_CHARS]}{outcome}", step.id if step else None)
+
+    # the plan
+
+    def plan(self, steps: Sequence[TaskStep]) -> list[PlannedStep]:
+        """Add the steps to the journal, all or none, and to the graph. Raises UserError if there is a plan already."""
+        if self.steps():
+            raise UserError(f"task {self.task.id} has its steps already")
+        given = self.task.steps == tuple(steps)
+        rows = [self._row(at, step, given) for at, step in enumerate(steps)]
+        self._hive.steps.plan(self.task.id, rows, agent_id=self.agent)
+        made = self.steps()
+        self.trail.planned([(step.id, step.todo.title) for step in made])
+        return made
+
+    def begin(self) -> None:
+        """Make ready what was just claimed: steps of an earlier attempt go, steps that the task brings are planned."""
+        for step in self._hive.steps.list(self.task.id):
+            if not self._is_mine(step):
+                self._hive.steps.delete(step.id, agent_id=self.agent)
+        if self.task.steps and not self.steps():
+            self.plan(self.task.steps)
+
+    def _row(self, at: int, step: TaskStep, given: bool) -> dict[str, Any]:
+        what: dict[str, Any] = {"given": at} if given else {"kind": step.kind, "argument": step.argument}
+        return {
+            "title": step.title,
+            "success_criteria": step.success_criteria,
+            "tests": step.tests,
+            "proof": step.proof or self.task.proof,
+            "meta": {"attempt": self.attempt, "heard": len(self.task.said), **what},
+        }
+
+    def steps(self) -> list[PlannedStep]:
+        """The steps of this attempt, in order."""
+        found = self._hive.steps.list(self.task.id)
+        return [PlannedStep(step, self._todo(step)) for step in found if self._is_mine(step)]
+
+    def _is_mine(self, step: Step) -> bool:
+        """Steps that a person or another tool added to the task count as well; those of an earlier attempt do not."""
+        return bool(step.meta.get("attempt", self.attempt) == self.attempt)
+
+    def _todo(self, step: Step) -> TaskStep:
+        at = step.meta.get("given")
+        if isinstance(at, int) and at < len(self.task.steps):
+            return self.task.steps[at]
+        return TaskStep(step.title, step.meta.get("kind"), step.meta.get("argument"), step.success_criteria, step.tests)
+
+    def trusts_its_commands(self, step: PlannedStep) -> bool:
+        """True for a `run:` that a person wrote: only tasks that a person made carry commands to obey (spec 1)."""
+        return self.task.maker == HUMAN and isinstance(step.step.meta.get("given"), int)
+
+    def unblock(self, by: str) -> None:
+        """An answer came: steps that were blocked with a question to a person go on."""
+        for step in self.steps():
+            wait = self.waits.get(step.id)
+            if step.step.status == "blocked" and wait is not None and wait.answer is not None:
+                self._hive.steps.unblock(step.id, reason=f"answered by {by}", agent_id=self.agent)
+
+    # commands
+
+    def output_path(self, step: PlannedStep) -> Path:
+        return self.task.path / "artifacts" / f"step-{step.step.position}.out"
+
+    def begin_command(self, step: PlannedStep) -> Receipt | None:
+        """Note that the command of a `once: true` step is about to run; its receipt if it has run already.
+
+        Raises UserError if it was begun before and nobody knows whether it took effect.
+        """
+        if not step.todo.once:
+            return None
+        receipts = [one for one in step.step.evidence if one.kind == "CMD"]
+        if receipts:
+            return receipts[-1]
+        begun = self._kept.get("once") or []
+        if step.id in begun:
+            raise UserError(
+                f"the command of step {step.step.position} may run only once, and was interrupted when it ran: "
+                "nobody knows whether it took effect",
+                mend="look for yourself, then retry the task or do the rest by hand",
+            )
+        self._keep("once", [*begun, step.id])
+        return None
+
+    # what is found
+
+    def add_card(
+        self,
+        step: PlannedStep,
+        kind: str,
+        text: str,
+        *,
+        title: str = "",
+        citation: Citation | None = None,
+        tags: Iterable[str] = (),
+    ) -> int:
+        """Put a card under a step, in this agent's lane and under the step's lease; gives the node's id.
+
+        A quote is evidence: its receipt is captured with the step, and the card counts once that is in the journal.
+        """
+
+        def capture(commit_id: str) -> None:
+            assert citation is not None
+            receipt = {"kind": "LINK", "text": citation.place, "digest": citation.digest}
+            self._hive.steps.capture(step.id, receipt, commit_id=commit_id, **self.shown(step.id))
+
+        return self.trail.card(
+            step.id, step.todo.title, kind, text, title=title, citation=citation, tags=tags,
+            commit=None if citation is None else capture,
+        )  # fmt: skip
+
+    def publish(self, card: int) -> int:
+        """Promote one draft into the shared lane; gives the id of the published card. Raises GraphError."""
+        return self.trail.publish(card, self._commit_publication)
+
+    def _commit_publication(self, commit_id: str, card: int, step: str | None) -> None:
+        held = self.shown(step)["generation"] if step is not None else None
+        self._commits.publish(
+            commit_id, card=card, agent_id=self.agent, step_id=step, generation=held, lane=self.trail.lane
+        )
+
+    def link_cards(self, src: int, dst: int, relation: str) -> None:
+        self.trail.link(src, dst, relation)
+
+    def branch(self, name: str, base: str) -> Branch:
+        """Make a branch of the task's graph. Raises GraphError."""
+        return self.trail.store.create_branch(
+            name,
+            base=base,
+            agent_id=self.agent,
+            commit=lambda commit_id, made: self._commits.branch(
+                "created", name, agent_id=self.agent, commit_id=commit_id, base=made.base, base_seq=made.base_seq
+            ),
+        )
+
+    def merge(self, source: str, into: str, resolve: Mapping[str, str], *, dry_run: bool) -> MergeReport:
+        """Bring what changed in one branch of the task's graph into another. Raises GraphError."""
+        return self.trail.store.merge(
+            source,
+            into=into,
+            resolve=dict(resolve),
+            dry_run=dry_run,
+            agent_id=self.agent,
+            commit=lambda commit_id, steps: self._commits.branch(
+                "merged", source, agent_id=self.agent, commit_id=commit_id, steps=self._generations(steps), into=into
+            ),
+        )
+
+    def step_finished(self, step: PlannedStep) -> None:
+        self.lease = None  # closing the step has ended it
+        self.trail.finished(step.id)
+
+    def wrote(self, step: PlannedStep, path: str, digest: str) -> None:
+        """Keep with the graph that a step wrote a file (path relative to the task's folder)."""
+        self.trail.card(
+            step.id, step.todo.title, "note", f"wrote {path}", title=path, meta={"artifact": path, "digest": digest}
+        )
+
+    def findings(self) -> list[Finding]:
+        """What each step gave, in order, read from the graph and the outputs of commands."""
+        return [self._finding(step) for step in self.steps()]
+
+    def _findings_when_done(self) -> list[Finding]:
+        """The same, with what was quoted from the task's own folder cited where that will lie: in tasks/done/."""
+        here = self._hive.layout.relative(self.task.path)
+        there = self._hive.layout.relative(self._hive.layout.done / self.task.id)
+
+        def moved(citation: Citation) -> Citation:
+            inside = citation.path.startswith(f"{here}/")
+            return replace(citation, path=there + citation.path[len(here) :]) if inside else citation
+
+        return [replace(one, citations=tuple(map(moved, one.citations))) for one in self.findings()]
+
+    def _finding(self, step: PlannedStep) -> Finding:
+        cards = self.trail.of_step(step.id)
+        commands = [receipt for receipt in step.step.evidence if receipt.kind == "CMD"]
+        return Finding(
+            title=step.todo.title,
+            text="\n\n".join(card.text for card in cards if card.citation is None and card.artifact is None),
+            citations=tuple(card.citation for card in cards if card.citation is not None),
+            command=commands[-1].text if commands else None,
+            printed=self._printed(step) if commands else None,
+            files=tuple(card.artifact for card in cards if card.artifact is not None),
+        )
+
+    def _printed(self, step: PlannedStep) -> str:
+        try:
+            with open(self.output_path(step), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(0, size - _PRINTED_BYTES))
+                text = file.read().decode("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+        return (
+            text if size <= _PRINTED_BYTES else f"[the first {size - _PRINTED_BYTES} bytes are in artifacts/]\n{text}"
+        )
+
+    def citations(self) -> list[Citation]:
+        return [citation for finding in self.findings() for citation in finding.citations]
+
+    def answers_so_far(self) -> str:
+        """The findings as text, for a `write:` step that gives none of its own; steps that gave nothing (yet) are left out."""
+        found = [finding for finding in self.findings() if not finding.empty]
+        return compose(self.task.title, "", found, self.review, self.agent, None)
+
+    def spent(self) -> Spent:
+        """Cycles, tokens and money by the task's own log, and the seconds from its first line to its last."""
+        if self._account is None:
+            self._account = Account(self._hive.tasks.read_log(self.task.id))
+        return self._account.spent()
+
+    # review and end
+
+    def set_review(self, review: Review) -> None:
+        self._keep("review", review.as_kept())
+        self.review = review
+
+    def finish(self, answer: str) -> Path:
+        """Publish what was found and close the task as done; gives where it lies now.
+
+        Raises Parking, before anything has changed, while another holds one of its steps.
+        """
+        self._check_end()
+        self.trail.publish_all(self._commit_publication)
+        self.trail.save()
+        notes = self._hive.tasks.get(self.task.id).notes  # its text may have been edited meanwhile
+        found = self._findings_when_done()
+        text = compose(self.task.title, answer, found, self.review, self.agent, self.spent(), notes)
+        self._folder = self._hive.tasks.finish(self.task, text)
+        self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, ended=True)
+        if self._hive.tasks.somebody_waits():  # a task in the inbox may have waited for this one
+            ring_all(self._hive)
+        return self._folder
+
+    def hand_over(self, to: str | None, role: str | None, reason: str) -> None:
+        """Give the task away: drafts become visible to whoever goes on, and the reason stands among its notes.
+
+        The turn is logged first; then its agent lets go of it (`let_go`). Killed in between, it does so in its next life.
+        """
+        whom = to or f"the role {role}"
+        said = mask(f"{self.agent} hands this over to {whom}: {reason}")
+        if all(note.text != said for note in self.trail.store.notes()):
+            self.trail.store.add_note(said, agent_id=self.agent)
+        self.trail.publish_all(self._commit_publication)
+        self.trail.save()
+        self._hive.tasks.hand_over(self.task, to=to, role=role, reason=reason)
+        self.handed = to or role
+
+    def let_go(self) -> None:
+        """Put a task that was handed over where the other claims it."""
+        self._hive.tasks.release(self.task)
+        self._hive.journal.append("task.handed_over", task_id=self.task.id, agent_id=self.agent, to=self.handed)
+
+    def fail(self, reason: str) -> Path:
+        """Give the task up; gives where it lies now. Raises Parking as `finish` does."""
+        self._check_end()
+        self._save_what_there_is()
+        self._folder = self._hive.tasks.fail(self.task, reason)
+        self._hive.steps.end_task(self.task.id, "failed", agent_id=self.agent, ended=True, reason=reason)
+        return self._folder
+
+    def _check_end(self) -> None:
+        try:
+            self._hive.steps.check_end(self.task.id, agent_id=self.agent)
+        except StepLeaseHeld as held:
+            raise Parking(f"{held.lease.step_id} is leased by {held.lease.holder_agent_id}", again_s=_AGAIN_S) from None
+
+    def _save_what_there_is(self) -> None:
+        """The graph for who looks into the failed task; a task whose very graph is the trouble must fail all the same."""
+        try:
+            self.trail.save()
+        except (HivemindError, OSError) as error:
+            _log.warning("task %s: graph.json could not be written: %s", self.task.id, error)
+
+
+def _attempt_of(task: Task) -> int:
+    """Which try at a task this is: 1, and one more for each that ended."""
+    try:
+        return 1 + sum(name.isdecimal() for name in os.listdir(task.path / "attempts"))
+    except FileNotFoundError:
+        return 1

@@ -1,0 +1,193 @@
+"""The trail of a task: its reasoning graph, as the agent that works on it writes and reads it.
+
+The task is the root, each step a subtask below it (both in the shared lane), what is found and concluded are cards below
+the step, drafts in the agent's lane until the answer is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hivemind.boundary import boundary
+from hivemind.masking import mask
+from hivemind.reasoning import NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
+from hivemind.taskrun.review import Citation
+from hivemind.tasks import Task
+
+__all__ = ["Card", "Trail"]
+
+WITHDRAWN = "rejected"
+Commit = Callable[[str, int, str | None], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A card of a step: its text, and where it was quoted from or which file it is about, if it is."""
+
+    node: int
+    kind: str
+    text: str
+    citation: Citation | None = None
+    artifact: str | None = None
+
+
+class Trail:
+    """One task's graph in the hands of one agent, whose drafts go to `lane`.
+
+    What was folded is unfolded where its step is taken up again. What is written is on the disk before the journal rests on it
+    (`sync`), and at the end; not at once: most of it stands in the task's log as well, or is made again.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        agent: str,
+        lane: str,
+        *,
+        durable: bool,
+        committed: Callable[[str], bool],
+        guard: Callable[[Sequence[str]], AbstractContextManager[None]],
+    ) -> None:
+        """`committed` tells whether the journal has the event of a change in two stores; `guard` refuses a change of what
+        belongs to a step that this agent does not hold, and holds the lease while it is written."""
+        self._task, self.agent, self.lane = task, agent, lane
+        self.store = TaskGraph(task.path, durable=durable, lazy=True, committed=committed, guard=guard)
+
+    def planned(self, steps: Sequence[tuple[str, str]]) -> None:
+        """Put the task and its steps (id, title) into the graph; those that are there stay as they are."""
+        with self.store.change(self.agent) as graph:
+            for step_id, title in steps:
+                self._subtask(graph, step_id, title)
+
+    def rooted(self, graph: ReasoningGraph) -> ReasoningNode:
+        """The task node of this task's graph (or of a copy of it), made where it is missing."""
+        return graph.root or graph.add_node(
+            NodeKind.TASK, mask(self._task.text or self._task.title), title=mask(self._task.title)
+        )
+
+    def subtask(self, step_id: str) -> ReasoningNode | None:
+        """The node of a step, if it has one."""
+        return next((node for node in self.store.graph.by_step(step_id) if node.kind is NodeKind.SUBTASK), None)
+
+    def _subtask(self, graph: ReasoningGraph, step_id: str, title: str) -> ReasoningNode:
+        root, found = self.rooted(graph), self.subtask(step_id)
+        if found is None:
+            found = graph.add_node(NodeKind.SUBTASK, title, title=title, step=step_id)
+            graph.add_edge(root.node_id, found.node_id, "decompose")
+        _unfold(graph, found)
+        return found
+
+    def card(
+        self,
+        step_id: str,
+        step_title: str,
+        kind: str,
+        text: str,
+        *,
+        title: str = "",
+        citation: Citation | None = None,
+        tags: Iterable[str] = (),
+        meta: Mapping[str, Any] | None = None,
+        commit: Callable[[str], object] | None = None,
+    ) -> int:
+        """Add a card under a step; gives its node's id. The same card again (a step done anew after a crash) is the same.
+
+        With `commit` the card counts once the journal's event is there that names it.
+        """
+        told, text, title = dict(meta or {}), mask(text), mask(title)
+        if citation is not None:
+            told["citation"] = {key: value for key, value in asdict(citation).items() if key != "node"}
+        for known in self.store.graph.by_step(step_id):
+            if self._counts(known) and known.kind == kind and known.text == text and known.title == title:
+                return known.node_id
+        with self.store.change(self.agent, commit=commit) as graph:
+            parent = self._subtask(graph, step_id, step_title)
+            node = graph.add_node(kind, text, title=title, tags=tuple(tags), lane=self.lane, step=step_id, meta=told)
+            graph.add_edge(parent.node_id, node.node_id, "support" if kind == NodeKind.EVIDENCE else "")
+            return node.node_id
+
+    def link(self, src: int, dst: int, relation: str) -> None:
+        with self.store.change(self.agent) as graph:
+            graph.add_link(src, dst, relation)
+
+    def finished(self, step_id: str) -> None:
+        """The step's node is closed."""
+        with self.store.change(self.agent) as graph:
+            for node in graph.by_step(step_id):
+                if node.kind is NodeKind.SUBTASK and node.status != "closed":
+                    graph.update_node(node.node_id, status="closed")
+
+    def withdraw(self, step_id: str) -> bool:
+        """Reject the step's quotes, so that it can be asked anew; True if it had any. They stay in the graph."""
+        with self.store.change(self.agent) as graph:
+            quotes = [node for node in graph.by_step(step_id) if self._counts(node) and "citation" in node.meta]
+            for node in quotes:
+                graph.update_node(node.node_id, status=WITHDRAWN)
+            step = self.subtask(step_id)
+            if quotes and step is not None:
+                _unfold(graph, step)
+                graph.update_node(step.node_id, status="open")
+        return bool(quotes)
+
+    def of_step(self, step_id: str) -> list[Card]:
+        """The step's cards in the order of their making, without what was withdrawn and without published copies."""
+        return [_card(node) for node in self.store.graph.by_step(step_id) if self._counts(node)]
+
+    def publish_all(self, commit: Commit) -> None:
+        """Promote this agent's drafts into the shared lane; what is published already stays as it is.
+
+        So does what belongs to no step: that are notes of the conversation, and no findings.
+        """
+        for draft in [node for node in self.store.graph.by_lane(self.lane) if node.step and self._counts(node)]:
+            if not self._is_published(draft):
+                self.publish(draft.node_id, commit, hidden=True)
+
+    def publish(self, card: int, commit: Commit, *, hidden: bool = False) -> int:
+        """Promote one draft, with `hidden` also one that is folded or flushed; gives the id of its copy in the shared lane.
+        Raises GraphError.
+
+        `commit` gets the id of the change, the card and its step, and writes the journal's half of it.
+        """
+        step = self.store.graph.node(card).step
+        copy = self.store.publish(
+            card, agent_id=self.agent, commit=lambda name: commit(name, card, step), hidden=hidden
+        )
+        return copy.node_id
+
+    def _is_published(self, draft: ReasoningNode) -> bool:
+        graph = self.store.graph
+        copies = (graph.nodes[link.src] for link in graph.links_to(draft.node_id, "supports"))
+        return any(copy.meta.get("origin", {}).get("node") == draft.node_id for copy in copies)
+
+    def trace(self, kind: str, text: str, step_id: str | None) -> None:
+        """One action for the trace."""
+        self.store.add_trace(kind, text, agent_id=self.agent, lane=self.lane, step=step_id)
+
+    def sync(self) -> None:
+        """See to it that all of it is on the disk, before something is written elsewhere that rests on it."""
+        self.store.sync()
+
+    def save(self) -> None:
+        """Write graph.json, the whole graph for people and other programs."""
+        self.store.save_snapshot()
+
+    @staticmethod
+    def _counts(node: ReasoningNode) -> bool:
+        cards = node.kind not in (NodeKind.TASK, NodeKind.SUBTASK, NodeKind.SUMMARY)
+        return cards and node.status != WITHDRAWN and "origin" not in node.meta
+
+
+def _unfold(graph: ReasoningGraph, node: ReasoningNode) -> None:
+    """Bring a node back that is folded away; what else its summaries stood for stays as small as it can."""
+    while (summary := graph.standing(node.node_id)) is not node:
+        graph.unfold(summary.node_id)
+
+
+def _card(node: ReasoningNode) -> Card:
+    told = node.meta.get("citation")
+    with boundary("citation", f"node {node.node_id}"):
+        citation = None if told is None else Citation.of({**told, "node": node.node_id})
+    return Card(node.node_id, str(node.kind), node.text, citation, node.meta.get("artifact"))

@@ -1,0 +1,9 @@
+"""Tools: one definition each, used by minds, the command line and MCP."""
+
+from __future__ import annotations
+
+from hivemind.tools.registry import MEMBER_TOOLS, TOOLS, allowed_tools
+from hivemind.tools.session import InHand, Session
+from hivemind.tools.tool import Arguments, Tool, ToolProblem
+
+__all__ = ["MEMBER_TOOLS", "TOOLS", "Arguments", "InHand", "Session", "Tool", "ToolProblem", "allowed_tools"]

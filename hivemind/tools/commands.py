@@ -1,0 +1,177 @@
+"""Running a command: own process group, limits, output to a file, an environment without secrets, dead with its agent."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import math
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from hivemind.config import LimitsConfig
+from hivemind.fs.ready import readable
+from hivemind.guarded import Guarded
+from hivemind.masking import Masker, is_secret_name
+from hivemind.tools.sandbox import sandboxed
+
+__all__ = ["CommandResult", "clean_environment", "run_command"]
+
+_KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
+_SEARCHED = frozenset({"PATH", "PYTHONPATH"})
+_GIT = {"safe.bareRepository": "explicit", "core.fsmonitor": "false", "core.hooksPath": os.devnull}
+_NOTHING_FROM_HERE = {
+    "PYTHONSAFEPATH": "1",
+    "GIT_CONFIG_COUNT": str(len(_GIT)),
+    **{f"GIT_CONFIG_KEY_{at}": key for at, key in enumerate(_GIT)},
+    **{f"GIT_CONFIG_VALUE_{at}": value for at, value in enumerate(_GIT.values())},
+}
+_TAIL_BYTES = 8192
+_OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How a command ended. `exit_status` is None if it was not left to end: `stopped` says why.
+
+    `output` is the last 8 KiB of what it printed (both streams), `digest` the SHA-256 of all that was kept in the file.
+    """
+
+    exit_status: int | None
+    output: str
+    digest: str
+    seconds: float
+    stopped: str | None = None
+    cut: bool = False
+
+
+def clean_environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    """What a command gets of the environment: paths and language, nothing named like a secret, and `extra`.
+
+    It starts in a folder that agents write into: no program, module or repository is taken from there without being named.
+    """
+    kept = {key: value for key, value in environ.items() if _KEPT.fullmatch(key) and not is_secret_name(key)}
+    for name in _SEARCHED & kept.keys():
+        kept[name] = os.pathsep.join(filter(os.path.isabs, kept[name].split(os.pathsep)))
+    return {**kept, "TERM": "dumb", **_NOTHING_FROM_HERE, **extra}
+
+
+def run_command(
+    command: str | Sequence[str],
+    *,
+    folder: Path,
+    output: Path,
+    limits: LimitsConfig,
+    environment: Mapping[str, str],
+    lifeline: int | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+    timeout_s: float | None = None,
+    sandbox: Literal["none", "bwrap"] = "none",
+) -> CommandResult:
+    """Run a command (a text: by `sh -c`; a list: as it stands) in `folder`, its output going to the file `output`.
+
+    Ends early, and its whole process group with it, when a limit is reached, when `lifeline` closes or `stopping()` turns
+    true (looked at when a signal arrives). Raises OSError if the output can't be written, UserError if there can be no
+    sandbox of that kind.
+    """
+    argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
+    if sandbox == "bwrap":
+        argv = sandboxed(argv, folder)
+    limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
+    with open(os.open(output, _OUTPUT, 0o666), "wb") as file:
+        guarded = Guarded(
+            argv, folder=folder, environment=environment, cpu_s=math.ceil(limits.cpu_s),
+            memory_bytes=limits.memory_mb * 1024**2, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        started = time.monotonic()
+        with guarded as process:
+            reading = _Reading(process, file, limits.output_bytes, lifeline, stopping)
+            stopped = reading.until_end(started + limit_s)
+    return CommandResult(
+        exit_status=None if stopped else process.returncode,
+        output=bytes(reading.tail).decode("utf-8", "replace"),
+        digest=reading.digest.hexdigest(),
+        seconds=time.monotonic() - started,
+        stopped=stopped,
+        cut=reading.cut,
+    )
+
+
+class _Reading:
+    """Copies what a process prints into a file, up to a limit, and keeps the end of it."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        file: BinaryIO,
+        limit: int,
+        lifeline: int | None,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._process = process
+        self._file = file
+        self._left = limit
+        self._lifeline = lifeline
+        self._stopping = stopping
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        self._masker = Masker()
+        self.tail = bytearray()
+        self.digest = hashlib.sha256()
+        self.cut = False
+
+    def until_end(self, deadline: float) -> str | None:
+        """Read until the process and its pipe have ended (None), or give the reason why that was not waited for."""
+        try:
+            return self._until_end(deadline)
+        finally:
+            self._take(b"", last=True)
+            self._keep(self._masker.close())
+
+    def _until_end(self, deadline: float) -> str | None:
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        watched = [pipe] if self._lifeline is None else [pipe, self._lifeline]
+        while True:
+            if self._stopping():
+                return "the agent was told to end"
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "its time was up"
+            # A quarter of a second bounds how late an end without output (a child keeps the pipe open) is noticed.
+            ready = readable(watched, min(left, 0.25))
+            if self._lifeline in ready:
+                return "the agent's parent is gone"
+            if pipe in ready:
+                data = os.read(pipe, 65_536)
+                if not data:
+                    return self._wait(deadline)
+                self._take(data)
+            elif self._process.poll() is not None:
+                return None
+
+    def _wait(self, deadline: float) -> str | None:
+        """The pipe is closed: wait for the process itself."""
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return "its time was up"
+        return None
+
+    def _take(self, data: bytes, *, last: bool = False) -> None:
+        self._keep(self._masker.feed(self._decoder.decode(data, last)))
+
+    def _keep(self, text: str) -> None:
+        data = text.encode("utf-8", "surrogateescape")
+        kept = data[: self._left]
+        self.cut = self.cut or len(kept) < len(data)
+        self._left -= len(kept)
+        self._file.write(kept)
+        self.digest.update(kept)
+        self.tail += kept
+        del self.tail[:-_TAIL_BYTES]

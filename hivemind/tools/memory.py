@@ -1,0 +1,117 @@
+"""Tools for long-term memory: an agent's own namespace, and the one that its workspace shares."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from hivemind.longterm import Namespace, NamespaceForbidden, StoreDamaged
+from hivemind.longterm.mending import mend
+from hivemind.presence.parts import Parts
+from hivemind.tools.session import Session
+from hivemind.tools.tool import Arguments, tool
+
+__all__ = ["MEMORY_TOOLS", "namespaces_of", "soundly"]
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+_NAMESPACE = "your own (default) or the shared one, as a list of its parts"
+
+
+def namespaces_of(hive: Parts, agent: str) -> tuple[Namespace, Namespace]:
+    """The two namespaces that an agent may use: its own, and the one that the workspace shares."""
+    return ("memories", agent), ("shared", hive.config.workspace)
+
+
+def allowed(hive: Parts, agent: str, namespace: Sequence[str]) -> Namespace:
+    """The namespace, if the agent may use it. Raises NamespaceForbidden (seed 001, *Security & Privacy*)."""
+    mine = namespaces_of(hive, agent)
+    if tuple(namespace) not in mine:
+        raise NamespaceForbidden(
+            f"{agent} may not use the namespace {list(namespace)!r}",
+            mend=f"it has {' and '.join(json.dumps(list(one)) for one in mine)}",
+        )
+    return tuple(namespace)
+
+
+def soundly(hive: Parts, use: Callable[[], _T]) -> _T:
+    """What `use` gives; a damaged memory database is mended first. What is lost must not stop every turn of every agent."""
+    try:
+        return use()
+    except StoreDamaged as error:
+        _log.warning("%s", error)
+        for done in mend(hive.memory, hive.layout.aside):
+            _log.warning("%s", done)
+        return use()
+
+
+class Remember(Arguments):
+    content: str = Field(min_length=1, description="one fact, in words that will be understood later, alone")
+    key: str | None = Field(None, description="a name for it; an entry with that key is replaced")
+    metadata: dict[str, Any] | None = None
+    category: str | None = Field(None, description="such as preference, fact, goal, context")
+    importance: float | None = Field(None, ge=0, le=1)
+    expires_at: datetime | None = None
+    shared: bool = Field(False, description="for all agents of the workspace")
+    namespace: list[str] | None = Field(None, description=_NAMESPACE)
+
+
+class SearchMemory(Arguments):
+    query: str = Field(min_length=1)
+    limit: int = Field(8, ge=1, le=20)
+    namespace: list[str] | None = Field(None, description="only this one of your two; default: both")
+
+
+@tool
+def remember(session: Session, arguments: Remember) -> dict[str, Any]:
+    """Keep something for later tasks: a preference, a fact, what was decided. What is known already is not kept twice."""
+    hive = session.hive
+    own, shared = namespaces_of(hive, session.agent)
+    namespace = shared if arguments.shared else own
+    if arguments.namespace is not None:
+        namespace = allowed(hive, session.agent, arguments.namespace)
+    store = partial(
+        hive.memory.upsert_memory,
+        namespace,
+        arguments.content,
+        arguments.metadata,
+        arguments.key,
+        category=arguments.category,
+        importance=arguments.importance,
+        expires_at=arguments.expires_at,
+    )
+    result = soundly(hive, store)
+    return {
+        "success": result.success, "memory_id": result.memory_id, "action": result.action, "key": result.key,
+        "namespace": list(namespace), "message": result.message,
+    }  # fmt: skip
+
+
+@tool
+def search_memory(session: Session, arguments: SearchMemory) -> dict[str, Any]:
+    """Find what you, or the agents of your workspace, have remembered: by words and by meaning, best first."""
+    hive = session.hive
+    namespaces = list(namespaces_of(hive, session.agent))
+    if arguments.namespace is not None:
+        namespaces = [allowed(hive, session.agent, arguments.namespace)]
+    hits = soundly(hive, lambda: hive.memory.search_in(namespaces, arguments.query, limit=arguments.limit))
+    return {
+        "memories": [
+            {
+                "namespace": list(hit.namespace), "key": hit.key, "content": hit.content, "metadata": dict(hit.metadata),
+                "category": hit.category, "updated_at": hit.updated_at.isoformat(timespec="seconds"),
+                "similarity": round(hit.similarity, 4), "score": round(hit.score, 4), "why": hit.why,
+            }
+            for hit in hits
+        ]
+    }  # fmt: skip
+
+
+MEMORY_TOOLS = (remember, search_memory)

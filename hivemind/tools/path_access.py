@@ -1,0 +1,258 @@
+"""Where a tool may read and write (spec 7, *Files*): named as a mind names it, reached so that nothing leads out meanwhile.
+
+A path is names below the hive's folder (a task's own file goes first), or below a folder that hive.yaml lists under `roots:`
+with that folder's own path before them. `..`, other absolute paths and links are refused, wherever they would lead: what a
+path says is where it goes, also if someone moves things about while it is followed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hivemind import fs
+from hivemind.coordination import Reservations
+from hivemind.coordination.globs import escape
+from hivemind.errors import UserError
+from hivemind.layout import Layout
+from hivemind.tasks import FILES
+from hivemind.tools.session import Session
+from hivemind.tools.tool import ToolProblem
+
+__all__ = ["Place", "Target", "is_readable", "read_bytes", "readable", "writable"]
+
+MAX_READ_BYTES = 262_144
+_MAX_PATH = 4096
+_MAX_NAME = 255
+_NEW = 0o666
+_FOR_PEOPLE = frozenset({FILES, "artifacts", "attempts", "error.md", "result.md", "task.md", "task.yaml"})
+_GITS = frozenset({".git", "git~1", "head"})
+_NOT_HERE = "is not where you may write: the task's folder, knowledge/, roots that say so"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place that a tool was told of: names below a folder that it may be in, none of them `..`."""
+
+    base: Path
+    names: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        return self.base.joinpath(*self.names)
+
+    def open(self) -> int:
+        """A descriptor to read a regular file with. Raises UserError, OSError."""
+        return fs.file_below(self.base, self.names)
+
+    def folder(self) -> int:
+        """A descriptor of a folder. Raises OSError."""
+        return fs.folder_below(self.base, self.names)
+
+    def __truediv__(self, name: str) -> Place:
+        return Place(self.base, (*self.names, name))
+
+
+def readable(session: Session, path: str) -> Place:
+    """The place, if a tool may read there. Raises UserError."""
+    layout = session.hive.layout
+    found = _place(session, path, layout.root, session.hive.config.read_roots(layout))
+    if session.focus.work is not None and not os.path.isabs(path) and found.names:
+        task = session.work.task
+        own = (Place(task.path, (FILES, *found.names)), Place(task.path, found.names))
+        # What lies in the work folder goes first, then what commands have printed; the records beside it are not named so.
+        found = next((one for one in own[: 1 + (found.names[0] == "artifacts")] if os.path.lexists(one.path)), found)
+    if not is_readable(session, found.path):
+        raise ToolProblem(
+            "is another's mailbox" if layout.mailboxes in _up(found.path) else "is the program's own", where=path
+        )
+    _refuse_links(session, found, path)
+    return found
+
+
+def is_readable(session: Session, found: Path) -> bool:
+    """Not what the program alone owns, such as a task's records, and of the mailboxes only the agent's own."""
+    layout, above = session.hive.layout, _up(found)
+    if layout.state in above or found == layout.mailboxes or _is_record(layout, found):
+        return False
+    return layout.mailboxes not in above or layout.mailbox(session.agent) in above
+
+
+def read_bytes(session: Session, place: Place, most: int = MAX_READ_BYTES) -> bytes:
+    """A regular file's bytes, `most` of them. Raises UserError for a longer one and for anything else, in words."""
+    layout = session.hive.layout
+    shown = layout.relative(place.path)
+    try:
+        file = place.open()
+    except UserError as error:
+        raise ToolProblem(error.what, where=shown) from None
+    except OSError as error:
+        raise ToolProblem(f"cannot be read ({error.strerror})", where=shown) from None
+    with os.fdopen(file, "rb") as stream:
+        # A message is one file with a name in each mailbox that got it; elsewhere in the hive a second name may lead out.
+        above = _up(place.path)
+        if os.fstat(file).st_nlink > 1 and layout.root in above and layout.mailboxes not in above:
+            raise ToolProblem("has a second name (a hard link), which may lead out of the hive", where=shown)
+        raw = stream.read(most + 1)
+    if len(raw) > most:
+        raise ToolProblem(f"is larger than {most} bytes", where=shown, mend="search_files finds lines in it")
+    return raw
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A file that a tool may write. `shared` is what other agents may write as well: there its path is reserved first."""
+
+    place: Place
+    shared: bool
+
+    @contextmanager
+    def reserved(self, session: Session, reason: str) -> Iterator[None]:
+        """Nobody else edits the file meanwhile. Raises ReservationHeld (code `RESERVATION_HELD`) if someone does."""
+        if not self.shared:
+            yield
+            return
+        held = Reservations(session.hive.journal)
+        pattern = escape(_pattern(session.hive.layout, self.place.path))
+        mine = held.reserve(session.agent, pattern, reason=reason)
+        try:
+            yield
+        finally:
+            held.release(mine, session.agent)
+
+    def write(self, session: Session, text: str) -> None:
+        """Write the whole file, its folders made. What was there keeps its mode, within `access:`. Raises UserError."""
+        *folders, name = self.place.names
+        shown = session.hive.layout.relative(self.place.path)
+        try:
+            folder = fs.folder_below(self.place.base, folders, make=True)
+            try:
+                mode = _mode(name, folder)
+                fs.write_at(folder, name, text, durable=session.hive.config.durable, mode=mode)
+            finally:
+                os.close(folder)
+        except UnicodeEncodeError:
+            raise ToolProblem("the text has a character that no file can hold", where=shown) from None
+        except OSError as error:
+            raise ToolProblem(f"cannot be written ({error.strerror})", where=shown) from None
+
+
+def writable(session: Session, path: str) -> Target:
+    """The file that a tool may write: in the task's folder unless the path says knowledge/… or a root open for writing.
+
+    Raises UserError for every other place, and for what is no regular file.
+    """
+    layout = session.hive.layout
+    task = session.focus.work.task if session.focus.work is not None else None
+    written = session.hive.config.written(layout)
+    found = _place(session, path, layout.root, session.hive.config.read_roots(layout))
+    if any(_folded(name) in _GITS for name in found.names):
+        raise ToolProblem("is what git may take for a repository of its own, and run commands of", where=path)
+    around = [one for one in _up(found.path) if one in written]
+    is_named = os.path.isabs(path) or around[0] != layout.root
+    if not is_named and task is not None:
+        above = _up(found.path)
+        if layout.tasks in above and task.files not in above:
+            raise ToolProblem(
+                "is the program's own record of a task", where=path, mend=f"write to {layout.relative(task.files)}"
+            )
+        within = found.path.relative_to(task.files).parts if task.files in above else found.names
+        found = Place(task.path, (FILES, *within))
+    elif not is_named or not written[around[0]] or _is_protected(layout, found.path):
+        raise ToolProblem(_NOT_HERE, where=path)
+    _refuse_links(session, found, path)
+    if not found.names or found.path in written or found.names == (FILES,) or found.path.is_dir():
+        raise ToolProblem("is a folder", where=path)
+    if found.path.exists() and not found.path.is_file():
+        raise ToolProblem("is no regular file", where=path)
+    return Target(found, shared=is_named)
+
+
+def _place(session: Session, path: str, root: Path, roots: Iterable[Path]) -> Place:
+    """Where a path begins, and the names in it. Raises ToolProblem that says how to name the place instead."""
+    layout = session.hive.layout
+    names = [name for name in _checked(path).split("/") if name not in ("", ".")]
+    if ".." in names:
+        raise ToolProblem(
+            "has `..` in it", where=path, mend="name it from the hive's folder, such as knowledge/boats.md"
+        )
+    if not os.path.isabs(path):
+        return Place(root, tuple(names))
+    whole = Path("/", *names)
+    above = [one for one in roots if one in _up(whole)]
+    if above:
+        base = max(above, key=lambda one: len(one.parts))
+        return Place(base, whole.relative_to(base).parts)
+    shown = layout.relative(whole)
+    mend = f"say {shown}" if not os.path.isabs(shown) else "a person can open its folder, under roots: in hive.yaml"
+    raise ToolProblem("is an absolute path", where=path, mend=mend)
+
+
+def _refuse_links(session: Session, place: Place, path: str) -> None:
+    """Tell a link on the way by its name. (One that is put there later is refused when the file is opened.)"""
+    layout, at = session.hive.layout, place.base
+    for name in place.names:
+        at /= name
+        if not at.is_symlink():
+            continue
+        real = Path(os.path.realpath(at))
+        inside = any(root in _up(real) for root in (layout.root, *session.hive.config.read_roots(layout)))
+        mend = f"name the place that it leads to: {layout.relative(real)}" if inside else None
+        raise ToolProblem(f"has a symbolic link in it ({layout.relative(at)})", where=path, mend=mend)
+
+
+def _checked(path: str) -> str:
+    """A path that can be one. Raises ToolProblem in words."""
+    shown = repr(path[:80])
+    if not path or any(not char.isprintable() for char in path):
+        raise ToolProblem("a path has no control characters in it, and is not empty", where=shown)
+    try:
+        long = len(os.fsencode(path)) > _MAX_PATH or any(len(os.fsencode(part)) > _MAX_NAME for part in path.split("/"))
+    except UnicodeEncodeError:
+        raise ToolProblem("is no text that a file can be named with", where=shown) from None
+    if long:
+        raise ToolProblem(f"is too long: {_MAX_NAME} bytes a name, {_MAX_PATH} a path", where=shown)
+    return path
+
+
+def _is_protected(layout: Layout, found: Path) -> bool:
+    """What no tool writes, even where a root that is open for writing is in it or holds the hive itself."""
+    closed = {layout.rom, layout.agents, layout.mailboxes, layout.tasks, layout.state, layout.config}
+    return not closed.isdisjoint(_up(found))
+
+
+def _folded(name: str) -> str:
+    """The name as the file systems of other systems compare it: no case, no form of a letter, no dot or blank at its end."""
+    return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
+
+
+def _is_record(layout: Layout, found: Path) -> bool:
+    """Whether it is one of the program's records beside a task's files: all but what it writes for people to read."""
+    names = found.relative_to(layout.tasks).parts if layout.tasks in found.parents else ()
+    while names[2:3] == ("attempts",) and len(names) > 4:
+        names = (*names[:2], *names[4:])
+    return len(names) > 2 and names[0] != "inbox" and names[2] not in _FOR_PEOPLE
+
+
+def _up(path: Path) -> tuple[Path, ...]:
+    return (path, *path.parents)
+
+
+def _pattern(layout: Layout, path: Path) -> str:
+    """The path as reservations name it: from the hive's root; outside of it `outside/` and the whole path."""
+    shown = layout.relative(path)
+    return f"outside{shown}" if os.path.isabs(shown) else shown
+
+
+def _mode(name: str, folder: int) -> int:
+    """The mode that the file has, without its special bits; that of a new one if there is none."""
+    try:
+        found = os.lstat(name, dir_fd=folder)
+    except FileNotFoundError:
+        return _NEW
+    return found.st_mode & 0o777 if stat.S_ISREG(found.st_mode) else _NEW

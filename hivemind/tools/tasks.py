@@ -1,0 +1,98 @@
+"""Tools for the tasks of the hive, for members that choose their tasks themselves (MCP). An agent's are chosen by the runtime."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from hivemind.masking import mask, masked
+from hivemind.taskrun.task_run import TaskRun
+from hivemind.tasks import TaskSummary
+from hivemind.tools.session import Session
+from hivemind.tools.tool import Arguments, ToolProblem, tool
+
+__all__ = ["QUEUE_TOOLS"]
+
+_TEXT_CHARS = 8000
+
+
+class ListTasks(Arguments):
+    state: Literal["inbox", "mine", "active", "done", "failed"] = Field("inbox", description="inbox: those that wait")
+    limit: int = Field(20, ge=1, le=200)
+
+
+class ClaimTask(Arguments):
+    task: str | None = Field(None, description="a certain one; default: the next for you")
+
+
+class AddTask(Arguments):
+    title: str = Field(min_length=1, max_length=200)
+    text: str = ""
+    id: str | None = Field(None, description="one that is taken is refused: added again, it is there once")
+    assignee: str | None = None
+    role: str | None = None
+    dependencies: list[str] = []
+
+
+@tool
+def list_tasks(session: Session, arguments: ListTasks) -> dict[str, Any]:
+    """List tasks: those that wait (with the reason if they can't be claimed yet), yours, all active, done or failed ones."""
+    state = "active" if arguments.state == "mine" else arguments.state
+    found = session.hive.tasks.list(state)
+    if arguments.state == "mine":
+        found = [one for one in found if one.owner == session.agent]
+    if state in ("done", "failed"):
+        found.reverse()  # newest first
+    return {"tasks": [_row(session, one) for one in found[: arguments.limit]], "cut": len(found) > arguments.limit}
+
+
+@tool
+def claim_task(session: Session, arguments: ClaimTask) -> dict[str, Any]:
+    """Claim a task and work on it from now on: nobody else gets it. One that is yours already is taken up again."""
+    work = next((one for one in session.hand.works() if one.task.id == arguments.task), None)
+    if work is None:
+        work = session.hand.claim(arguments.task)
+    if work is None:
+        raise ToolProblem(
+            "there is no task for you now", where=arguments.task, mend="list_tasks says what waits, and why"
+        )
+    session.hand.turn_to(work)
+    return _task(session, work)
+
+
+@tool
+def add_task(session: Session, arguments: AddTask) -> dict[str, Any]:
+    """Put a task into the hive's inbox, for any agent, one agent or a role. It carries your name as its maker."""
+    given = masked(arguments.model_dump(exclude_none=True))
+    if given.get("id") != arguments.id:
+        raise ToolProblem("looks like a secret, which no task is named after", where="id")
+    text = given.pop("text") or given["title"]
+    return {"task": session.hive.tasks.add(text, by=session.agent, **given)}
+
+
+def _row(session: Session, one: TaskSummary) -> dict[str, Any]:
+    told = {
+        "task": one.id, "title": one.title, "owner": one.owner, "assignee": one.assignee, "role": one.role,
+        "waiting": one.waiting, "parked": one.parked.reason if one.parked else None, "problem": one.problem,
+        "path": session.hive.layout.relative(one.path),
+    }  # fmt: skip
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _task(session: Session, work: TaskRun) -> dict[str, Any]:
+    task, relative = work.task, session.hive.layout.relative
+    text = mask(task.full_text)
+    text = text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}… (the whole: read_file)"
+    return {
+        "task": task.id,
+        "title": task.title,
+        "text": text,
+        "maker": task.maker,
+        "path": relative(task.files),
+        "attachments": [relative(path) for path in task.attachments],
+        "steps": [step.shown() for step in work.steps()],
+    }
+
+
+QUEUE_TOOLS = (list_tasks, claim_task, add_task)

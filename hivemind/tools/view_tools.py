@@ -1,0 +1,53 @@
+"""The tool that shows where an agent is: the view of its task, for members whose context the runtime does not build."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from hivemind.tools.session import Session
+from hivemind.tools.tool import Arguments, tool
+from hivemind.views import resume as view_of
+from hivemind.views import signals as signals_of
+
+__all__ = ["VIEW_TOOLS"]
+
+
+class Resume(Arguments):
+    task: str | None = Field(None, description="default: the task in focus")
+    step: str | None = None
+    view: Literal["focus_only", "smart", "explore", "audit", "full"] = "smart"
+    max_chars: int = Field(6000, ge=200, le=200_000)
+
+
+class Signals(Arguments):
+    task: str | None = None
+
+
+@tool
+def resume(session: Session, arguments: Resume) -> dict[str, Any]:
+    """See where you are: task, step and its lease, what is known, what comes next. Begin with this."""
+    work = session.focus.work
+    task = arguments.task
+    if task is None and arguments.step is None and work is not None:
+        task = work.task.id
+    found = view_of(
+        session.hive, agent_id=session.agent, task=task, step=arguments.step, view=arguments.view,
+        context_budget=arguments.max_chars,
+    )  # fmt: skip
+    coming = found.get("capsule", {}).get("next", {})
+    for name, one in coming.items():
+        if one.get("tool") == "list_files":  # the view's word for "begin": a member claims what it works on
+            coming[name] = {"tool": "claim_task", "arguments": {}}
+    return found
+
+
+@tool
+def signals(session: Session, arguments: Signals) -> dict[str, Any]:
+    """See what is worth knowing of a task: contradictions, weak evidence, what is stuck, each with a call that helps."""
+    task = arguments.task or (session.focus.work.task.id if session.focus.work is not None else None)
+    return {"signals": signals_of(session.hive, agent_id=session.agent, task=task)}
+
+
+VIEW_TOOLS = (resume, signals)

@@ -1,0 +1,114 @@
+"""A hive of one agent that takes its turns in this process, with a mind that the test is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hivemind import Hive
+from hivemind.agent.agent import Agent
+from hivemind.minds import Action, Thought
+from hivemind.presence.identity import announce
+
+
+class Mind:
+    """Thinks what a function says; counts how often it was asked."""
+
+    def __init__(self, think: Callable[[Any], Thought]) -> None:
+        self.asked = 0
+        self._think = think
+
+    def think(self, context: Any, tools: Any) -> Thought:
+        self.asked += 1
+        return self._think(context)
+
+    def complete(self, text: str, schema: Any = None) -> str:
+        return text
+
+
+class Crew:
+    """Agents of a hive, opened and closed as processes would, and what a person does around them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        Hive.init(root)
+        (root / ".hive" / "workspace.json").unlink()  # it names the folder: the scenes are copied about
+        self.configure()
+        for path in [*(root / "agents").glob("*.yaml"), *(root / "knowledge").rglob("*.md")]:
+            path.unlink()
+        self.agent_file("role: analyst\n")
+        self._agents: list[Agent] = []
+
+    def configure(self, more: str = "") -> None:
+        (self.root / "hive.yaml").write_text(f"durability: relaxed\nsettle_ms: 0\nguard: crew\n{more}")
+
+    def agent_file(self, text: str, name: str = "ada") -> None:
+        (self.root / "agents" / f"{name}.yaml").write_text(text)
+
+    def start(self, think: Callable[[Any], Thought] | None = None, name: str = "ada") -> Agent:
+        """A new life of an agent, in a hive opened anew."""
+        hive = Hive.open(self.root)
+        agent = Agent(hive, name, announce(hive.journal, name, os.getpid()))
+        if think is not None:
+            agent.mind = Mind(think)
+        agent.attention.resume()
+        self._agents.append(agent)
+        return agent
+
+    def end(self, agent: Agent) -> None:
+        self._agents.remove(agent)
+        agent.close()
+
+    def drop(self, text: str, name: str = "t.md") -> None:
+        (self.root / "tasks" / "inbox" / name).write_text(text)
+
+    def write(self, text: str = "Hello?\n", name: str = "letter", box: str = "ada") -> None:
+        """A message by hand."""
+        folder = self.root / "mailboxes" / box / "new"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+    def events(self, kind: str) -> list[Any]:
+        return [event for event in Hive.open(self.root).journal.events() if event.kind == kind]
+
+    def close(self) -> None:
+        while self._agents:
+            self._agents.pop().close()
+
+
+def until_idle(agent: Agent, turns: int = 200) -> int:
+    """Take turns until there is nothing to do; gives how many. As the loop does, without its boundary."""
+    for turn in range(turns):
+        if not agent.cycle():
+            return turn
+    raise AssertionError(f"still busy after {turns} turns")
+
+
+def doing(*actions: tuple[str, dict[str, Any]]) -> Callable[[Any], Thought]:
+    """A mind that always wants the same."""
+    return lambda context: Thought("", tuple(Action(tool, arguments) for tool, arguments in actions))
+
+
+def hands(crew: Crew) -> Callable[..., dict[str, Any]]:
+    """Tools in the hands of an agent that has a task of one step in focus: each use gives its record, as the log has it."""
+    crew.drop("---\nsteps: [{title: x}]\n---\nx\n")
+    agent = crew.start()
+    agent.attention.sense()
+    focus = agent.attention.scope()
+    assert focus is not None
+
+    def use(tool: str, **arguments: Any) -> dict[str, Any]:
+        return agent.act(focus, Thought("", (Action(tool, arguments),))).records[0]
+
+    return use
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    made = Crew(tmp_path / "hive")
+    yield made
+    made.close()

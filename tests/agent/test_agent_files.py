@@ -1,0 +1,114 @@
+"""A file in agents/ that cannot be read sets that agent aside, with its reason: every command and all other agents work."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive
+from hivemind.cli.main import main
+from hivemind.doctor import Patient, examine
+from hivemind.errors import UserError
+from hivemind.mcp_server import Member
+from hivemind.swarm.overview import said_why
+from tests.agent.conftest import Crew, until_idle
+
+FILES: dict[str, Callable[[Path], object]] = {
+    "no YAML": lambda path: path.write_text("role: [analyst\n"),
+    "an unknown key": lambda path: path.write_text("rôle: analyst\n"),
+    "a wrong value": lambda path: path.write_text("replicas: 1e400\n"),
+    "a huge number": lambda path: path.write_text("replicas: " + "9" * 100_000 + "\n"),
+    "an impossible date": lambda path: path.write_text("lane: 2026-99-99\n"),
+    "aliases": lambda path: path.write_text("rom: &a [x]\ntools: *a\n"),
+    "deep": lambda path: path.write_text("mind: " + "{a: " * 2000 + "}" * 2000),
+    "no UTF-8": lambda path: path.write_bytes(b"role: \xff\n"),
+    "a lone surrogate": lambda path: path.write_text('role: "\\ud800"\n'),
+    "a NUL": lambda path: path.write_bytes(b"\0" * 4096),
+    "huge": lambda path: path.write_text("# " + "x" * 2_000_000),
+    "a folder": lambda path: path.mkdir(),
+    "a FIFO": lambda path: os.mkfifo(path),
+    "a link to nowhere": lambda path: path.symlink_to("nowhere"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a device": lambda path: path.symlink_to("/dev/null"),
+    "the name of the operator": lambda path: path.with_name("human.yaml").write_text(""),
+    "a name that is none": lambda path: path.with_name("-bad name-.yaml").write_text(""),
+    "a second file of a name": lambda path: path.with_name("ada.yml").write_text("role: analyst\n"),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", FILES)
+def test_an_agent_whose_file_cannot_be_read_is_set_aside_and_nothing_else(crew: Crew, kind: str, capsys):
+    before = set((crew.root / "agents").iterdir())
+    FILES[kind](crew.root / "agents" / "bob.yaml")
+    [bad] = set((crew.root / "agents").iterdir()) - before
+    crew.drop("What is a boat?", "boats.md")
+    assert until_idle(crew.start())
+    for words in (["task", "list"], ["log"], ["mail", "list", "ada"], ["context", "ada"], ["view", "resume"]):
+        assert main(["--hive", str(crew.root), *words]) == 0
+    capsys.readouterr()
+    for words in (["status", "--json"], ["agent", "list", "--json"]):
+        assert main(["--hive", str(crew.root), *words]) == 0
+        told = json.loads(capsys.readouterr().out)
+        agents = {one["name"]: one for one in (told["agents"] if isinstance(told, dict) else told)}
+        assert agents["ada"]["problem"] is None
+        [aside] = [one for name, one in agents.items() if name != "ada"]
+        assert aside["state"] == "set aside"
+        assert bad.name in aside["problem"]
+    for words in (["status"], ["agent", "list"]):
+        assert main(["--hive", str(crew.root), *words]) == 0
+        assert bad.name in "".join(capsys.readouterr())
+    [found] = [one for one in examine(Patient(Hive.open(crew.root).layout)) if one.check == "settings"]
+    assert bad.name in f"{found.where} {found.what}"
+
+
+def test_what_is_for_an_agent_that_is_set_aside_waits_for_it(crew: Crew, capsys):
+    crew.agent_file("nonsense: 1\n", "bob")
+    hive = Hive.open(crew.root)
+    assert hive.mail.send("human", "bob", "Hello", "Hello?").delivered
+    crew.drop("---\nassignee: bob\n---\nBoats\n")
+    until_idle(crew.start())
+    [task] = said_why(hive, hive.tasks.list("inbox"))
+    assert "bob.yaml:1" in str(task.waiting)
+    with pytest.raises(UserError, match="nonsense"):
+        Member(hive, "bob")
+    assert main(["--hive", str(crew.root), "agent", "run", "bob"]) == 2
+    assert "nonsense" in capsys.readouterr().err
+    assert not [one for one in examine(Patient(hive.layout)) if one.check == "mail" and "bob" in one.where]
+
+
+def test_a_swarm_starts_without_an_agent_that_is_set_aside_and_says_so(crew: Crew):
+    crew.agent_file("nonsense: 1\n", "bob")
+    crew.drop("What is a boat?", "boats.md")
+    import subprocess
+    import sys
+
+    words = [sys.executable, "-m", "hivemind", "--hive", str(crew.root), "up", "--until-idle"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "bob.yaml:1" in done.stderr
+    assert (crew.root / "tasks/done/boats").is_dir()
+    done = subprocess.run([*words, "--agents", "bob"], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    assert "bob.yaml:1" in done.stderr
+
+
+def test_roots_that_are_gone_and_rom_that_cannot_be_read_stop_nobody(crew: Crew, capsys):
+    crew.configure("roots: [../gone, {path: ../gone-too, write: true}, /proc/self/mem/x]\n")
+    rom = crew.root / "rom"
+    (rom / "latin.md").write_bytes(b"caf\xe9\n")
+    os.mkfifo(rom / "pipe.md")
+    (rom / "folder.md").mkdir()
+    (rom / "nowhere.md").symlink_to("nowhere")
+    (rom / "loop.md").symlink_to("loop.md")
+    crew.agent_file("role: analyst\nrom: [rom/gone.md, rom/pipe.md, ../outside.md, rom/loop.md]\n")
+    crew.drop("What is a boat?", "boats.md")
+    assert until_idle(crew.start())
+    assert (crew.root / "tasks/done/boats").is_dir(), (crew.root / "tasks/failed/boats/error.md").read_text()
+    for words in (["status"], ["task", "list"], ["context", "ada"], ["doctor"]):
+        assert main(["--hive", str(crew.root), *words]) in (0, 1)
+    assert "fault of hivemind" not in "".join(capsys.readouterr())

@@ -1,0 +1,58 @@
+"""A person answers a step's question with a file written by hand, and then once more; a mail step says what it sent."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hivemind import Hive
+from tests.agent.conftest import Crew, until_idle
+
+
+@pytest.fixture
+def asked(crew: Crew) -> Crew:
+    crew.drop("---\nsteps: [{wait: {human: Which colour shall it be?}}, {title: Paint}]\n---\nPaint it.\n")
+    return crew
+
+
+def questions(crew: Crew) -> list[str]:
+    return [one.subject for one in Hive.open(crew.root).mail.list("human")]
+
+
+def reply(crew: Crew, text: str, name: str) -> None:
+    [question] = Hive.open(crew.root).mail.list("human")
+    crew.write(f"In-Reply-To: <{question.id}>\n\n{text}\n", name)
+
+
+def test_a_question_that_a_file_answers_is_read_and_answered_in_the_persons_mailbox(asked):
+    agent = asked.start()
+    until_idle(agent)
+    reply(asked, "Dark blue.", "answer")
+    until_idle(agent)
+    assert "Dark blue." in (asked.root / "tasks/done/t/result.md").read_text()
+    assert not list((asked.root / "mailboxes/human/new").iterdir())
+    [name] = [path.name for path in (asked.root / "mailboxes/human/cur").iterdir()]
+    assert name.endswith(":2,RS")
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["while the task goes on", "after its end"])
+def test_a_second_answer_is_read_and_is_no_question(asked, ended):
+    agent = asked.start()
+    until_idle(agent)
+    reply(asked, "Dark blue. Or what do you think?", "answer")
+    if ended:
+        until_idle(agent)
+    reply(asked, "No, what about red? Is there any red?", "second")
+    until_idle(agent)
+    assert "Dark blue." in (asked.root / "tasks/done/t/result.md").read_text()
+    assert questions(asked) == ["Question: Paint it."]
+    assert len(list((asked.root / "mailboxes/ada/cur").iterdir())) == 2
+
+
+def test_a_result_says_what_a_mail_step_sent_and_to_whom(crew):
+    crew.drop("---\nsteps: [{mail: {to: human, subject: Boats, body: They float.}}]\n---\nTell.\n")
+    agent = crew.start()
+    until_idle(agent)
+    result = (crew.root / "tasks/done/t/result.md").read_text()
+    assert re.search(r"^## .*\n\nSent to human: Boats$", result, re.MULTILINE)

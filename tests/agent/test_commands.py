@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from hivemind.config import LimitsConfig
+from hivemind.tools.commands import clean_environment, run_command
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run_it(command, **more):
+        limits = more.pop("limits", LimitsConfig())
+        return run_command(
+            command,
+            folder=tmp_path,
+            output=tmp_path / "out",
+            limits=limits,
+            environment=clean_environment(os.environ, {}),
+            **more,
+        )
+
+    return run_it
+
+
+def test_what_a_command_prints_is_kept_with_its_status_and_digest(run, tmp_path):
+    result = run("echo one; echo two >&2; exit 3")
+    assert (result.exit_status, result.output, result.stopped) == (3, "one\ntwo\n", None)
+    assert (tmp_path / "out").read_text() == "one\ntwo\n"
+    assert result.digest == subprocess.run(["sha256sum", tmp_path / "out"], capture_output=True, text=True).stdout[:64]
+
+
+def test_a_list_is_run_without_a_shell(run):
+    assert run(["printf", "%s", "$HOME; echo no"]).output == "$HOME; echo no"
+
+
+def test_a_program_that_there_is_not_ends_with_127(run):
+    assert run(["no-such-program-here"]).exit_status == 127
+
+
+def test_a_command_has_nothing_on_its_standard_input(run):
+    assert run("cat").output == ""
+
+
+def test_a_command_whose_time_is_up_is_ended_with_all_its_children(run, tmp_path):
+    result = run("trap '' TERM; (sleep 60; echo late > survived) & echo $!; wait", timeout_s=0.2)
+    assert result.exit_status is None
+    assert result.stopped == "its time was up"
+    wait_for(lambda: not alive(int(result.output)))
+
+
+def test_children_that_outlive_their_command_are_ended(run):
+    result = run("sleep 60 & echo $!")
+    assert result.exit_status == 0
+    wait_for(lambda: not alive(int(result.output)))
+
+
+def test_output_beyond_the_limit_is_cut_but_the_command_ends_by_itself(run, tmp_path):
+    result = run("yes | head -c 300000; echo done > end", limits=LimitsConfig(output_bytes=1000))
+    assert result.cut
+    assert (tmp_path / "out").stat().st_size == 1000
+    assert (tmp_path / "end").exists()
+
+
+def test_the_environment_has_no_secrets(run, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    monkeypatch.setenv("PYTHON_TOKEN", "sk-2")
+    assert "sk-" not in run("env").output
+
+
+def test_a_command_ends_when_the_lifeline_closes(run):
+    lifeline, end = os.pipe()
+    os.close(end)
+    assert run("sleep 60", lifeline=lifeline).stopped == "the agent's parent is gone"
+    os.close(lifeline)
+
+
+def test_kill_9_of_the_agent_ends_its_command_and_the_commands_children(tmp_path):
+    program = textwrap.dedent("""
+        import os, sys
+        from pathlib import Path
+        from hivemind.config import LimitsConfig
+        from hivemind.tools.commands import run_command
+        folder = Path(sys.argv[1])
+        run_command("echo $$ > pids; sleep 60 & echo $! >> pids; mv pids started; wait", folder=folder,
+                    output=folder / "out", limits=LimitsConfig(), environment=os.environ)
+    """)
+    agent = subprocess.Popen([sys.executable, "-c", program, tmp_path])
+    wait_for(lambda: (tmp_path / "started").exists())
+    agent.kill()
+    agent.wait()
+    pids = [int(line) for line in (tmp_path / "started").read_text().split()]
+    wait_for(lambda: not any(map(alive, pids)))
+
+
+def alive(pid):
+    """Whether a process lives; one that is dead and waits for its parent to notice does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for(condition, seconds=20):
+    import time
+
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "what was waited for did not happen"
+        time.sleep(0.01)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hivemind import Hive
+from hivemind.reasoning import TaskGraph
+from tests.agent.conftest import Crew, doing, until_idle
+
+TASK = "---\nsteps: [{title: The keel}, {title: The mast}]\n---\nBuild a boat.\n"
+FIRST = ("add_card", {"kind": "note", "text": "The keel is of oak."}), ("finish_step", {})
+
+
+@pytest.fixture
+def two(crew: Crew) -> Crew:
+    crew.agent_file("role: builder\n", "bob")
+    crew.drop(TASK)
+    return crew
+
+
+def test_the_other_goes_on_with_what_was_done_and_does_none_of_it_again(two):
+    ada = two.start(doing(*FIRST))
+    ada.cycle()
+    ada.mind = type(ada.mind)(
+        doing(("hand_over", {"to": "bob", "reason": "he knows masts"}), ("fail_task", {"reason": "no"}))
+    )
+    ada.cycle()
+    assert not ada.attention.works()
+    waiting = Hive.open(two.root).tasks.list("inbox")
+    assert [(one.id, one.assignee) for one in waiting] == [("t", "bob")]
+    assert not ada.cycle()  # it is not hers to claim
+    bob = two.start(doing(("finish_step", {})), "bob")
+    bob.cycle()
+    [work] = bob.attention.works()
+    assert [step.step.status for step in work.steps()] == ["done", "done"]
+    assert any("he knows masts" in note.text for note in work.trail.store.notes())
+    shared = [node.text for node in work.trail.store.graph.by_lane("shared")]
+    assert "The keel is of oak." in shared
+    bob.mind = type(bob.mind)(doing(("finish_task", {"result": "Built."})))
+    until_idle(bob)
+    result = (two.root / "tasks/done/t/result.md").read_text()
+    assert result.count("The keel is of oak.") == 1
+    log = [json.loads(line) for line in (two.root / "tasks/done/t/log.jsonl").read_text().splitlines()]
+    assert [record["agent"] for record in log if record["kind"] == "cycle"] == ["ada", "ada", "bob", "bob"]
+    assert [event.payload["to"] for event in two.events("task.handed_over")] == ["bob"]
+
+
+def test_a_role_gets_it_and_it_can_come_back(two):
+    ada = two.start(doing(("hand_over", {"role": "builder", "reason": "x"})))
+    ada.cycle()
+    bob = two.start(doing(("hand_over", {"to": "ada", "reason": "y"})), "bob")
+    bob.cycle()
+    assert not bob.cycle()
+    ada.mind = type(ada.mind)(doing(("finish_step", {}), ("finish_step", {})))
+    assert ada.cycle()
+    assert [work.task.id for work in ada.attention.works()] == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"to": "ada"}, "no other agent 'ada'"),
+        ({"to": "carol"}, "no other agent 'carol'"),
+        ({"role": "analyst"}, "no other agent has the role 'analyst'"),
+        ({}, "say to whom"),
+        ({"to": "bob", "role": "builder"}, "say to whom"),
+    ],
+)
+def test_whom_there_is_not_is_refused_in_words(two, asked, said):
+    ada = two.start(doing(("hand_over", {"reason": "x", **asked})))
+    for _ in range(3):
+        ada.cycle()
+    assert said in (two.root / "tasks/failed/t/error.md").read_text()
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from tests.agent.conftest import Crew, doing
+from hivemind import Hive
+from hivemind.agent.agent import Agent
+from hivemind.presence.identity import announce, take_name
+import os
+hive = Hive.open(sys.argv[1])
+lock = take_name(hive.layout, "ada")
+agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+from tests.agent.conftest import Mind
+agent.mind = Mind(doing(("hand_over", {"to": "bob", "reason": "x"})))
+agent.attention.resume()
+agent.cycle()
+"""
+
+
+@pytest.mark.parametrize(
+    "point", ["tasks.hand_over.written", "tasks.log.appended", "tasks.release.ready", "journal.commit.synced"]
+)
+def test_killed_anywhere_it_is_handed_over_once_or_not_yet(two, point):
+    two.configure()
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(two.root)], env={**os.environ, "HIVEMIND_CRASH_AT": point}, timeout=60
+    )
+    assert done.returncode in (0, -signal.SIGKILL)
+    ada = two.start(doing(("hand_over", {"to": "bob", "reason": "x"})))
+    while ada.cycle():
+        pass
+    assert not ada.attention.works()
+    bob = two.start(doing(("finish_step", {}), ("finish_step", {})), "bob")
+    bob.cycle()
+    [work] = bob.attention.works()
+    assert (work.task.id, len(work.steps())) == ("t", 2)
+    assert sum("hands this over" in note.text for note in TaskGraph(work.task.path).notes()) == 1
+
+
+def test_one_step_becomes_a_task_that_the_step_waits_for(two):
+    asked = {"to": "bob", "reason": "he knows", "step": "t.s1"}
+    ada = two.start(doing(("hand_over", asked)))
+    until_idle(ada)
+    [parked] = Hive.open(two.root).tasks.list("active")
+    assert "waits for the task t.s1" in parked.parked.reason
+    bob = two.start(doing(("plan_steps", {"steps": [{"title": "do it"}]})), "bob")
+    bob.cycle()
+    bob.mind = type(bob.mind)(
+        doing(("add_card", {"kind": "note", "text": "Oak it is."}), ("finish_step", {}), ("finish_task", {}))
+    )
+    until_idle(bob)
+    assert (two.root / "tasks/done/t.s1/result.md").exists()
+    assert "he knows" in (two.root / "tasks/done/t.s1/task.md").read_text()
+    ada.mind = type(ada.mind)(doing(("hand_over", asked), ("finish_step", {"step": "t.s1"})))
+    ada.cycle()
+    [work] = ada.attention.works()
+    first = work.steps()[0]
+    assert first.step.status == "done"
+    assert [receipt.text for receipt in first.step.evidence] == ["tasks/done/t.s1/result.md"]
+    assert "Oak it is." in work.findings()[0].text

@@ -1,0 +1,356 @@
+"""Turns about mail come to an end, whatever the mind does, and within the budget."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from hivemind import Hive
+from hivemind.agent.budget import Budget
+from hivemind.agent.unread_mail import MAX_TURNS
+from hivemind.config import BudgetConfig
+from hivemind.minds import Action, MindError, MindUnavailable, Thought, Usage
+from hivemind.minds.scripted import thought_from
+from hivemind.swarm.idle import survey
+from hivemind.swarm.overview import overview
+from hivemind.taskrun.parking import LONGEST_PAUSE_S, Parking, Rest
+from tests.agent.conftest import Crew, doing, until_idle
+from tests.fs.children import run_child, start_child
+from tests.fs.small_disk import fill, small_disk
+
+MAIL = ("send_mail", {"to": ["human"], "subject": "x", "body": "y"})
+
+
+def reasons(crew: Crew) -> list[str]:
+    return [path.read_text() for path in (crew.root / "mailboxes/ada/.Dead").rglob("*.why")]
+
+
+def replying(crew_agent, *more):
+    """A mind that answers what is in focus, before or after other things."""
+
+    def think(context):
+        message = crew_agent[0].attention.focus.message
+        reply = Action("reply_mail", {"id": message.id, "body": "Yes."})
+        return Thought("", tuple(reply if one == "reply" else Action(*one) for one in more))
+
+    return think
+
+
+def test_a_mind_that_never_answers_is_given_up_with_the_reason(crew: Crew):
+    crew.write()
+    agent = crew.start(doing(MAIL))
+    assert until_idle(agent) == MAX_TURNS
+    [why] = reasons(crew)
+    assert f"{MAX_TURNS} turns" in why
+
+
+@pytest.mark.parametrize("wants", [["reply"], ["reply", MAIL], [MAIL, "reply"], ["reply", ("no_such_tool", {})]])
+def test_a_message_is_over_once_a_reply_was_sent_whatever_else_was_wanted(crew: Crew, wants):
+    crew.write()
+    held: list = []
+    held.append(crew.start(replying(held, *wants)))
+    assert until_idle(held[0]) == 1
+    assert not reasons(crew)
+    assert len(list((crew.root / "mailboxes/human/new").iterdir())) == wants.count("reply") + wants.count(MAIL)
+
+
+def test_two_minds_that_always_answer_each_other_come_to_an_end(crew: Crew):
+    crew.agent_file("{}\n", "bob")
+    crew.write("From: bob\nSubject: thanks\n\nThank you!\n")
+    ada, bob = [], []
+    ada.append(crew.start(replying(ada, "reply")))
+    bob.append(crew.start(replying(bob, "reply"), "bob"))
+    for _ in range(200):
+        if not sum(one[0].cycle() for one in (ada, bob)):
+            break
+    else:
+        raise AssertionError("they write to each other for ever")
+    sent = [list((crew.root / f"mailboxes/{name}/.Sent/cur").iterdir()) for name in ("ada", "bob")]
+    assert sum(map(len, sent)) == 50
+    assert "to and fro 50 times" in reasons(crew)[0]
+
+
+def test_a_mind_that_writes_to_a_stranger_because_of_its_own_bounce_starts_no_storm(crew: Crew):
+    crew.write()
+    turns = until_idle(crew.start(doing(("send_mail", {"to": ["stranger@example.org"], "body": "x"}))), turns=30)
+    assert turns <= 12  # three for the message, three for each of its bounces
+    assert len(reasons(crew)) == 4
+
+
+def test_a_mind_that_cannot_be_understood_puts_the_message_into_dead_and_says_why(crew: Crew):
+    def think(context):
+        raise MindError("it printed no JSON")
+
+    crew.write()
+    assert until_idle(crew.start(think)) == 3
+    [why] = reasons(crew)
+    assert "it printed no JSON" in why
+
+
+def test_a_task_whose_mind_cannot_be_understood_fails_with_that_reason(crew: Crew):
+    def think(context):
+        raise MindError("it printed no JSON")
+
+    crew.drop("Do it.")
+    until_idle(crew.start(think))
+    assert "it printed no JSON" in (crew.root / "tasks/failed/t/error.md").read_text()
+
+
+def test_the_days_budget_bounds_mail_too_and_the_mail_stays(crew: Crew):
+    crew.agent_file("budget: {day: {tokens: 10}}\n")
+    crew.write()
+    agent = crew.start(doing(MAIL))
+    until_idle(agent)
+    assert agent.mind.asked == 0
+    assert agent.attention.letters.rest is not None
+    assert "day's budget" in agent.attention.letters.rest.reason
+    agent.stop()
+    agent._rest()
+    found = survey(agent.hive, ["ada"])
+    assert found.busy == ()
+    assert found.parked[0][0] == "mail for ada"
+    assert "day's budget" in found.parked[0][1]
+    crew.end(agent)
+    crew.agent_file("role: analyst\n")
+    again = crew.start(doing())
+    assert until_idle(again) == 1, "given out again once there is money"
+
+
+def test_a_new_day_has_a_new_budget_for_mail(tmp_path):
+    limits = BudgetConfig.model_validate({"day": {"tokens": 100}})
+    budget = Budget(limits, tmp_path)
+    today = datetime(2026, 11, 22, 23, 59, tzinfo=UTC)
+    budget.use(90, 0.0, today)
+    with pytest.raises(Parking):
+        budget.hold("a", 20, 0.0, None, today)
+    budget.hold("b", 20, 0.0, None, today + timedelta(minutes=2))
+    assert json.loads((tmp_path / "budget.json").read_text())["tokens"] == 20
+
+
+def test_a_message_that_a_person_marks_unread_again_is_not_waited_for(crew: Crew):
+    crew.write()
+    agent = crew.start(doing())
+    until_idle(agent)
+    [path] = (crew.root / "mailboxes/ada/cur").iterdir()
+    path.rename(path.with_name(path.name.replace(":2,S", ":2,")))
+    until_idle(agent)
+    agent.status.update(state="idle")
+    assert survey(agent.hive, ["ada"]).busy == ()
+
+
+def test_a_provider_that_stays_down_is_asked_ever_less(crew: Crew):
+    def think(context):
+        raise MindUnavailable("no network")
+
+    crew.write()
+    agent = crew.start(think)
+    pauses = []
+    for _ in range(10):
+        agent.cycle()
+        rest = agent.attention.letters.rest
+        assert rest is not None
+        pauses.append(round(rest.left_s))
+        agent.attention.letters.rest = Rest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
+    assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 512, LONGEST_PAUSE_S]
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"tokens_in": -1},
+        {"tokens_out": "many"},
+        {"tokens_in": True},
+        {"tokens_in": 1.5},
+        {"tokens_in": None},
+        {"tokens_out": 10**400},
+        {"money": float("nan")},
+        {"money": float("inf")},
+        {"money": -0.1},
+        {"money": "1"},
+        {"money": 10**400},
+    ],
+)
+def test_usage_that_is_no_usage_is_refused(usage):
+    with pytest.raises(MindError, match=r"usage|a number in it is none"):
+        thought_from({"actions": [], "usage": usage})
+    with pytest.raises(MindError, match="usage"):
+        Usage(**usage)
+
+
+def test_a_program_that_claims_less_than_nothing_fails_its_task_with_the_reason(crew: Crew):
+    answer = json.dumps({"actions": [], "usage": {"tokens_in": -5}})
+    crew.agent_file(json.dumps({"mind": {"command": ["echo", answer]}}))
+    crew.drop("Do it.")
+    until_idle(crew.start())
+    assert "tokens_in is -5" in (crew.root / "tasks/failed/t/error.md").read_text()
+
+
+_DIES = """
+import os, sys
+from pathlib import Path
+from hivemind import Hive
+from hivemind.agent.agent import Agent
+from hivemind.presence.identity import announce
+from tests.agent.conftest import Mind
+def think(context):
+    os.kill(os.getpid(), 9)
+hive = Hive.open(Path(sys.argv[1]))
+agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+agent.mind = Mind(think)
+agent.attention.resume()
+if sys.argv[2] == "task":
+    agent.attention.claim()
+    agent.attention.sense()
+    think(None)
+if sys.argv[2] == "idle":
+    agent.attention.sense()
+    think(None)
+agent.cycle()
+"""
+
+
+def die(crew: Crew, where: str) -> None:
+    child = start_child(_DIES, crew.root, where)
+    child.communicate()
+    assert child.returncode == -9
+
+
+def test_a_message_over_whose_turn_five_processes_died_is_given_up_with_the_reason(crew: Crew):
+    crew.write()
+    for _ in range(5):
+        die(crew, "turn")
+    agent = crew.start(doing())
+    assert until_idle(agent) == 0
+    [why] = reasons(crew)
+    assert "5 processes died" in why
+
+
+@pytest.mark.parametrize("where", ["idle", "task"])
+def test_deaths_that_have_nothing_to_do_with_a_message_are_not_held_against_it(crew: Crew, where: str):
+    crew.write()
+    crew.drop("Do it.")
+    for _ in range(7):
+        die(crew, where)
+    agent = crew.start(doing())
+    agent.cycle()
+    assert agent.attention.focus.message is not None
+    assert not reasons(crew)
+
+
+def take_a_turn(agent) -> None:
+    """As the agent's loop does, with its boundary."""
+    try:
+        agent.cycle()
+    except Exception as error:
+        if agent.attention.focus is None or not agent.attention.broke(error):
+            raise
+
+
+@pytest.mark.parametrize("pages_left", [0, 1, 2, 4, 8, 16])
+def test_a_full_disk_is_a_pause_for_a_message_and_uses_up_no_try(tmp_path, pages_left: int):
+    with small_disk(tmp_path / "hive", "size=4m"):
+        crew = Crew(tmp_path / "hive")
+        crew.write()
+        held: list = []
+
+        def think(context):
+            return Thought(
+                "", (Action("reply_mail", {"id": held[0].attention.focus.message.id, "body": "Yes. " * 40_000}),)
+            )
+
+        held.append(crew.start(think))
+        agent = held[0]
+        ballast = fill(crew.root, pages_left)
+        for _ in range(5):
+            take_a_turn(agent)
+            rest = agent.attention.letters.rest
+            assert rest is not None
+            assert rest.reason == "disk full"
+            agent.attention.letters.rest = Rest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
+        ballast.unlink()
+        assert until_idle(agent) == 1
+        assert not reasons(crew)
+        assert len(list((crew.root / "mailboxes/human/new").iterdir())) == 1
+        assert agent.hive.mail.list("ada")[0].flags == "S"
+        crew.close()
+
+
+STRANGER = "From: Jo <jo@example.org>\nSubject: Boats\nMessage-ID: <1@example.org>\n{}\nHow many boats?\n"
+
+
+def letters_of(crew: Crew, box: str) -> list[Any]:
+    return [crew_mail(crew).read(box, one.id, mark=False) for one in crew_mail(crew).list(box)]
+
+
+def crew_mail(crew: Crew):
+    return Hive.open(crew.root).mail
+
+
+def test_a_letter_from_an_unknown_address_needs_you_and_takes_no_turn(crew: Crew):
+    crew.write(STRANGER.format(""))
+    agent = crew.start(doing(MAIL))
+    assert until_idle(agent) == 0
+    assert agent.mind.asked == 0
+    [kept] = letters_of(crew, "ada")
+    [shown] = letters_of(crew, "human")
+    assert (kept.flags, shown.flags, shown.sender, shown.body) == ("S", "", "jo@example.org", "How many boats?")
+    [(needs, what)] = overview(agent.hive).needs_you
+    assert needs == shown.id
+    assert "jo@example.org" in what
+    crew_mail(crew).read("human", shown.id)
+    assert overview(Hive.open(crew.root)).needs_you == ()
+
+
+@pytest.mark.parametrize("point", ["mail.send.delivered", "mail.intake.recorded"])
+def test_a_letter_from_an_unknown_address_is_shown_once_also_across_a_crash(crew: Crew, point: str):
+    crew.write(STRANGER.format(""))
+    run_child(_DIES.replace("agent.cycle()", "agent.attention.sense()"), crew.root, "crash", crash_at=point)
+    until_idle(crew.start(doing(MAIL)))
+    assert len(letters_of(crew, "human")) == 1
+    assert [one.flags for one in letters_of(crew, "ada")] == ["S"]
+
+
+def test_a_letter_from_an_unknown_address_bounces_if_the_hive_says_so(crew: Crew):
+    crew.configure("mail: {unknown_sender: bounce}\n")
+    crew.write(STRANGER.format(""))
+    crew.write(STRANGER.format("Auto-Submitted: auto-generated\n").replace("1@", "2@"), "automatic")
+    agent = crew.start(doing(MAIL))
+    assert until_idle(agent) == 0
+    assert all("jo@example.org" in why for why in reasons(crew))
+    assert len(reasons(crew)) == 2
+    [bounce] = letters_of(crew, "human")
+    assert (bounce.sender, bounce.to, bounce.in_reply_to) == ("postmaster", ("jo@example.org",), "1@example.org")
+    assert "> How many boats?" in bounce.body
+
+
+def test_a_letter_from_an_unknown_address_is_answered_through_your_mailbox_if_the_hive_says_so(crew: Crew):
+    crew.configure("mail: {unknown_sender: answer}\n")
+    crew.write(STRANGER.format(""))
+    held: list = []
+    held.append(crew.start(replying(held, "reply")))
+    assert until_idle(held[0]) == 1
+    [answer] = [one for one in letters_of(crew, "human") if one.sender == "ada"]
+    assert (answer.to, answer.subject, answer.in_reply_to) == (("jo@example.org",), "Re: Boats", "1@example.org")
+    assert not reasons(crew)
+
+
+def test_the_extractive_mind_answers_an_unknown_address_if_the_hive_says_so(crew: Crew):
+    crew.configure("mail: {unknown_sender: answer}\n")
+    crew.write(STRANGER.format(""))
+    assert until_idle(crew.start()) == 1
+    assert [one.to for one in letters_of(crew, "human")] == [("jo@example.org",)]
+
+
+@pytest.mark.parametrize("id_", ["i" * 2000 + "@x", "ö@x", "=?utf-7?q?+2AA-?=@x", "a<b@x"])
+def test_a_letter_with_an_odd_id_is_answered_by_an_agent(crew: Crew, id_: str):
+    crew.write(f"From: human@hive\nMessage-ID: <{id_}>\nReferences: <{id_}> <plain@x>\n\nHello?\n")
+    held: list = []
+    held.append(crew.start(replying(held, "reply")))
+    assert until_idle(held[0]) == 1
+    assert not reasons(crew)
+    [asked], [answer] = letters_of(crew, "ada"), letters_of(crew, "human")
+    assert answer.in_reply_to == asked.id
+    assert answer.id in [one.id for one in crew_mail(crew).thread("ada", asked.id)]

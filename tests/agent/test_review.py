@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hivemind.errors import UserError
+from hivemind.taskrun.review import Citation, Review, read_request, read_verdict, request_body, verdict_line
+
+text = st.text(st.characters(exclude_categories=("Cs",)))
+citations = st.lists(
+    st.builds(
+        Citation,
+        path=text,
+        start_line=st.integers(1, 10**6),
+        end_line=st.integers(1, 10**6),
+        digest=st.text("0123456789abcdef", min_size=64, max_size=64),
+        text=text,
+        node=st.none() | st.integers(1, 10**9),
+    ),
+    max_size=5,
+)
+
+
+@given(text, citations)
+def test_a_request_read_again_asks_for_the_same_citations(title, wanted):
+    assert read_request(request_body(title.replace("\n", " ").replace("`", " "), wanted)) == wanted
+
+
+def test_mail_that_asks_for_nothing_is_no_request():
+    assert read_request("Please check the sources of my life.") is None
+
+
+def test_a_request_that_cannot_be_read_says_so():
+    with pytest.raises(UserError, match="is a review request that cannot be read"):
+        read_request('```json hivemind-review\n[{"path": 1}]\n```\n')
+
+
+@given(st.lists(st.sampled_from(["knowledge/a.md:3: stands nowhere", "b: gone"])))
+def test_a_verdict_read_again_is_the_same(problems):
+    verdict = read_verdict(verdict_line(problems, 3))
+    assert verdict == (("rejected", tuple(problems)) if problems else ("approved", ()))
+
+
+def test_an_answer_that_decides_nothing_is_no_verdict():
+    assert read_verdict("I am not sure yet.") is None
+    assert read_verdict("approvedly so") is None
+    assert read_verdict("Approved!") == ("approved", ())
+
+
+def test_a_review_is_kept_with_its_task():
+    assert Review.of(None) == Review()
+    review = Review("asked", "ada", "m@hive", 12.5, 1, ("bob", "ada"), ("why",))
+    assert Review.of(json.loads(json.dumps(review.as_kept()))) == review

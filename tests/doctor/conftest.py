@@ -1,0 +1,50 @@
+"""A healthy hive to make ill, and the doctor's visit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive
+from hivemind.doctor import Finding, Patient, Treated, examine, treat
+
+Visit = Callable[[], list[Finding]]
+Treatment = Callable[[], list[Treated]]
+
+
+@pytest.fixture
+def hive(tmp_path: Path) -> Hive:
+    """Two agents, everything in its place."""
+    (tmp_path / "agents").mkdir()
+    for name in ("researcher", "reviewer"):
+        (tmp_path / "agents" / f"{name}.yaml").write_text(f"role: {name}\n")
+    (tmp_path / "hive.yaml").write_text("version: 1\ndurability: relaxed\n")
+    hive = Hive.open(tmp_path)
+    for name in ("human", *hive.agents):
+        hive.mail.ensure(name)
+    return hive
+
+
+@pytest.fixture
+def visit(hive: Hive) -> Visit:
+    """What is found that is to be mended; notes are left out."""
+    return lambda: [finding for finding in examine(Patient(hive.layout)) if not finding.note]
+
+
+@pytest.fixture
+def treatment(hive: Hive) -> Treatment:
+    """Everything found is mended as far as it can be."""
+
+    def mend() -> list[Treated]:
+        patient = Patient(hive.layout)
+        return [one for one in treat(patient, examine(patient)) if not one.finding.note]
+
+    return mend
+
+
+@pytest.fixture
+def litter(hive: Hive) -> Visit:
+    """What is found that does no harm and can be tidied away."""
+    return lambda: [one for one in examine(Patient(hive.layout)) if one.note and one.fix is not None]

@@ -1,0 +1,81 @@
+"""Claims of agents that are gone; what lies about among the tasks."""
+
+from __future__ import annotations
+
+from hivemind import Hive
+from hivemind.doctor import Patient, examine
+from hivemind.presence.identity import take_name
+from hivemind.swarm.supervisor import supervisor_lock
+
+
+def claimed_by(hive: Hive, agent: str) -> str:
+    task_id = hive.tasks.add("What is a lease?")
+    task = hive.tasks.claim(agent)
+    assert task is not None
+    return task_id
+
+
+def test_the_claim_of_an_agent_that_no_longer_exists_goes_back_with_its_log(hive: Hive, visit, treatment) -> None:
+    task_id = claimed_by(hive, "researcher")
+    task = hive.tasks.get(task_id)
+    hive.tasks.log(task, {"kind": "note"})
+    (hive.layout.agents / "researcher.yaml").unlink()
+    (found,) = visit()
+    assert "which does not exist" in found.what
+    treatment()
+    assert visit() == []
+    assert [one.id for one in hive.tasks.list("inbox")] == [task_id]
+    (log,) = hive.layout.inbox.glob(f"{task_id}*/log.jsonl")
+    assert log.read_text() == '{"kind":"note"}\n'
+
+
+def test_the_claim_of_an_agent_that_rests_is_only_a_note(hive: Hive, visit) -> None:
+    claimed_by(hive, "researcher")
+    assert visit() == []
+    (note,) = [finding for finding in examine(Patient(hive.layout)) if finding.note]
+    assert "goes on with it" in note.what
+
+
+def test_the_claim_of_an_agent_that_does_not_run_in_a_running_swarm_goes_back(hive: Hive, visit, treatment) -> None:
+    task_id = claimed_by(hive, "researcher")
+    with supervisor_lock(hive.layout.locks):
+        (found,) = visit()
+        assert "which does not run" in found.what
+        treatment()
+    assert [one.id for one in hive.tasks.list("inbox")] == [task_id]
+
+
+def test_the_claim_of_an_agent_that_runs_is_left_alone(hive: Hive, visit) -> None:
+    claimed_by(hive, "researcher")
+    name = take_name(hive.layout, "researcher")
+    with supervisor_lock(hive.layout.locks):
+        assert visit() == []
+    name.release()
+
+
+def test_an_agent_that_comes_back_between_the_look_and_the_mending_keeps_its_claim(hive: Hive) -> None:
+    task_id = claimed_by(hive, "researcher")
+    with supervisor_lock(hive.layout.locks):
+        (found,) = [one for one in examine(Patient(hive.layout)) if not one.note]
+    name = take_name(hive.layout, "researcher")
+    assert found.fix is not None
+    assert "runs again" in found.fix()
+    assert [one.id for one in hive.tasks.list("active")] == [task_id]
+    name.release()
+
+
+def test_a_folder_that_a_person_put_into_active_goes_to_the_inbox(hive: Hive, visit, treatment) -> None:
+    (hive.layout.active / "mine").mkdir()
+    (hive.layout.active / "mine" / "task.md").write_text("What is a lease?\n")
+    assert [finding.where for finding in visit()] == ["tasks/active/mine"]
+    treatment()
+    assert (hive.layout.inbox / "mine" / "task.md").is_file()
+    assert visit() == []
+
+
+def test_stray_files_and_failures_without_a_reason_are_notes(hive: Hive, visit) -> None:
+    (hive.layout.done / "stray.md").write_text("x")
+    (hive.layout.failed / "why").mkdir()
+    assert visit() == []
+    wheres = {note.where for note in examine(Patient(hive.layout)) if note.note}
+    assert wheres == {"tasks/done/stray.md", "tasks/failed/why"}

@@ -1,0 +1,130 @@
+"""Folders: missing, locked, open to everybody, led astray."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive
+from hivemind.doctor import Patient, examine
+from hivemind.layout import Layout
+
+
+def test_a_hive_in_order_has_no_findings(hive: Hive, visit) -> None:
+    assert visit() == []
+
+
+def test_looking_changes_nothing(hive: Hive, visit) -> None:
+    hive.journal.append("agent.note", text="so that there is a journal")
+    hive.journal.close()
+
+    def state() -> dict[str, tuple[int, int]]:
+        return {
+            os.path.join(folder, name): (found.st_mtime_ns, found.st_size)
+            for folder, _, names in os.walk(hive.layout.root)
+            for name in names
+            for found in [os.stat(os.path.join(folder, name))]
+        }
+
+    before = state()
+    visit()
+    after = state()
+    assert {
+        path for path in before.keys() ^ after.keys() if not path.endswith((".lock", "/lock", "/line", "/synced"))
+    } == set()
+
+
+@pytest.mark.parametrize("name", ["tasks/inbox", ".hive/locks", "knowledge"])
+def test_a_missing_folder_is_made(hive: Hive, visit, treatment, name: str) -> None:
+    shutil.rmtree(hive.layout.root / name)
+    (found,) = visit()
+    assert (found.where, found.what.split(";")[0]) == (name, "is missing")
+    assert [one.left for one in treatment()] == [None]
+    assert (hive.layout.root / name).is_dir()
+    assert visit() == []
+
+
+def test_a_file_where_a_folder_belongs_is_set_aside(hive: Hive, visit, treatment) -> None:
+    hive.layout.rom.rmdir()
+    hive.layout.rom.write_text("precious")
+    treatment()
+    assert visit() == []
+    (kept,) = (hive.layout.state / "aside").glob("*/rom")
+    assert kept.read_text() == "precious"
+
+
+def test_a_folder_that_its_owner_cannot_use_is_opened(hive: Hive, visit, treatment) -> None:
+    inbox = hive.layout.inbox
+    inbox.chmod(0o500)
+    (found,) = visit()
+    assert "mode 500" in found.what
+    treatment()
+    assert stat.S_IMODE(inbox.stat().st_mode) & stat.S_IRWXU == stat.S_IRWXU
+    assert visit() == []
+
+
+def test_a_mailbox_that_anyone_may_write_is_closed(hive: Hive, visit, treatment) -> None:
+    new = hive.layout.mailbox("researcher") / "new"
+    new.chmod(0o777)
+    (found,) = visit()
+    assert "everybody" in found.what
+    treatment()
+    assert visit() == []
+
+
+def test_a_part_of_a_mailbox_that_is_gone_is_made_again(hive: Hive, visit, treatment) -> None:
+    shutil.rmtree(hive.layout.mailbox("researcher") / ".Sent" / "tmp")
+    (found,) = visit()
+    assert ".Sent/tmp" in found.what
+    treatment()
+    assert visit() == []
+
+
+def test_a_link_out_of_the_hive_is_told_and_left_alone(hive: Hive, visit, treatment, tmp_path_factory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    hive.layout.knowledge.rmdir()
+    hive.layout.knowledge.symlink_to(elsewhere)
+    (found,) = visit()
+    assert "leads out of the hive" in found.what
+    (left,) = treatment()
+    assert left.done is None
+    assert hive.layout.knowledge.is_symlink()
+
+
+def test_a_link_that_hive_yaml_lists_is_no_finding(hive: Hive, visit, tmp_path_factory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    hive.layout.knowledge.rmdir()
+    hive.layout.knowledge.symlink_to(elsewhere)
+    hive.layout.config.write_text(f"version: 1\nroots: ['{elsewhere}']\n")
+    assert visit() == []
+
+
+def test_a_new_agent_without_a_mailbox_is_only_a_note(hive: Hive, visit) -> None:
+    (hive.layout.agents / "writer.yaml").write_text("")
+    assert visit() == []
+    notes = [finding for finding in examine(Patient(hive.layout)) if finding.note]
+    assert [note.where for note in notes] == ["mailboxes/writer"]
+
+
+def test_one_folder_that_cannot_be_read_does_not_hide_the_rest(hive: Hive, visit, tmp_path: Path) -> None:
+    os.close(os.open(hive.layout.inbox / "x.md", os.O_CREAT | os.O_WRONLY))
+    shutil.rmtree(hive.layout.active)
+    hive.layout.active.write_text("a file")
+    wheres = {finding.where for finding in visit()}
+    assert "tasks/active" in wheres
+
+
+def test_a_hive_that_was_never_used_is_healthy_and_one_that_lost_its_state_is_not(tmp_path: Path) -> None:
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "researcher.yaml").write_text("role: researcher\n")
+    (tmp_path / "hive.yaml").write_text("version: 1\n")
+    layout = Layout.at(tmp_path)
+    found = examine(Patient(layout))
+    assert [one.where for one in found if not one.note] == []
+    assert "has never been used here" in next(one.what for one in found if one.where == ".hive")
+    (tmp_path / "tasks" / "done" / "old").mkdir(parents=True)
+    assert ".hive" in [one.where for one in examine(Patient(layout)) if not one.note]

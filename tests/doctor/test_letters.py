@@ -1,0 +1,111 @@
+"""Mail: unreadable, misplaced, misnamed, never finished."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from hivemind import Hive
+from hivemind.doctor import Patient, examine
+
+OLD = time.time() - 37 * 3600
+
+
+def test_a_delivery_that_was_never_finished_is_set_aside_after_36_hours(hive: Hive, visit, treatment) -> None:
+    tmp = hive.layout.mailbox("human") / "tmp"
+    for name, age in (("young", time.time()), ("old", OLD)):
+        (tmp / name).write_text("From: x\n\nhalf")
+        os.utime(tmp / name, (age, age))
+    (found,) = visit()
+    assert found.where == "mailboxes/human/tmp/old"
+    treatment()
+    assert sorted(os.listdir(tmp)) == ["young"]
+    (kept,) = (hive.layout.state / "aside").glob("*/mailboxes/human/tmp/old")
+    assert kept.read_text() == "From: x\n\nhalf"
+
+
+def test_what_cannot_be_read_goes_to_the_dead_letters_with_the_reason(hive: Hive, visit, treatment) -> None:
+    box = hive.layout.mailbox("human")
+    huge = box / "new" / "1700000000.M1P1.host"
+    with open(huge, "wb") as file:
+        file.truncate(33 << 20)  # a sparse file, over what a message may have
+    (found,) = visit()
+    assert "cannot be read" in found.what
+    treatment()
+    assert not huge.exists()
+    assert list((box / ".Dead" / "cur").iterdir())
+    assert list((box / ".Dead").glob("*.why"))
+    assert visit() == []
+
+
+def test_a_message_beside_new_and_cur_is_moved_to_new(hive: Hive, visit, treatment) -> None:
+    box = hive.layout.mailbox("human")
+    (box / "1700000000.M1P1.host:2,S").write_text("Subject: lost\n\nx")
+    (box / "notes").write_text("a person's own")
+    assert [finding.fix is None for finding in visit()] == [False, True]
+    treatment()
+    assert (box / "new" / "1700000000.M1P1.host").is_file()
+    assert (box / "notes").is_file()
+
+
+def test_what_mail_programs_keep_in_a_mailbox_is_left_alone(hive: Hive, visit) -> None:
+    box = hive.layout.mailbox("human")
+    for name in ("dovecot.index", "subscriptions", "maildirfolder", ".mh_sequences", "dovecot-uidlist"):
+        (box / name).write_text("")
+    assert visit() == []
+
+
+def test_flags_are_brought_into_the_order_that_maildir_asks_for(hive: Hive, visit, treatment) -> None:
+    box = hive.layout.mailbox("human")
+    for name in ("cur/1700000000.M1P1.host:2,SRR", "cur/1700000000.M2P1.host", "new/1700000000.M3P1.host:2,F"):
+        (box / name).write_text("Subject: x\n\nx")
+    assert len(visit()) == 3
+    treatment()
+    assert sorted(os.listdir(box / "cur")) == [
+        "1700000000.M1P1.host:2,RS",
+        "1700000000.M2P1.host:2,",
+        "1700000000.M3P1.host:2,F",
+    ]
+    assert visit() == []
+
+
+def test_a_rename_never_covers_another_message(hive: Hive, visit, treatment) -> None:
+    cur = hive.layout.mailbox("human") / "cur"
+    (cur / "1700000000.M1P1.host:2,SR").write_text("Subject: a\n\na")
+    (cur / "1700000000.M1P1.host:2,RS").write_text("Subject: b\n\nb")
+    (left,) = treatment()
+    assert left.left is not None
+    assert sorted(path.read_text()[-1] for path in cur.iterdir()) == ["a", "b"]
+
+
+def test_what_is_no_file_is_set_aside(hive: Hive, visit, treatment) -> None:
+    new = hive.layout.mailbox("human") / "new"
+    (new / "folder").mkdir()
+    os.mkfifo(new / "fifo")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    here = os.getcwd()
+    try:
+        os.chdir(new)  # a socket's path has 108 bytes
+        listener.bind("socket")
+    finally:
+        os.chdir(here)
+    (new / "link").symlink_to("/etc/passwd")
+    treatment()
+    assert os.listdir(new) == []
+    assert visit() == []
+    listener.close()
+
+
+def test_a_message_by_hand_and_a_message_of_ours_are_healthy(hive: Hive, visit) -> None:
+    hive.mail.send("human", "researcher", "s", "body")
+    (hive.layout.mailbox("researcher") / "new" / "hello").write_text("What is a lease?")
+    assert visit() == []
+
+
+def test_nobodys_mailbox_and_dead_letters_are_notes(hive: Hive) -> None:
+    hive.mail.ensure("gone")
+    (hive.layout.mailbox("human") / ".Dead" / "cur" / "1700000000.M1P1.host:2,").write_text("x")
+    said = {note.where: note.what for note in examine(Patient(hive.layout)) if note.note}
+    assert "nobody's mailbox" in said["mailboxes/gone"]
+    assert "1 dead letter:" in said["mailboxes/human/.Dead"]

@@ -1,0 +1,395 @@
+"""What processes leave behind: locks, farewells, doorbells, torn logs, damaged records, leftovers, databases."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive
+from hivemind.doctor import Patient, examine
+from hivemind.doctor.databases import check_databases
+from hivemind.fs import Doorbell, Lock
+from hivemind.presence.identity import announce, take_name
+from hivemind.reasoning import TaskGraph
+from hivemind.swarm.supervisor import supervisor_lock
+from hivemind.tools.sandbox import check_sandbox
+
+
+def killed(program: str, *arguments: str) -> None:
+    """Run a program that says something when it is ready, and kill it then."""
+    child = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline()
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+
+
+def test_a_lock_that_a_child_holds_for_a_dead_process_is_told(hive: Hive, visit) -> None:
+    program = (
+        "import os, sys, time\n"
+        "from hivemind.fs import Lock\n"
+        "lock = Lock(sys.argv[1]); lock.acquire(agent='researcher')\n"
+        "if os.fork(): os._exit(0)\n"
+        "print(os.getpid(), flush=True); time.sleep(600)\n"
+    )
+    path = hive.layout.locks / "agent-researcher.lock"
+    parent = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.wait()
+    try:
+        (found,) = [finding for finding in visit() if finding.check == "locks"]
+        assert f"process {parent.pid}, which does not live" in found.what
+        assert "fuser" in found.mend
+    finally:
+        os.kill(child, signal.SIGKILL)
+        parent.stdout.close()
+
+
+def test_the_file_of_a_lock_that_nobody_holds_is_no_finding(hive: Hive, visit) -> None:
+    with Lock(hive.layout.locks / "agent-researcher.lock"):
+        pass
+    assert visit() == []
+
+
+def test_an_agent_that_was_killed_is_said_farewell_and_its_leases_are_free(
+    hive: Hive, visit, litter, treatment
+) -> None:
+    announce(hive.journal, "researcher", 1)
+    hive.leases.claim("task/1", "researcher")
+    (found,) = litter()
+    assert "holds 1 lease of steps" in found.what
+    with supervisor_lock(hive.layout.locks):  # others are at work, and may want those steps
+        assert [one.what for one in visit()] == [found.what]
+    treatment()
+    assert visit() == litter() == []
+    assert hive.leases.get("task/1") is None
+    assert hive.journal.read()[-1].kind == "agent.exited"
+
+
+def test_an_agent_that_lives_is_not_said_farewell(hive: Hive, visit) -> None:
+    announce(hive.journal, "researcher", os.getpid())
+    name = take_name(hive.layout, "researcher")
+    assert visit() == []
+    name.release()
+
+
+def test_the_doorbell_of_the_dead_is_taken_down_and_that_of_the_living_left(hive: Hive, litter, treatment) -> None:
+    killed(
+        "import sys, time; from pathlib import Path; from hivemind.fs import Doorbell\n"
+        "bell = Doorbell(Path(sys.argv[1]), 'researcher'); print('up', flush=True); time.sleep(600)",
+        str(hive.layout.doorbells),
+    )
+    if not any(hive.layout.doorbells.iterdir()):
+        return  # the path was too long for a socket here; the bell hung elsewhere
+    with Doorbell(hive.layout.doorbells, "reviewer") as bell:
+        (found,) = litter()
+        treatment()
+        assert list(hive.layout.doorbells.iterdir()) == [bell.path]
+        assert not bell.wait(0)
+    assert found.check == "doorbells"
+    assert litter() == []
+
+
+def test_a_torn_journal_is_mended_and_the_torn_piece_kept(hive: Hive, visit, treatment) -> None:
+    hive.journal.append("agent.note", text="whole")
+    hive.journal.close()
+    (segment,) = hive.layout.journal.glob("*.jsonl")
+    with open(segment, "ab") as file:
+        file.write(b'{"seq":2,"kind":"agent.no')
+    (found,) = visit()
+    assert "torn (25 bytes)" in found.what
+    treatment()
+    assert visit() == []
+    assert [event.payload["text"] for event in hive.journal.read()] == ["whole"]
+    assert "agent.no" in (hive.layout.journal / "repairs.log").read_text()
+
+
+def test_a_damaged_line_in_the_journal_is_named_and_left_to_a_person(hive: Hive, visit, treatment) -> None:
+    for number in range(3):
+        hive.journal.append("agent.note", number=number)
+    hive.journal.close()
+    (segment,) = hive.layout.journal.glob("*.jsonl")
+    lines = segment.read_bytes().splitlines(keepends=True)
+    segment.write_bytes(lines[0] + b"rubbish\n" + lines[2])
+    assert [finding.where for finding in visit() if finding.check == "journal"] == [f"{segment}:2"]
+    assert any(one.left for one in treatment())
+    assert segment.read_bytes() == lines[0] + b"rubbish\n" + lines[2]
+
+
+def test_the_torn_end_of_a_tasks_log_is_cut_off_and_kept(hive: Hive, visit, treatment) -> None:
+    hive.tasks.add("x", id="one")
+    task = hive.tasks.claim("researcher")
+    assert task is not None
+    hive.tasks.log(task, {"kind": "note"})
+    log = hive.tasks.finish(task, "done") / "log.jsonl"
+    with open(log, "ab") as file:
+        file.write(b'{"kind":"ha')
+    treatment()
+    assert log.read_bytes() == b'{"kind":"note"}\n'
+    (kept,) = (hive.layout.state / "aside").glob("*/tasks/done/one/log.jsonl.torn")
+    assert kept.read_bytes() == b'{"kind":"ha'
+    assert visit() == []
+
+
+def test_a_last_line_that_only_lacks_its_newline_is_whole(hive: Hive, visit) -> None:
+    hive.tasks.add("x", id="one")
+    task = hive.tasks.claim("researcher")
+    assert task is not None
+    (hive.tasks.finish(task, "done") / "log.jsonl").write_text('{"kind":"note"}')
+    assert visit() == []
+
+
+def test_a_damaged_record_is_set_aside_and_one_of_another_version_kept(hive: Hive, visit, treatment) -> None:
+    folder = hive.layout.agent_state("researcher")
+    folder.mkdir()
+    (folder / "status.json").write_text('{"kind":"sta')
+    (folder / "other.json").write_text(json.dumps({"kind": "other", "version": 99}))
+    assert sorted(finding.where.rpartition("/")[2] for finding in visit()) == ["other.json", "status.json"]
+    treatment()
+    (left,) = visit()
+    assert "version 99" in left.what
+    assert (folder / "other.json").exists()
+    assert not (folder / "status.json").exists()
+
+
+def test_what_needs_a_quiet_hive_is_left_while_the_swarm_is_up(hive: Hive, treatment) -> None:
+    folder = hive.layout.agent_state("researcher")
+    folder.mkdir()
+    (folder / "status.json").write_text('{"kind":"sta')
+    with supervisor_lock(hive.layout.locks):
+        (left,) = treatment()
+    assert left.left == "the swarm is up: hivemind down first"
+    assert (folder / "status.json").exists()
+
+
+def test_what_killed_writers_left_is_set_aside_and_what_is_being_written_left(
+    hive: Hive, visit, litter, treatment
+) -> None:
+    hour_ago, gone = time.time() - 3700, subprocess.Popen(["true"])
+    gone.wait()
+    old, young = f".tmp-{os.getpid()}-2-3", f".tmp-{os.getpid()}-2-4"
+    dead = f".tmp-{gone.pid}-1-1"
+    for name, when in ((old, hour_ago), (young, time.time()), (dead, time.time()), (".tmp-mine", hour_ago)):
+        path = hive.layout.state / name
+        path.write_text("half")
+        os.utime(path, (when, when))
+    assert sorted(one.where for one in litter()) == sorted([f".hive/{old}", f".hive/{dead}"])
+    assert visit() == []
+    treatment()
+    assert litter() == []
+    assert sorted(path.name for path in hive.layout.state.glob(".tmp-*")) == sorted([young, ".tmp-mine"])
+
+
+def test_a_damaged_document_database_is_kept_and_what_can_be_read_is_saved(hive: Hive, visit, treatment) -> None:
+    root = hive.documents.create_root(text="By hand")
+    for number in range(300):
+        hive.documents.append_child(root.id, "memory", "by", "me", f"Line {number} of it.")
+    hive.documents.close()
+    path = hive.layout.documents_db
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2 : len(raw) // 2 + 4096] = os.urandom(4096)
+    path.write_bytes(raw)
+    (found,) = visit()
+    assert (found.where, found.quiet) == (".hive/documents.db", False)
+    assert "damaged" in found.what
+    [treated] = treatment()
+    assert "could be read and stand in the new database" in str(treated.done)
+    assert visit() == []
+    assert len(hive.documents.serialize(root.id)) > 100
+    [kept] = hive.layout.aside.glob("*/documents.db")
+    assert kept.read_bytes() == bytes(raw)
+    [note] = [one for one in examine(Patient(hive.layout)) if one.note and one.check == "databases"]
+    assert "was damaged" in note.what
+
+
+@pytest.mark.parametrize(("content", "told"), [(b"", 0), (b"x", 1)])
+def test_a_document_database_of_no_byte_or_one(hive: Hive, visit, treatment, content: bytes, told: int) -> None:
+    hive.layout.documents_db.write_bytes(content)
+    assert len([one for one in visit() if one.check == "databases"]) == told
+    treatment()
+    assert visit() == []
+    assert hive.documents.roots() == []
+
+
+def test_what_does_not_fit_within_the_document_database_is_mended_in_place(hive: Hive, visit, treatment) -> None:
+    root = hive.documents.create_root(text="By hand")
+    hive.documents.rebuild_index()  # it is told of changes later
+    hive.documents.close()
+    with closing(sqlite3.connect(hive.layout.documents_db)) as database:
+        database.execute("UPDATE nodes SET hash = 'x'")
+        database.execute("INSERT INTO words(words) VALUES ('delete-all')")
+        database.commit()
+    assert len(visit()) == 2
+    treatment()
+    assert visit() == []
+    assert root.id == hive.documents.query("hand")[0].node.id
+
+
+def test_a_damaged_memory_database_is_kept_and_what_can_be_read_of_it_saved(hive: Hive, visit, treatment) -> None:
+    path = hive.layout.memory_db
+    hive.memory.put_many(("memories", "ann"), {f"k{number}": f"text {number} " * 40 for number in range(60)})
+    hive.memory.close()
+    raw = path.read_bytes()
+    path.write_bytes(raw[: len(raw) * 3 // 4])
+    (found,) = visit()
+    assert (found.where, "is damaged" in found.what, ".hive/aside/" in found.mend) == (".hive/memory.db", True, True)
+    treatment()
+    assert visit() == []
+    (note,) = [one for one in check_databases(Patient(hive.layout)) if one.note]
+    assert "memories of 1 namespace could be read" in note.what
+    assert 0 < len(hive.memory.list(("memories", "ann"))) <= 60
+    assert [kept.read_bytes() for kept in hive.layout.aside.glob("*/memory.db")] == [raw[: len(raw) * 3 // 4]]
+
+
+@pytest.mark.parametrize("loss", ["gone", "empty"])
+def test_a_lost_database_is_told_and_begun_anew(hive: Hive, visit, treatment, loss: str) -> None:
+    hive.memory.put(("memories", "ann"), "k", "Bees make honey.")
+    hive.documents.create_root(text="Bees")
+    for store, path in ((hive.memory, hive.layout.memory_db), (hive.documents, hive.layout.documents_db)):
+        store.close()
+        path.unlink() if loss == "gone" else path.write_bytes(b"")
+    documents, memory = visit()
+    assert (f"is {loss}, though" in documents.what, "notes, summaries" in documents.what) == (True, True)
+    assert (f"is {loss}, though" in memory.what, "what was remembered" in memory.what) == (True, True)
+    treatment()
+    assert visit() == []
+    assert hive.memory.list(("memories", "ann")) == []
+    assert [note.note for note in check_databases(Patient(hive.layout))] == [True, True]
+
+
+def test_a_full_disk_makes_no_database_damaged(tmp_path: Path) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", place], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"nothing can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        (place / "hive.yaml").write_text("version: 1\n")
+        hive = Hive.open(place)
+        hive.memory.put(("memories", "ann"), "k", "Bees make honey.")
+        hive.documents.create_root(text="Bees")
+        hive.memory.close()
+        hive.documents.close()
+        with open(place / "ballast", "wb", buffering=0) as ballast, contextlib.suppress(OSError):
+            while ballast.write(bytes(4096)):
+                pass
+        found = list(check_databases(Patient(hive.layout)))
+        assert [one for one in found if not one.note or "disk is full" not in one.what] == []
+        assert {one.where for one in found} >= {".hive/memory.db", ".hive/documents.db"}
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.mark.parametrize("damage", ["no database", "DELETE FROM waiting", "DELETE FROM graphs", "DROP TABLE nodes"])
+def test_a_damaged_index_of_graphs_is_set_aside_and_made_anew_by_the_next_search(
+    hive: Hive, visit, treatment, damage: str
+) -> None:
+    task = hive.layout.done / "t"
+    task.mkdir(parents=True)
+    (task / "task.md").write_text("Which boat?\n")
+    with TaskGraph(task).change() as graph:
+        graph.add_node("task", "Which boat?")
+    assert hive.graph_index.find("boat").hits
+    hive.graph_index.close()
+    path = hive.layout.graphs_db
+    if damage == "no database":
+        path.write_text(damage)
+    else:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(damage)
+            database.commit()
+    (found,) = visit()
+    assert found.where == ".hive/graphs.db"
+    [treated] = treatment()
+    assert "set aside as .hive/graphs.db.damaged-" in str(treated.done)
+    assert visit() == []
+    assert hive.graph_index.find("boat").hits
+    assert visit() == []
+
+
+def test_things_set_aside_twice_keep_both(hive: Hive, treatment) -> None:
+    folder = hive.layout.agent_state("researcher")
+    folder.mkdir()
+    for text in ("{first", "{second"):
+        (folder / "status.json").write_text(text)
+        treatment()
+    kept = sorted((hive.layout.state / "aside").glob("*/.hive/agents/researcher/*"))
+    assert [(path.name, path.read_text()) for path in kept] == [("status.json", "{first"), ("status.json.1", "{second")]
+
+
+def test_a_bad_agent_file_and_bad_settings_are_both_told_with_their_lines(hive: Hive, visit) -> None:
+    (hive.layout.agents / "researcher.yaml").write_text("role: x\nmidn: extractive\n")
+    (hive.layout.agents / "reviewer.yaml").write_text("mind: dreaming\n")
+    wheres = [finding.where for finding in visit() if finding.check == "settings"]
+    assert wheres[0].endswith("researcher.yaml:2")
+    assert wheres[1].endswith("reviewer.yaml")
+    hive.layout.config.write_text("version: 1\nwach: poll\n")
+    assert [finding.where for finding in visit() if finding.check == "settings"] == [f"{hive.layout.config}:2"]
+
+
+def test_knowledge_that_is_no_utf8_is_told(hive: Hive, visit) -> None:
+    (hive.layout.knowledge / "latin.md").write_bytes("Größe".encode("latin-1"))
+    (hive.layout.knowledge / "picture.png").write_bytes(b"\x89PNG")
+    os.close(os.open(os.fsencode(hive.layout.knowledge) + b"/gr\xf6sse.md", os.O_CREAT | os.O_WRONLY))
+    assert sorted(finding.where for finding in visit()) == ["knowledge/gr\\xf6sse.md", "knowledge/latin.md"]
+
+
+def test_a_sandbox_that_there_cannot_be_is_told(hive: Hive, visit, monkeypatch, tmp_path_factory) -> None:
+    check_sandbox.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
+    try:
+        assert visit() == []
+        (hive.layout.agents / "researcher.yaml").write_text("sandbox: bwrap\n")
+        [finding] = visit()
+    finally:
+        check_sandbox.cache_clear()
+    assert finding.what == "sandbox: bwrap is not installed here: every command of researcher is refused"
+    assert finding.mend == "install bubblewrap, or say sandbox: none in the agent's file"
+
+
+def test_a_socket_that_lies_among_the_locks_does_not_stop_the_look(hive: Hive) -> None:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    here = os.getcwd()
+    try:
+        os.chdir(hive.layout.locks)
+        listener.bind("odd.lock")
+    finally:
+        os.chdir(here)
+    examine(Patient(hive.layout))
+    listener.close()
+
+
+def test_a_user_without_inotify_instances_is_told(hive: Hive) -> None:
+    """In a user namespace of its own, where a limit of 0 takes nothing from anybody else."""
+    program = (
+        "import sys; from pathlib import Path\n"
+        "Path('/proc/sys/user/max_inotify_instances').write_text('0')\n"
+        "from hivemind.layout import Layout\n"
+        "from hivemind.doctor import Patient, examine\n"
+        "print([finding.what for finding in examine(Patient(Layout.at(sys.argv[1]))) if finding.check == 'inotify'])"
+    )
+    inside = ["unshare", "--user", "--map-root-user"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*inside, "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("no user namespaces here")
+    command = [*inside, sys.executable, "-c", program, str(hive.layout.root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "there is no inotify instance left" in done.stdout, done.stderr
