@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 
-from hivemind.coordination.flocks import lock, unlock
 from hivemind.coordination.segments import path_of
 from hivemind.fs import open_own, reached
+from hivemind.fs.flocks import lock, unlock
 
 __all__ = ["Commit"]
 

@@ -10,8 +10,8 @@ import os
 import time
 from collections.abc import Callable
 
-from hivemind.coordination.flocks import lock, try_lock, unlock
 from hivemind.fs import open_own
+from hivemind.fs.flocks import lock, try_lock, unlock
 
 __all__ = ["Turn"]
 

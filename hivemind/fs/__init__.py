@@ -6,7 +6,9 @@ from hivemind.fs.atomic import create, fsync_folder, make_folder, move, open_own
 from hivemind.fs.crash import reached
 from hivemind.fs.crash_count import CrashCount
 from hivemind.fs.doorbell import Doorbell, Ringer, ring
+from hivemind.fs.lines import LogDamaged
 from hivemind.fs.locks import HeldLock, Lock
+from hivemind.fs.log import Log
 from hivemind.fs.paths import file_below, folder_below, folder_inside, inside, open_inside
 from hivemind.fs.records import DamagedRecord, load_record, save_record, set_aside
 from hivemind.fs.settled import is_settled
@@ -19,6 +21,8 @@ __all__ = [
     "Doorbell",
     "HeldLock",
     "Lock",
+    "Log",
+    "LogDamaged",
     "Ringer",
     "Watcher",
     "create",

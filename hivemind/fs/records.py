@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ __all__ = ["DamagedRecord", "as_line", "load_record", "save_record", "set_aside"
 
 _MEND = "hivemind doctor --fix sets it aside"
 
-_readable = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
-_ascii = json.JSONEncoder(separators=(",", ":"), default=str)
+_readable = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str, skipkeys=True)
+_ascii = json.JSONEncoder(separators=(",", ":"), default=str, skipkeys=True)
 
 
 def save_record(
@@ -29,8 +29,11 @@ def save_record(
     write(path, as_line(record), durable=durable)
 
 
-def as_line(record: Mapping[str, Any]) -> bytes:
-    """A record as one line of JSON. Names that are no UTF-8 (os.fsdecode) are escaped, and read back as they were."""
+def as_line(record: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
+    """A record, or several that belong together, as one line of JSON.
+
+    Names that are no UTF-8 (os.fsdecode) are escaped, and read back as they were.
+    """
     try:
         return _readable.encode(record).encode() + b"\n"
     except UnicodeEncodeError:

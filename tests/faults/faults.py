@@ -27,6 +27,8 @@ CHANGING = (
     "mkdir,mkdirat", "rmdir", "fsync,fdatasync", "copy_file_range,sendfile",
 )  # fmt: skip
 """The system calls that change a disk, in the groups that are swept."""
+LOGS: tuple[str, ...] = ()
+"""The kinds of `hivemind.fs.Log`."""
 
 
 @contextlib.contextmanager
@@ -128,12 +130,13 @@ def _kill(subject: Subject, pid: int, number: int) -> None:
 
 @cache
 def crash_points() -> tuple[str, ...]:
-    """All that the program has, from its source; a name made of a database's room is given for each room."""
+    """All that the program has, from its source; a name made of a database's room, or of a log's kind, is given for each."""
     found: set[str] = set()
     for path in sorted((REPOSITORY / "hivemind").rglob("*.py")):
         for prefix, name in re.findall(r'reached\((f?)"([^"]+)"\)', path.read_text("utf-8")):
             if prefix:
-                found.update(re.sub(r"\{[^}]*\}", room, name) for room in ("documents", "longterm"))
+                parts = LOGS if "{self.kind}" in name else ("documents", "longterm")
+                found.update(re.sub(r"\{[^}]*\}", part, name) for part in parts)
             elif name != "mail.deliver.written":  # an example in words
                 found.add(name)
     return tuple(sorted(found))

@@ -1,0 +1,177 @@
+"""Whole lines of JSON at the end of a file: how they are read, judged, written, and what a crash left of one is kept."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from hivemind.boundary import Unreadable, boundary
+from hivemind.errors import UserError
+from hivemind.fs.atomic import open_own
+
+__all__ = [
+    "LogDamaged",
+    "Record",
+    "damaged",
+    "followed",
+    "keep_torn",
+    "put",
+    "records_of",
+    "take",
+    "true_size",
+    "whole_end",
+    "whole_lines",
+]
+
+Record = dict[str, Any]
+_CHUNK = 1 << 20
+_TAIL = 1 << 16
+_decode = json.JSONDecoder().decode
+_log = logging.getLogger(__name__)
+
+
+class LogDamaged(UserError):
+    """A log in which a line is not what was written: refused and kept as it is. `where` names file and line."""
+
+
+def damaged(path: str, offset: int, what: str) -> LogDamaged:
+    """The error for a line that is not what was written; `offset` is where it begins."""
+    with open(open_own(path, os.O_RDONLY), "rb") as file:
+        line = file.read(offset).count(b"\n") + 1
+    return LogDamaged(
+        what, where=f"{path}:{line}", mend="put the line back as it was, from a copy; nothing is read past it"
+    )
+
+
+def whole_lines(file: int, offset: int) -> Iterator[tuple[int, bytes]]:
+    """The whole lines from `offset` on, many at a time: (where they begin, the lines)."""
+    size = _CHUNK
+    while True:
+        lines = os.pread(file, size, offset)
+        cut = lines.rfind(b"\n") + 1
+        if cut:
+            yield offset, lines[:cut]
+            offset += cut
+            size = _CHUNK
+        elif len(lines) < size:  # the end, or a line that is not whole
+            return
+        else:
+            size *= 2
+
+
+def take(lines: bytes, due: int | None) -> tuple[list[Record], int, str | None]:
+    """The records of whole lines: (records, bytes they take, what is wrong with the next line).
+
+    With `due` they must be numbered from there on; without, a line that holds no record is left out.
+    """
+    found = _all_at_once(lines)
+    if found is not None and (
+        due is None or all(type(one.get("seq")) is int and one["seq"] == seq for seq, one in enumerate(found, due))
+    ):
+        return found, len(lines), None
+    found, used = [], 0
+    for line in lines.split(b"\n")[:-1]:
+        records = records_of(line)
+        if due is not None:
+            if not records:
+                return found, used, "is no record"
+            for record in records:
+                if type(record.get("seq")) is not int or record["seq"] != due:
+                    return found, used, f"has the seq {str(record.get('seq'))[:40]} where {due} follows"
+                due += 1
+        found += records
+        used += len(line) + 1
+    return found, used, None
+
+
+def _all_at_once(lines: bytes) -> list[Record] | None:
+    """The records of many lines, or None if they have to be looked at line by line.
+
+    One call of the decoder for all of them costs a third of one call for each.
+    """
+    found: list[Any] = []
+    with suppress(Unreadable), boundary("lines of a log"):
+        found = _decode(f"[{lines.decode()[:-1]}]".replace("\n", ","))
+    if len(found) != lines.count(b"\n"):  # two values on one line, or none
+        return None
+    flat: list[Record] = []
+    for one in found:
+        if type(one) is dict:
+            flat.append(one)
+        elif type(one) is list and one and all(type(record) is dict for record in one):
+            flat += one
+        else:
+            return None
+    return flat
+
+
+def records_of(line: bytes) -> list[Record]:
+    """The records of one line; none if it is not one that a log writes."""
+    found: object = None
+    with suppress(Unreadable), boundary("line of a log"):
+        found = _decode(line.decode())
+    if isinstance(found, dict):
+        return [found]
+    return found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
+
+
+def followed(file: int, offset: int) -> bool:
+    """Whether a record stands at `offset` or after it: then the line there is no torn end, it was changed."""
+    return any(records_of(line) for _, lines in whole_lines(file, offset) for line in lines.split(b"\n")[:-1])
+
+
+def whole_end(file: int, size: int) -> tuple[int, list[Record]]:
+    """Where the last line that holds records ends (its newline may be missing), and those; (0, []) if there is none."""
+    width = _TAIL
+    while True:
+        start = max(0, size - width)
+        lines = os.pread(file, size - start, start).split(b"\n")
+        end = size
+        for at in range(len(lines) - 1, -1 if start == 0 else 0, -1):
+            if records := records_of(lines[at]):
+                return end, records
+            end -= len(lines[at]) + 1
+        if start == 0:
+            return 0, []
+        width *= 4
+
+
+def put(file: int, line: bytes, at: int) -> None:
+    """Write all of a line. Raises OSError; part of it may stand there then."""
+    written = 0
+    while written < len(line):  # more than once only where the disk is all but full
+        written += os.pwrite(file, line[written:], at + written)
+
+
+def keep_torn(path: str, torn: bytes, at: int, seq: int) -> None:
+    """Add what stands after the last whole record to `PATH.torn`, on the disk, before it is cut off. Raises OSError."""
+    _log.warning("%s: %d torn bytes at its end are moved to %s.torn", path, len(torn), os.path.basename(path))
+    note = {"offset": at, "after": seq, "torn": torn.decode("utf-8", "surrogateescape")}
+    with open(f"{path}.torn", "ab") as file:
+        file.write(json.dumps(note).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def true_size(file: int) -> int:
+    """How long a file is, as its file system knows: on one that others mount too, `fstat` may tell an older size."""
+    answer = (ctypes.c_uint64 * 32)()  # struct statx: 256 bytes
+    if _statx is None or _statx(file, b"", _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC, _STATX_SIZE, answer) != 0:
+        return os.fstat(file).st_size
+    return int(answer[5])  # stx_size
+
+
+def _load_statx() -> ctypes._NamedFuncPointer | None:
+    try:
+        return ctypes.CDLL(None).statx
+    except (OSError, AttributeError):  # not Linux, or a C library before glibc 2.28
+        return None
+
+
+_statx = _load_statx()
+_AT_EMPTY_PATH, _AT_STATX_FORCE_SYNC, _STATX_SIZE = 0x1000, 0x2000, 0x200

@@ -1,0 +1,400 @@
+"""The append-only log: one file of JSON lines, written and read by several processes (README.md, *A log*).
+
+Readers take no lock and never see half a line. Writers take turns by a lock on the file itself. What a crash left of a
+line is set aside by the next writer; what a disk did not take is not there.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+from hivemind.errors import UnknownVersion, UserError, mend_of
+from hivemind.fs.atomic import fsync_folder, move, open_own, write
+from hivemind.fs.crash import reached
+from hivemind.fs.flocks import lock
+from hivemind.fs.lines import (
+    LogDamaged,
+    Record,
+    damaged,
+    followed,
+    keep_torn,
+    put,
+    records_of,
+    take,
+    true_size,
+    whole_end,
+    whole_lines,
+)
+from hivemind.fs.records import as_line
+
+__all__ = ["Log"]
+
+_AWAY = "move the file away"
+_HEADER_BYTES = 4096
+_log = logging.getLogger(__name__)
+
+
+class Log:
+    """Appends records to the file `path`, and reads what is new in it. Not safe between threads; holds no file open.
+
+    `numbered`: records have a `seq`, 1, 2, 3 …, and damage between them is refused. `durable`: a record is on the disk
+    when `append` returns; if `lazy`, only when one is appended `now`, or after `sync`. `segment_bytes` (not in a numbered
+    log): a file of that size is renamed, and a new one begun.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        kind: str,
+        version: int,
+        *,
+        numbered: bool = False,
+        durable: bool = True,
+        lazy: bool = False,
+        segment_bytes: int | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        self.kind = kind
+        self.version = version
+        self.numbered = numbered
+        self.durable = durable
+        self.lazy = lazy
+        self.segment_bytes = segment_bytes
+        self.epoch = 0
+        """Rises when `read` begins anew, as the file is another one, or shorter than it was."""
+        self.seq = 0
+        """The number of the last record that was read; 0 in a log that is not numbered."""
+        self._offset = 0
+        self._identity: tuple[int, int] | None = None
+        self._file: int | None = None
+        self._end: tuple[tuple[int, int], int, int] | None = (
+            None  # of which file, its size, last seq: known to be whole
+        )
+        self._left: tuple[int, ...] | None = None
+        # What a process before this one wrote, and the file's name, may not be on the disk either.
+        self._unsynced = self._unnamed = lazy
+
+    # reading
+
+    def read(self) -> list[Record]:
+        """The records that are new since the last call, oldest first; all of them where `epoch` rose.
+
+        What this object appended itself counts as read, unless something before it was not. No file is an empty log.
+        Costs a stat if nothing is new. Raises LogDamaged naming file and line, UnknownVersion, OSError.
+        """
+        try:
+            found = os.lstat(self.path)
+        except FileNotFoundError:
+            if self._identity is not None:
+                self.rewind()
+            return []
+        size = found.st_size if self._file is None else self._size  # the true one, under the lock
+        if _identity(found) == self._identity and size == self._offset:
+            return []
+        file = open_own(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            return [record for records in self._pull(file) for record in records]
+        except BaseException:
+            self.rewind()
+            raise
+        finally:
+            os.close(file)
+
+    def rewind(self) -> None:
+        """Begin anew at the next `read`."""
+        self.epoch += 1
+        self.seq = self._offset = 0
+        self._identity = None
+
+    def records(self) -> Iterator[Record]:
+        """All records of all segments, oldest first, whatever `read` has read. Raises as `read` does."""
+        with ExitStack() as files:
+            try:  # opened first: should it be renamed meanwhile, it is found among the full ones, and read once
+                newest = files.enter_context(open(open_own(self.path, os.O_RDONLY | os.O_NOFOLLOW), "rb"))
+            except FileNotFoundError:
+                newest = None
+            for _, path in self._full():
+                with open(open_own(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+                    if newest is None or not os.path.sameopenfile(file.fileno(), newest.fileno()):
+                        yield from self._all(path, file.fileno())
+            if newest is not None:
+                yield from self._all(self.path, newest.fileno())
+
+    def _all(self, path: str, file: int) -> Iterator[Record]:
+        whole = Log(path, self.kind, self.version, numbered=self.numbered)
+        for records in whole._pull(file):
+            yield from records
+
+    def _pull(self, file: int) -> Iterator[list[Record]]:
+        status = os.fstat(file)
+        if self._identity not in (None, _identity(status)) or status.st_size < self._offset:
+            self.rewind()
+        self._identity = _identity(status)
+        for offset, lines in whole_lines(file, self._offset):
+            begin = 0 if offset else self._header_of(lines)
+            found, used, wrong = take(lines[begin:] if begin else lines, self.seq + 1 if self.numbered else None)
+            self._offset = offset + begin + used
+            if found and self.numbered:
+                self.seq = found[-1]["seq"]
+            yield found
+            if wrong is not None:
+                if followed(file, self._offset):
+                    raise damaged(self.path, self._offset, wrong)
+                return
+        if self._offset == status.st_size:
+            self._know(status, self.seq)
+
+    def _header_of(self, lines: bytes) -> int:
+        """The length of the header; 0 where the first line is no JSON, and is judged as any other. Raises UnknownVersion."""
+        line = lines[: lines.find(b"\n") + 1]
+        records = records_of(line)
+        if not records:
+            return 0
+        header = records[0]
+        if header.get("kind") != self.kind:
+            raise LogDamaged(f"is no {self.kind}: its first line says otherwise", where=self.path, mend=_AWAY)
+        if header.get("version") != self.version:
+            raise UnknownVersion(
+                f"is a {self.kind} of version {header.get('version')}, this program knows version {self.version}",
+                where=self.path,
+                mend=f"use the hivemind that wrote it, or {_AWAY}",
+            )
+        return len(line)
+
+    def _know(self, status: os.stat_result, seq: int) -> None:
+        """Remember what the file is now: whole, and with that last number."""
+        self._end = _identity(status), status.st_size, seq
+        self._left = _stamp(status)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the file is what this object found or left when it last read it to its end, or wrote to it."""
+        try:
+            return self._left == _stamp(os.lstat(self.path))
+        except FileNotFoundError:
+            return False
+
+    # writing
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the log, its end mended, while it is read and appended to. Not re-entrant.
+
+        Raises FileNotFoundError if its folder is gone, UserError if it cannot be locked or mended, UnknownVersion.
+        """
+        self._take()
+        try:
+            yield
+        finally:
+            self._let_go()
+
+    def _take(self) -> None:
+        """Lock and mend the file; where it was moved or replaced while this waited, the one that has the name now."""
+        while self._file is None:
+            with self._telling("cannot be locked"):
+                self._file = open_own(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+            try:
+                with self._telling("cannot be locked"):
+                    lock(self._file)
+                    current = self._is_current(self._file)
+                if current:
+                    with self._telling("cannot be written"):
+                        self._mend(self._file)
+                    return
+            except BaseException:
+                self._let_go()
+                raise
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _is_current(self, file: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(file), os.lstat(self.path))
+        except FileNotFoundError:
+            return False
+
+    def _mend(self, file: int) -> None:
+        """See to it, under the lock, that the file ends with a whole record: what is torn goes to `PATH.torn`."""
+        size, identity = true_size(file), _identity(os.fstat(file))
+        if self._end is not None and self._end[:2] == (identity, size):
+            return
+        fresh = open_own(self.path, os.O_RDONLY)  # what was cached while others wrote is not believed
+        try:
+            head = os.pread(fresh, _HEADER_BYTES, 0)
+            self._header_of(head if b"\n" in head else head + b"\n")
+            end, records = whole_end(fresh, size)
+            rest = os.pread(fresh, size - end, end)
+        finally:
+            os.close(fresh)
+        seq = records[-1].get("seq") if records and self.numbered else 0
+        seq = seq if isinstance(seq, int) else 0
+        begin = end + bool(records)
+        if records and not rest:
+            put(file, b"\n", end)
+        elif torn := rest[begin - end :]:
+            keep_torn(self.path, torn, begin, seq)
+            reached(f"{self.kind}.torn.kept")
+            os.ftruncate(file, begin)
+        self._end = identity, begin, seq
+
+    def append(
+        self, *records: Mapping[str, Any], now: bool = False, guard: AbstractContextManager[object] | None = None
+    ) -> int:
+        """Write records, as one line; returns the number of the last one (0 if the log is not numbered).
+
+        `guard` is entered for the moment in which the line comes to stand in the file, and let go before the disk is
+        waited for; what it raises is raised. Raises UserError if the disk does not take the line, FileNotFoundError if
+        the log or its folder was moved away; then nothing is there.
+        """
+        if self._file is None:
+            with self.locked():
+                return self.append(*records, now=now, guard=guard)
+        if self.segment_bytes is not None and self._size >= self.segment_bytes:
+            self._rotate()
+        if not self._is_current(self._file):  # a line must not land where nobody looks for it
+            raise FileNotFoundError(errno.ENOENT, "was moved away while it was written to", self.path)
+        before, size, untouched = _identity(os.fstat(self._file)), self._size, self.is_untouched
+        last = self._last + len(records) if self.numbered else 0
+        line = self._line(records, self._last + 1)
+        sync = self.durable and (now or not self.lazy)
+        self._unnamed |= not size
+        try:
+            with self._telling("cannot be written"):
+                self._put(self._file, line if size else self._header() + line, size, guard or nullcontext(), sync)
+        except BaseException:
+            if untouched:  # the line was taken back, which is no change
+                self._left = _stamp(os.fstat(self._file))
+            raise
+        status = os.fstat(self._file)
+        if self._offset == size and self._identity in (None, before):
+            self._identity, self._offset, self.seq = before, status.st_size, last
+        self._know(status, last)
+        return last
+
+    @property
+    def _size(self) -> int:
+        assert self._end is not None
+        return self._end[1]
+
+    @property
+    def _last(self) -> int:
+        assert self._end is not None
+        return self._end[2]
+
+    def _header(self) -> bytes:
+        return as_line({"kind": self.kind, "version": self.version})
+
+    def _line(self, records: Sequence[Mapping[str, Any]], due: int) -> bytes:
+        said = [{"seq": seq, **one} for seq, one in enumerate(records, due)] if self.numbered else records
+        return as_line(said[0] if len(said) == 1 else said)
+
+    def _put(self, file: int, line: bytes, at: int, guard: AbstractContextManager[object], sync: bool) -> None:
+        """Write all of a line or nothing of it."""
+        try:
+            with guard:
+                put(file, line, at)
+                reached(f"{self.kind}.append.written")
+            if sync:
+                os.fdatasync(file)
+                self._name()
+        except BaseException:
+            os.ftruncate(file, at)
+            raise
+        self._unsynced = not sync
+        reached(f"{self.kind}.append.synced")
+
+    def sync(self) -> None:
+        """See to it that every record is on the disk, before something else there rests on them.
+
+        Raises UserError, FileNotFoundError if the folder is gone.
+        """
+        if not (self.durable and self._unsynced):
+            return
+        with self._telling("cannot be made durable"):
+            try:
+                file = open_own(self.path, os.O_RDONLY)
+            except FileNotFoundError:
+                os.stat(os.path.dirname(self.path) or ".")
+                return  # nothing was written yet
+            try:
+                os.fdatasync(file)
+            finally:
+                os.close(file)
+            self._name()
+        self._unsynced = False
+
+    def _name(self) -> None:
+        """Make the file's name durable."""
+        if self._unnamed:
+            fsync_folder(os.path.dirname(self.path) or ".")
+            self._unnamed = False
+
+    def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Put these records in the place of all that stand there. Raises UserError, and then nothing has changed."""
+        with self.locked() if os.path.lexists(self.path) else nullcontext(), self._telling("cannot be written"):
+            mode = 0o666 if self._file is None else stat.S_IMODE(os.fstat(self._file).st_mode)
+            lines = [self._header(), *(self._line((one,), seq) for seq, one in enumerate(records, 1))]
+            content = b"".join(lines)
+            write(self.path, content, durable=self.durable, mode=mode)
+            reached(f"{self.kind}.rewritten")
+            status = os.lstat(self.path)
+        self.seq = len(lines) - 1 if self.numbered else 0
+        self._identity, self._offset = _identity(status), len(content)
+        self._unsynced = self._unnamed = False
+        if status.st_size == len(content):  # else somebody was quick
+            self._know(status, self.seq)
+
+    # segments
+
+    def _rotate(self) -> None:
+        """Give a full file a name of its own, and go on in a new one."""
+        number = max((number for number, _ in self._full()), default=0) + 1
+        stem, suffix = os.path.splitext(self.path)
+        try:
+            move(self.path, f"{stem}-{number:06}{suffix}", durable=self.durable and not self.lazy)
+        except OSError as error:  # it grows for the time being
+            _log.warning("%s: %s", self.path, error.strerror)
+            return
+        self._let_go()
+        self._take()
+
+    def _full(self) -> list[tuple[int, str]]:
+        """The files that were renamed when they were full, by number."""
+        folder, name = os.path.split(self.path)
+        stem, suffix = os.path.splitext(name)
+        pattern = re.compile(rf"{re.escape(stem)}-(\d{{6,}}){re.escape(suffix)}")
+        try:
+            names = os.listdir(folder or ".") if self.segment_bytes is not None else []
+        except FileNotFoundError:
+            return []
+        return sorted((int(found[1]), os.path.join(folder, one)) for one in names if (found := pattern.fullmatch(one)))
+
+    @contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        """Tell a person in one line what the disk refused."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            mend = mend_of(error) or "look after the disk, then go on"
+            raise UserError(f"{what} ({error.strerror})", where=self.path, mend=mend) from error
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
