@@ -81,6 +81,7 @@ def test_nothing_is_left_when_a_guard_is_killed(tmp_path: Path, daemon: Callable
     with Guarded(HIDES, folder=tmp_path) as process:
         pid = daemon()
         [inner] = children(process.pid)
+        wait_for(lambda: len(children(inner)) == 2)  # what has forked the daemon may not be reaped yet
         [program] = [one for one in children(inner) if one != pid]
         os.kill(process.pid if victim == "outer" else inner, signal.SIGKILL)
         assert process.wait(30) == -signal.SIGKILL

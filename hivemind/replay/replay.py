@@ -28,7 +28,7 @@ from hivemind.replay.compare import Difference, differences
 from hivemind.replay.conversation import conversation_differs
 from hivemind.replay.outside import replayed_tools
 from hivemind.replay.record import Course, RecordedMind, turns_of, written_in
-from hivemind.tasks import Task, TaskState
+from hivemind.tasks import FILES, Task, TaskState
 
 __all__ = ["Replay", "ReplayedTurn", "replay"]
 
@@ -125,8 +125,8 @@ def _copy(hive: Layout, scratch: Layout, task: Path, state: str, written: Collec
     copy = scratch.tasks / state / task.name
     shutil.copytree(task, copy, symlinks=True)
     for name in written:
-        if (copy / name).is_file():
-            (copy / name).unlink()
+        if (copy / FILES / name).is_file():
+            (copy / FILES / name).unlink()
     _copy_index(hive.documents_db, scratch.documents_db)
 
 

@@ -186,5 +186,5 @@ def done(root: Path, task: str) -> str | None:
     if (root / "tasks/done" / task).is_dir():
         return None
     failed = root / "tasks/failed" / task / "error.md"
-    parked = root / "tasks/active" / task / "parked.json"
-    return problem or next((path.read_text() for path in (failed, parked) if path.exists()), "nothing")
+    record = root / "tasks/active" / task / "task.json"
+    return problem or next((path.read_text() for path in (failed, record) if path.exists()), "nothing")

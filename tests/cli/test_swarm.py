@@ -129,11 +129,11 @@ def test_down_ends_the_process_that_embeds_though_no_swarm_is_up(run: Command, h
 
 
 def test_a_detached_swarm_that_cannot_start_says_why_at_once(process: Command, run: Command, hive: Path) -> None:
-    (hive / "agents" / "analyst.yaml").write_text("rle: x\n")
+    (hive / "hive.yaml").write_text("workspce: x\n")
     ended = process("up", "--detach")
     assert ended.status == 2
     assert ended.err.count("\n") == 1
-    assert "analyst.yaml:1" in ended.err
+    assert "hive.yaml:1" in ended.err
     assert run("status").status == 2
 
 

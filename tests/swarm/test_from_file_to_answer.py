@@ -67,7 +67,7 @@ steps:
     result = hive.result("all")
     order = ["the number is 42", "moved with oars", "artifacts/so-far.md", "artifacts/fixed.txt"]
     assert [result.index(part) for part in order] == sorted(result.index(part) for part in order)
-    folder = hive.root / "tasks/done/all/artifacts"
+    folder = hive.root / "tasks/done/all/files/artifacts"
     assert (folder / "fixed.txt").read_text() == "fixed"
     assert "the number is 42" in (folder / "so-far.md").read_text()
     letters = list(mailbox.Maildir(hive.root / "mailboxes/human"))

@@ -72,8 +72,8 @@ FORBIDDEN = [
     ("write_file", {"path": "knowledge/../mailboxes/bob/new/x", "text": "From: human"}),
     ("write_file", {"path": "knowledge/../tasks/inbox/x.md", "text": "steps: [{run: id}]"}),
     ("write_file", {"path": "knowledge/../.hive/mail.key", "text": "known"}),
-    ("write_file", {"path": "claim.json", "text": "{}"}),
-    ("write_file", {"path": "task.md", "text": "steps: [{run: id}]"}),
+    ("write_file", {"path": "../task.json", "text": "{}"}),
+    ("write_file", {"path": "../task.md", "text": "steps: [{run: id}]"}),
     ("write_file", {"path": "knowledge/linked/new.txt", "text": "out"}),
     ("write_file", {"path": "knowledge/a\nb", "text": "x"}),
     ("edit_file", {"path": "knowledge/link.txt", "old": "crown", "new": "x"}),
@@ -237,7 +237,7 @@ def test_no_secret_is_written_anywhere_by_a_swarm_that_meets_it_everywhere(hive)
     )
     hive.drop("order.md", f"---\nassignee: ada\nsteps: [{{title: x}}]\n---\n{order}")
     hive.drop("ask.md", "---\nassignee: bob\n---\nWhat is the key of the boat?\n")
-    run = "cat ../../../knowledge/keys.md; echo planted"
+    run = "cat ../../../../knowledge/keys.md; echo planted"
     hive.drop("run.md", f"---\nassignee: bob\nsteps: [{{run: '{run}'}}]\n---\nx\n")
     secret = {"BOAT_PASSWORD": VALUE, "PYTHONPATH": f"{repository}:{os.environ.get('PYTHONPATH', '')}"}
     hive.run("mail", "send", "--to", "bob", "--subject", f"a key: {KEY}", f"and {VALUE}", **secret)
@@ -245,7 +245,7 @@ def test_no_secret_is_written_anywhere_by_a_swarm_that_meets_it_everywhere(hive)
     tools = [action["tool"] for line in (hive.root / "tasks/failed/order/log.jsonl").read_text().splitlines()
              for action in json.loads(line).get("actions", [])]  # fmt: skip
     assert tools == ["read_file", "run_command", "add_card", "send_mail", "remember", "fail_task"]
-    written = {planted, *(hive.root / "tasks").rglob("task.md")}  # what a person wrote stays as it was written
+    written = {planted, *(hive.root / "tasks").rglob("task.*")}  # what a person wrote stays as it was written
     assert {secret: grep(hive.root, secret, written) for secret in SECRETS} == {secret: [] for secret in SECRETS}
     assert "[masked]" in hive.result("ask")
     assert "[masked]" in hive.result("run")
@@ -254,11 +254,9 @@ def test_no_secret_is_written_anywhere_by_a_swarm_that_meets_it_everywhere(hive)
 
 def test_no_command_reads_a_key_out_of_another_process(hive) -> None:
     hive.configure(durability="relaxed")
-    looks = (
-        "for one in /proc/[0-9]*; do echo; echo $one; tr '\\0' '\\n' <$one/environ; done >artifacts/seen 2>&1; echo x"
-    )
+    looks = "for one in /proc/[0-9]*; do echo; echo $one; tr '\\0' '\\n' <$one/environ; done >seen 2>&1; echo x"
     hive.drop("look.md", "---\nsteps:\n- run: |\n    " + looks + "\n---\nx\n")
     hive.run("up", "--until-idle", BOAT_PASSWORD=VALUE, HARMLESS_WORD="to-be-seen")
-    seen = (hive.root / "tasks/done/look/artifacts/seen").read_text(errors="replace")
+    seen = (hive.root / "tasks/done/look/files/seen").read_text(errors="replace")
     assert VALUE not in seen
     assert "HIVEMIND_TASK=look" in seen  # it has read what it could
