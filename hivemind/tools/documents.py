@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ from pydantic import Field
 
 from hivemind.documents import Hit, Node, Passage, title_of
 from hivemind.tools.session import Session
-from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 
 __all__ = ["DOCUMENTS", "DOCUMENT_TOOLS"]
 
@@ -54,7 +55,34 @@ class SummarizeNode(Arguments):
     text: str | None = Field(None, description="the summary, a paragraph; left out: an extract is made")
 
 
-@tool
+def _name(node: Mapping[str, Any]) -> str:
+    readonly = ", readonly" if node["readonly"] else ""
+    return f"{node['citation'] or node['title']} (node {node['node']}{readonly})"
+
+
+def _found(result: Mapping[str, Any]) -> str:
+    passages = (
+        f"{one['path']}:{one['start_line']}-{one['end_line']} (node {one['node']}, digest {one['digest']})\n{one['text']}"
+        for one in result["passages"]
+    )
+    nodes = (f"{_name(one)}\n{one['text']}" for one in result["nodes"])
+    return "\n\n".join((*passages, *nodes)) or "nothing found"
+
+
+def _written(result: Mapping[str, Any]) -> str:
+    because = f"\n{result['because']}" if "because" in result else ""
+    return f"{_name(result)}, hash {result['hash']}{because}"
+
+
+def _expanded(result: Mapping[str, Any]) -> str:
+    return f"{_written(result)}\n\n{result['content']}"
+
+
+def _summary(result: Mapping[str, Any]) -> str:
+    return f"{_written(result)}\n\n{result['summary']}"
+
+
+@tool(text=_found, reads=True)
 def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
     """Find passages in knowledge/ and the task's attachments, and nodes of other documents, best first; passages have
     their citations."""
@@ -74,7 +102,7 @@ def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
     }
 
 
-@tool
+@tool(text=_expanded, rest=lambda result: as_call("doc_expand", node=result["node"], max_tokens=1000), reads=True)
 def doc_expand(session: Session, arguments: ExpandNode) -> dict[str, Any]:
     """Read a part of a document: the node, and as much below it as fits into max_tokens, in reading order."""
     node = _read(session, arguments.node)
@@ -89,7 +117,7 @@ def doc_expand(session: Session, arguments: ExpandNode) -> dict[str, Any]:
     return {**_named(session, node), "form": shown.form, "content": shown.text, "nodes": nodes}
 
 
-@tool
+@tool(text=_written)
 def doc_append(session: Session, arguments: AppendNode) -> dict[str, Any]:
     """Add a node at the end of a document that agents may write, or begin a new document with it."""
     documents = session.hive.documents
@@ -104,7 +132,7 @@ def doc_append(session: Session, arguments: AppendNode) -> dict[str, Any]:
     return _named(session, documents.append_child(parent.id, arguments.kind, "by", session.agent, arguments.text))
 
 
-@tool
+@tool(text=_written)
 def doc_update(session: Session, arguments: UpdateNode) -> dict[str, Any]:
     """Give a node another text; its old one stays in its history. A readonly node gets a note after it instead."""
     node = _read(session, arguments.node)
@@ -115,7 +143,7 @@ def doc_update(session: Session, arguments: UpdateNode) -> dict[str, Any]:
     return _named(session, session.hive.documents.update_content(node.id, arguments.text, arguments.expected_hash))
 
 
-@tool
+@tool(text=_written)
 def doc_note(session: Session, arguments: NoteNode) -> dict[str, Any]:
     """Put a note after a node, also after a readonly one: what you found out, or what is wrong there."""
     node = _read(session, arguments.node)
@@ -123,7 +151,7 @@ def doc_note(session: Session, arguments: NoteNode) -> dict[str, Any]:
     return {**_named(session, note), "note": note.id}
 
 
-@tool
+@tool(text=_summary)
 def doc_summarize(session: Session, arguments: SummarizeNode) -> dict[str, Any]:
     """Write a summary anew, or put one over the first leaves among a node's children; what it sums up stays."""
     node, said = _read(session, arguments.node), arguments.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -69,7 +69,11 @@ class SearchMemory(Arguments):
     namespace: list[str] | None = Field(None, description="only this one of your two; default: both")
 
 
-@tool
+def _kept(result: Mapping[str, Any]) -> str:
+    return f"{result['action']}: {result['key']}{'' if result['success'] else ' (not kept)'}: {result['message']}"
+
+
+@tool(text=_kept)
 def remember(session: Session, arguments: Remember) -> dict[str, Any]:
     """Keep something for later tasks: a preference, a fact, what was decided. What is known already is not kept twice."""
     hive = session.hive
@@ -94,7 +98,12 @@ def remember(session: Session, arguments: Remember) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@tool
+def _remembered(result: Mapping[str, Any]) -> str:
+    lines = [f"{one['key']} ({one['updated_at'][:10]}): {one['content']}" for one in result["memories"]]
+    return "\n".join(lines) or "nothing is remembered about that"
+
+
+@tool(text=_remembered, reads=True)
 def search_memory(session: Session, arguments: SearchMemory) -> dict[str, Any]:
     """Find what you, or the agents of your workspace, have remembered: by words and by meaning, best first."""
     hive = session.hive

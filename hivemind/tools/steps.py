@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -64,7 +65,11 @@ class BlockStep(OfStep):
     reason: str
 
 
-@tool
+def _planned(result: Mapping[str, Any]) -> str:
+    return "\n".join(f"{one['id']}: {one['title']}" for one in result["steps"])
+
+
+@tool(text=_planned)
 def plan_steps(session: Session, arguments: PlanSteps) -> dict[str, Any]:
     """Break the task in focus down into steps: each with a title and what to `ask` (a question to answer) or `run`
     (a program that you are allowed, with its arguments). Only for a task without steps."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -9,6 +10,7 @@ from pydantic import Field
 from hivemind.masking import mask, masked
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskSummary
+from hivemind.tools.excerpt import as_lines
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
@@ -35,7 +37,28 @@ class AddTask(Arguments):
     dependencies: list[str] = []
 
 
-@tool
+def _tasks(result: Mapping[str, Any]) -> str:
+    lines = []
+    for one in result["tasks"]:
+        for_ = one.get("assignee") or (f"the role {one['role']}" if "role" in one else None)
+        notes = [
+            one.get("owner") and f"with {one['owner']}",
+            for_ and f"for {for_}",
+            one.get("waiting"),
+            one.get("parked"),
+        ]
+        told = ", ".join(str(note) for note in (*notes, one.get("problem")) if note)
+        lines.append(f"{one['task']}: {one['title']}{f' ({told})' if told else ''}")
+    return "\n".join([*lines, *(["… and more: say a higher limit"] if result["cut"] else [])]) or "no tasks"
+
+
+def _claimed(result: Mapping[str, Any]) -> str:
+    head = as_lines({name: result[name] for name in ("task", "title", "maker", "path", "attachments")})
+    steps = [f"{one['id']} ({one['status']}): {one['title']}" for one in result["steps"]]
+    return "\n".join([head, *(["steps:", *steps] if steps else []), "", result["text"]])
+
+
+@tool(text=_tasks, reads=True)
 def list_tasks(session: Session, arguments: ListTasks) -> dict[str, Any]:
     """List tasks: those that wait (with the reason if they can't be claimed yet), yours, all active, done or failed ones."""
     state = "active" if arguments.state == "mine" else arguments.state
@@ -47,7 +70,7 @@ def list_tasks(session: Session, arguments: ListTasks) -> dict[str, Any]:
     return {"tasks": [_row(session, one) for one in found[: arguments.limit]], "cut": len(found) > arguments.limit}
 
 
-@tool
+@tool(text=_claimed)
 def claim_task(session: Session, arguments: ClaimTask) -> dict[str, Any]:
     """Claim a task and work on it from now on: nobody else gets it. One that is yours already is taken up again."""
     work = next((one for one in session.hand.works() if one.task.id == arguments.task), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import typing
 from collections.abc import Callable, Mapping
@@ -17,14 +18,16 @@ from hivemind.frontmatter import instead_of
 from hivemind.masking import masked
 from hivemind.minds import ToolSchema
 from hivemind.presence.identity import unless_dead
+from hivemind.tools.excerpt import Call, as_lines, shortened
 from hivemind.tools.session import Session
 
 if typing.TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["OTHER_NAMES", "Arguments", "Tool", "ToolProblem", "tool"]
+__all__ = ["OTHER_NAMES", "Arguments", "Tool", "ToolProblem", "as_call", "tool"]
 
 Result = dict[str, Any]
+Use = Callable[[Session, Any], Result]
 _TOLD = 5  # wrong arguments in one answer: a misspelt name and the one that is missed for it are two
 OTHER_NAMES = {
     "body": ("content", "message", "text"),
@@ -90,12 +93,21 @@ class ToolProblem(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as minds, the command line and MCP see it. `needs` says what it works on: a task, a message, or nothing."""
+    """A tool as minds, the command line and MCP see it. One that only `reads` changes nothing: it may be called again."""
 
     name: str
     description: str
     arguments: type[Arguments]
-    use: Callable[[Session, Any], Result]
+    use: Use
+    text: Callable[[Mapping[str, Any]], str] = as_lines
+    """The result as text for a reader."""
+    rest: Callable[[Mapping[str, Any]], Call | str] | None = None
+    """From a result to what shows those lines of its text that are left out; None where nothing does."""
+    reads: bool = False
+
+    def shown(self, result: Mapping[str, Any], limit_chars: int) -> str:
+        """The result as text, of a long one its beginning and its end, and how the rest can be seen."""
+        return shortened(self.text(result), limit_chars, None if self.rest is None else self.rest(result))
 
     def schema(self) -> ToolSchema:
         return {"name": self.name, "description": self.description, "parameters": _parameters(self.arguments)}
@@ -160,9 +172,37 @@ def _lean(schema: Any) -> Any:
     return lean
 
 
-def tool(function: Callable[[Session, Any], Result]) -> Tool:
-    """Make a tool of a function `(session, arguments) -> result`; its docstring is what a mind is told."""
+def as_call(tool: str, **arguments: Any) -> str:
+    """A call as a mind would write it; arguments that are None are left out."""
+    told = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items() if value is not None)
+    return f"{tool}({', '.join(told)})"
+
+
+@typing.overload
+def tool(function: Use) -> Tool: ...
+
+
+@typing.overload
+def tool(
+    *,
+    text: Callable[[Mapping[str, Any]], str] = as_lines,
+    rest: Callable[[Mapping[str, Any]], Call | str] | None = None,
+    reads: bool = False,
+) -> Callable[[Use], Tool]: ...
+
+
+def tool(function: Use | None = None, **told: Any) -> Tool | Callable[[Use], Tool]:
+    """Make a tool of a function `(session, arguments) -> result`; its docstring is what a mind is told.
+
+    `text` makes the result readable (default: a line for each field), `rest` says how a long text is read on, `reads` that
+    it changes nothing.
+    """
+    if function is None:
+        return lambda function: _made(function, **told)
+    return _made(function)
+
+
+def _made(function: Use, **told: Any) -> Tool:
     hints = typing.get_type_hints(function)
-    arguments = hints["arguments"]
     description = " ".join((function.__doc__ or "").split())
-    return Tool(function.__name__, description, arguments, function)
+    return Tool(function.__name__, description, hints["arguments"], function, **told)

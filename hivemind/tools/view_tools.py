@@ -25,7 +25,7 @@ class Signals(Arguments):
     task: str | None = None
 
 
-@tool
+@tool(reads=True)
 def resume(session: Session, arguments: Resume) -> dict[str, Any]:
     """See where you are: task, step and its lease, what is known, what comes next. Begin with this."""
     work = session.focus.work
@@ -43,7 +43,7 @@ def resume(session: Session, arguments: Resume) -> dict[str, Any]:
     return found
 
 
-@tool
+@tool(reads=True)
 def signals(session: Session, arguments: Signals) -> dict[str, Any]:
     """See what is worth knowing of a task: contradictions, weak evidence, what is stuck, each with a call that helps."""
     task = arguments.task or (session.focus.work.task.id if session.focus.work is not None else None)
