@@ -67,24 +67,26 @@ Lease = tuple[str | None, int]  # holder, generation
 def lease(state: Lease, call: Call) -> Iterator[Lease]:
     """claim, force, renew and release (with the generation that is shown, or None), get.
 
-    Answers: `("mine", generation)`, `"held"`, `"done"`, `"refused"`; of get `(holder, generation)` or `(None, 0)`.
+    Answers: `("mine", generation)`, `"held"` or `("held", holder, generation)`, `"done"`, `"refused"`; of get
+    `(holder, generation)` or `(None, 0)`.
     """
     holder, generation = state
+    answers: list[Any]
     if call.name == "get":
         if call.result in (None, (holder, generation if holder else 0)):
             yield state
         return
     if call.name in ("claim", "force"):
         if holder is not None and holder != call.agent and call.name == "claim":
-            answer, after = "held", state
+            answers, after = ["held", ("held", holder, generation)], state
         else:
             after = state if holder == call.agent else (call.agent, generation + 1)
-            answer = ("mine", after[1])  # type: ignore[assignment]
+            answers = [("mine", after[1])]
     else:
         good = holder == call.agent and call.argument in (None, generation)
-        answer = "done" if good else "refused"
+        answers = ["done" if good else "refused"]
         after = (None, generation) if good and call.name == "release" else state
-    if call.result in (None, answer):
+    if call.result in (None, *answers):
         yield after
 
 

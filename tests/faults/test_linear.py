@@ -15,6 +15,7 @@ A = Call(0, 10, "a", "claim", ("mine", 1))
     [
         [],
         [Call(5, 15, "b", "claim", "held"), Call(20, 30, "a", "release", "done")],
+        [Call(5, 15, "b", "claim", ("held", "a", 1))],
         [Call(5, 15, "b", "get", (None, 0))],
         [Call(5, 15, "b", "get", ("a", 1))],
         [Call(20, 30, "b", "force", ("mine", 2)), Call(31, 32, "a", "renew", "refused", 1)],
@@ -30,6 +31,7 @@ def test_a_history_that_one_lease_explains_is_found_good(more: list[Call]) -> No
 @pytest.mark.parametrize(
     "more",
     [
+        [Call(5, 15, "b", "claim", ("held", "c", 1))],  # by somebody who never asked
         [Call(5, 15, "b", "claim", ("mine", 1))],  # two holders of one generation
         [Call(5, 15, "b", "claim", ("mine", 2))],  # two holders at a time
         [Call(20, 30, "b", "get", (None, 0))],  # a claim that was answered is not seen
