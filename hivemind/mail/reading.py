@@ -32,8 +32,8 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 def entry_key(entry: Entry) -> str:
     """What a message file is known by, wherever it is moved and whatever flags it has.
 
-    The base name where that is unique. A name that a person gave may come again with another text: inode and time of
-    writing tell the files apart then. Raises FileNotFoundError.
+    The base name where that is unique. A name that a person gave may come again with another text: size and time of
+    writing tell the files apart then, also in a hive that was put back from a copy. Raises FileNotFoundError.
     """
     return entry.base if is_unique(entry.base) else _key(entry.base, os.lstat(entry.path))
 
@@ -241,7 +241,7 @@ class Reader:
 
 
 def _key(base: str, state: os.stat_result) -> str:
-    return base if is_unique(base) else f"{stem(base)}@{state.st_ino:x}-{state.st_mtime_ns:x}"
+    return base if is_unique(base) else f"{stem(base)}@{state.st_size:x}-{state.st_mtime_ns:x}"
 
 
 def _date(parsed: Parsed, state: os.stat_result) -> datetime:

@@ -6,9 +6,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.names import MAX_LENGTH
 from hivemind.tasks.drops import id_of
+from hivemind.tasks.record import RECORD, load
 
 __all__ = ["free_in_inbox", "free_name", "is_ended", "on_its_way", "place_of", "with_number"]
 
@@ -29,10 +31,20 @@ def is_ended(layout: Layout, task_id: str) -> bool:
 def on_its_way(layout: Layout, task_id: str) -> bool:
     """Whether a claim that is not finished yet may be this task's: it is then neither in the inbox nor in active/."""
     return any(
-        name.startswith(".") or task_id in (id_of(name, True), id_of(name, False))
+        task_id in (id_of(drop, True), id_of(drop, False))
         for agent in _names(layout.claimed)
         for name in _names(layout.claimed / agent)
+        if (drop := _source(layout.claimed / agent / name) if name.startswith(".") else name) is not None
     )
+
+
+def _source(build: Path) -> str | None:
+    """The name of the drop that a folder is being made for; None while that lies beside it still."""
+    try:
+        record = load(build)
+    except UserError:  # cut off by the power: then the drop's name stands on what is in it
+        return next((name for name in _names(build) if name != RECORD), None)
+    return None if record is None else record.source or None
 
 
 def _names(folder: Path) -> list[str]:

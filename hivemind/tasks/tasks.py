@@ -11,7 +11,7 @@ from typing import Any
 
 from hivemind.coordination import Journal
 from hivemind.errors import UserError
-from hivemind.fs import CrashCount, is_settled, make_folder, move, reached
+from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, reached
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.tasks import log
@@ -191,9 +191,24 @@ class Tasks:
         that held the agent's name before can write nothing more.
         """
         agent = check_name(agent, "agent name")
+        self._return_persons()
         found = self._claims.mine(agent, incarnation)
         self._recovered.add(agent)
         return found
+
+    def _return_persons(self) -> None:
+        """Put back what a person was cancelling when the command was killed: nobody else goes on with that."""
+        folder = self.layout.claimed / HUMAN
+        lock = self._persons()
+        if folder.is_dir() and os.listdir(folder) and lock.acquire(wait=False):
+            try:
+                self._claims.reclaim(HUMAN)
+            finally:
+                lock.release()
+
+    def _persons(self) -> Lock:
+        """Held by whoever claims in a person's name, as an agent's process holds that of its own."""
+        return Lock(self.layout.locks / f"agent-{HUMAN}.lock")
 
     def orphans(self, alive: Collection[str]) -> builtins.list[Orphan]:
         """Claims of agents that are not among `alive`, and folders in active/ that are nobody's (agent None)."""
@@ -314,11 +329,17 @@ class Tasks:
             return self._closing.cancel(self.layout.active / task_id, f"# {task_id} was cancelled\n\n{why}\n")
         if (self.layout.done / task_id).is_dir() or (self.layout.failed / task_id).is_dir():
             raise UserError("is over already", where=task_id, mend="see: hivemind task show")
-        entry, _ = self._listing.waiting(task_id)
-        taken = self._claims.take_entry(HUMAN, entry)
-        if taken is None:
-            raise UserError("was claimed or withdrawn this very moment", where=task_id, mend="try again")
-        return self._claims.reject(taken, f"# {task_id} was cancelled\n\n{why}\n", entry.id)
+        with self._persons():
+            self._claims.reclaim(HUMAN)
+            entry, _ = self._listing.waiting(task_id)
+            taken = self._claims.take_entry(HUMAN, entry)
+            if taken is None:
+                raise UserError("was claimed or withdrawn this very moment", where=task_id, mend="try again")
+            try:
+                return self._claims.reject(taken, f"# {task_id} was cancelled\n\n{why}\n", entry.id)
+            except BaseException:
+                self._claims.reclaim(HUMAN)
+                raise
 
     # looking
 

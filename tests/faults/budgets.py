@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from hivemind.tokens import count_tokens
 
@@ -14,7 +15,7 @@ from .checkers import GENERAL
 from .hives import make_hive
 from .scenario import Checker, Scenario
 from .subject import REPOSITORY, Subject
-from .tasks import TASK_CHECKERS, drop_task, places_of
+from .tasks import TASK_CHECKERS, drop_task, missing_tasks, places_of
 
 __all__ = ["BUDGETS", "HAND_OVER", "mind"]
 
@@ -46,31 +47,45 @@ def program(subject: Subject, name: str) -> dict[str, list[str]]:
 
 def prepare(subject: Subject) -> None:
     minds = {
-        name: {"mind": program(subject, name), "max_tokens": MOST, "tools": ["finish_task"]}
+        name: {"mind": program(subject, name), "max_tokens": MOST, "tools": ["finish_task"], "role": "thinker"}
         for name in ("ada", "bob", "cyd")
     }
+    dear = {
+        "mind": program(subject, "dee"),
+        "role": "worker",
+        "budget": {"task": {"tokens": 100}},
+    }  # no context is so small
+    minds["dee"] = {**minds["ada"], **dear}
     make_hive(subject, minds, budget={"day": {"tokens": DAY}})
 
 
 def play(subject: Subject) -> None:
     for number in range(TASKS):
-        drop_task(subject, f"think-{number}", "Think of boats.\n", end="either")
+        think(subject, f"think-{number}")
+    think(subject, "dear")
     subject.work()
 
 
+def think(subject: Subject, key: str) -> None:
+    whose = "assignee: dee" if key == "dear" else "role: thinker"
+    drop_task(subject, key, f"---\n{whose}\n---\nThink of boats.\n", end="either")
+
+
 def again(subject: Subject) -> None:
-    for key in subject.ledger.in_doubt("task"):
-        if not places_of(subject, key):
-            drop_task(subject, key, "Think of boats.\n", end="either")
+    for key in missing_tasks(subject, subject.ledger.of("task")):
+        think(subject, key)
+
+
+def thoughts(subject: Subject) -> list[dict[str, Any]]:
+    path = subject.marks / "thoughts"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def used(subject: Subject) -> list[int]:
     """The tokens that were given to minds, day by day. A clock that is a day behind at most begins no other day."""
-    path = subject.marks / "thoughts"
     days: list[int] = []
     now = 0
-    for line in path.read_text().splitlines() if path.exists() else ():
-        thought = json.loads(line)
+    for thought in thoughts(subject):
         if not now - 1 <= thought["day"] <= now:
             now = thought["day"]
             days.append(0)
@@ -82,6 +97,15 @@ def day_kept(subject: Subject) -> Iterator[str]:
     for tokens in used(subject):
         if tokens > DAY:
             yield f"the budget of a day is {DAY} tokens, and {tokens} were used"
+
+
+def task_kept(subject: Subject) -> Iterator[str]:
+    """A task for which the budget is too small is not thought about; it is parked, and `status` says why."""
+    if any("dee" in thought["agent"] for thought in thoughts(subject)):
+        yield "the budget of a task is 100 tokens, and dee has thought about one"
+    said = subject.run("status").output()
+    if places_of(subject, "dear") != [subject.root / "tasks" / "active" / "dear"] or "task's budget of 100" not in said:
+        yield f"the task dear lies in {places_of(subject, 'dear')}, and `status` says: {said[-1500:]}"
 
 
 def one_place(subject: Subject) -> Iterator[str]:
@@ -107,7 +131,7 @@ def passing(subject: Subject) -> None:
 
 
 def again_hand_over(subject: Subject) -> None:
-    if not places_of(subject, "boat"):
+    if missing_tasks(subject, ["boat"]):
         passing(subject)
 
 
@@ -120,7 +144,8 @@ def handed(subject: Subject) -> Iterator[str]:
 
 BUDGETS = Scenario(
     "budgets", "A day's budget for all, and more to think than it allows.", prepare, play, again,
-    (Checker("day kept", ("P36",), day_kept), Checker("one place", ("P1", "P3"), one_place), *GENERAL),
+    (Checker("day kept", ("P36",), day_kept), Checker("task kept", ("P37",), task_kept),
+     Checker("one place", ("P1", "P3"), one_place), *GENERAL),
     ("fs.", "tasks.", "journal."),
 )  # fmt: skip
 HAND_OVER = Scenario(

@@ -27,6 +27,9 @@ def journal_whole(subject: Subject) -> Iterator[str]:
     elif in_files != told:
         different = next(one["seq"] for one, other in zip(in_files, told, strict=True) if one != other)
         yield f"the event {different} is another one in the files than in `hivemind log`"
+    for numbers in subject.followed:
+        if numbers != list(range(1, len(numbers) + 1)):
+            yield f"`log --follow` showed a gap or a double: {around_the_gap(numbers)}"
     for seq, event in subject.seen.items():
         if seq > len(told) or told[seq - 1] != event:
             yield f"the event {seq} was seen, as {event['kind']}, and is not in the journal any more"

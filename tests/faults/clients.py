@@ -204,6 +204,14 @@ def member(name: str, path: str) -> None:
         )
         request(None, "notifications/initialized")
         for number, one in enumerate(json.loads(Path(path).read_text()), 1):
+            if "words" in one:  # a person's command meanwhile
+                asked = {"words": one["words"]}
+                diary.say(kind=one["kind"], key=one["key"], asked=asked, begin=time.monotonic_ns())
+                done = subprocess.run(
+                    [sys.executable, "-m", "hivemind", *one["words"]], capture_output=True, text=True, check=False
+                )
+                diary.say(end=time.monotonic_ns(), status=done.returncode, answer=done.stdout)
+                continue
             diary.say(kind=one["kind"], key=one["key"], asked=one["call"], begin=time.monotonic_ns())
             answer = request(number, "tools/call", **one["call"])
             result = answer.get("result", {})

@@ -102,7 +102,13 @@ def prepare_post(subject: Subject) -> None:
         subject.run("mail", "send", "--from", "human", "--to", box, "--subject", "First", "Welcome.")
 
 
+def to_nobody(subject: Subject) -> None:
+    words = ("mail", "send", "--from", "human", "--to", "ada", "--to", "nobody", "--subject", "Letter lost", "-")
+    subject.ask("refused", "nobody", *words, given="Who are you?\n")
+
+
 def play_post(subject: Subject) -> None:
+    to_nobody(subject)
     every = [(key, letter) for key, letter in workload(subject).items() if not letter.get("question")]
     subject.random.shuffle(every)
     for key, letter in every:
@@ -111,6 +117,7 @@ def play_post(subject: Subject) -> None:
 
 
 def again_post(subject: Subject) -> None:
+    to_nobody(subject)
     for key, letter in workload(subject).items():
         if not letter.get("question"):
             send(subject, key, letter)
@@ -223,6 +230,17 @@ def none_dead(subject: Subject) -> Iterator[str]:
         yield f"a good letter was given up: {path.name}: {why.read_text() if why.exists() else 'without a reason'}"
 
 
+def refused_as_a_whole(subject: Subject) -> Iterator[str]:
+    """A letter to somebody whom there is not is refused, also for those whom there is; asked without a fault, in words."""
+    requests = subject.ledger.of("refused")["nobody"]
+    if any(one.acknowledged for one in requests) or requests[-1].status != 2:
+        yield f"mail to nobody was answered with {[one.status for one in requests]}, and should be with 2"
+    if (subject.root / "mailboxes" / "nobody").exists():
+        yield "mail to nobody has made a mailbox"
+    if any(message["Subject"] == "Letter lost" for message in letters_in(subject, "ada")):
+        yield "of a letter that was refused there is a copy"
+
+
 def posted_once(subject: Subject) -> Iterator[str]:
     if not (subject.root / "tasks" / "done" / "posts").is_dir():  # it may have failed, and says why
         return
@@ -248,5 +266,6 @@ LETTERS = Scenario(
 
 POST = Scenario(
     "post", "Letters sent by command alone, and again under their ids.", prepare_post, play_post, again_post,
-    (*LETTER_CHECKERS[:2], LETTER_CHECKERS[4], *GENERAL), ("mail.", "fs."), late=True,
+    (*LETTER_CHECKERS[:2], LETTER_CHECKERS[4], Checker("refused as a whole", ("P19",), refused_as_a_whole), *GENERAL),
+    ("mail.", "fs."), late=True,
 )  # fmt: skip

@@ -12,7 +12,7 @@ from .hives import make_hive
 from .letters import letters_in
 from .scenario import Checker, Scenario
 from .subject import Subject
-from .tasks import TASK_CHECKERS, add_task
+from .tasks import TASK_CHECKERS, add_task, places_of
 
 __all__ = ["MEMBER"]
 
@@ -25,16 +25,29 @@ def prepare(subject: Subject) -> None:
     os.symlink(outside / "secret.txt", subject.root / "knowledge" / "innocent.md")
     os.symlink(outside, subject.root / "knowledge" / "folder")
     add_task(subject, "boat", "Build a boat.\n", end="done", result="It floats.")
+    add_task(subject, "raft", "Build a raft.\n", end="cancelled")
+
+
+def raft() -> list[dict[str, Any]]:
+    """A task that a person cancels while the member is at it."""
+    return [
+        call("step", "claim-raft", "claim_task", task="raft"),
+        {"kind": "cancelled", "key": "raft", "words": ["task", "cancel", "raft"]},
+        call("late", "late-card", "add_card", kind="note", title="late-card", text="A log too many."),
+        call("late", "late-end", "finish_task", result="It swims."),
+    ]
+
+
+def call(what: str, key: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"kind": what, "key": key, "call": {"name": tool, "arguments": arguments}}
 
 
 def calls(subject: Subject) -> list[dict[str, Any]]:
     outside = str(subject.beside / "outside" / "written.txt")
 
-    def call(what: str, key: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
-        return {"kind": what, "key": key, "call": {"name": tool, "arguments": arguments}}
-
     return [
         call("step", "claim", "claim_task", task="boat"),
+        call("step", "reserve", "reserve", paths=["knowledge/harbour/**"]),
         call("step", "plan", "plan_steps", steps=[{"title": "The keel"}, {"title": "The mast"}]),
         *(call("card", f"card-{number}", "add_card", kind="note", title=f"card-{number}", text=f"Plank {number}.")
           for number in range(3)),
@@ -59,12 +72,12 @@ def calls(subject: Subject) -> list[dict[str, Any]]:
 
 
 def play(subject: Subject) -> None:
-    session(subject)
+    session(subject, [*raft(), *calls(subject)])
 
 
-def session(subject: Subject) -> None:
+def session(subject: Subject, all_calls: list[dict[str, Any]]) -> None:
     path = subject.beside / f"calls-{len(subject.started)}.json"
-    path.write_text(json.dumps(calls(subject)))
+    path.write_text(json.dumps(all_calls))
     subject.collect([subject.client("member", "claude", str(path))])
 
 
@@ -72,7 +85,9 @@ def again(subject: Subject) -> None:
     """It joins again and does what it does; what was done is refused, and nothing is there twice."""
     if "boat" not in subject.ledger.acknowledged("task"):
         add_task(subject, "boat", "Build a boat.\n", end="done", result="It floats.")
-    session(subject)
+    if not (subject.root / "tasks" / "done" / "raft").is_dir():
+        subject.ask("cancelled", "raft", "task", "cancel", "raft")
+    session(subject, calls(subject))
 
 
 def member_work(subject: Subject) -> Iterator[str]:
@@ -84,10 +99,36 @@ def member_work(subject: Subject) -> Iterator[str]:
     for key in sorted(told):
         if f'"{key}"' not in graph:
             yield f"{key} was said to be in the graph, and is not"
+    if ("The keel" in graph) != ("The mast" in graph):
+        yield "of the two steps that one call has planned there is one"
     for key, requests in subject.ledger.of("refused").items():
         for one in requests:
             if one.acknowledged:
                 yield f"{key} was obeyed, and should not be: {one.asked} -> {one.answer[:200]}"
+
+
+def taken_away(subject: Subject) -> Iterator[str]:
+    """A task that was cancelled is over: what is written under the claim afterwards is refused, and stands nowhere."""
+    told = subject.ledger.acknowledged("cancelled").get("raft")
+    if told is None:
+        return
+    if [place.parent.name for place in places_of(subject, "raft")] != ["failed"]:
+        yield f"the raft was cancelled, and lies in {places_of(subject, 'raft')}"
+    for key, requests in subject.ledger.of("late").items():
+        late = [one for one in requests if one.acknowledged and told.end is not None and one.begin > told.end]
+        if late:
+            yield f"{key} was taken after the task was cancelled: {late[0].answer[:200]}"
+    for path in (subject.root / "tasks").rglob("*"):
+        if path.is_file() and b"It swims." in path.read_bytes():
+            yield f"the result of a task that was cancelled stands in {path.relative_to(subject.root)}"
+
+
+def given_back(subject: Subject) -> Iterator[str]:
+    """What the member held went with it."""
+    held = [one for one in subject.read("reserve", "list") if one["agent_id"] == "claude"]
+    held += [one for one in subject.read("lease", "list") if "claude" in one.values()]
+    if held:
+        yield f"the member has ended, and holds {held}"
 
 
 def member_stores(subject: Subject) -> Iterator[str]:
@@ -111,6 +152,7 @@ def member_stores(subject: Subject) -> Iterator[str]:
 
 MEMBER = Scenario(
     "member", __doc__ or "", prepare, play, again,
-    (Checker("member work", ("P28", "P38"), member_work), Checker("member stores", ("P13", "P33", "P45"), member_stores),
+    (Checker("member work", ("P28", "P29", "P38"), member_work), Checker("taken away", ("P10", "P12"), taken_away),
+     Checker("given back", ("P24",), given_back), Checker("member stores", ("P13", "P33", "P45"), member_stores),
      *TASK_CHECKERS, *GENERAL), ("tasks.", "journal.", "fs.", "graph.", "mail.", "longterm."),
 )  # fmt: skip

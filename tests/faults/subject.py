@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -131,6 +132,7 @@ class Subject:
     started: list[Running] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seen: dict[int, dict[str, Any]] = field(default_factory=dict)  # events that a reader was shown, by their number
+    followed: list[list[int]] = field(default_factory=list)  # what each `log --follow` showed, in its order
     excuses: tuple[str, ...] = ()  # what an error.md may say of the machine, after this fault
 
     # processes
@@ -139,8 +141,11 @@ class Subject:
         self, *words: str, root: Path | None = None, given: str | None = None, module: str = "hivemind"
     ) -> Running:
         """Start `hivemind WORDS` (or another program of the harness's), as the fault has it."""
-        environment = {"HIVEMIND_HIVE": str(root or self.root), "HIVEMIND_EMBEDDER": "none"}
-        return self._start(self.change(Command(words, environment, module=module)), given)
+        return self._start(self.change(Command(words, self._environment(root or self.root), module=module)), given)
+
+    @staticmethod
+    def _environment(root: Path) -> dict[str, str]:
+        return {"HIVEMIND_HIVE": str(root), "HIVEMIND_EMBEDDER": "none"}
 
     def client(self, *words: str) -> Running:
         """Start one of the programs of `clients`."""
@@ -218,6 +223,21 @@ class Subject:
         running = self.run(*words, "--json")
         assert running.poll() == 0, f"{' '.join(words)} ended with {running.poll()}: {running.errors()[-2000:]}"
         return json.loads(running.output())
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Somebody reads along with `log --follow`, whom the fault leaves alone: what is shown there has been seen."""
+        words = ("log", "--follow", "--json")
+        reader = self._start(Command(words, self._environment(self.root)), None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGCONT):  # it may have been stopped
+                _signal(reader.pid, number)
+            self.wait(reader, 30)
+            shown = [json.loads(line) for line in reader.output().splitlines(keepends=True) if line.endswith("\n")]
+            self.seen |= {event["seq"]: event for event in shown}
+            self.followed.append([event["seq"] for event in shown])
 
     # what a person does with files
 

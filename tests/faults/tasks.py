@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from .hives import make_hive
 from .scenario import Checker, Scenario
 from .subject import Subject
 
-__all__ = ["TASKS", "TASK_CHECKERS", "add_task", "drop_task", "places_of"]
+__all__ = ["TASKS", "TASK_CHECKERS", "add_task", "drop_task", "missing_tasks", "places_of"]
 
+KEY = "ghp_k1e2y3o4f5t6h7e8h9a0r1b2o3u4r5"  # what commands may print, and nothing in the hive may keep
 QUESTION = "What moves a rowing boat?"
 QUOTE = "A rowing boat is moved with oars by the people who sit in it."
 BROKEN = "---\nprioritty: high\n---\nThis line is kept: \u00e4\u00f6\u00fc.\n"
@@ -35,7 +36,9 @@ def workload(subject: Subject) -> dict[str, tuple[str, str, dict[str, Any]]]:
     run = subject.root / "tasks" / "done" / "run"
     return {
         "plain": ("add", f"{QUESTION}\n", {"end": "done", "result": QUOTE}),
-        "run": ("drop", with_steps({"run": marking(subject, "run")}, {"run": marking(subject, "run-2", "; echo told")}),
+        "never": ("add", with_steps({"run": marking(subject, "never")}), {"end": "cancelled", "kept": "never.md"}),
+        "run": ("drop", with_steps({"run": marking(subject, "run", f"; cat {subject.beside}/key.txt")},
+                                   {"run": marking(subject, "run-2", "; echo told")}),
                 {"end": "done", "at_least_once": ["run", "run-2"], "result": "told"}),
         "once": ("drop", with_steps({"run": marking(subject, "once"), "once": True}),
                  {"end": "unless unknown", "at_most_once": ["once"]}),
@@ -82,29 +85,43 @@ GIVEN = {"add": add_task, "drop": drop_task, "folder": drop_folder}
 
 def prepare(subject: Subject) -> None:
     make_hive(subject)
+    (subject.beside / "key.txt").write_text(f"the key is {KEY}\n")
 
 
 def play(subject: Subject) -> None:
     given = workload(subject)
     names = list(given)
     subject.random.shuffle(names)
-    names.sort(key=lambda name: name == "after")  # what it depends on goes before it
+    names.sort(key=lambda name: (name != "never") + (name == "after"))  # what it depends on goes before it
     every = [(name, given[name]) for name in names]
     begin = subject.random.randrange(1, len(every))
     for key, (how, text, asked) in every[:begin]:
         GIVEN[how](subject, key, text, **asked)
+    cancel(subject)
     swarm = subject.begin_work()
     for key, (how, text, asked) in every[begin:]:
         GIVEN[how](subject, key, text, **asked)
     subject.finish_work(swarm)
 
 
+def cancel(subject: Subject) -> None:
+    subject.ask("cancelled", "never", "task", "cancel", "never")
+
+
+def missing_tasks(subject: Subject, keys: Iterable[str]) -> list[str]:
+    """Those that were not acknowledged and are not there: a person gives them once more. (One that is just being claimed
+    lies in no place where a person would look, and the listing has it.)"""
+    there = {row["id"] for row in subject.read("task", "list")} | set(subject.ledger.acknowledged("task"))
+    return [key for key in keys if key not in there]
+
+
 def again(subject: Subject) -> None:
-    there = {row["id"] for row in subject.read("task", "list")}
-    told = subject.ledger.acknowledged("task")
+    lost = missing_tasks(subject, workload(subject))
     for key, (how, text, asked) in workload(subject).items():
-        if key not in told and key not in there:
+        if key in lost:
             GIVEN[how](subject, key, text, **asked)
+            if key == "never":
+                cancel(subject)
     subject.work()
     (subject.marks / "mended.ok").touch()
     subject.run("task", "retry", "mended")
@@ -144,6 +161,8 @@ def the_right_end(subject: Subject) -> Iterator[str]:
             if state not in ("done", "failed"):
                 continue
             error = read(place / "error.md")
+            if asked["end"] == "cancelled":
+                continue
             wanted = {"unless unknown": "done", "retried": "done"}.get(asked["end"], asked["end"])
             unknown = asked["end"] == "unless unknown" and "nobody knows" in error
             excused = state == "failed" and any(word in error for word in subject.excuses)
@@ -216,6 +235,26 @@ def commands_ran(subject: Subject) -> Iterator[str]:
                 yield f"{key} is done, and its command {name} never ran"
 
 
+def stays_cancelled(subject: Subject) -> Iterator[str]:
+    """What was withdrawn before anybody had it is not worked on."""
+    if "never" not in subject.ledger.acknowledged("cancelled"):
+        return
+    if ran(subject, "never"):
+        yield "the task never was cancelled before the swarm was up, and its command ran"
+    states = [place.parent.name for place in places_of(subject, "never")]
+    if states != ["failed"]:
+        yield f"the task never was cancelled, and lies in {states}"
+
+
+def masked(subject: Subject) -> Iterator[str]:
+    """What a command printed that is a secret stands nowhere in the hive."""
+    for folder, _, files in os.walk(subject.root):
+        for name in files:
+            path = Path(folder, name)
+            if path.is_file() and not path.is_symlink() and KEY.encode() in path.read_bytes():
+                yield f"a key that a command printed stands in {path.relative_to(subject.root)}"
+
+
 def ran(subject: Subject, name: str) -> int:
     return read(subject.marks / name).count("ran\n")
 
@@ -245,4 +284,8 @@ TASK_CHECKERS = (
 )
 
 POINTS = ("tasks.", "journal.", "fs.", "graph.", "command.", "conversation.", "memory.", "mail.", "documents.")
-TASKS = Scenario("tasks", __doc__ or "", prepare, play, again, (*TASK_CHECKERS, *GENERAL), POINTS)
+TASKS = Scenario(
+    "tasks", __doc__ or "", prepare, play, again,
+    (*TASK_CHECKERS, Checker("stays cancelled", ("P12",), stays_cancelled), Checker("masked", ("P39",), masked), *GENERAL),
+    POINTS,
+)  # fmt: skip

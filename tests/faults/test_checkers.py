@@ -28,7 +28,8 @@ def played(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
             for made in (subject.root, subject.beside):
                 made.mkdir()
             SCENARIOS[name].prepare(subject)
-            SCENARIOS[name].play(subject)
+            with subject.following():
+                SCENARIOS[name].play(subject)
             trial = Trial(name, "none", 1, "full")
             recover(SCENARIOS[name], subject, trial)
             assert not trial.violations, trial.violations
@@ -45,6 +46,12 @@ def journal(root: Path) -> Path:
 def without_a_line(root: Path) -> None:
     lines = journal(root).read_text().splitlines(keepends=True)
     journal(root).write_text("".join(lines[:3] + lines[4:]))
+
+
+def without_the_last_lines(root: Path) -> None:
+    """As if they had never been: nobody but who was shown them can know."""
+    lines = journal(root).read_text().splitlines(keepends=True)
+    journal(root).write_text("".join(lines[:10]))
 
 
 def letter(root: Path, box: str, name: str) -> Path:
@@ -88,6 +95,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
     "a command never ran": ("tasks", lambda _, beside: (beside / "marks/run").unlink(), "P4"),
     "a command ran twice": ("tasks", lambda _, beside: mark_again(beside, "once"), "P5"),
     "an event is gone": ("tasks", lambda root, _: without_a_line(root), "P20"),
+    "events that were shown are gone": ("tasks", lambda root, _: without_the_last_lines(root), "P20"),
     "a half-written file is left": ("tasks", lambda root, _: (root / "knowledge/.tmp-1-1-1").touch(), "P40"),
     "a letter is gone": ("letters", lambda root, _: letter(root, "ada", "one").unlink(), "P13"),
     "a letter is there twice": ("letters", lambda root, _: a_second_copy(letter(root, "ada", "one")), "P13"),

@@ -89,7 +89,8 @@ def _play(scenario: Scenario, fault: Fault, subject: Subject, trial: Trial) -> N
     if fault.after == "disk":  # a full disk is a pause: the swarm waits for room, and we for it not for long
         subject.patience_s = 20
     with fault.act(subject):
-        scenario.play(subject)
+        with subject.following():
+            scenario.play(subject)
         trial.violations += _left_running(subject)
     subject.alone, subject.patience_s = False, LIMIT_S
     recover(scenario, subject, trial)

@@ -4,6 +4,7 @@ import mailbox
 import os
 import random
 import resource
+import shutil
 import threading
 from pathlib import Path
 
@@ -210,6 +211,18 @@ def test_the_same_file_name_dropped_again_is_another_message(tmp_path: Path, mai
     assert {mail.read("bob", id_).id for id_ in ids} == ids
     intake.close()
     assert _subjects(open_intake(mail, tmp_path)) == []
+
+
+def test_in_a_hive_that_was_put_back_from_a_copy_nothing_is_given_out_again(tmp_path: Path) -> None:
+    root, copy = tmp_path / "hive", tmp_path / "copy"
+    mail = open_mail(root)
+    mail.send("human", ["bob"], "Sent", "x")
+    intake = open_intake(mail, root)
+    note = mail.boxes.get("bob").new
+    Path(note, "note").write_text("By hand.")
+    assert len(_take_all(intake)) == 2
+    shutil.copytree(root, copy)
+    assert _subjects(open_intake(open_mail(copy), copy)) == []
 
 
 def test_a_half_written_file_is_left_alone_until_it_is_closed(tmp_path: Path, mail: Mail, bob: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from hivemind.layout import Layout
-from hivemind.tasks import Task, Tasks
+from hivemind.tasks import Task, TaskProblem, Tasks
+from tests.fs.small_disk import fill, small_disk
 
 from .conftest import drop, killed_at, opened, texts
 
@@ -100,6 +101,38 @@ def test_a_drop_that_is_no_task_fails_once_whenever_it_was_interrupted(layout: L
     assert [path.parent for path in kept] == [folder]
     assert "unknown key" in (folder / "error.md").read_text()
     assert os.listdir(layout.claimed / "scout") == []
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["tasks.claim.taken", "tasks.claim.made", "tasks.claim.recorded", "tasks.claim.moved", "tasks.reject.explained"],
+)
+def test_a_drop_whose_cancelling_was_killed_waits_again_and_takes_no_other_tasks_id(layout: Layout, point: str):
+    drop(layout, "leak.md", MARKER)
+    killed_at(point, lambda: opened(layout).cancel("leak"))
+    with pytest.raises(TaskProblem, match="is taken"):
+        opened(layout).add("x", id="leak")
+    assert opened(layout).add("x", id="other") == "other"
+    opened(layout).mine("scout")  # the next agent that starts
+    assert texts(layout, MARKER) == [layout.inbox / "leak.md"]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_drop_that_cannot_be_cancelled_on_a_full_disk_stays_where_it_was(layout: Layout, tmp_path: Path, again: bool):
+    with small_disk(tmp_path / "hive", "size=1m"):
+        for folder in layout.folders():
+            folder.mkdir(parents=True)
+        drop(layout, "leak.md", MARKER)
+        opened(layout).list()
+        full = fill(layout.root)
+        with pytest.raises(OSError, match="No space left"):
+            opened(layout).cancel("leak")
+        assert texts(layout, MARKER) == [layout.inbox / "leak.md"]
+        full.unlink()
+        if again:
+            opened(layout).cancel("leak")
+        else:
+            assert claim(layout).id == "leak"
 
 
 def end(layout: Layout, work: Callable[[Tasks, Task], object]) -> Callable[[], object]:

@@ -137,7 +137,6 @@ def _letters(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
 
 def _tasks(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
     hive.tasks.mine("ann")
-    hive.tasks.reclaim("human")  # as the doctor does: a person has no next process that goes on
     places = {}
     for state in ("inbox", "active", "done", "failed"):
         for one in hive.tasks.list(state):

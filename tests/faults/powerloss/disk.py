@@ -83,9 +83,8 @@ class Disk:
     tree: dict[int, dict[str, int]] = field(default_factory=lambda: {0: {}})
     sizes: dict[int, int] = field(default_factory=dict)
     times: list[int] = field(default_factory=list)  # of each operation, in nanoseconds; where they were recorded
-    durable: set[int] = field(
-        default_factory=set
-    )  # operations that no power loss takes back: of people, of another machine
+    durable: set[int] = field(default_factory=set)  # what no power loss takes back: of people, of another machine
+    modified: dict[int, int] = field(default_factory=dict)  # when files were written last (ns); where that was recorded
 
     # what happens
 
@@ -252,6 +251,8 @@ class Disk:
                 file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, what.mode)
                 with open(file, "wb") as opened:
                     opened.write(files.get(below, b""))
+                if below in self.modified:
+                    os.utime(path, ns=(self.modified[below],) * 2)
                 made[below] = path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.faults.powerloss.played import play_and_lose
 from tests.faults.powerloss.run import Outcome, power_loss
 from tests.faults.report import write_part, write_table
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.subject import Warm
+from tests.faults.subject import REPOSITORY, Warm
 
 __all__ = ["main"]
 
@@ -38,14 +38,17 @@ TAKEN_UP = {
     ("letter",): ("P13", "P16"),
     ("up",): ("P42",),
 }
+KEPT = REPOSITORY / "tests" / "faults" / "kept"
 RELAXED = ("P41", "P42")  # without durability only that is promised after a power loss
 
 
-def outcomes(states: int, swarms: int, recovered: int, seed: int, jobs: int) -> Iterator[Outcome]:
-    """Every run, several at a time; `recovered` crash states of each scenario."""
+def outcomes(
+    states: int, swarms: int, recovered: int, seed: int, jobs: int, only: Sequence[str] | None = None
+) -> Iterator[Outcome]:
+    """Every run, several at a time; `recovered` crash states of each scenario. With `only`, of these and no other."""
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        runs = [pool.submit(_scenario, name, recovered, seed) for name in SCENARIOS]
-        for durability in ("full", "relaxed"):
+        runs = [pool.submit(_scenario, name, recovered, seed) for name in only or SCENARIOS]
+        for durability in () if only else ("full", "relaxed"):
             runs.append(pool.submit(_play, "swarm", durability, swarms, seed))
             runs.append(pool.submit(_play, "stores", durability, states, seed))
         for run in runs:
@@ -59,7 +62,7 @@ def _play(play: str, durability: str, states: int, seed: int) -> Outcome:
 def _scenario(name: str, states: int, seed: int) -> Outcome:
     warm = Warm()
     try:
-        return play_and_lose(name, states=states, warm=warm, seed=seed)
+        return play_and_lose(name, states=states, warm=warm, seed=seed, keep=KEPT)
     finally:
         warm.close()
 
@@ -88,6 +91,10 @@ def row(outcome: Outcome) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.powerloss", description=__doc__)
     parser.add_argument("--long", action="store_true", help="ten times as many states")
+    parser.add_argument(
+        "--scenario", action="append", choices=sorted(SCENARIOS), help="only of this one (may be repeated)"
+    )
+    parser.add_argument("--states", type=int, help="so many crash states of each scenario, recovered by a swarm")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
@@ -100,7 +107,8 @@ def main() -> int:
         return 0 if why.kernel else 1
     rows, asked, taken_up = [], 0, 0
     numbers = (1000, 100, 20) if given.long else (100, 6, 2)
-    for outcome in outcomes(*numbers, given.seed, given.jobs):
+    states, swarms, recovered = numbers
+    for outcome in outcomes(states, swarms, given.states or recovered, given.seed, given.jobs, given.scenario):
         rows.append(row(outcome))
         asked, taken_up = asked + outcome.asked, taken_up + outcome.swarms
         word = "VIOLATION" if outcome.found else "ok"

@@ -24,8 +24,9 @@ from tests.faults.trial import Trial, recover
 __all__ = ["play_and_lose"]
 
 
-def play_and_lose(name: str, *, states: int, warm: Warm, seed: int = 0) -> Outcome:
-    """Record a scenario under `durability: full` and recover `states` crash states of it."""
+def play_and_lose(name: str, *, states: int, warm: Warm, seed: int = 0, keep: Path | None = None) -> Outcome:
+    """Record a scenario under `durability: full` and recover `states` crash states of it; what a violation has left is
+    kept below `keep`."""
     outcome, held = Outcome(name, "full", seed), held_after("power")
     with folder() as base:
         disks = base / "disks"
@@ -46,6 +47,8 @@ def play_and_lose(name: str, *, states: int, warm: Warm, seed: int = 0) -> Outco
             outcome.checked |= held & set(trial.checked)
             violations = [one for one in trial.violations if not one[0] or held & set(one[0])]
             if violations:
+                if keep is not None:
+                    subject.copy_to(keep / f"{name}.power.{seed}.{number}")
                 what = tuple(f"{' '.join(promises)} ({checker}): {said}" for promises, checker, said in violations)
                 outcome.broken |= held & {promise for promises, _, _ in violations for promise in promises}
                 outcome.found.append(Found(number, crash, what, tuple(disk.told(crash))))

@@ -58,6 +58,10 @@ def record(
         for line in lines:
             reading.take(line)
     _check(reading.disk, hive)
+    for path in hive.rglob("*"):
+        node = reading.disk.find(path.relative_to(hive).as_posix())
+        if node is not None and path.is_file() and not path.is_symlink():
+            reading.disk.modified[node] = path.stat().st_mtime_ns
     return reading.disk
 
 
