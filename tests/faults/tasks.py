@@ -196,7 +196,7 @@ def whole_folders(subject: Subject) -> Iterator[str]:
             if state == "done" and (place / "error.md").exists():
                 yield f"{key} is done and has an error.md"
             yield from unreadable(place)
-            kept = place / (asked.get("kept") or "task.md")
+            kept = place / (asked.get("kept", "task.md") if state == "failed" else "task.md")
             if not kept.is_file():
                 yield f"{key}: the text that was given is not there as {kept.name}"
             elif (kept.read_text("utf-8") if asked["whole"] else body(kept.read_text("utf-8"))) != (
