@@ -119,7 +119,10 @@ class ActiveTasks:
         except TaskMoved:
             return
         except (HivemindError, OSError) as error:
-            self._wait(task, Rest.of(Parking(f"cannot be failed ({reason}): {error}", again_s=_AGAIN_S)))
+            self._cannot_be_failed(task, reason, error)
+
+    def _cannot_be_failed(self, task: Task, reason: str, error: Exception) -> None:
+        self._wait(task, Rest.of(Parking(f"cannot be failed ({reason}): {error}", again_s=_AGAIN_S)))
 
     def _wait(self, task: Task, rest: Rest) -> None:
         self._closed[task.id] = (task, rest)
@@ -165,6 +168,11 @@ class ActiveTasks:
                 work.fail(problem)
             except Parking as parking:
                 self.park(work, parking)
+            except OSError as error:
+                if is_disk_full(error):
+                    raise
+                self._works.pop(key)
+                self._cannot_be_failed(work.task, problem, error)
             else:
                 self.drop(work)
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from hivemind import fs
+from hivemind.errors import UserError
 from hivemind.taskrun.review import Citation, Review
 
-__all__ = ["Account", "Finding", "Spent", "compose"]
+__all__ = ["Account", "Finding", "Spent", "compose", "printed"]
+
+_PRINTED_BYTES = 8192
+_CHANGED = "[the file with its output is not what it printed: something has changed it since]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +137,23 @@ def compose(
     parts += ["## How it came about", "", *_provenance(review, agent, spent, bool(sources))]
     parts += [f"* Note: {note.splitlines()[0]}" for note in notes] + [""]
     return "\n".join(parts)
+
+
+def printed(output: Path, digest: str | None) -> str:
+    """The last 8 KiB of what a command printed, from the file that has it; in their place a line that says so where the file
+    is not the one with the receipt's digest. Nothing if a person has taken it away."""
+    try:
+        with open(fs.file_below(output.parent, (output.name,)), "rb") as file:
+            if digest is not None and hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                return _CHANGED
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _PRINTED_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UserError):
+        return _CHANGED
+    return text if size <= _PRINTED_BYTES else f"[the first {size - _PRINTED_BYTES} bytes are in artifacts/]\n{text}"
 
 
 def _section(finding: Finding) -> Iterable[str]:

@@ -22,7 +22,7 @@ from hivemind.presence.watching import ring_all
 from hivemind.reasoning import Branch, MergeReport
 from hivemind.taskrun.conversation import TaskConversation
 from hivemind.taskrun.parking import Parking
-from hivemind.taskrun.report import Account, Finding, Spent, compose
+from hivemind.taskrun.report import Account, Finding, Spent, compose, printed
 from hivemind.taskrun.review import Citation, Review
 from hivemind.taskrun.step_waits import StepWaits
 from hivemind.taskrun.trail import Trail
@@ -32,7 +32,6 @@ from hivemind.tasks.log import append as append_log
 __all__ = ["PlannedStep", "TaskRun"]
 
 _log = logging.getLogger(__name__)
-_PRINTED_BYTES = 8192
 _TRACED_CHARS = 200
 _AGAIN_S = 5.0
 MAX_CRASHES = 5
@@ -356,20 +355,8 @@ class TaskRun:
             text="\n\n".join(card.text for card in cards if card.citation is None and card.artifact is None),
             citations=tuple(card.citation for card in cards if card.citation is not None),
             command=commands[-1].text if commands else None,
-            printed=self._printed(step) if commands else None,
+            printed=printed(self.output_path(step), commands[-1].output_digest) if commands else None,
             files=tuple(card.artifact for card in cards if card.artifact is not None),
-        )
-
-    def _printed(self, step: PlannedStep) -> str:
-        try:
-            with open(self.output_path(step), "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(0, size - _PRINTED_BYTES))
-                text = file.read().decode("utf-8", "replace")
-        except FileNotFoundError:
-            return ""
-        return (
-            text if size <= _PRINTED_BYTES else f"[the first {size - _PRINTED_BYTES} bytes are in artifacts/]\n{text}"
         )
 
     def citations(self) -> list[Citation]:

@@ -12,11 +12,14 @@ import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from hivemind import fs
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.fs import fsync_folder, make_folder, move, reached, write
 from hivemind.layout import HUMAN, Layout
@@ -284,19 +287,24 @@ class Claims:
         folder = Path(taken.path)
         self.sync(taken.agent)
         try:
-            known = load(folder)
-            again = known is not None and known.text is not None
-            if again:
-                self._records.check(folder, taken.name)
-            raw, text, found = dropped_text(folder, known, self._reader.max_bytes)
-            written = self._reader.read(raw, text, found)
-            _check(taken, written)
-            task_id = self._id(taken.name, True, written)
-            record = self._record(taken, incarnation, known or TaskRecord(), raw, text)
-            if known is not None and has_ended(folder):
-                record = replace(record, notes=changes(known, raw), said=(), kept={})
-                set_aside(folder, durable=self._durable, before=partial(self._save, folder, record) if again else None)
-            beside, passed_over = attachments(folder / FILES if again else folder, text, self._layout.root, self._roots)
+            with boundary("task's folder", taken.name):
+                known = load(folder)
+                again = known is not None and known.text is not None
+                if again:
+                    self._records.check(folder, taken.name)
+                raw, text, found = dropped_text(folder, known, self._reader.max_bytes)
+                written = self._reader.read(raw, text, found)
+                _check(taken, written)
+                task_id = self._id(taken.name, True, written)
+                record = self._record(taken, incarnation, known or TaskRecord(), raw, text)
+                if known is not None and has_ended(folder):
+                    record = replace(record, notes=changes(known, raw), said=(), kept={})
+                    set_aside(
+                        folder, durable=self._durable, before=partial(self._save, folder, record) if again else None
+                    )
+                beside, passed_over = attachments(
+                    folder / FILES if again else folder, text, self._layout.root, self._roots
+                )
         except UserError as problem:
             self.rejected.append(self._reject(taken, explained(taken.name, problem), str(problem)))
             return None
@@ -318,7 +326,7 @@ class Claims:
         for name, target in ((record.name, text_file(record)), (ATTEMPTS, ATTEMPTS)):
             if os.path.lexists(build / FILES / name) and not os.path.lexists(build / target):
                 move(build / FILES / name, build / target, durable=False)
-        (build / FILES / RECORD).unlink(missing_ok=True)  # what it says stands in the new one
+        remove(build / FILES / RECORD)  # what it says stands in the new one
         if self._durable:
             fsync_folder(build / FILES)
 
@@ -433,14 +441,14 @@ class Claims:
         return Rejected(path.name, taken.name, reason)
 
     def _set_aside_if_it_can_be(self, folder: Path) -> None:
-        try:
+        # Its record or its attempts/ may be the problem, or one more: an old error.md is then written over.
+        with suppress(UserError), boundary("task's folder", folder):
             known = load(folder)
             if known is None:
                 self._write(folder, TaskRecord(source=folder.name))
             elif has_ended(folder):
                 set_aside(folder, durable=False)
-        except UserError:
-            pass  # its record or its attempts/ is the problem, or one more: an old error.md is then written over
+        remove(folder / "error.md")
 
     def _fail(self, folder: Path, task_id: str) -> Path:
         self._sync(folder, "error.md")
@@ -550,7 +558,8 @@ class Claims:
 
     def give_up(self, path: Path, agent: str | None, problem: UserError) -> Path:
         """Fail a task in active/ because of what became of its folder; where it lies now."""
-        write(path / "error.md", explained(path.name, problem), durable=self._durable)
+        remove_ends(path)
+        write(path / "error.md", explained(path.name, problem, "could not go on"), durable=self._durable)
         where = leave(self._layout, path, self._layout.failed, durable=self._durable)
         self._records.failed(path.name, agent, str(problem))
         return where
@@ -611,12 +620,22 @@ def remove_ends(path: Path, but: str = "") -> None:
     """Take away a result or an error that the program did not write: it would count as this task's end."""
     for name in ENDS:
         if name != but and os.path.lexists(path / name):
-            os.unlink(path / name)
+            remove(path / name)
 
 
-def explained(name: str, problem: UserError) -> bytes:
+def remove(path: Path) -> None:
+    """Take away a file, or give a folder that has a file's name another one."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except (IsADirectoryError, PermissionError):  # POSIX says EPERM of a folder, Linux EISDIR
+        fs.set_aside(path)
+
+
+def explained(name: str, problem: UserError, what: str = "could not become a task") -> bytes:
     """The error.md of a drop that cannot be a task: where, what, how to mend it."""
-    lines = [f"# {name} could not become a task", "", f"* where: `{problem.where or name}`", f"* what: {problem.what}"]
+    lines = [f"# {name} {what}", "", f"* where: `{problem.where or name}`", f"* what: {problem.what}"]
     if problem.mend:
         lines.append(f"* how to mend it: {problem.mend}")
     lines += ["", "The file is here as it was. Mend it and move this folder back to tasks/inbox/: that is a retry."]

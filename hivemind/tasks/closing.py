@@ -41,7 +41,12 @@ class Closing:
         self._records = records
         self._durable = durable
         self._clock = clock
-        self._logs: dict[str, log.Version] = {}
+        self._logs: dict[str, log.Version | None] = {}
+
+    def follow(self, task: Task) -> Task:
+        """Note what the log is of a task that was just claimed, so that a change of it by anything else is found out."""
+        self._logs[task.id] = log.version(task.path)
+        return task
 
     def finish(self, task: Task, result: str) -> Path:
         """The task's folder in done/, with result.md in it."""
@@ -151,9 +156,8 @@ class Closing:
             raise TaskMoved("the claim is over, the task was moved out of active/", where=task.id) from None
 
     def _checked(self, task: Task) -> TaskRecord:
-        known = self._logs.get(task.id)
         try:
-            if known is None or log.version(task.path) == known:
+            if task.id not in self._logs or log.version(task.path) == self._logs[task.id]:
                 return self._records.load(task.path, task.id)
             problem: UserError = Tampered(f"{log.LOG} was changed by something other than hivemind", where=task.path)
         except Tampered as error:

@@ -174,7 +174,9 @@ def _attempt(attempts: Path) -> int:
     """The number of the attempt to set aside: the last one if a crash left it without its end, else the next."""
     numbers = [int(name) for name in os.listdir(attempts) if name.isdecimal()] if attempts.is_dir() else []
     last = max(numbers, default=0)
-    open_still = last and not any(os.path.lexists(attempts / str(last) / name) for name in ENDS)
+    open_still = (attempts / str(last)).is_dir() and not any(
+        os.path.lexists(attempts / str(last) / name) for name in ENDS
+    )
     return last if open_still else last + 1
 
 

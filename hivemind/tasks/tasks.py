@@ -141,13 +141,13 @@ class Tasks:
         role = self._agents().get(agent) if role is None else role
         if agent not in self._recovered:
             for half_made in self._claims.finish_half_made(agent, incarnation):
-                return half_made
+                return self._closing.follow(half_made)
         while (taken := self._claims.take(agent, role)) is not None:
             self._recovered.discard(agent)  # until it is done: an error on the way leaves a half-made claim
             task = self._claims.settle(taken, incarnation)
             if task is not None:
                 self._recovered.add(agent)
-                return task
+                return self._closing.follow(task)
         self._recovered.add(agent)
         return None
 
@@ -170,7 +170,7 @@ class Tasks:
         self._recovered.discard(agent)  # until it is done: an error on the way leaves a half-made claim
         task = self._claims.settle(taken, incarnation)
         self._recovered.add(agent)
-        return task
+        return None if task is None else self._closing.follow(task)
 
     def take(self, agent: str, role: str | None = None) -> Taken | None:
         """The first half of `claim` by itself: one drop, this agent's alone, its text read. `mine` does the rest."""
@@ -192,7 +192,7 @@ class Tasks:
         """
         agent = check_name(agent, "agent name")
         self._return_persons()
-        found = self._claims.mine(agent, incarnation)
+        found = [self._closing.follow(task) for task in self._claims.mine(agent, incarnation)]
         self._recovered.add(agent)
         return found
 

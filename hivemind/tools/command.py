@@ -10,6 +10,7 @@ from typing import Any
 from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.coordination import Receipt
+from hivemind.taskrun.report import printed
 from hivemind.taskrun.task_run import PlannedStep
 from hivemind.tools.commands import clean_environment
 from hivemind.tools.commands import run_command as run_program
@@ -17,8 +18,6 @@ from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
 __all__ = ["COMMAND_TOOLS"]
-
-_SHOWN_BYTES = 8192
 
 
 class RunCommand(Arguments):
@@ -85,18 +84,13 @@ def _checked(answer: dict[str, Any], why: str = "") -> dict[str, Any]:
 
 def _known_answer(step: PlannedStep, receipt: Receipt, output: Path, folder: Path) -> dict[str, Any]:
     """The answer of a command whose receipt is in the journal, and whose process ended before it could be given."""
-    try:
-        with open(output, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _SHOWN_BYTES))
-            printed = file.read().decode("utf-8", "replace")
-    except OSError:  # a person has taken it away; what counts is the receipt
-        printed = ""
+    shown = printed(output, receipt.output_digest)
     return {
         "step": step.id,
         "command": receipt.text,
         "exit_status": receipt.exit_status,
-        "output": printed,
-        "output_tail": printed[-400:],
+        "output": shown,
+        "output_tail": shown[-400:],
         "output_path": os.path.relpath(output, folder),
         "output_digest": receipt.output_digest,
         "seconds": 0.0,

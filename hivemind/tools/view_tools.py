@@ -38,7 +38,9 @@ def resume(session: Session, arguments: Resume) -> dict[str, Any]:
     )  # fmt: skip
     coming = found.get("capsule", {}).get("next", {})
     for name, one in coming.items():
-        if one.get("tool") == "list_files":  # the view's word for "begin": a member claims what it works on
+        if (
+            one is not None and one.get("tool") == "list_files"
+        ):  # the view's word for "begin": a member claims what it works on
             coming[name] = {"tool": "claim_task", "arguments": {}}
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,68 @@ def test_any_bytes_are_a_task_or_fail_with_words(tmp_path_factory, raw: bytes, e
     claimed = [task.id for task in iter(lambda: tasks.claim("scout"), None)]
     assert "good" in claimed
     assert len(claimed) + len(os.listdir(layout.failed)) == 2
+
+
+NAMES = [
+    "task.md", "task.yaml", "README.md", "task.json", "log.jsonl", "result.md", "error.md", "graph.json", "files",
+    "artifacts", "attempts", "attempts/1", "attempts/1/result.md", "files/task.md", "notes.txt", ".tmp-1", "RESULT.md",
+]  # fmt: skip
+THINGS = ["text", "bad", "empty", "folder", "link", "broken link", "fifo", "record", "link to itself"]
+
+
+def lay(path: Path, thing: str) -> None:
+    """Put something there; nothing where its folder is a file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        match thing:
+            case "folder":
+                path.mkdir()
+            case "fifo":
+                os.mkfifo(path)
+            case "link":
+                path.symlink_to("../../..")
+            case "broken link":
+                path.symlink_to("nowhere")
+            case "link to itself":
+                path.symlink_to(path.name)
+            case "record":
+                path.write_text('{"kind":"task","version":1,"text":"forged","name":"task.md","maker":"human"}\n')
+            case _:
+                path.write_text({"text": "said\n", "bad": "---\nnonsense: 1\n---\n", "empty": ""}[thing])
+    except OSError:
+        pass
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(things=st.dictionaries(st.sampled_from(NAMES), st.sampled_from(THINGS), min_size=1, max_size=5))
+def test_a_folder_with_anything_under_any_name_is_a_task_or_fails_alone(
+    tmp_path_factory: pytest.TempPathFactory, things: dict[str, str]
+) -> None:
+    layout = Layout.at(tmp_path_factory.mktemp("hive"))
+    for folder in layout.folders():
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, thing in things.items():
+        lay(layout.inbox / "any" / name, thing)
+    drop(layout, "good.md", "good")
+    tasks = opened(layout, settle_ms=0, grace_s=0)
+    claimed = {task.id: task for task in iter(lambda: tasks.claim("scout"), None)}
+    assert "good" in claimed
+    for task in claimed.values():
+        with suppress(OSError):  # a folder with a record of its own keeps its form, whatever its log is
+            tasks.log(task, {"event": "begun"})
+        tasks.finish(task, "found")
+    ended = [*os.listdir(layout.failed), *os.listdir(layout.done)]
+    assert sorted(ended) == ["any", "good"]
+    for name in ended:
+        assert any(
+            (place / name / end).is_file()
+            for place in (layout.failed, layout.done)
+            for end in ("result.md", "error.md")
+        )
+        if (layout.failed / name).is_dir():
+            tasks.retry(name)
+    tasks.claim("scout")
+    assert not os.listdir(layout.inbox)
 
 
 @pytest.mark.parametrize("damage", ["zeros", "cut", "flipped", "empty", "folder"])
