@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from io import StringIO
 from typing import Any
 
 from pydantic import Field
 
-from hivemind.masking import mask
-from hivemind.tools.matching import LIMIT_S, search_lines
-from hivemind.tools.path_access import MAX_READ_BYTES, Place, is_readable, read_bytes, readable, writable
+from hivemind.coordination.globs import check_pattern, escape, overlap
+from hivemind.masking import MASK, Masker
+from hivemind.tools.excerpt import Call
+from hivemind.tools.patch import FilePatch, patched, read_patch
+from hivemind.tools.path_access import (
+    MAX_READ_BYTES,
+    Place,
+    Target,
+    is_readable,
+    open_place,
+    read_bytes,
+    readable,
+    writable,
+)
 from hivemind.tools.session import Session
-from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 
-__all__ = ["FILE_TOOLS"]
+__all__ = [
+    "FILE_TOOLS",
+    "MAX_FOUND",
+    "MAX_TEXT_BYTES",
+    "READING_S",
+    "named",
+    "path_filter",
+    "path_pattern",
+    "read_text",
+    "walk",
+]
 
 MAX_FOUND = 200
-MAX_SEARCHED_BYTES = 4_194_304
-_READING_S = 60
+MAX_TEXT_BYTES = 4_194_304
+"""A file that is longer is read in parts, and neither edited nor searched."""
+READING_S = 60
+_PART_BYTES = 65_536
 
 
 class ReadFile(Arguments):
@@ -39,40 +64,120 @@ class EditFile(Arguments):
     path: str
     old: str = Field(min_length=1, description="the text to replace; must stand there exactly once")
     new: str
+    all: bool = Field(False, description="replace it wherever it stands")
+
+
+class ApplyPatch(Arguments):
+    patch: str = Field(
+        min_length=1, description="a unified diff: --- a/PATH, +++ b/PATH, @@ hunks with lines of context"
+    )
 
 
 class ListFiles(Arguments):
     path: str = "."
+    glob: str | None = Field(None, description="such as *.py or src/**/*.ts, from that folder")
 
 
-class SearchFiles(Arguments):
-    pattern: str = Field(min_length=1, description="a regular expression")
-    path: str = "knowledge"
+def _lines_of(result: Mapping[str, Any]) -> str:
+    part, lines = str(result["text"]), result["lines"]
+    if "start_line" in result:
+        return f"lines {result['start_line']:,} to {result['end_line']:,} of {lines:,}\n{part}"
+    return part or "(an empty file)"
 
 
-@tool
+def _read_on(result: Mapping[str, Any]) -> Call:
+    # in front of a part of a file stands a line that says which it is
+    before = result.get("start_line", 1) - 1 - ("start_line" in result)
+    return lambda first, last: as_call(
+        "read_file", path=result["path"], start_line=before + first, end_line=before + last
+    )
+
+
+@tool(text=_lines_of, rest=_read_on, reads=True)
 def read_file(session: Session, arguments: ReadFile) -> dict[str, Any]:
     """Read a text file of the hive, or some of its lines."""
     place = readable(session, arguments.path)
-    text, digest = _read(session, place)
-    lines = list(StringIO(mask(text)))
-    first, last = arguments.start_line or 1, arguments.end_line or len(lines)
-    part = "".join(lines[first - 1 : last])
-    shown: dict[str, Any] = {"path": _named(session, place), "digest": digest, "text": part}
-    if arguments.start_line or arguments.end_line:
-        shown |= {"start_line": first, "end_line": min(last, len(lines))}
+    first, last = arguments.start_line or 1, arguments.end_line
+    part = _Part(first, last)
+    with session.pulse.busy(READING_S):
+        digest = part.read(session, place)
+    shown: dict[str, Any] = {
+        "path": named(session, place),
+        "digest": digest,
+        "text": "".join(part.kept),
+        "lines": part.lines,
+    }
+    if arguments.start_line or arguments.end_line or part.cut:
+        end = first - 1 + len(part.kept)
+        shown |= {"start_line": first, "end_line": min(last or part.lines, part.lines) if not part.cut else end}
     return shown
 
 
-@tool
+class _Part:
+    """Some lines of a file of any size, masked as the whole of it: at most 256 KiB of them."""
+
+    def __init__(self, first: int, last: int | None) -> None:
+        self.kept: list[str] = []
+        self.lines = 0
+        self.cut = False
+        self._first, self._last = first, last
+        self._room = MAX_READ_BYTES
+        self._line = ""
+
+    def read(self, session: Session, place: Place) -> str:
+        """Read the file; returns the digest of its bytes. Raises ToolProblem for what is no UTF-8."""
+        # what a command has printed is shown as far as it is text
+        printed = "artifacts" in place.names
+        decoder = codecs.getincrementaldecoder("utf-8")("replace" if printed else "strict")
+        masker, digest, at = Masker(), hashlib.sha256(), 0
+        with open_place(session, place) as stream:
+            try:
+                while data := stream.read(_PART_BYTES):
+                    digest.update(data)
+                    self._take(masker.feed(decoder.decode(data)))
+                    at += len(data)
+                self._take(masker.feed(decoder.decode(b"", True)) + masker.close())
+            except UnicodeDecodeError as error:
+                where = named(session, place)
+                raise ToolProblem(f"is no UTF-8 text (near byte {at + error.start})", where=where) from None
+        if self._line:
+            self._keep(self._line)
+        return digest.hexdigest()
+
+    def _take(self, text: str) -> None:
+        for line in StringIO(self._line + text):
+            if not line.endswith("\n"):
+                self._line = line
+                return
+            self._keep(line)
+        self._line = ""
+
+    def _keep(self, line: str) -> None:
+        self.lines += 1
+        if self.cut or self.lines < self._first or (self._last is not None and self.lines > self._last):
+            return
+        if len(line) > self._room and self.kept:
+            self.cut = True
+            return
+        self.kept.append(line[: self._room])
+        self._room -= len(line)
+
+
+def _wrote(result: Mapping[str, Any]) -> str:
+    return f"wrote {result['path']}, {result['bytes']:,} bytes"
+
+
+@tool(text=_wrote)
 def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
     """Write a whole text file, into the task's folder unless the path says knowledge/… or a root open for writing."""
     target = writable(session, arguments.path)
     text = session.work.answers_so_far() if arguments.text is None else arguments.text
     with target.reserved(session, "write_file"):
+        if arguments.text is not None and MASK in text:
+            _refuse_mask(session, target, read_text(session, target.place) if target.exists else "", text)
         target.write(session, text)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    shown = _named(session, target.place)
+    shown = named(session, target.place)
     if arguments.step is not None:
         step = session.step(arguments.step)
         session.work.wrote(step, os.path.relpath(target.place.path, session.work.task.path), digest)
@@ -81,72 +186,157 @@ def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
     return {"path": shown, "digest": digest, "bytes": len(text.encode())}
 
 
-@tool
+def _edited(result: Mapping[str, Any]) -> str:
+    count = result["replaced"]
+    return f"edited {result['path']}{'' if count == 1 else f': {count} places'}"
+
+
+@tool(text=_edited)
 def edit_file(session: Session, arguments: EditFile) -> dict[str, Any]:
-    """Replace one passage of a text file that you may write."""
+    """Replace one passage of a text file that you may write, or with `all` every place where it stands."""
     target = writable(session, arguments.path)
     with target.reserved(session, "edit_file"):  # from the look to the write
-        text, _ = _read(session, target.place)
+        text = read_text(session, target.place)
         count = text.count(arguments.old)
-        if count != 1:
-            raise ToolProblem(f"the text to replace stands there {count} times, not once", where=arguments.path)
+        if count == 0 or (count > 1 and not arguments.all):
+            raise ToolProblem(
+                f"the text to replace stands there {count} times, not once", where=arguments.path,
+                mend="say more of what stands around it, or all: true" if count else "read_file shows what stands there",
+            )  # fmt: skip
         changed = text.replace(arguments.old, arguments.new)
+        _refuse_mask(session, target, text, changed)
         target.write(session, changed)
     digest = hashlib.sha256(changed.encode()).hexdigest()
-    return {"path": _named(session, target.place), "digest": digest}
+    return {"path": named(session, target.place), "digest": digest, "replaced": count}
 
 
-@tool
+def _changes(result: Mapping[str, Any]) -> str:
+    return "\n".join(f"{one['change']} {one['path']}" for one in result["files"])
+
+
+@tool(text=_changes)
+def apply_patch(session: Session, arguments: ApplyPatch) -> dict[str, Any]:
+    """Change, make, rename and delete text files by one unified diff, as `git diff` writes it: all of it, or nothing if one
+    hunk does not fit. The lines of context must stand there exactly; line numbers may be off."""
+    changes = [_Change(session, file) for file in read_patch(arguments.patch)]
+    touched = [target.place.path for change in changes for target in change.targets]
+    if twice := next((path for at, path in enumerate(touched) if path in touched[:at]), None):
+        raise ToolProblem("is in the patch twice", where=session.hive.layout.relative(twice))
+    with ExitStack() as reserved:
+        for change in changes:
+            for target in change.targets:
+                reserved.enter_context(target.reserved(session, "apply_patch"))
+        for change in changes:
+            change.prepare(session)
+        with ExitStack() as undo:
+            for change in changes:
+                change.make(session, undo)
+            undo.pop_all()
+    return {"files": [{"path": named(session, one.targets[-1].place), "change": one.kind} for one in changes]}
+
+
+class _Change:
+    """What a patch does to one file: `source` is the file as it is, `target` as it is to be."""
+
+    def __init__(self, session: Session, file: FilePatch) -> None:
+        self._file = file
+        self._source = None if file.old is None else writable(session, file.old)
+        moved = file.new is not None and (self._source is None or file.new != file.old)
+        self._target = writable(session, file.new) if moved and file.new else None if file.new is None else self._source
+        found = (self._source, self._target if moved else None)
+        self.targets: tuple[Target, ...] = tuple(one for one in found if one is not None)
+        self._before = self._after = ""
+
+    @property
+    def kind(self) -> str:
+        if self._source is None:
+            return "made"
+        if self._target is None:
+            return "deleted"
+        return "changed" if self._target is self._source else f"moved {self._file.old} to"
+
+    def prepare(self, session: Session) -> None:
+        """Find out what is to be written, before anything is. Raises UserError that says why it cannot be."""
+        if self._target is not None and self._target is not self._source and self._target.exists:
+            raise ToolProblem("is there already", where=self._file.new)
+        if self._source is not None:
+            self._before = read_text(session, self._source.place)
+        self._after = patched(self._before, self._file)
+        if self._target is None and self._after:
+            raise ToolProblem("has more lines than the patch deletes", where=self._file.old)
+        if self._target is not None:
+            _refuse_mask(session, self._target, self._before, self._after)
+
+    def make(self, session: Session, undo: ExitStack) -> None:
+        """Do it; `undo` learns how it is undone."""
+        source, target, before = self._source, self._target, self._before
+        if target is not None:
+            target.write(session, self._after, like=source)
+            if target is source:
+                undo.callback(target.write, session, before)
+                return
+            undo.callback(target.delete, session)
+        if source is not None:
+            source.delete(session)
+            undo.callback(source.write, session, before)
+
+
+def _refuse_mask(session: Session, target: Target, before: str, after: str) -> None:
+    """A text that was shown with its secrets masked must not be written back in the place of what it was."""
+    if after.count(MASK) > before.count(MASK):
+        raise ToolProblem(
+            f"has {MASK} in it, which stands in the place of a secret that you were not shown",
+            where=named(session, target.place), mend="edit the lines around it with edit_file",
+        )  # fmt: skip
+
+
+def _listing(result: Mapping[str, Any]) -> str:
+    more = [f"… and more: name a folder or a glob ({MAX_FOUND} are listed)"] if result["cut"] else []
+    return "\n".join([*result["files"], *more]) or "no files"
+
+
+@tool(text=_listing, reads=True)
 def list_files(session: Session, arguments: ListFiles) -> dict[str, Any]:
     """List the files below a folder of the hive, at most 200."""
-    names = []
-    for place in _walk(session, readable(session, arguments.path)):
-        names.append(_named(session, place))
+    top = readable(session, arguments.path)
+    fits = path_filter(arguments.glob)
+    names: list[str] = []
+    for place in walk(session, top):
+        if not fits("/".join(place.names[len(top.names) :]) or place.names[-1]):
+            continue
         if len(names) == MAX_FOUND:
             return {"files": names, "cut": True}
+        names.append(named(session, place))
     return {"files": names, "cut": False}
 
 
-@tool
-def search_files(session: Session, arguments: SearchFiles) -> dict[str, Any]:
-    """Find the lines that match a regular expression, in the text files below a folder (default: knowledge)."""
-    passed_over: list[str] = []
-    texts = _texts(session, readable(session, arguments.path), passed_over)
-    with session.pulse.busy(_READING_S + LIMIT_S):
-        found, cut = search_lines(arguments.pattern, texts, MAX_FOUND)
-    hits = [{"path": path, "line": line, "text": text} for path, line, text in found]
-    told: dict[str, Any] = {"hits": hits, "cut": cut}
-    if passed_over:
-        told["passed_over"] = passed_over[:MAX_FOUND]
-    return told
+def path_pattern(glob: str) -> str:
+    """The pattern of paths below a folder; a glob without `/` is a name at any depth. Raises UserError for what is no glob."""
+    return check_pattern(glob if "/" in glob else f"**/{glob}")
 
 
-def _texts(session: Session, top: Place, passed_over: list[str]) -> Iterator[tuple[str, str]]:
-    """The text files, each with its name; those that are none, or over 4 MiB, are named in `passed_over`."""
-    for place in _walk(session, top):
-        try:
-            text, _ = _read(session, place, MAX_SEARCHED_BYTES)
-        except ToolProblem:
-            passed_over.append(_named(session, place))
-            continue
-        yield _named(session, place), mask(text)
+def path_filter(glob: str | None) -> Callable[[str], bool]:
+    """Whether a path below a folder matches."""
+    pattern = "**" if glob is None else path_pattern(glob)
+    return lambda path: glob is None or overlap(pattern, escape(path))
 
 
-def _read(session: Session, place: Place, most: int = MAX_READ_BYTES) -> tuple[str, str]:
-    """A text file's text, and the digest of its bytes."""
-    raw = read_bytes(session, place, most)
+def read_text(session: Session, place: Place) -> str:
+    """A text file's text. Raises ToolProblem for what is none, and for one over 4 MiB."""
+    raw = read_bytes(session, place, MAX_TEXT_BYTES)
     try:
-        return raw.decode("utf-8"), hashlib.sha256(raw).hexdigest()
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ToolProblem(f"is no UTF-8 text (byte {error.start})", where=_named(session, place)) from None
+        raise ToolProblem(f"is no UTF-8 text (byte {error.start})", where=named(session, place)) from None
 
 
-def _named(session: Session, place: Place) -> str:
+def named(session: Session, place: Place) -> str:
     return session.hive.layout.relative(place.path)
 
 
-def _walk(session: Session, top: Place) -> Iterator[Place]:
-    """The files below a folder that may be read, in order; links and names that begin with a dot are passed over."""
+def walk(session: Session, top: Place, *, hidden: bool = False) -> Iterator[Place]:
+    """The files below a folder that may be read, in order; links are passed over, and names that begin with a dot unless
+    `hidden`, git's own folder always."""
     if top.path.is_file():
         yield top
         return
@@ -157,13 +347,12 @@ def _walk(session: Session, top: Place) -> Iterator[Place]:
             folder = place.folder()
         except OSError as error:
             if place is top:
-                raise ToolProblem(
-                    f"is no folder that can be read ({error.strerror})", where=_named(session, top)
-                ) from None
+                where = named(session, top)
+                raise ToolProblem(f"is no folder that can be read ({error.strerror})", where=where) from None
             continue  # something else stands there by now
         try:
             with os.scandir(folder) as found:
-                seen = sorted((one for one in found if not one.name.startswith(".")), key=lambda one: one.name)
+                seen = sorted((one for one in found if _is_shown(one.name, hidden)), key=lambda one: one.name)
             yield from (place / one.name for one in seen if one.is_file(follow_symlinks=False))
             folders = [place / one.name for one in seen if one.is_dir(follow_symlinks=False)]
         finally:
@@ -171,8 +360,12 @@ def _walk(session: Session, top: Place) -> Iterator[Place]:
         todo += [below for below in reversed(folders) if _may_enter(session, below)]
 
 
+def _is_shown(name: str, hidden: bool) -> bool:
+    return not name.startswith(".") or (hidden and name != ".git")
+
+
 def _may_enter(session: Session, folder: Place) -> bool:
     return folder.path == session.hive.layout.mailboxes or is_readable(session, folder.path)
 
 
-FILE_TOOLS = (read_file, write_file, edit_file, list_files, search_files)
+FILE_TOOLS = (read_file, write_file, edit_file, apply_patch, list_files)

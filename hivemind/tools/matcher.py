@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable, Iterable
 from io import StringIO
 
-__all__ = ["Found", "find"]
+__all__ = ["SHOWN_CHARS", "Found", "find"]
 
-_SHOWN_CHARS = 300
+SHOWN_CHARS = 300
 Found = tuple[list[tuple[str, int, str]], bool]
 """The name of the text, the line's number from 1 and its beginning, for each; whether there are more."""
 
@@ -26,7 +26,7 @@ def find(matches: Callable[[str], object], texts: Iterable[tuple[str, str]], mos
         for number, whole in enumerate(StringIO(text), 1):
             line = whole.rstrip("\r\n")
             if matches(line):
-                found.append((name, number, line[:_SHOWN_CHARS]))
+                found.append((name, number, line[:SHOWN_CHARS]))
                 if len(found) == most:
                     return found, True
     return found, False

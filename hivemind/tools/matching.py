@@ -15,10 +15,10 @@ from collections.abc import Iterable
 
 from hivemind.guarded import bare_environment
 from hivemind.tools import matcher
-from hivemind.tools.matcher import Found, find
+from hivemind.tools.matcher import SHOWN_CHARS, Found, find
 from hivemind.tools.tool import ToolProblem
 
-__all__ = ["LIMIT_S", "search_lines"]
+__all__ = ["LIMIT_S", "SHOWN_CHARS", "search_lines"]
 
 LIMIT_S = 10.0
 _MEMORY_BYTES = 1 << 30

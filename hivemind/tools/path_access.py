@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from hivemind import fs
 from hivemind.coordination import Reservations
@@ -24,7 +25,7 @@ from hivemind.tasks import FILES
 from hivemind.tools.session import Session
 from hivemind.tools.tool import ToolProblem
 
-__all__ = ["Place", "Target", "is_readable", "read_bytes", "readable", "writable"]
+__all__ = ["Place", "Target", "is_readable", "open_place", "read_bytes", "readable", "writable"]
 
 MAX_READ_BYTES = 262_144
 _MAX_PATH = 4096
@@ -85,6 +86,16 @@ def is_readable(session: Session, found: Path) -> bool:
 
 def read_bytes(session: Session, place: Place, most: int = MAX_READ_BYTES) -> bytes:
     """A regular file's bytes, `most` of them. Raises UserError for a longer one and for anything else, in words."""
+    with open_place(session, place) as stream:
+        raw = stream.read(most + 1)
+    if len(raw) > most:
+        shown = session.hive.layout.relative(place.path)
+        raise ToolProblem(f"is larger than {most} bytes", where=shown, mend="read_file shows it in parts")
+    return raw
+
+
+def open_place(session: Session, place: Place) -> BinaryIO:
+    """A regular file, open for reading; the caller closes it. Raises ToolProblem, in words, for anything else."""
     layout = session.hive.layout
     shown = layout.relative(place.path)
     try:
@@ -93,15 +104,12 @@ def read_bytes(session: Session, place: Place, most: int = MAX_READ_BYTES) -> by
         raise ToolProblem(error.what, where=shown) from None
     except OSError as error:
         raise ToolProblem(f"cannot be read ({error.strerror})", where=shown) from None
-    with os.fdopen(file, "rb") as stream:
-        # A message is one file with a name in each mailbox that got it; elsewhere in the hive a second name may lead out.
-        above = _up(place.path)
-        if os.fstat(file).st_nlink > 1 and layout.root in above and layout.mailboxes not in above:
-            raise ToolProblem("has a second name (a hard link), which may lead out of the hive", where=shown)
-        raw = stream.read(most + 1)
-    if len(raw) > most:
-        raise ToolProblem(f"is larger than {most} bytes", where=shown, mend="search_files finds lines in it")
-    return raw
+    # A message is one file with a name in each mailbox that got it; elsewhere in the hive a second name may lead out.
+    above = _up(place.path)
+    if os.fstat(file).st_nlink > 1 and layout.root in above and layout.mailboxes not in above:
+        os.close(file)
+        raise ToolProblem("has a second name (a hard link), which may lead out of the hive", where=shown)
+    return os.fdopen(file, "rb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +133,36 @@ class Target:
         finally:
             held.release(mine, session.agent)
 
-    def write(self, session: Session, text: str) -> None:
-        """Write the whole file, its folders made. What was there keeps its mode, within `access:`. Raises UserError."""
+    @property
+    def exists(self) -> bool:
+        return os.path.lexists(self.place.path)
+
+    def write(self, session: Session, text: str, like: Target | None = None) -> None:
+        """Write the whole file, its folders made. What was there keeps its mode, within `access:`; a new file gets that of
+        `like`. Raises UserError."""
+        with self.folder(session, make=True) as (folder, name):
+            mode = _mode(name, folder)
+            if like is not None:
+                with like.folder(session) as (other, its_name):
+                    mode = _mode(its_name, other)
+            fs.write_at(folder, name, text, durable=session.hive.config.durable, mode=mode)
+
+    def delete(self, session: Session) -> None:
+        """Take the file away. Raises UserError."""
+        with self.folder(session) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+            if session.hive.config.durable:
+                os.fsync(folder)
+
+    @contextmanager
+    def folder(self, session: Session, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder of the file, open, and its name there; what the system refuses is said in words."""
         *folders, name = self.place.names
         shown = session.hive.layout.relative(self.place.path)
         try:
-            folder = fs.folder_below(self.place.base, folders, make=True)
+            folder = fs.folder_below(self.place.base, folders, make=make)
             try:
-                mode = _mode(name, folder)
-                fs.write_at(folder, name, text, durable=session.hive.config.durable, mode=mode)
+                yield folder, name
             finally:
                 os.close(folder)
         except UnicodeEncodeError:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import stat
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from hivemind import Hive, fs
 from hivemind.coordination import Reservations
 from hivemind.fs.paths import folder_inside
-from hivemind.tools import matching
+from hivemind.tools import TOOLS, matching
 from hivemind.tools.path_access import Place
 from tests.agent.conftest import Crew, doing, hands
 
@@ -182,25 +184,50 @@ def test_a_link_that_is_put_there_meanwhile_is_not_followed(crew: Crew) -> None:
     assert [path.name for path in secret.parent.iterdir() if path.name.startswith(".tmp")] == []
 
 
-def test_lines_are_found_by_a_text_and_by_an_expression(crew: Crew) -> None:
+@pytest.fixture(params=["ripgrep", "no ripgrep"])
+def finder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Searches with ripgrep where it is installed, and as on a machine without it."""
+    if request.param == "no ripgrep":
+        monkeypatch.setenv("PATH", str(tmp_path))
+    elif shutil.which("rg") is None:
+        pytest.skip("there is no ripgrep here")
+    return str(request.param)
+
+
+def test_lines_are_found_by_a_text_and_by_an_expression(crew: Crew, finder: str) -> None:
     (crew.root / "knowledge/boats.md").write_text("An oak boat.\nAn (ash) boat.\n")
     (crew.root / "knowledge/picture.png").write_bytes(b"\x89PNG\xff\x00boat")
     (crew.root / "knowledge/long.txt").write_text("x" * 1_000_000 + " boat\n")
     use = hands(crew)
+    (crew.root / "knowledge/deep/.old").mkdir(parents=True)
+    (crew.root / "knowledge/deep/er.py").write_text("ship = 1\r\n")
+    (crew.root / "knowledge/deep/.old/x.py").write_text("ship = 0\n")
+    (crew.root / ".hive/ship.txt").write_text("ship\n")
     long, first, second = (("knowledge/long.txt", 1), ("knowledge/boats.md", 1), ("knowledge/boats.md", 2))
+    py, old = ("knowledge/deep/er.py", 1), ("knowledge/deep/.old/x.py", 1)
+    for more, expected in (
+        ({}, [py]), ({"glob": "*.md"}, []), ({"glob": "*.py"}, [py]), ({"glob": "deep/*.py"}, [py]), ({"glob": "er.*"}, [py]),
+        ({"hidden": True, "glob": "*.py"}, [old, py]), ({"path": "knowledge/deep/er.py"}, [py]),
+        ({"path": ".", "hidden": True, "glob": "**/*.txt"}, []), ({"glob": "deep/**"}, [py]),
+    ):  # fmt: skip
+        found = use("search_files", pattern="^sh.p = ?", **more)["result"]
+        assert sorted((hit["path"], hit["line"]) for hit in found["hits"]) == expected, more
+    assert (
+        use("search_files", pattern="ship(?= = 1)")["result"]["hits"][0]["path"] == py[0]
+    )  # Python's, ripgrep has none
     for pattern, expected in {
         "boat": [first, second, long], r"(?i)\bOAK\b": [first], r"\((ash|elm)\)": [second], "x boat$": [long], r"no such \w+": [],
     }.items():  # fmt: skip
         found = use("search_files", pattern=pattern)["result"]
-        assert [(hit["path"], hit["line"]) for hit in found["hits"]] == expected, pattern
-        assert found["passed_over"] == ["knowledge/picture.png"]
+        assert sorted((hit["path"], hit["line"]) for hit in found["hits"]) == sorted(expected), pattern
         assert not found["cut"]
         assert all(len(hit["text"]) <= 300 for hit in found["hits"])
     assert "is no regular expression: unterminated" in use("search_files", pattern="a[b")["error"]
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)*c"])
-def test_an_expression_that_takes_for_ever_is_given_up(crew: Crew, monkeypatch, pattern: str) -> None:
+def test_an_expression_that_takes_for_ever_is_given_up(crew: Crew, monkeypatch, tmp_path: Path, pattern: str) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # ripgrep would not mind
     monkeypatch.setattr(matching, "LIMIT_S", 0.7)
     (crew.root / "knowledge/a.txt").write_text("a" * 60 + "b\n")
     assert "took more than" in hands(crew)("search_files", pattern=pattern)["error"]
@@ -217,3 +244,52 @@ def test_a_swapped_folder_never_leads_a_write_out(tmp_path) -> None:
     os.close(folder)
     assert (root / "b/x.txt").read_text() == "x"
     assert list(outside.iterdir()) == []
+
+
+def test_a_file_of_any_size_is_read_in_parts_by_its_lines(crew: Crew) -> None:
+    path = crew.root / "knowledge/long.txt"
+    path.write_text("".join(f"line {number} {'ü' * 20}\n" for number in range(1, 40_001)))
+    use = hands(crew)
+    first = use("read_file", path="knowledge/long.txt")["result"]
+    assert (first["start_line"], first["lines"]) == (1, 40_000)
+    assert first["text"].startswith("line 1 ")
+    assert len(first["text"]) <= 262_144
+    seen = first["end_line"]
+    assert first["text"].count("\n") == seen
+    last = use("read_file", path="knowledge/long.txt", start_line=39_999, end_line=50_000)["result"]
+    assert (last["start_line"], last["end_line"], last["text"].count("\n")) == (39_999, 40_000, 2)
+    text = TOOLS["read_file"].shown(first, 5_000)
+    assert text.startswith(f"lines 1 to {seen:,} of 40,000\nline 1 ")
+    left_out = re.search(r'read_file\(path="knowledge/long.txt", start_line=(\d+), end_line=(\d+)\)', text)
+    assert left_out is not None
+    begin, end = map(int, left_out.groups())
+    shown = text.partition("characters left out")
+    assert (f"line {begin - 1} " in shown[0], f"line {begin} " in shown[0]) == (True, False)
+    assert (f"line {end + 1} " in shown[2], f"line {end} " in shown[2]) == (True, False)
+
+
+def test_a_passage_that_stands_more_than_once_is_replaced_everywhere_only_if_that_is_said(crew: Crew) -> None:
+    path = crew.root / "knowledge/boats.md"
+    path.write_text("oak, oak\n")
+    use = hands(crew)
+    assert (
+        "stands there 2 times, not once; say more"
+        in use("edit_file", path="knowledge/boats.md", old="oak", new="ash")["error"]
+    )
+    result = use("edit_file", path="knowledge/boats.md", old="oak", new="ash", all=True)["result"]
+    assert (result["replaced"], path.read_text()) == (2, "ash, ash\n")
+
+
+def test_files_are_listed_by_a_glob(crew: Crew) -> None:
+    for name in ("a.py", "deep/b.py", "deep/er/c.py", "deep/d.md"):
+        (crew.root / "knowledge" / name).parent.mkdir(parents=True, exist_ok=True)
+        (crew.root / "knowledge" / name).write_text("x\n")
+    use = hands(crew)
+    for glob, expected in {
+        "*.py": ["a.py", "deep/b.py", "deep/er/c.py"],
+        "deep/*": ["deep/b.py", "deep/d.md"],
+        "*.c": [],
+    }.items():
+        result = use("list_files", path="knowledge", glob=glob)["result"]
+        assert [path.removeprefix("knowledge/") for path in result["files"]] == expected
+    assert "braces" in use("list_files", path="knowledge", glob="*.{py,md}")["error"]
