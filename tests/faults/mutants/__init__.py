@@ -1,15 +1,14 @@
 """Mutants: small patches, each of which breaks one promise; the harness must find every one.
 
-They were written by somebody who had not read the checkers. A patch is a unified diff against `hivemind/` whose hunks have
-no line numbers: each is found by what it replaces, which must stand in the file exactly once, so that edits elsewhere do not
-matter, and an edit of that very place makes the patch fail, loudly. Before the diff stand `Promise:`, `Broken by:` and
+They were written by somebody who had not read the checkers. A patch is a unified diff without files' names and line numbers:
+each hunk is found by what it replaces, which must stand in `hivemind/` exactly once. Edits elsewhere and moved files do not
+matter; an edit of that very place makes the patch fail, loudly. Before the hunks stand `Promise:`, `Broken by:` and
 `Shown under:`, the detectors (see `run.py`) that are tried first.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,32 +20,32 @@ REPOSITORY = FOLDER.parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A patch: what it replaces with what, (file, before, after) each."""
+    """A patch: what it replaces with what."""
 
     name: str
     promise: str
     broken_by: str
     detectors: tuple[str, ...]
-    changes: tuple[tuple[str, str, str], ...]
+    changes: tuple[tuple[str, str], ...]
 
     @classmethod
     def read(cls, path: Path) -> Mutant:
-        head, told = {}, path.read_text("utf-8").split("\n--- a/")
-        for line in told[0].splitlines():
-            key, _, value = line.partition(": ")
-            head[key] = value
-        changes = [(file, *_sides(hunk)) for one in told[1:] for file, hunk in _hunks(one)]
-        return cls(
-            path.stem, head["Promise"], head["Broken by"], tuple(head["Shown under"].split(", ")), tuple(changes)
-        )
+        head, *hunks = path.read_text("utf-8").split("\n@@\n")
+        told = dict(line.split(": ", 1) for line in head.splitlines() if line)
+        changes = tuple(_sides(hunk.rstrip("\n").split("\n")) for hunk in hunks)
+        return cls(path.stem, told["Promise"], told["Broken by"], tuple(told["Shown under"].split(", ")), changes)
 
     def apply(self, house: Path) -> None:
-        """Change the files below `house`. Raises AssertionError, naming the place, if the patch does not fit any more."""
-        for file, before, after in self.changes:
-            path = house / file
-            text = path.read_text("utf-8")
-            assert text.count(before) == 1, f"{self.name}: in {file} this stands {text.count(before)} times:\n{before}"
-            path.write_text(text.replace(before, after), "utf-8")
+        """Change the program below `house`. Raises AssertionError, naming the place, if the patch does not fit any more."""
+        for before, after in self.changes:
+            files = {path: path.read_text("utf-8") for path in sorted((house / "hivemind").rglob("*.py"))}
+            found = [path for path, text in files.items() for _ in range(text.count(before))]
+            where = [str(path.relative_to(house)) for path in found]
+            assert len(found) == 1, (
+                f"{self.name}.patch does not fit any more: this stands in hivemind/ {len(found)} times and not once {where}; "
+                f"let it break the same promise where that is kept now:\n{before}"
+            )
+            found[0].write_text(files[found[0]].replace(before, after), "utf-8")
 
     def house(self, folder: Path) -> Path:
         """A repository at `folder` that is this one but for the mutant's changes."""
@@ -58,13 +57,6 @@ class Mutant:
                 (folder / path.name).symlink_to(path)
         self.apply(folder)
         return folder
-
-
-def _hunks(diff: str) -> Iterator[tuple[str, list[str]]]:
-    """(file, lines) for each hunk of one file's diff, which begins with the file's name."""
-    name, _, rest = diff.partition("\n")
-    for hunk in rest.split("\n@@\n")[1:]:
-        yield name, hunk.rstrip("\n").split("\n")
 
 
 def _sides(lines: list[str]) -> tuple[str, str]:
