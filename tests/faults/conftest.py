@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
+from tests.faults.faults import FAULTS, missing
 from tests.faults.subject import Warm
+
+
+def needs(fault: str) -> None:
+    """Skip the test if the machine cannot make a fault; fail where all are wanted and a program was not installed."""
+    if why := missing(FAULTS[fault]):
+        assert why.kernel or os.environ.get("HIVEMIND_FAULTS") != "all", why.reason
+        pytest.skip(why.reason)
 
 
 @pytest.fixture(scope="session")

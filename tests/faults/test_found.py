@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from tests.faults.faults import FAULTS, missing
+from tests.faults.conftest import needs
+from tests.faults.faults import FAULTS
 from tests.faults.hives import make_hive
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.subject import Subject, Warm
@@ -51,7 +52,6 @@ def test_an_agent_whose_log_cannot_be_written_is_told_in_one_line_and_the_others
 def test_two_machines_that_see_a_files_size_late_keep_one_journal(tmp_path: Path, warm: Warm) -> None:
     """FUSE keeps a size for as long as it is told to, whatever lock is taken (NFS asks again): an append by one machine
     reads up to the old size, calls what the other wrote torn, cuts it off, and writes over it."""
-    if why := missing(FAULTS["late-folders"]):
-        pytest.skip(why.reason)
+    needs("late-folders")
     trial = try_once(SCENARIOS["reservations"], FAULTS["late-folders"], 1, warm=warm, keep=tmp_path)
     assert not trial.violations, trial.violations

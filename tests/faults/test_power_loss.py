@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from tests.faults.faults import FAULTS, missing
+from tests.faults.conftest import needs
 from tests.faults.powerloss.run import Outcome, power_loss
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _traced() -> None:
     """It is recorded with strace, as some of the other faults are made."""
-    if why := missing(FAULTS["kill-at-call"]):
-        assert why.kernel or os.environ.get("HIVEMIND_FAULTS") != "all", why.reason
-        pytest.skip(why.reason)
+    needs("kill-at-call")
 
 
 def told(outcome: Outcome, *words: str) -> list[str]:

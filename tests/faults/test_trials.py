@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.faults.faults import FAULTS, crash_points, missing
+from tests.faults.conftest import needs
+from tests.faults.faults import FAULTS, crash_points
 from tests.faults.report import BEGIN, PROMISES, numbers
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.subject import REPOSITORY, Warm
@@ -29,11 +29,14 @@ PAIRS = [
 def test_every_promise_holds_in_a_scenario_under_a_fault(
     scenario: str, fault: str, seed: int, warm: Warm, tmp_path: Path
 ) -> None:
-    if why := missing(FAULTS[fault]):
-        assert why.kernel or os.environ.get("HIVEMIND_FAULTS") != "all", why.reason
-        pytest.skip(why.reason)
+    needs(fault)
     trial = try_once(SCENARIOS[scenario], FAULTS[fault], seed, warm=warm, keep=tmp_path)
     assert not trial.violations, (trial.command, trial.kept, *(sentence for _, _, sentence in trial.violations))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_where_all_faults_are_wanted_each_can_be_made(fault: str) -> None:
+    needs(fault)
 
 
 def test_every_promise_that_a_checker_names_is_one_and_every_promise_is_shown_by_something() -> None:

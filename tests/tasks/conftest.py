@@ -55,8 +55,7 @@ def in_process(work: Callable[[], object], crash_at: str | None = None) -> int:
         status = 1
         try:
             if crash_at is not None:
-                name, _, count = crash_at.partition(":")
-                crash._armed, crash._left = name, int(count or 1)
+                crash._armed = crash._armed_points(crash_at)
             work()
             status = 0
         finally:
