@@ -65,6 +65,37 @@ def script(path: str) -> None:
             continue
 
 
+def holder(path: str) -> None:
+    """Leases and notes through `Hive`, by several agents in one process; a note shows one of its agent's generations, also
+    one that has passed."""
+    from hivemind import Hive
+    from hivemind.coordination import CoordinationError
+
+    diary, hive = Diary(), Hive.open(os.environ["HIVEMIND_HIVE"])
+    generations = dict[tuple[str, str], list[int]]()
+    for step, agent, name, which in json.loads(Path(path).read_text()):
+        mine = generations.setdefault((step, agent), [])
+        asked: dict[str, Any] = {"agent": agent, "name": name}
+        if name == "note":
+            asked["generation"] = mine[which % len(mine)] if mine else 1
+        diary.say(kind="lease", key=step, asked=asked, begin=time.monotonic_ns())
+        status, answer = 0, dict[str, Any]()
+        try:
+            if name in ("claim", "force"):
+                lease = hive.leases.claim(step, agent, ttl_seq=10_000, force=name == "force")
+                answer["generation"] = lease.generation
+                mine.append(lease.generation)
+            elif name == "note":
+                hive.steps.note(step, "wind", agent_id=agent, generation=asked["generation"])
+            else:
+                hive.leases.release(step, agent)
+        except CoordinationError as error:
+            status, answer = 1, {"code": error.code}
+        except Exception as error:  # the machine's: in doubt
+            status, answer = 1, {"error": str(error)}
+        diary.say(end=time.monotonic_ns(), status=status, answer=json.dumps(answer))
+
+
 @contextmanager
 def _output_into_a_file() -> Iterator[Callable[[], str]]:
     with tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as file:
@@ -230,7 +261,8 @@ def member(name: str, path: str) -> None:
 
 
 CLIENTS: dict[str, Callable[..., None]] = {
-    "script": script, "memory": memory, "documents": documents, "shown": shown, "roots": roots, "member": member,
+    "script": script, "holder": holder, "memory": memory, "documents": documents, "shown": shown, "roots": roots,
+    "member": member,
 }  # fmt: skip
 
 

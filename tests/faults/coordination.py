@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -12,7 +12,7 @@ from .hives import make_hive
 from .ledger import Request
 from .linear import Call, lease, linearizable, reservations
 from .scenario import Checker, Scenario
-from .subject import Subject
+from .subject import Running, Subject
 from .tasks import drop_task, with_steps
 
 __all__ = ["LEASES", "RESERVATIONS"]
@@ -69,16 +69,36 @@ def reserve_commands(agent: str, random: Random) -> Iterator[dict[str, Any]]:
                "asked": {"agent": agent, "name": name, "pattern": pattern, "shared": shared}}  # fmt: skip
 
 
+LATE = (("ada", "claim", 0), ("human", "force", 0), ("human", "release", 0), ("ada", "claim", 0), ("ada", "note", 0),
+        ("ada", "note", -1), ("ada", "release", 0))  # fmt: skip
+"""A holder that has lost its step and got it again shows the generation that it had first."""
+
+
+def held_by_programs(subject: Subject, doings: Sequence[tuple[str, str, str, int]]) -> Running:
+    path = subject.beside / f"holder-{len(subject.started)}.json"
+    path.write_text(json.dumps(doings))
+    return subject.client("holder", str(path))
+
+
+def some_doings(random: Random) -> list[tuple[str, str, str, int]]:
+    names = ("claim", "claim", "note", "note", "note", "release")
+    return [
+        (random.choice(STEPS), random.choice(("ada", "bob")), random.choice(names), random.randrange(9))
+        for _ in range(12)
+    ]
+
+
 def play_leases(subject: Subject) -> None:
-    run_scripts(subject, lease_commands)
+    program = held_by_programs(subject, some_doings(Random(subject.random.random())))
+    run_scripts(subject, lease_commands, program)
 
 
 def play_reservations(subject: Subject) -> None:
     run_scripts(subject, reserve_commands)
 
 
-def run_scripts(subject: Subject, commands: Any) -> None:
-    clients = []
+def run_scripts(subject: Subject, commands: Any, *more: Running) -> None:
+    clients = [*more]
     for agent in ("ada", "bob", "human"):
         path = subject.beside / f"script-{agent}.json"
         path.write_text(json.dumps(list(commands(agent, Random(subject.random.random())))))
@@ -87,12 +107,13 @@ def run_scripts(subject: Subject, commands: Any) -> None:
 
 
 def again_leases(subject: Subject) -> None:
-    """Each step can be had again: nothing that died holds it for ever."""
+    """Each step can be had again: nothing that died holds it for ever; and who held it before changes nothing."""
     for step in STEPS:
         subject.ask("lease", step, "lease", "claim", step, "--agent", "human", "--force", "--ttl", "10000", "--json",
                     agent="human", name="force", shown=False)  # fmt: skip
         subject.ask("lease", step, "lease", "release", step, "--agent", "human", "--json",
                     agent="human", name="release", shown=False)  # fmt: skip
+        subject.collect([held_by_programs(subject, [(step, *doing) for doing in LATE])])
 
 
 def again_reservations(subject: Subject) -> None:
@@ -117,7 +138,9 @@ def lease_call(request: Request, step: str) -> Call | None:
     """A request as the model has it; None for one that was refused for a reason of the machine's, without effect or in doubt."""
     name, told = request.asked["name"], as_json(request.answer)
     words = request.asked.get("words", [])
-    argument = int(words[words.index("--generation") + 1]) if "--generation" in words else None
+    argument = (
+        int(words[words.index("--generation") + 1]) if "--generation" in words else request.asked.get("generation")
+    )
     result: Any = None
     if request.end is not None and request.status is not None:
         if name == "list":
@@ -131,7 +154,7 @@ def lease_call(request: Request, step: str) -> Call | None:
             result = {"STEP_LEASE_HELD": "held", "STEP_LEASE_NOT_HELD": "refused", "STALE_GENERATION": "refused"}.get(
                 told.get("code", "")
             )
-            if name in ("renew", "release") and result == "held":
+            if name in ("note", "renew", "release") and result == "held":
                 result = "refused"
     known = result is not None
     return Call(request.begin, request.end if known else None, request.asked["agent"],

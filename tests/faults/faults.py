@@ -195,30 +195,39 @@ def _kill_at_call(subject: Subject) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _sweep(subject: Subject) -> Iterator[None]:
-    """A command is killed at its first call that changes the disk, asked again and killed at the second, and so on, until
-    it comes through: each under the same key."""
-    subject.alone = True
-    run = subject.run
+def _sweeping(what: str) -> Callable[[Subject], AbstractContextManager[None]]:
+    """A command meets this at its first call that changes the disk, is asked again and meets it at the second, and so on,
+    until it has no more of them: each time under the same key."""
 
-    def sweep(*words: str, **more: Any) -> Any:
-        for calls in subject.random.sample(CHANGING, len(CHANGING)):
-            for at in range(1, 60):
-                before = _strace(subject, calls, f"signal=KILL:when={at}")
-                with _changing(subject, lambda command, b=before: replace(command, before=b, cold=True)):  # type: ignore[misc]
-                    running = run(*words, **more)
-                if running.poll() != -signal.SIGKILL:
+    @contextlib.contextmanager
+    def act(subject: Subject) -> Iterator[None]:
+        subject.alone = True
+        run = subject.run
+
+        def sweep(*words: str, **more: Any) -> Any:
+            for calls in subject.random.sample(CHANGING, len(CHANGING)):
+                for at in range(1, 60):
+                    before = _strace(subject, calls, f"{what}:when={at}")
+                    with _changing(subject, lambda command, b=before: replace(command, before=b, cold=True)):  # type: ignore[misc]
+                        running = run(*words, **more)
+                    if "INJECTED" not in _traced(before) and running.poll() != -signal.SIGKILL:
+                        break
+                if not subject.thorough:
                     break
-            if not subject.thorough:
-                break
-        return running
+            return running
 
-    subject.run = sweep  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        del subject.run
+        subject.run = sweep  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            del subject.run
+
+    return act
+
+
+def _traced(before: tuple[str, ...]) -> str:
+    with open(before[before.index("-o") + 1], encoding="utf-8", errors="replace") as file:
+        return file.read()
 
 
 # disks
@@ -506,7 +515,9 @@ FAULTS = {
         Fault("kill-at-call", "kill -9 at the n-th system call that changes the disk", "kill", _kill_at_call,
               programs=("strace",), kernel=_may_trace),
         Fault("sweep", "each command killed at every system call that changes the disk, one after the other", "kill",
-              _sweep, programs=("strace",), kernel=_may_trace),
+              _sweeping("signal=KILL"), programs=("strace",), kernel=_may_trace),
+        Fault("sweep-eio", "each command meets EIO at every system call that changes the disk, one after the other", "disk",
+              _sweeping("error=EIO"), programs=("strace",), kernel=_may_trace),
         Fault("full-disk", "no space is left", "disk", _full, _mounted(lambda: "size=160m"), ("mount",), _may_mount),
         Fault("no-inodes", "no inodes are left", "disk", _no_inodes, _mounted(lambda: "size=160m,nr_inodes=4000"),
               ("mount",), _may_mount),
@@ -539,5 +550,5 @@ FAULTS = {
 }  # fmt: skip
 for _name in ("full-disk", "no-inodes"):
     FAULTS[_name] = replace(FAULTS[_name], excuses=_DISK_FULL)
-for _name in ("eio", "failing-fsync", "read-only"):
+for _name in ("eio", "sweep-eio", "failing-fsync", "read-only"):
     FAULTS[_name] = replace(FAULTS[_name], excuses=_BROKEN_DISK)

@@ -65,7 +65,7 @@ Lease = tuple[str | None, int]  # holder, generation
 
 
 def lease(state: Lease, call: Call) -> Iterator[Lease]:
-    """claim, force, renew and release (with the generation that is shown, or None), get.
+    """claim, force, renew and release (with the generation that is shown, or None), get; a note is taken as a renewal is.
 
     Answers: `("mine", generation)`, `"held"` or `("held", holder, generation)`, `"done"`, `"refused"`; of get
     `(holder, generation)` or `(None, 0)`.

@@ -95,9 +95,18 @@ def _detectors(first: Sequence[str]) -> Iterator[tuple[str, int]]:
     yield from ((one, SEEDS[0]) for one in every if one not in first)
 
 
+def check_that_it_is_run(house: Path) -> None:
+    """Raises AssertionError if a process that is started anywhere would run another hivemind than the mutant."""
+    command = [sys.executable, "-P", "-c", "import hivemind; print(hivemind.__file__)"]
+    environment = {**os.environ, "PYTHONPATH": str(house)}
+    said = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    assert said.startswith(f"{house}/"), f"{sys.executable} puts {said} before PYTHONPATH: no mutant would be run"
+
+
 def hunt(mutant: Mutant, folder: Path, most: int) -> Shown:
     """Try detectors until one finds the mutant, `most` at most."""
     house = mutant.house(folder / mutant.name)
+    check_that_it_is_run(house)
     tried = 0
     for tried, (detector, seed) in enumerate(islice(_detectors(mutant.detectors), most), 1):
         said = detect(house, detector, seed)
