@@ -66,8 +66,9 @@ class Agent:
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
         self.tools = allowed_tools(self.config.tools)
         if mind is None:
-            shared = hives_account(hive.layout, hive.config.shared_budget)
-            budget = Budget(self.config.budget, folder, shared)
+            durable = hive.config.durable
+            shared = hives_account(hive.layout, hive.config.shared_budget, durable=durable)
+            budget = Budget(self.config.budget, folder, shared, durable=durable)
         else:
             budget = Budget(BudgetConfig(), folder)
         mind = mind or open_agents_mind(self.config, hive.config, hive.layout, Patience(sleep=self._sleep))

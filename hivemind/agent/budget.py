@@ -16,22 +16,22 @@ __all__ = ["Budget", "hives_account"]
 _NOTHING = Held("", 0, 0.0)
 
 
-def hives_account(layout: Layout, limit: TokenBudget | None) -> DayAccount | None:
+def hives_account(layout: Layout, limit: TokenBudget | None, *, durable: bool = False) -> DayAccount | None:
     """The account of a day that all agents of a hive share; None where nothing bounds it."""
-    return (
-        None
-        if limit is None
-        else DayAccount(layout.budget_record, limit, "the hive's daily", layout.locks / "budget.lock")
-    )
+    if limit is None:
+        return None
+    return DayAccount(layout.budget_record, limit, "the hive's daily", layout.locks / "budget.lock", durable=durable)
 
 
 class Budget:
     """The bounds of one agent: of each task, of its own day (kept in its state `folder`, so that a restart forgets nothing)
-    and, with `shared`, of the day of the whole hive."""
+    and, with `shared`, of the day of the whole hive. `durable`: what is held is on the disk before it is used up."""
 
-    def __init__(self, limits: BudgetConfig, folder: Path, shared: DayAccount | None = None) -> None:
+    def __init__(
+        self, limits: BudgetConfig, folder: Path, shared: DayAccount | None = None, *, durable: bool = False
+    ) -> None:
         self._task = limits.task
-        own = DayAccount(folder / "budget.json", limits.day, "the day's")
+        own = DayAccount(folder / "budget.json", limits.day, "the day's", durable=durable)
         self._accounts = [own] if shared is None else [own, shared]
         self._held: dict[str, list[Held]] = {}
 
