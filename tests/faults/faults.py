@@ -157,9 +157,7 @@ def _crash(subject: Subject) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _with_environment(subject: Subject, **variables: str) -> Iterator[None]:
-    with _changing(
-        subject, lambda command: replace(command, environment={**command.environment, **variables}, cold=True)
-    ):
+    with _changing(subject, lambda command: replace(command, environment={**command.environment, **variables})):
         yield
 
 

@@ -46,6 +46,7 @@ def _become(request: dict[str, Any]) -> int:
         os.dup2(opened, number)
     os.closerange(3, 256)
     os.environ.update(request["environment"])
+    importlib.reload(importlib.import_module("hivemind.fs.crash"))  # it looks into the environment when it is imported
     if request["module"] == "hivemind":
         from hivemind.cli import main
     else:
