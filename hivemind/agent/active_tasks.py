@@ -146,6 +146,10 @@ class ActiveTasks:
             self.drop(work)
             return False
         try:
+            if work.is_orphan:
+                self._hive.tasks.cancel(work.task.id, by=self._name, reason=f"{work.task.parent} is over")
+                self.drop(work)
+                return False
             if work.hear():
                 self.unpark(work)
         except TaskMoved:
@@ -154,7 +158,7 @@ class ActiveTasks:
         parked = self._parked.get(work.task.id)
         if parked is None:
             return True
-        return parked.is_over or work.waits.task_is_done(self._hive.tasks.is_done)
+        return parked.is_over or work.has_come(parked.reason)
 
     # after a turn
 
@@ -222,6 +226,12 @@ class ActiveTasks:
         mine = [lease for lease in self._hive.leases.list(self._name) if lease.step_id in {s.id for s in work.steps()}]
         for lease in mine:
             self._hive.leases.release(lease.step_id, self._name)
+
+    @property
+    def wait_for_a_task(self) -> bool:
+        """Whether a step of one of them waits for a task that knows nothing of it, and rings for nobody when it is done."""
+        rests = ((work, self._parked.get(work.task.id)) for work in self.works)
+        return any(rest is not None and work.waits.awaited_task(rest.reason) is not None for work, rest in rests)
 
     @property
     def left_s(self) -> float:

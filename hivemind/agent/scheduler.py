@@ -78,6 +78,8 @@ class Scheduler:
                 work.set_review(review.with_(state=verdict[0], problems=verdict[1]))
                 self.holding.unpark(work)
         about = message.task == work.task.id and not verdict_mail
+        if work.wakes_at(message):
+            self.holding.unpark(work)
         if not work.waits.heard(message.sender, message.id, message.in_reply_to, about=about):
             return False
         if message.sender == HUMAN and message.in_reply_to is not None:
@@ -195,7 +197,7 @@ class Scheduler:
         waits = [limit_s, self.holding.left_s]
         if self.letters.rest is not None and self.letters:
             waits.append(self.letters.rest.left_s)
-        if any(work.waits.for_task() for work in self.works()):
+        if self.holding.wait_for_a_task:
             waits.append(_TASK_LOOK_S)
         if self._hive.tasks.restless or self.letters.unsettled:
             waits.append(max(0.02, self._hive.config.settle_ms / 1000) * 2 ** min(looks, 20))

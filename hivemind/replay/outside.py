@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +13,10 @@ from hivemind.tools import Session, Tool, ToolProblem
 
 __all__ = ["replayed_tools"]
 
-_OF_THE_HIVE = frozenset({"check_mailbox", "search_memory", "remember", "list_tasks", "reserve", "release"})
+_OF_OTHER_TASKS = ("delegate", "wait_for", "send_to_task", "cancel_task")
+_OF_THE_HIVE = frozenset(
+    {"check_mailbox", "search_memory", "remember", "list_tasks", "reserve", "release", *_OF_OTHER_TASKS}
+)
 """Tools whose results depend on more of the hive than its files and this task, or change that: not used again."""
 
 
@@ -35,7 +37,6 @@ def replayed_tools(tools: Mapping[str, Tool], course: Course) -> dict[str, Tool]
         "wait": log.wait,
         "ask_human": log.wait,
         "send_mail": log.send_mail,
-        "hand_over": log.hand_over,
         **dict.fromkeys(_OF_THE_HIVE, log.as_recorded),
     }
 
@@ -105,22 +106,6 @@ class _Log:
         if "answer" in result:
             step = session.step(arguments.step)
             session.work.add_card(step, "note", result["answer"], title=f"{result.get('from', 'they')} answered")
-        return self._result(found)
-
-    def hand_over(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
-        """The whole task goes to the other, who takes the turns that follow; what became of a single step is in the log."""
-        if arguments.step is None:
-            return tool.use(session, arguments)
-        found = self._next(tool.name)
-        result = found.get("result", {})
-        if "path" in result:
-            step = session.step(arguments.step)
-            told = arguments.to or arguments.role
-            session.work.add_card(step, "note", result["result"], title=f"{told} did this")
-            digest = hashlib.sha256(str(result["result"]).encode("utf-8", "replace")).hexdigest()
-            session.hive.steps.capture(
-                step.id, {"kind": "LINK", "text": result["path"], "digest": digest}, **session.shown(step)
-            )
         return self._result(found)
 
     def send_mail(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.mail import count_waiting
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
 from hivemind.swarm.absence import absences
 from hivemind.taskrun.parking import DISK_FULL
+from hivemind.taskrun.task_wait import has_come
 from hivemind.tasks import TaskState, TaskSummary
 
 __all__ = ["SHORT_WAIT", "Failures", "Survey", "is_full", "nobody_for", "survey"]
@@ -71,11 +73,23 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
         if task.owner not in names:
             parked.append((task.id, stuck.get(str(task.owner), f"its agent {task.owner} is not running")))
             continue
-        if rest is None or (rest.until is not None and rest.until <= soon):
+        if rest is None or (rest.until is not None and rest.until <= soon) or _is_answered(hive, task.id):
             busy.append(f"task {task.id}")
         else:
             parked.append((task.id, rest.reason))
     return Survey(tuple(busy), tuple(parked))
+
+
+def _is_answered(hive: Parts, task_id: str) -> bool:
+    """Whether what a parked task waits for has come, or more was said to it: its agent will find that, though its status
+    says idle until it has looked."""
+    try:
+        task = hive.tasks.get(task_id)
+        rest = task.parked
+        told = rest is not None and any(datetime.fromisoformat(one.at) > rest.since for one in task.said)
+        return rest is None or told or has_come(hive, task, rest.reason)
+    except UserError:  # moved meanwhile: something goes on
+        return True
 
 
 def nobody_for(hive: Parts, task: TaskSummary, names: Collection[str]) -> str | None:

@@ -65,6 +65,10 @@ def _how_to_answer(message_id: str | None) -> str:
     return f"(answer with: hivemind mail reply human {message_id} TEXT)"
 
 
+def _for_task(task: str) -> str:
+    return f"waits for the task {task} to be done"
+
+
 def question_id(step: str, added_seq: int, workspace: str) -> str:
     """The Message-ID of a step's question to a person. The seq of the step's making tells it from a step of the same id in an
     earlier attempt."""
@@ -139,7 +143,7 @@ class StepWaits:
                 raise Parking(f"waits until {wait.due.isoformat(timespec='seconds')}", due)
         elif wait.kind == "task":
             if not task_done(wait.what):
-                raise Parking(f"waits for the task {wait.what} to be done")
+                raise Parking(_for_task(wait.what))
         elif wait.answer is None:
             if wait.kind == "human":
                 raise Parking(f"asks a person: {wait.what} {_how_to_answer(wait.message_id)}", asks=wait.message_id)
@@ -154,13 +158,10 @@ class StepWaits:
         end = self._ends.setdefault(wait.step, self._monotonic() + left)
         return min(wait.due, now + timedelta(seconds=end - self._monotonic()))
 
-    def for_task(self) -> bool:
-        """True if a step waits for another task."""
-        return any(wait.kind == "task" for wait in self._waits.values())
-
-    def task_is_done(self, done: Callable[[str], bool]) -> bool:
-        """True if a step waits for another task, and that one is done now."""
-        return any(wait.kind == "task" and done(wait.what) for wait in self._waits.values())
+    def awaited_task(self, reason: str) -> str | None:
+        """The task that is waited for, if a task was parked for this reason because a step waits for one."""
+        tasks = (wait.what for wait in self._waits.values() if wait.kind == "task")
+        return next((task for task in tasks if reason == _for_task(task)), None)
 
     def _keep(self, wait: Wait) -> None:
         self._waits[wait.step] = wait

@@ -8,13 +8,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hivemind.coordination import Commits, Receipt, Step, StepLease, StepLeaseHeld
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import HUMAN
+from hivemind.mail import Message
 from hivemind.masking import mask
 from hivemind.minds import Mind
 from hivemind.presence.parts import Parts
@@ -25,6 +27,7 @@ from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.report import Account, Finding, Spent, compose, printed
 from hivemind.taskrun.review import Citation, Review
 from hivemind.taskrun.step_waits import StepWaits
+from hivemind.taskrun.task_wait import TaskWait, has_come
 from hivemind.taskrun.trail import Trail
 from hivemind.tasks import Said, Task, TaskStep
 from hivemind.tasks.log import append as append_log
@@ -82,6 +85,7 @@ class TaskRun:
         self.handed: str | None = None
         self._conversation: TaskConversation | None = None
         self._account: Account | None = None
+        self.wait = TaskWait.of(self._kept.get("wait_for"))
         self.attempt = _attempt_of(task)
         self._said = len(task.said)
 
@@ -153,6 +157,56 @@ class TaskRun:
             "title": text.splitlines()[0][:_TITLE_CHARS], "proof": self.task.proof,
             "meta": {"attempt": self.attempt, "heard": heard, **what},
         }  # fmt: skip
+
+    # other tasks
+
+    def has_come(self, reason: str) -> bool:
+        """Whether a task that was parked for this reason can go on, because what it waited for has come."""
+        return has_come(self._hive, self.as_kept, reason)
+
+    @property
+    def as_kept(self) -> Task:
+        """The task with what is kept with it by now."""
+        return replace(self.task, kept=self._kept)
+
+    @property
+    def subtasks(self) -> tuple[str, ...]:
+        """The tasks that were made of parts of this one in this attempt."""
+        return self.as_kept.subtasks
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether the task that this one is a part of is over, or gone."""
+        return self.task.parent is not None and not self._hive.tasks.is_open(self.task.parent)
+
+    def delegates(self, key: str, ids: Sequence[str]) -> None:
+        """Remember the subtasks that a call is going to make."""
+        made = self._kept.get("subtasks", {})
+        if made.get(key) != [*ids]:
+            self._keep("subtasks", {**made, key: [*ids]})
+
+    def wait_for(self, tasks: Sequence[str], mode: Literal["any", "all"], timeout_s: float | None) -> TaskWait:
+        """The wait for other tasks: begun now, or the same one, if it is under way."""
+        if self.wait is None or (self.wait.tasks, self.wait.mode) != (tuple(tasks), mode):
+            until = None if timeout_s is None else (datetime.now(UTC) + timedelta(seconds=timeout_s)).isoformat()
+            self._set_wait(TaskWait(tuple(tasks), mode, until, len(self.task.said)))
+        assert self.wait is not None
+        return self.wait
+
+    def waited(self) -> None:
+        """The wait is over, and what came of it is told."""
+        self._set_wait(None)
+
+    def wakes_at(self, message: Message) -> bool:
+        """Take note of a letter; True if it ends the wait for other tasks."""
+        wait = None if self.wait is None else self.wait.hears(message, self.task.id)
+        if wait is not None:
+            self._set_wait(wait)
+        return wait is not None
+
+    def _set_wait(self, wait: TaskWait | None) -> None:
+        self._keep("wait_for", None if wait is None else wait.as_kept())
+        self.wait = wait
 
     @property
     def ended(self) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -20,7 +21,10 @@ from hivemind.tasks.ids import free_name, on_its_way, place_of
 from hivemind.tasks.record import RECORD, TaskRecord
 from hivemind.tasks.task import TaskProblem
 
-__all__ = ["Adding"]
+__all__ = ["Adding", "Attached"]
+
+Attached: TypeAlias = str | os.PathLike[str] | tuple[str, bytes]
+"""A file or folder to go with a task; or a file's name and what is in it."""
 
 _ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
 
@@ -39,7 +43,8 @@ class Adding:
         fields: Mapping[str, Any],
         *,
         by: str = HUMAN,
-        attachments: Iterable[str | os.PathLike[str]] = (),
+        parent: str | None = None,
+        attachments: Iterable[Attached] = (),
     ) -> str:
         """Drop a task and return its id. `fields` are keys of the front matter and win over the text's own.
 
@@ -51,7 +56,7 @@ class Adding:
         head, body, _ = split(text)
         wanted = {**(parse(head, "the text", 2).values if head is not None else {}), **fields}
         title = _title(_compose(wanted, body))
-        beside = [Path(path) for path in attachments]
+        beside = list(attachments)
         # Two who add at once must not find the same id free; people and claims need no lock.
         with Lock(self._layout.locks / "tasks-add.lock"):
             while True:
@@ -60,7 +65,7 @@ class Adding:
                 if len(content) > self._max_bytes:
                     raise TaskProblem(f"has {len(content):,} bytes, at most {self._max_bytes:,}", where=task_id)
                 try:
-                    self._drop(task_id, content, by, beside)
+                    self._drop(task_id, content, TaskRecord(by, parent), beside)
                 except FileExistsError:
                     continue  # dropped by hand under that name this very moment
                 return task_id
@@ -82,8 +87,8 @@ class Adding:
             or place_of(self._layout, task_id) is not None
         )
 
-    def _drop(self, task_id: str, content: bytes, by: str, beside: list[Path]) -> None:
-        if by == HUMAN and not beside:
+    def _drop(self, task_id: str, content: bytes, record: TaskRecord, beside: list[Attached]) -> None:
+        if record == TaskRecord() and not beside:
             create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
             reached("tasks.add.dropped")
             return
@@ -93,7 +98,8 @@ class Adding:
         try:
             write(folder / "task.md", content, durable=self._durable)
             _attach(folder / "attachments", beside, durable=self._durable)
-            write(folder / RECORD, TaskRecord(by, inode=folder.stat().st_ino).encode(), durable=self._durable)
+            record = replace(record, inode=folder.stat().st_ino)
+            write(folder / RECORD, record.encode(), durable=self._durable)
             reached("tasks.add.written")
             move(folder, self._layout.inbox / task_id, durable=self._durable)
             reached("tasks.add.dropped")
@@ -110,17 +116,19 @@ def _title(content: bytes) -> str:
         raise TaskProblem(problem.what, where="the task", mend=problem.mend) from None
 
 
-def _attach(folder: Path, files: list[Path], *, durable: bool) -> None:
+def _attach(folder: Path, files: list[Attached], *, durable: bool) -> None:
     if not files:
         return
     folder.mkdir()
-    for path in files:
+    for one in files:
+        path = Path(one[0] if isinstance(one, tuple) else one)
         target = folder / free_name(path.name, lambda name: os.path.lexists(folder / name))
-        if path.is_dir():
+        if isinstance(one, tuple):
+            write(target, one[1], durable=durable)
+        elif path.is_dir():
             shutil.copytree(path, target, symlinks=True)
         else:
-            with open(path, "rb") as source:
-                write(target, source.read(), durable=durable)
+            write(target, path.read_bytes(), durable=durable)
     if durable:
         fsync_folder(folder)
 

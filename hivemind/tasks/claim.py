@@ -40,9 +40,10 @@ from hivemind.tasks.folder import (
     set_aside,
     task_of,
     text_file,
+    wake_parent,
 )
 from hivemind.tasks.form import NoText, TextReader, Written
-from hivemind.tasks.ids import free_in_inbox, free_name, is_ended, place_of
+from hivemind.tasks.ids import free_in_inbox, free_name, is_ended, is_open, place_of
 from hivemind.tasks.inbox import Inbox
 from hivemind.tasks.queue import Queue
 from hivemind.tasks.record import RECORD, Claim, Records, TaskRecord, load
@@ -297,8 +298,12 @@ class Claims:
                 _check(taken, written)
                 task_id = self._id(taken.name, True, written)
                 record = self._record(taken, incarnation, known or TaskRecord(), raw, text)
+                apart = record.parent is not None and not is_open(self._layout, record.parent)
+                if apart and not has_ended(folder):
+                    raise TaskProblem(f"the task {record.parent} that it is a part of is over", where=taken.name)
                 if known is not None and has_ended(folder):
                     record = replace(record, notes=changes(known, raw), said=(), kept={})
+                    record = replace(record, parent=None) if apart else record  # a person wants it for itself
                     set_aside(
                         folder, durable=self._durable, before=partial(self._save, folder, record) if again else None
                     )
@@ -454,9 +459,11 @@ class Claims:
         self._sync(folder, "error.md")
         while True:
             try:
-                return self._publish(folder, self._layout.failed / self._free(task_id))
+                target = self._publish(folder, self._layout.failed / self._free(task_id))
             except FileExistsError:
                 continue  # taken this very moment
+            wake_parent(self._layout, target)
+            return target
 
     # recovery: only the process that holds an agent's name recovers for that agent
 

@@ -117,13 +117,14 @@ class Closing:
         with self._own(task) as record:
             return record.said
 
-    def say(self, folder: Path, text: str, by: str) -> None:
-        """Add to the text of a task that was claimed."""
+    def say(self, folder: Path, text: str, by: str, key: str | None) -> None:
+        """Add to the text of a task that has a record: it was claimed, or a program made it. Said again under the same
+        `key` it is there once."""
         with held(folder, wait=True):
             record = self._records.load(folder, folder.name)
-            if record.text is None:
-                raise UserError("is not claimed yet", where=folder, mend="change its text itself")
-            said = Said(by, self._clock().isoformat(timespec="seconds"), mask(text))
+            if key is not None and any(one.key == key for one in record.said):
+                return
+            said = Said(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
             self._records.save(folder, replace(record, said=(*record.said, said)), "task.said", by=by)
 
     def log(self, task: Task, record: Mapping[str, object], *, durable: bool) -> None:

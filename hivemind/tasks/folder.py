@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from hivemind.errors import UserError
 from hivemind.fs import fsync_folder, make_folder, move, reached, write
+from hivemind.fs.doorbell import ring
 from hivemind.layout import HUMAN, Layout
 from hivemind.tasks import log
 from hivemind.tasks.drops import attachments, id_of, read_regular, text_name
@@ -22,7 +24,7 @@ from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 
 __all__ = [
     "ATTEMPTS", "ENDS", "FILES", "changes", "dropped_text", "has_ended", "held", "leave", "read_task", "set_aside", "task_of",
-    "text_file",
+    "text_file", "wake_parent",
 ]  # fmt: skip
 
 ATTEMPTS = "attempts"
@@ -108,6 +110,7 @@ def task_of(written: Written, path: Path, state: TaskState, record: TaskRecord, 
         path=path,
         state=state,
         maker=record.maker or HUMAN,
+        parent=record.parent,
         project=form.project,
         priority=form.priority,
         assignee=handed.to if handed else form.assignee,
@@ -141,7 +144,19 @@ def leave(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
             why = f"something lies at {taken}: this task goes to {layout.relative(target)}"
             log.append(folder, {"event": "task.renamed", "why": why}, durable=durable)
         else:
+            wake_parent(layout, target)
             return target
+
+
+def wake_parent(layout: Layout, folder: Path) -> None:
+    """Ring for the agent of the task that one which has just ended is a part of: it may wait for that."""
+    try:
+        record = load(folder)
+        parent = None if record is None or record.parent is None else load(layout.active / record.parent)
+    except UserError:  # said where that one is opened; who waits looks by itself, later
+        return
+    if parent is not None and parent.claim is not None:
+        ring(layout.doorbells, parent.claim.agent)
 
 
 def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | None = None) -> None:

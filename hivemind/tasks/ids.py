@@ -12,7 +12,7 @@ from hivemind.names import MAX_LENGTH
 from hivemind.tasks.drops import id_of
 from hivemind.tasks.record import RECORD, load
 
-__all__ = ["free_in_inbox", "free_name", "is_ended", "on_its_way", "place_of", "with_number"]
+__all__ = ["free_in_inbox", "free_name", "is_ended", "is_open", "on_its_way", "place_of", "with_number"]
 
 
 def place_of(layout: Layout, task_id: str) -> Path | None:
@@ -26,6 +26,18 @@ def place_of(layout: Layout, task_id: str) -> Path | None:
 def is_ended(layout: Layout, task_id: str) -> bool:
     """Whether a task with that id is done or failed."""
     return os.path.lexists(layout.done / task_id) or os.path.lexists(layout.failed / task_id)
+
+
+def is_open(layout: Layout, task_id: str) -> bool:
+    """Whether a task that was claimed once is worked on, or lies in the inbox again, handed over or given back; a task
+    that a person has deleted is not. Looks at active/ twice, between which it may have come from the inbox."""
+    active = layout.active / task_id
+    return (
+        os.path.lexists(active)
+        or os.path.lexists(layout.inbox / task_id)
+        or on_its_way(layout, task_id)
+        or os.path.lexists(active)
+    )
 
 
 def on_its_way(layout: Layout, task_id: str) -> bool:

@@ -151,6 +151,7 @@ class Listing:
             path=path,
             maker=task.maker,
             since=since,
+            parent=task.parent,
             priority=task.priority,
             project=task.project,
             assignee=task.assignee,

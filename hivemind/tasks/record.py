@@ -69,10 +69,12 @@ class TaskRecord:
 
     `text` is None until the task is claimed: it then holds what was dropped, `name` how that was called (it says whether
     the text is YAML) and `source` the name in the inbox. `attachments` are relative to the task's folder. `inode` is the
-    folder that a program put the task into, whole. `kept` is the runtime's own: reviews, waits, crashes, `once` steps.
+    folder that a program put the task into, whole; `parent` the task that this one is a part of. `kept` is the runtime's
+    own: reviews, waits, crashes, `once` steps, subtasks.
     """
 
     maker: str = HUMAN
+    parent: str | None = None
     source: str = ""
     name: str = ""
     text: str | None = None
@@ -114,6 +116,8 @@ class TaskRecord:
             fields[key] = tuple(map(str, fields.get(key, ())))
         found = cls(**fields)
         check_name(found.maker, "agent name")
+        if found.parent is not None:
+            check_name(found.parent, "task id")
         if (
             not isinstance(found.kept, dict)
             or not isinstance(found.text, str | None)

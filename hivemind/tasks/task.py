@@ -86,11 +86,13 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a person added to a task that was claimed already; `at` is ISO 8601."""
+    """What a person, or the agent of the task that it is a part of, added to a task; `at` is ISO 8601. `key` names it
+    where it may be said again after a crash: then it is there once."""
 
     by: str
     at: str
     text: str
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Task:
 
     `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4, as in spec 2). `maker` is `human`
     or an agent's name. `claim` names this claim: what an agent writes under a claim that is over is turned away. `said` is
-    what people added since it was claimed, `kept` what the runtime keeps with it.
+    what was added since it was made, `kept` what the runtime keeps with it, `parent` the task that it is a part of.
     """
 
     id: str
@@ -116,6 +118,7 @@ class Task:
     path: Path
     state: TaskState
     maker: str
+    parent: str | None = None
     project: str | None = None
     priority: int = 3
     assignee: str | None = None
@@ -141,6 +144,11 @@ class Task:
         return "\n".join([self.text, *added])
 
     @property
+    def subtasks(self) -> tuple[str, ...]:
+        """The tasks that were made of parts of it in this attempt, oldest first."""
+        return tuple(one for made in self.kept.get("subtasks", {}).values() for one in made)
+
+    @property
     def files(self) -> Path:
         """The folder in which agents and commands work on it, beside the program's own records."""
         return self.path / FILES
@@ -158,6 +166,7 @@ class TaskSummary:
     path: Path
     maker: str
     since: datetime
+    parent: str | None = None
     priority: int = 3
     project: str | None = None
     assignee: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,18 @@ from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, reached
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.tasks import log
-from hivemind.tasks.adding import Adding
+from hivemind.tasks.adding import Adding, Attached
 from hivemind.tasks.board import lanes_of
 from hivemind.tasks.claim import Claims, Orphan, Rejected, Rename, Taken, rename
 from hivemind.tasks.closing import Closing
 from hivemind.tasks.form import TextReader
+from hivemind.tasks.ids import is_open
 from hivemind.tasks.inbox import Inbox, Settled
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.queue import Queue
-from hivemind.tasks.record import Records
+from hivemind.tasks.record import RECORD, Records, load
 from hivemind.tasks.step import as_written
-from hivemind.tasks.task import Ignored, Parked, Said, Task, TaskState, TaskStep, TaskSummary
+from hivemind.tasks.task import Ignored, Parked, Said, Task, TaskProblem, TaskState, TaskStep, TaskSummary
 from hivemind.tasks.waiting import wait_for_end
 
 __all__ = ["MAX_BYTES", "Tasks"]
@@ -93,6 +95,7 @@ class Tasks:
         text: str | None = None,
         *,
         by: str = HUMAN,
+        parent: str | None = None,
         id: str | None = None,  # noqa: A002 - the key's name in the front matter
         title: str | None = None,
         project: str | None = None,
@@ -105,9 +108,10 @@ class Tasks:
         proof: str | None = None,
         view: str | None = None,
         max_tokens: int | None = None,
-        attachments: Iterable[str | os.PathLike[str]] = (),
+        attachments: Iterable[Attached] = (),
     ) -> str:
-        """Drop a task into the inbox and return its id. `by` is who makes it: the runtime says so, never a mind.
+        """Drop a task into the inbox and return its id. `by` is who makes it: the runtime says so, never a mind; `parent`
+        the task that it is a part of.
 
         `text` may have front matter of its own; the arguments win over it. Raises TaskProblem for what the inbox would
         not accept, and for an id that is taken.
@@ -127,7 +131,7 @@ class Tasks:
             "max_tokens": max_tokens,
         }
         given = {key: value for key, value in fields.items() if value is not None}
-        return self._adding.add(text or "", given, by=by, attachments=attachments)
+        return self._adding.add(text or "", given, by=by, parent=parent, attachments=attachments)
 
     # claiming
 
@@ -262,34 +266,48 @@ class Tasks:
         """All that people have added to a task in hand so far. Raises TaskMoved if the claim is over."""
         return self._closing.said(task)
 
-    def say(self, task_id: str, text: str, *, by: str = HUMAN) -> Path:
-        """Add to the text of a task that was claimed already; returns where it lies. Raises UserError if it waits as it
-        was dropped (change the file), is over (retry it), or is not there."""
+    def say(self, task_id: str, text: str, *, by: str = HUMAN, key: str | None = None) -> Path:
+        """Add to the text of a task that was claimed, or that an agent made; returns where it lies. Said again under the
+        same `key` it is there once. Raises UserError if it waits as a person dropped it (change the file), is over (retry
+        it), or is not there."""
         task_id = check_name(task_id, "task id")
         if not text.strip():
             raise UserError("says nothing", where=task_id)
-        for folder in (self.layout.active / task_id, self.layout.inbox / task_id):
+        active, inbox = self.layout.active / task_id, self.layout.inbox / task_id
+        for folder in (active, inbox, active):  # again: it may be claimed this very moment
             try:
-                self._closing.say(folder, text, check_name(by, "agent name"))
-            except (FileNotFoundError, NotADirectoryError):
+                self._closing.say(folder, text, check_name(by, "agent name"), key)
+            except (FileNotFoundError, NotADirectoryError, TaskProblem):
+                if (folder / RECORD).exists():
+                    raise
                 continue
             return folder
         state = self.get(task_id).state
         mend = "change its text itself" if state is TaskState.INBOX else "change its task.md, then: hivemind task retry"
         raise UserError(f"is {'not claimed yet' if state is TaskState.INBOX else 'over'}", where=task_id, mend=mend)
 
+    # dividing
+
+    def is_open(self, task_id: str) -> bool:
+        """Whether a task is neither over nor gone: a few stats. Raises UserError for what is no id."""
+        return is_open(self.layout, check_name(task_id, "task id"))
+
     # ending
 
     def finish(self, task: Task, result: str) -> Path:
-        """Write result.md and move the task to done/; where it lies now.
+        """Write result.md and move the task to done/; where it lies now. Its open subtasks are cancelled.
 
         Raises TaskMoved if the claim is over, with the late result kept below `attempts/`.
         """
-        return self._closing.finish(task, result)
+        where = self._closing.finish(task, result)
+        self._cancel_subtasks(where, f"{task.id} is done without it")
+        return where
 
     def fail(self, task: Task, reason: str) -> Path:
-        """Write error.md, which says in words why, and move the task to failed/; raises as `finish` does."""
-        return self._closing.fail(task, reason)
+        """Write error.md, which says in words why, and move the task to failed/; as `finish` does."""
+        where = self._closing.fail(task, reason)
+        self._cancel_subtasks(where, f"{task.id} has failed")
+        return where
 
     def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
         """Give the task, with all that was done, to an agent or a role: `release` puts it where that one claims it.
@@ -322,11 +340,19 @@ class Tasks:
         raise UserError("no failed or finished task has that id", where=task_id, mend="see: hivemind task list")
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
-        """End a waiting or active task: failed/ID with an error.md that says who cancelled it. Raises UserError."""
+        """End a waiting or active task and its subtasks: failed/ID with an error.md that says who cancelled it.
+
+        Raises UserError.
+        """
         task_id = check_name(task_id, "task id")
         why = f"Cancelled by {by}." + (f"\n\n{reason}" if reason else "")
+        where = self._cancel(task_id, f"# {task_id} was cancelled\n\n{why}\n")
+        self._cancel_subtasks(where, f"{task_id} was cancelled")
+        return where
+
+    def _cancel(self, task_id: str, error: str) -> Path:
         if (self.layout.active / task_id).is_dir():
-            return self._closing.cancel(self.layout.active / task_id, f"# {task_id} was cancelled\n\n{why}\n")
+            return self._closing.cancel(self.layout.active / task_id, error)
         if (self.layout.done / task_id).is_dir() or (self.layout.failed / task_id).is_dir():
             raise UserError("is over already", where=task_id, mend="see: hivemind task show")
         with self._persons():
@@ -336,10 +362,23 @@ class Tasks:
             if taken is None:
                 raise UserError("was claimed or withdrawn this very moment", where=task_id, mend="try again")
             try:
-                return self._claims.reject(taken, f"# {task_id} was cancelled\n\n{why}\n", entry.id)
+                return self._claims.reject(taken, error, entry.id)
             except BaseException:
                 self._claims.reclaim(HUMAN)
                 raise
+
+    def _cancel_subtasks(self, folder: Path, why: str) -> None:
+        """What can't be cancelled now ends by itself: it is not claimed any more, and its agent finds its parent over."""
+        try:
+            record = load(folder)
+        except UserError:
+            return
+        if record is None or record.claim is None:
+            return
+        for task_id in (one for ids in record.kept.get("subtasks", {}).values() for one in ids):
+            if is_open(self.layout, task_id):
+                with suppress(UserError, OSError):
+                    self.cancel(task_id, by=record.claim.agent, reason=why)
 
     # looking
 

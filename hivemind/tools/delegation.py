@@ -1,89 +1,251 @@
-"""Handing over: to whom, and a single step as a task of its own that the step waits for."""
+"""Tools that divide a task: subtasks for others, waiting for them, adding to them, ending them (spec 8, *Dividing work*)."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Literal
+
+from pydantic import Field
 
 from hivemind.errors import UserError
+from hivemind.fs.doorbell import ring
 from hivemind.masking import mask
-from hivemind.names import check_name
-from hivemind.taskrun.task_run import PlannedStep
-from hivemind.tasks import TaskProblem, TaskState
+from hivemind.presence.watching import ring_all
+from hivemind.taskrun.parking import Parking
+from hivemind.taskrun.task_wait import TaskWait, is_over
+from hivemind.tasks import Task
+from hivemind.tools.path_access import read_bytes, readable
 from hivemind.tools.session import Session
-from hivemind.tools.tool import ToolProblem
+from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["delegate", "whom"]
+__all__ = ["DELEGATION_TOOLS"]
 
-_MAX_ID = 64
-_SHOWN_CHARS = 8000
-_CARDS = 20
-
-
-def whom(session: Session, to: str | None, role: str | None) -> tuple[str | None, str | None]:
-    """The agent or the role, checked: there is one, and it is another. Raises ToolProblem."""
-    if (to is None) == (role is None):
-        raise ToolProblem("say to whom: an agent (to), or a role")
-    others = {name: agent.role for name, agent in session.hive.agents.items() if name != session.agent}
-    if to is not None:
-        to = check_name(to, "agent name")
-        if to not in others:
-            raise ToolProblem(f"there is no other agent {to!r}", mend=f"there are {', '.join(others) or 'none'}")
-    elif role not in others.values():
-        known = sorted({one for one in others.values() if one})
-        raise ToolProblem(f"no other agent has the role {role!r}", mend=f"roles: {', '.join(known) or 'none'}")
-    return to, role
+MAX_DEPTH = 3
+_MOST = 32
+_STEM = 48  # characters of the parent's id in a subtask's
+_SHOWN_CHARS = 10_000
+_ATTACHED_BYTES = 16 << 20
 
 
-def delegate(session: Session, step: PlannedStep, to: str | None, role: str | None, reason: str) -> dict[str, Any]:
-    """Make a task of one step, and wait for it; once it is done its result is a card of the step, with a receipt.
-
-    Called again it makes nothing twice: the task's id is made from the step. Raises Parking while it is not done.
-    """
-    work, tasks = session.work, session.hive.tasks
-    name = f"{work.task.id[: _MAX_ID - 12]}.s{step.step.position}"
-    name += f".{work.attempt}" if work.attempt > 1 else ""
-    _add_once(session, name, step, to, role, reason)
-    begun = work.waits.begin(step.id, {"task": name}, datetime.now(UTC))
-    if (begun.kind, begun.what) != ("task", name):
-        raise ToolProblem(f"the step waits for something else: {begun.kind} {begun.what}")
-    found = tasks.get(name)
-    if found.state is TaskState.FAILED:
-        raise ToolProblem(f"the task {name} failed: {(found.path / 'error.md').read_text('utf-8', 'replace')[:400]}")
-    work.waits.check(step.id, datetime.now(UTC), tasks.is_done)
-    raw = (session.hive.layout.done / name / "result.md").read_bytes()
-    text, place = raw.decode("utf-8", "replace"), f"tasks/done/{name}/result.md"
-    work.add_card(step, "note", text[:_SHOWN_CHARS], title=f"{to or role} did this")
-    receipt = {"kind": "LINK", "text": place, "digest": hashlib.sha256(raw).hexdigest()}
-    session.hive.steps.capture(step.id, receipt, **session.shown(step))
-    return {"step": step.id, "task": name, "state": "done", "result": text[:_SHOWN_CHARS], "path": place}
+class Subtask(Arguments):
+    text: str = Field(min_length=1, description="all that whoever does it must know: it sees nothing else of your task")
+    to: str | None = Field(None, description="an agent's name")
+    role: str | None = Field(None, description="or a role; default: anyone")
+    title: str | None = Field(None, max_length=200)
+    depends_on: list[str | int] = Field(
+        [], description="what must be done before: titles or numbers (from 1) of others in this call, or ids of tasks"
+    )
+    attach: list[str] = Field([], description="files that go with it")
 
 
-def _add_once(session: Session, name: str, step: PlannedStep, to: str | None, role: str | None, reason: str) -> None:
+class Delegate(Arguments):
+    tasks: list[Subtask] = Field(min_length=1, max_length=_MOST)
+
+
+class WaitFor(Arguments):
+    tasks: list[str] = Field(min_length=1, max_length=_MOST, description="ids, as delegate gives them")
+    mode: Literal["any", "all"] = "all"
+    timeout_s: float | None = Field(None, gt=0, le=31_536_000)
+
+
+class SendToTask(Arguments):
+    id: str = Field(description="a subtask of yours")
+    text: str = Field(min_length=1)
+
+
+class CancelTask(Arguments):
+    id: str = Field(description="a subtask of yours")
+    reason: str = ""
+
+
+@tool
+def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
+    """Divide your task: make subtasks, which others begin at once, side by side. Gives their ids in the order of `tasks`;
+    wait_for gives their results. They end with your task. Another call makes others, and takes nothing away."""
+    work, hive = session.work, session.hive
+    if len(_ancestors(session, work.task)) >= MAX_DEPTH:
+        raise ToolProblem(f"your task is {MAX_DEPTH} subtasks deep already", mend="do it yourself")
+    key = session.call_key("delegate", arguments)
+    ids = [_subtask_id(work.task.id, work.attempt, key, number) for number in range(1, len(arguments.tasks) + 1)]
+    needed = [_needed(session, arguments.tasks, ids, at) for at in range(len(ids))]
+    files = [[_attached(session, path) for path in one.attach] for one in arguments.tasks]
+    for one in arguments.tasks:
+        _check_whom(session, one)
+    work.delegates(key, ids)
+    for at in _in_order(ids, needed):  # what one depends on is there before it
+        one = arguments.tasks[at]
+        if not _is_made(session, ids[at]):
+            hive.tasks.add(
+                mask(one.text), by=session.agent, parent=work.task.id, id=ids[at],
+                title=None if one.title is None else mask(one.title),
+                assignee=one.to, role=one.role, dependencies=needed[at], attachments=files[at],
+            )  # fmt: skip
+    ring_all(hive)
+    return {"ids": ids}
+
+
+@tool
+def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
+    """Rest until `any` or `all` of these tasks are over, and get their results. A letter from a person, a question from one
+    of them, or what is added to your task wakes you earlier. Make it the last call of your turn."""
+    work, hive = session.work, session.hive
+    for task_id in arguments.tasks:
+        if task_id not in work.subtasks:
+            hive.tasks.get(task_id)  # there is one
+        if task_id == work.task.id or task_id in _ancestors(session, work.task):
+            raise ToolProblem("waits for you", where=task_id)
+    wait = work.wait_for(arguments.tasks, arguments.mode, arguments.timeout_s)
+    now, until = datetime.now(UTC), None if wait.until is None else datetime.fromisoformat(wait.until)
+    woken = _woken(session, wait)
+    if not woken and not wait.ends(lambda one: is_over(hive, work.as_kept, one)):
+        if until is None or now < until:
+            raise Parking(wait.reason, until)
+        woken = {"timed_out": True}
+    results = [_result(session, task_id) for task_id in wait.tasks]
+    work.waited()
+    return {"tasks": results, **woken}
+
+
+@tool
+def send_to_task(session: Session, arguments: SendToTask) -> dict[str, Any]:
+    """Tell a subtask of yours more: it is added to its text, and whoever works on it goes on with that."""
+    task = _own(session, arguments.id)
+    session.hive.tasks.say(task.id, arguments.text, by=session.agent, key=session.call_key("send_to_task", arguments))
+    if task.owner is not None:
+        ring(session.hive.layout.doorbells, task.owner)
+    return {"task": task.id, "state": task.state.value}
+
+
+@tool
+def cancel_task(session: Session, arguments: CancelTask) -> dict[str, Any]:
+    """End a subtask of yours, and what it has delegated."""
+    task = _own(session, arguments.id)
+    if session.hive.tasks.is_open(task.id):
+        session.hive.tasks.cancel(task.id, by=session.agent, reason=mask(arguments.reason))
+        if task.owner is not None:
+            ring(session.hive.layout.doorbells, task.owner)
+    return {"task": task.id, "state": session.hive.tasks.get(task.id).state.value}
+
+
+# making them
+
+
+def _subtask_id(parent: str, attempt: int, key: str, number: int) -> str:
+    """The id of a subtask: the same whenever the same call is made in the same attempt."""
+    made = hashlib.sha256(f"{parent}\n{attempt}\n{key}".encode()).hexdigest()[:6]
+    return f"{parent[:_STEM].rstrip('.')}.{made}.{number}"
+
+
+def _is_made(session: Session, task_id: str) -> bool:
+    """Whether an earlier try of the same call has made it. Raises ToolProblem if it is somebody else's."""
     try:
-        known = session.hive.tasks.get(name)
-    except TaskProblem:
-        raise
-    except UserError:  # there is none yet
-        session.hive.tasks.add(
-            mask(_told(session, step, reason)),
-            by=session.agent,
-            id=name,
-            title=mask(step.todo.title),
-            assignee=to,
-            role=role,
-        )
-        return
-    if known.maker != session.agent:
-        raise ToolProblem(f"there is a task {name} of {known.maker} already")
+        known = session.hive.tasks.get(task_id)
+    except UserError:
+        return False  # what is there under that id and is no task is refused when this one is made
+    if known.parent != session.work.task.id:
+        raise ToolProblem(f"there is a task {task_id} already, which is none of yours")
+    return True
 
 
-def _told(session: Session, step: PlannedStep, reason: str) -> str:
-    """What whoever does the step has to know: the question, what it must meet, why it comes, what is known of it."""
-    todo, work = step.todo, session.work
-    lines = [str(todo.argument) if todo.kind == "ask" else todo.title, ""]
-    lines += [f"* must hold: {one}" for one in todo.success_criteria] + [f"* test: {one}" for one in todo.tests]
-    lines += [f"{session.agent} hands this over, from its task {work.task.id}: {reason}", ""]
-    lines += [f"* known ({card.kind}): {card.text}" for card in work.trail.of_step(step.id)[:_CARDS]]
-    return "\n".join(lines).strip() + "\n"
+def _needed(session: Session, tasks: Sequence[Subtask], ids: Sequence[str], at: int) -> list[str]:
+    """The ids of what a subtask depends on. Raises ToolProblem for what there is not."""
+    titles = {one.title: made for one, made in zip(tasks, ids, strict=True) if one.title is not None}
+    found = []
+    for name in tasks[at].depends_on:
+        text = str(name).strip()
+        if text in titles:
+            found.append(titles[text])
+        elif text.isdecimal() and len(text) < 4 and 1 <= int(text) <= len(ids):
+            found.append(ids[int(text) - 1])
+        elif isinstance(name, str):
+            found.append(session.hive.tasks.get(text).id)
+        else:
+            raise ToolProblem(f"depends_on: there is no number {name} in this call", mend="the first is 1")
+    return found
+
+
+def _in_order(ids: Sequence[str], needed: Sequence[Sequence[str]]) -> list[int]:
+    """Their places in an order in which each comes after what it depends on. Raises ToolProblem for a cycle."""
+    graph = {at: [ids.index(one) for one in needed[at] if one in ids] for at in range(len(ids))}
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        way = " → ".join(str(at + 1) for at in error.args[1])
+        raise ToolProblem(f"they depend on each other in a circle: {way}") from None
+
+
+def _attached(session: Session, path: str) -> tuple[str, bytes]:
+    place = readable(session, path)
+    return os.path.basename(path), read_bytes(session, place, _ATTACHED_BYTES)
+
+
+def _check_whom(session: Session, one: Subtask) -> None:
+    """Raises ToolProblem if nobody is who it is for."""
+    agents = session.hive.agents
+    if one.to is not None and one.role is not None:
+        raise ToolProblem("say to whom: an agent (to), or a role, not both")
+    if one.to is not None and one.to not in agents:
+        raise ToolProblem(f"there is no agent {one.to!r}", mend=f"there are {', '.join(agents)}")
+    roles = sorted({agent.role for agent in agents.values() if agent.role})
+    if one.role is not None and one.role not in roles:
+        raise ToolProblem(f"no agent has the role {one.role!r}", mend=f"roles: {', '.join(roles) or 'none'}")
+
+
+def _ancestors(session: Session, task: Task) -> list[str]:
+    """The ids of the tasks that a task is a part of, the nearest first."""
+    found: list[str] = []
+    while task.parent is not None and task.parent not in found:
+        found.append(task.parent)
+        try:
+            task = session.hive.tasks.get(task.parent)
+        except UserError:
+            break
+    return found
+
+
+def _own(session: Session, task_id: str) -> Task:
+    task = session.hive.tasks.get(task_id)
+    if task.parent != session.work.task.id:
+        raise ToolProblem("is no subtask of yours", where=task_id)
+    return task
+
+
+# their results
+
+
+def _woken(session: Session, wait: TaskWait) -> dict[str, Any]:
+    """What ended the wait early: a letter, or what was added to the task; nothing if neither did."""
+    work = session.work
+    woken: dict[str, Any] = {}
+    if wait.letter is not None:
+        letter = session.hive.mail.read(session.agent, wait.letter, mark=False)
+        told = {"id": letter.id, "from": letter.sender, "task": letter.task, "subject": letter.subject}
+        woken["letter"] = {**told, "body": letter.body[:_SHOWN_CHARS]}
+    if len(work.task.said) > wait.said:
+        woken["added"] = [{"by": one.by, "text": one.text} for one in work.task.said[wait.said :]]
+    return woken
+
+
+def _result(session: Session, task_id: str) -> dict[str, Any]:
+    """How a task stands; with its result, or why it failed, if it is over."""
+    hive = session.hive
+    try:
+        task = hive.tasks.get(task_id)
+    except UserError:
+        return {"task": task_id, "state": "gone"}
+    told: dict[str, Any] = {"task": task_id, "title": task.title, "state": task.state.value}
+    for key, name in (("result", "result.md"), ("error", "error.md")):
+        if task.state.value == {"result": "done", "error": "failed"}[key]:
+            text = (task.path / name).read_text("utf-8", "replace")
+            told[key] = text[:_SHOWN_CHARS]
+            told["path"] = hive.layout.relative(task.path / name)
+    if task.parked is not None:
+        told["parked"] = task.parked.reason
+    return told
+
+
+DELEGATION_TOOLS = (delegate, wait_for, send_to_task, cancel_task)

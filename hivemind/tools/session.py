@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from pydantic import BaseModel
 
 from hivemind.config import AgentConfig
 from hivemind.errors import UserError
@@ -37,7 +40,7 @@ class InHand(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One agent using tools on one focus. No argument of a tool can change who it is."""
+    """One agent using tools on one focus. No argument of a tool can change who it is. `call_id` names the call."""
 
     hive: Parts
     agent: str
@@ -47,6 +50,14 @@ class Session:
     lifeline: int | None
     stopping: Callable[[], bool]
     in_hand: InHand | None = None
+    call_id: str | None = None
+
+    def call_key(self, tool: str, arguments: BaseModel) -> str:
+        """What names the call under way, the same when it is made again after a crash: its id in the conversation, or,
+        where calls have none, what is asked."""
+        if self.call_id is not None:
+            return self.call_id
+        return hashlib.sha256(f"{tool} {arguments.model_dump_json()}".encode()).hexdigest()[:16]
 
     @property
     def work(self) -> TaskRun:

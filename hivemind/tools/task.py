@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
+from hivemind.names import check_name
 from hivemind.tools.asking import ask_person
-from hivemind.tools.delegation import delegate, whom
 from hivemind.tools.finish import finish
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
@@ -32,7 +32,6 @@ class HandOver(Arguments):
     to: str | None = Field(None, description="an agent's name")
     role: str | None = Field(None, description="or a role: any other agent that has it")
     reason: str = Field(min_length=1)
-    step: str | None = Field(None, description="only this step; default: the whole task")
 
 
 class FinishTask(Arguments):
@@ -69,13 +68,25 @@ def ask_human(session: Session, arguments: AskHuman) -> dict[str, Any]:
 
 @tool
 def hand_over(session: Session, arguments: HandOver) -> dict[str, Any]:
-    """Give the task to another agent, with all that was done and why; or only a step of it: yours rests until that is done,
-    and then this gives the result."""
-    to, role = whom(session, arguments.to, arguments.role)
-    if arguments.step is not None:
-        return delegate(session, session.step(arguments.step), to, role, arguments.reason)
+    """Give the task to another agent, with all that was done and why. (delegate gives away parts of it.)"""
+    to, role = _whom(session, arguments.to, arguments.role)
     session.work.hand_over(to, role, arguments.reason)
     return {"task": session.work.task.id, "state": "handed over", "to": to or role}
+
+
+def _whom(session: Session, to: str | None, role: str | None) -> tuple[str | None, str | None]:
+    """The agent or the role, checked: there is one, and it is another. Raises ToolProblem."""
+    if (to is None) == (role is None):
+        raise ToolProblem("say to whom: an agent (to), or a role")
+    others = {name: agent.role for name, agent in session.hive.agents.items() if name != session.agent}
+    if to is not None:
+        to = check_name(to, "agent name")
+        if to not in others:
+            raise ToolProblem(f"there is no other agent {to!r}", mend=f"there are {', '.join(others) or 'none'}")
+    elif role not in others.values():
+        known = sorted({one for one in others.values() if one})
+        raise ToolProblem(f"no other agent has the role {role!r}", mend=f"roles: {', '.join(known) or 'none'}")
+    return to, role
 
 
 @tool

@@ -114,26 +114,3 @@ def test_killed_anywhere_it_is_handed_over_once_or_not_yet(two, point):
     [work] = bob.attention.works()
     assert (work.task.id, len(work.steps())) == ("t", 2)
     assert sum("hands this over" in note.text for note in TaskGraph(work.task.path).notes()) == 1
-
-
-def test_one_step_becomes_a_task_that_the_step_waits_for(two):
-    asked = {"to": "bob", "reason": "he knows", "step": "t.s1"}
-    ada = two.start(doing(("hand_over", asked)))
-    until_idle(ada)
-    [parked] = Hive.open(two.root).tasks.list("active")
-    assert "waits for the task t.s1" in parked.parked.reason
-    bob = two.start(doing(("plan_steps", {"steps": [{"title": "do it"}]})), "bob")
-    bob.cycle()
-    bob.mind = type(bob.mind)(
-        doing(("add_card", {"kind": "note", "text": "Oak it is."}), ("finish_step", {}), ("finish_task", {}))
-    )
-    until_idle(bob)
-    assert (two.root / "tasks/done/t.s1/result.md").exists()
-    assert "he knows" in (two.root / "tasks/done/t.s1/task.md").read_text()
-    ada.mind = type(ada.mind)(doing(("hand_over", asked), ("finish_step", {"step": "t.s1"})))
-    ada.cycle()
-    [work] = ada.attention.works()
-    first = work.steps()[0]
-    assert first.step.status == "done"
-    assert [receipt.text for receipt in first.step.evidence] == ["tasks/done/t.s1/result.md"]
-    assert "Oak it is." in work.findings()[0].text

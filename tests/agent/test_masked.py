@@ -98,10 +98,10 @@ def test_a_task_that_an_agent_adds_says_no_secret_and_can_be_claimed_by_the_id_t
     assert not holding(crew, BODY[3])
 
 
-def test_a_step_that_is_handed_over_takes_no_secret_with_it(crew: Crew) -> None:
+def test_a_subtask_takes_no_secret_with_it(crew: Crew) -> None:
     secret = "ghp_a1b2c3d4e5f6g7h8i9j0k1l2m3n4"
     crew.agent_file("{}\n", "bob")
-    told = hands(crew)("hand_over", to="bob", step="t.s1", reason=f"The key is {secret}.")
-    assert "parked" in told
-    assert "[masked]" in next((crew.root / "tasks/inbox/t.s1").rglob("task.md")).read_text()
+    told = hands(crew)("delegate", tasks=[{"to": "bob", "text": f"The key is {secret}.", "title": f"Use {secret}"}])
+    [made] = told["result"]["ids"]
+    assert "[masked]" in (crew.root / "tasks/inbox" / made / "task.md").read_text()
     assert not holding(crew, secret)

@@ -106,19 +106,6 @@ def test_a_task_that_several_agents_took_turns_in(models):
     assert again(models) == []
 
 
-def test_a_step_that_another_did_as_a_task_of_its_own(models):
-    models.drop(STEPS)
-    give: Wish = ("hand_over", {"to": "bob", "reason": "he knows keels", "step": "t.s1"})
-    ada = models.start(by_turn([give], [give, FINISH], [CARD, FINISH], [END]))
-    ada.cycle()
-    bob = models.start(by_turn([("plan_steps", {"steps": [{"title": "Saw"}]})], [FINISH], [END]), "bob")
-    until_idle(bob)
-    until_idle(ada)
-    done(models)
-    assert again(models) == []
-    assert again(models, "t.s1") == []
-
-
 def test_a_tuple_is_told_as_it_stands_in_the_log_later():
     record = {"kind": "cycle", "thought": "so", "actions": [
         {"tool": "merge", "arguments": {}, "result": {"taken": (), "conflicts": (), "written": False}}

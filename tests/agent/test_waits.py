@@ -61,9 +61,10 @@ def test_mail_about_the_task_that_comes_before_its_step_waits_is_remembered_once
 def test_another_task_is_waited_for_until_it_is_done(kept):
     waits = opened(kept)
     waits.begin("s", {"task": "first"}, NOW)
-    with pytest.raises(Parking, match="the task first"):
+    with pytest.raises(Parking, match="the task first") as parked:
         waits.check("s", NOW, never)
-    assert waits.for_task()
+    assert waits.awaited_task(parked.value.reason) == "first"
+    assert waits.awaited_task("asks a person: Which one?") is None
     assert waits.check("s", NOW, lambda task: task == "first").what == "first"
 
 
