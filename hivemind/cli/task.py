@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 STATES = ("inbox", "active", "done", "failed")
-_COLUMNS = ("id", "state", "owner", "since", "title", "note")
+_COLUMNS = ("id", "state", "owner", "since", "parent", "title", "note")
 
 
 def add_to(commands: Commands, common: Parser) -> None:
@@ -192,7 +192,8 @@ def _list(arguments: argparse.Namespace) -> int:
         print_json([_record(task) for task in found])
         return 0
     rows = [{**_record(task), "since": age(task.since), "note": _note(task)} for task in found]
-    print_table(rows, _COLUMNS, empty=f"No tasks{f' in {arguments.state}' if arguments.state else ''}.")
+    shown = [name for name in _COLUMNS if name != "parent" or any(row["parent"] for row in rows)]
+    print_table(rows, shown, empty=f"No tasks{f' in {arguments.state}' if arguments.state else ''}.")
     strange = [one for one in ignored if one.name.lower() != "readme.md"]
     if strange and arguments.state in (None, "inbox"):
         say(f"{len(strange)} of the names in the inbox are ignored: hivemind task list --ignored")
@@ -239,6 +240,8 @@ def _told(hive: Hive, task_id: str) -> dict[str, Any]:
         "path": str(task.path),
         "owner": task.owner,
         "maker": task.maker,
+        "parent": task.parent,
+        "subtasks": list(task.subtasks),
         "priority": task.priority,
         "project": task.project,
         "assignee": task.assignee,
@@ -266,6 +269,8 @@ def _told_unread(one: TaskSummary) -> dict[str, Any]:
         "path": str(one.path),
         "owner": one.owner,
         "maker": one.maker,
+        "parent": one.parent,
+        "subtasks": [],
         "priority": one.priority,
         "project": one.project,
         "assignee": one.assignee,
@@ -300,6 +305,8 @@ def _print_task(task: dict[str, Any]) -> None:
         ("Agent", task["owner"]),
         ("Made by", None if task["maker"] == "human" else task["maker"]),
         ("For", task["assignee"] or (f"role {task['role']}" if task["role"] else None)),
+        ("Part of", task["parent"]),
+        ("Parts", ", ".join(task["subtasks"])),
         ("After", ", ".join(task["dependencies"])),
         ("Deadline", task["deadline"]),
         ("Waiting", task["waiting"]),

@@ -11,12 +11,12 @@ __all__ = ["PROFILES", "tools_of"]
 _CORE = (
     "resume", "list_tasks", "claim_task", "plan_steps", "claim_step", "finish_step", "add_card", "finish_task", "fail_task",
     "check_mailbox", "read_mail", "send_mail", "reply_mail", "doc_find", "search_memory", "remember", "reserve", "release",
-    "hand_over", "delegate", "wait_for",
+    "hand_over",
 )  # fmt: skip
 _DAILY = (
     *_CORE, "signals", "add_task", "note_step", "verify_step", "block_step", "add_evidence", "link_cards", "publish",
     "ask_human", "wait", "read_file", "list_files", "search_files", "doc_expand", "doc_note",
-    "send_to_task", "cancel_task",
+    "delegate", "wait_for", "send_to_task", "cancel_task",
 )  # fmt: skip
 
 PROFILES: dict[str, tuple[str, ...] | None] = {"core": _CORE, "daily": _DAILY, "full": None}
