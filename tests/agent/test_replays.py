@@ -158,7 +158,7 @@ def complete(text: str, schema: Any = None) -> str:
 @pytest.fixture
 def folded(models):
     """A long task whose conversation a model has folded."""
-    models.agent_file(MODEL + "max_tokens: 8000\n")
+    models.agent_file(MODEL + "max_tokens: 6900\n")
     models.drop("---\nsteps: [{title: Look}]\n---\nLook at boats.\n")
     (models.root / "knowledge/boats.md").write_text("# Boats\n\n" + "A rowing boat is moved with oars. " * 60)
     looks = [[("read_file", {"path": "knowledge/boats.md"})] for _ in range(14)]
