@@ -16,7 +16,7 @@ _CORE = (
 _DAILY = (
     *_CORE, "signals", "add_task", "note_step", "verify_step", "block_step", "add_evidence", "link_cards", "publish",
     "ask_human", "wait", "read_file", "list_files", "search_files", "doc_expand", "doc_note",
-    "delegate", "wait_for", "send_to_task", "cancel_task",
+    "delegate", "wait_for", "send_to_task", "cancel_task", "verdict",
 )  # fmt: skip
 
 PROFILES: dict[str, tuple[str, ...] | None] = {"core": _CORE, "daily": _DAILY, "full": None}

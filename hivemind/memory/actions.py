@@ -31,7 +31,7 @@ TOOLS = (
     "remember", "search_memory",
     "doc_find", "doc_expand", "doc_append", "doc_update", "doc_note", "doc_summarize",
     "hand_over", "ask_human", "finish_task", "fail_task",
-    "delegate", "wait_for", "send_to_task", "cancel_task",
+    "delegate", "wait_for", "send_to_task", "cancel_task", "verdict",
 )  # fmt: skip
 """Every tool of spec 7."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from hivemind.replay.record import Course
 from hivemind.taskrun.parking import Parking
 from hivemind.tools import Session, Tool, ToolProblem
+from hivemind.tools.criteria import verdict_text
 
 __all__ = ["replayed_tools"]
 
@@ -34,6 +35,7 @@ def replayed_tools(tools: Mapping[str, Tool], course: Course) -> dict[str, Tool]
     uses: dict[str, Callable[[Tool, Session, Any], dict[str, Any]]] = {
         "run_command": log.run_command,
         "finish_task": log.finish_task,
+        "verdict": log.verdict,
         "wait": log.wait,
         "ask_human": log.wait,
         "send_mail": log.send_mail,
@@ -91,6 +93,10 @@ class _Log:
         """The end, with the verdict that the reviewer gave."""
         found = self._next(tool.name)
         state, work = found.get("result", {}).get("state"), session.work
+        if work.task.review is not None:
+            if state != "done":
+                return self._result(found)
+            work.keep("criteria", {"missing": [], "approved": "the log"})
         if state is not None and work.citations():
             problems = tuple(found["result"].get("problems", ())) or (("as recorded",) if state != "done" else ())
             verdict = work.review.with_(
@@ -98,6 +104,12 @@ class _Log:
             )
             work.set_review(verdict)
         return tool.use(session, arguments)
+
+    def verdict(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:  # noqa: ARG002 - as recorded
+        """The end of a review."""
+        result = self._result(self._next("verdict"))
+        session.work.finish(verdict_text(arguments.missing))
+        return result
 
     def wait(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
         """The waiting is over, with the answer that came."""

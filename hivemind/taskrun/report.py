@@ -121,10 +121,12 @@ def compose(
     agent: str,
     spent: Spent | None,
     notes: Sequence[str] = (),
+    more: Sequence[str] = (),
 ) -> str:
     """The text of result.md. Each quote is followed by its citation `path:line-line` and the file's digest.
 
-    Without `spent` nothing is said of the costs: they are not over yet, and another number each time.
+    Without `spent` nothing is said of the costs: they are not over yet, and another number each time. `more` are further
+    lines of how it came about.
     """
     parts = [f"# {title}", ""]
     if answer.strip():
@@ -135,7 +137,7 @@ def compose(
     if sources:
         parts += ["## Sources", "", *sources, ""]
     parts += ["## How it came about", "", *_provenance(review, agent, spent, bool(sources))]
-    parts += [f"* Note: {note.splitlines()[0]}" for note in notes] + [""]
+    parts += [f"* {one}" for one in more] + [f"* Note: {note.splitlines()[0]}" for note in notes] + [""]
     return "\n".join(parts)
 
 

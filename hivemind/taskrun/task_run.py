@@ -115,6 +115,15 @@ class TaskRun:
         if self._conversation is not None:
             self._conversation.close()
 
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """What is kept with the task by now."""
+        return self._kept
+
+    def keep(self, name: str, value: Any) -> None:
+        """Keep something of a tool's with the task: a JSON value."""
+        self._keep(name, value)
+
     def _keep(self, name: str, value: Any) -> None:
         """Keep something in the task's record; None takes it away."""
         self._hive.tasks.keep(self.task, name, value)
@@ -418,8 +427,12 @@ class TaskRun:
 
     def answers_so_far(self) -> str:
         """The findings as text, for a `write:` step that gives none of its own; steps that gave nothing (yet) are left out."""
+        return self.draft("")
+
+    def draft(self, answer: str) -> str:
+        """What result.md would say by now, with the answer in the agent's own words."""
         found = [finding for finding in self.findings() if not finding.empty]
-        return compose(self.task.title, "", found, self.review, self.agent, None)
+        return compose(self.task.title, answer, found, self.review, self.agent, None)
 
     def spent(self) -> Spent:
         """Cycles, tokens and money by the task's own log, and the seconds from its first line to its last."""
@@ -443,12 +456,23 @@ class TaskRun:
         self.trail.save()
         notes = self._hive.tasks.get(self.task.id).notes  # its text may have been edited meanwhile
         found = self._findings_when_done()
-        text = compose(self.task.title, answer, found, self.review, self.agent, self.spent(), notes)
+        text = compose(self.task.title, answer, found, self.review, self.agent, self.spent(), notes, self._provenance())
         self._folder = self._hive.tasks.finish(self.task, text)
         self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, ended=True)
         if self._hive.tasks.somebody_waits():  # a task in the inbox may have waited for this one
             ring_all(self._hive)
         return self._folder
+
+    def _provenance(self) -> list[str]:
+        """What else result.md says of how it came about."""
+        judged = self._kept.get("criteria") or {}
+        rounds = judged.get("made", 0)
+        by = judged.get("approved")
+        return (
+            []
+            if by is None
+            else [f"Approved by {by} after {rounds} review{'s' if rounds != 1 else ''} by its criteria."]
+        )
 
     def hand_over(self, to: str | None, role: str | None, reason: str) -> None:
         """Give the task away: drafts become visible to whoever goes on, and the reason stands among its notes.

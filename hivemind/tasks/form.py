@@ -14,9 +14,9 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import Parsed, parse, split, validate
 from hivemind.fs import CrashCount
-from hivemind.tasks.fields import Agent, Id, Proof, Strict, Text, first_line, listed, moment, named
+from hivemind.tasks.fields import Agent, Id, Proof, Strict, Text, Texts, first_line, listed, moment, named
 from hivemind.tasks.step import StepForm, as_step
-from hivemind.tasks.task import TaskProblem
+from hivemind.tasks.task import TaskProblem, TaskReview
 from hivemind.tokens import LEAST_CONTEXT
 
 __all__ = ["DEFAULT_PRIORITY", "PRIORITIES", "NoText", "TaskForm", "TextReader", "Written", "is_yaml", "read_text"]
@@ -35,6 +35,17 @@ def _priority(value: Any) -> Any:
     return value
 
 
+class ReviewForm(Strict):
+    """`review:` of a task."""
+
+    by: Annotated[str, BeforeValidator(named("role"))]
+    criteria: Texts = Field(min_length=1)
+    rounds: int = Field(3, ge=1, le=20)
+
+    def review(self) -> TaskReview:
+        return TaskReview(self.by, self.criteria, self.rounds)
+
+
 class TaskForm(Strict):
     """The front matter of a task."""
 
@@ -50,6 +61,7 @@ class TaskForm(Strict):
     proof: Proof = "off"
     view: Literal["focus_only", "smart", "explore", "audit", "full"] | None = None
     max_tokens: int | None = Field(None, ge=LEAST_CONTEXT)
+    review: ReviewForm | None = None
 
 
 class _YamlForm(TaskForm):

@@ -20,6 +20,7 @@ __all__ = [
     "Task",
     "TaskMoved",
     "TaskProblem",
+    "TaskReview",
     "TaskState",
     "TaskStep",
     "TaskSummary",
@@ -76,6 +77,16 @@ class TaskStep:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskReview:
+    """Who judges the result before the task ends (an agent of that role), by which criteria; after so many `rounds`
+    without an approval a person is asked."""
+
+    by: str
+    criteria: tuple[str, ...]
+    rounds: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class Parked:
     """Why an active task does not go on by itself; `until` is when to look again, if time alone decides that."""
 
@@ -129,6 +140,7 @@ class Task:
     proof: Literal["off", "warn", "require"] = "off"
     view: str | None = None
     max_tokens: int | None = None
+    review: TaskReview | None = None
     attachments: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
     owner: str | None = None

@@ -77,6 +77,7 @@ class Tasks:
             layout, inbox, self._queue, records, reader,
             durable=durable, clock=clock, roots=roots, rename=rename, ask_about_files=ask_about_files,
         )  # fmt: skip
+        self._records = records
         self._closing = Closing(layout, self._claims, records, durable=durable, clock=clock)
         self._adding = Adding(layout, max_bytes=max_bytes, durable=durable)
         self._listing = Listing(layout, self._queue, reader, agents=agents, roots=roots)
@@ -108,6 +109,7 @@ class Tasks:
         proof: str | None = None,
         view: str | None = None,
         max_tokens: int | None = None,
+        review: Mapping[str, Any] | None = None,
         attachments: Iterable[Attached] = (),
     ) -> str:
         """Drop a task into the inbox and return its id. `by` is who makes it: the runtime says so, never a mind; `parent`
@@ -129,6 +131,7 @@ class Tasks:
             "proof": proof,
             "view": view,
             "max_tokens": max_tokens,
+            "review": review,
         }
         given = {key: value for key, value in fields.items() if value is not None}
         return self._adding.add(text or "", given, by=by, parent=parent, attachments=attachments)
@@ -261,6 +264,11 @@ class Tasks:
     def keep(self, task: Task, name: str, value: Any) -> None:
         """Keep a JSON value with the task under a name of the runtime's own (`Task.kept`); None takes it away."""
         self._closing.keep(task, name, value)
+
+    def kept(self, task_id: str) -> Mapping[str, Any]:
+        """What the runtime has kept with a task, which may be another's or over. Raises UserError if there is no such task,
+        or if something other than the program has changed its record."""
+        return self._records.load(self.get(task_id).path, task_id).kept
 
     def said(self, task: Task) -> tuple[Said, ...]:
         """All that people have added to a task in hand so far. Raises TaskMoved if the claim is over."""

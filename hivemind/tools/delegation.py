@@ -22,7 +22,7 @@ from hivemind.tools.path_access import read_bytes, readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["DELEGATION_TOOLS"]
+__all__ = ["DELEGATION_TOOLS", "is_made", "woken"]
 
 MAX_DEPTH = 3
 _MOST = 32
@@ -78,7 +78,7 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     work.delegates(key, ids)
     for at in _in_order(ids, needed):  # what one depends on is there before it
         one = arguments.tasks[at]
-        if not _is_made(session, ids[at]):
+        if not is_made(session, ids[at]):
             hive.tasks.add(
                 mask(one.text), by=session.agent, parent=work.task.id, id=ids[at],
                 title=None if one.title is None else mask(one.title),
@@ -100,14 +100,14 @@ def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
             raise ToolProblem("waits for you", where=task_id)
     wait = work.wait_for(arguments.tasks, arguments.mode, arguments.timeout_s)
     now, until = datetime.now(UTC), None if wait.until is None else datetime.fromisoformat(wait.until)
-    woken = _woken(session, wait)
-    if not woken and not wait.ends(lambda one: is_over(hive, work.as_kept, one)):
+    news = woken(session, wait)
+    if not news and not wait.ends(lambda one: is_over(hive, work.as_kept, one)):
         if until is None or now < until:
             raise Parking(wait.reason, until)
-        woken = {"timed_out": True}
+        news = {"timed_out": True}
     results = [_result(session, task_id) for task_id in wait.tasks]
     work.waited()
-    return {"tasks": results, **woken}
+    return {"tasks": results, **news}
 
 
 @tool
@@ -140,7 +140,7 @@ def _subtask_id(parent: str, attempt: int, key: str, number: int) -> str:
     return f"{parent[:_STEM].rstrip('.')}.{made}.{number}"
 
 
-def _is_made(session: Session, task_id: str) -> bool:
+def is_made(session: Session, task_id: str) -> bool:
     """Whether an earlier try of the same call has made it. Raises ToolProblem if it is somebody else's."""
     try:
         known = session.hive.tasks.get(task_id)
@@ -217,17 +217,17 @@ def _own(session: Session, task_id: str) -> Task:
 # their results
 
 
-def _woken(session: Session, wait: TaskWait) -> dict[str, Any]:
+def woken(session: Session, wait: TaskWait) -> dict[str, Any]:
     """What ended the wait early: a letter, or what was added to the task; nothing if neither did."""
     work = session.work
-    woken: dict[str, Any] = {}
+    news: dict[str, Any] = {}
     if wait.letter is not None:
         letter = session.hive.mail.read(session.agent, wait.letter, mark=False)
         told = {"id": letter.id, "from": letter.sender, "task": letter.task, "subject": letter.subject}
-        woken["letter"] = {**told, "body": letter.body[:_SHOWN_CHARS]}
+        news["letter"] = {**told, "body": letter.body[:_SHOWN_CHARS]}
     if len(work.task.said) > wait.said:
-        woken["added"] = [{"by": one.by, "text": one.text} for one in work.task.said[wait.said :]]
-    return woken
+        news["added"] = [{"by": one.by, "text": one.text} for one in work.task.said[wait.said :]]
+    return news
 
 
 def _result(session: Session, task_id: str) -> dict[str, Any]:

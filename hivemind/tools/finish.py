@@ -12,6 +12,7 @@ from hivemind.presence.identity import holder_of
 from hivemind.presence.status import read_status
 from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.review import MAX_ROUNDS, Citation, Review, request_body
+from hivemind.tools.criteria import judge
 
 if TYPE_CHECKING:
     from hivemind.presence.parts import Parts
@@ -126,7 +127,11 @@ def _again_or_fail(session: Session) -> dict[str, Any]:
 
 
 def _end(session: Session, answer: str) -> dict[str, Any]:
+    """The end, unless a review by criteria is wanted and says otherwise. Raises Parking while that is under way."""
     work = session.work
+    again = judge(session, answer)
+    if again is not None:
+        return again
     where = work.finish(answer)
     result = session.hive.layout.relative(where / "result.md")
     return {"task": work.task.id, "state": "done", "path": result}

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from hivemind.tools.cards import CARD_TOOLS
 from hivemind.tools.command import COMMAND_TOOLS
+from hivemind.tools.criteria import CRITERIA_TOOLS
 from hivemind.tools.delegation import DELEGATION_TOOLS
 from hivemind.tools.documents import DOCUMENT_TOOLS
 from hivemind.tools.file_search import SEARCH_TOOLS
@@ -23,7 +24,7 @@ __all__ = ["MEMBER_TOOLS", "TOOLS", "allowed_tools"]
 
 _FAMILIES = (
     FILE_TOOLS, SEARCH_TOOLS, PATH_TOOLS, COMMAND_TOOLS, MAIL_TOOLS, STEP_TOOLS, CARD_TOOLS, DOCUMENT_TOOLS, MEMORY_TOOLS,
-    TASK_TOOLS, DELEGATION_TOOLS,
+    TASK_TOOLS, DELEGATION_TOOLS, CRITERIA_TOOLS,
 )  # fmt: skip
 
 TOOLS: dict[str, Tool] = {tool.name: tool for family in _FAMILIES for tool in family}

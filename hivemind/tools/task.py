@@ -9,6 +9,7 @@ from pydantic import Field
 
 from hivemind.names import check_name
 from hivemind.tools.asking import ask_person
+from hivemind.tools.criteria import check_no_review
 from hivemind.tools.finish import finish
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
@@ -91,7 +92,9 @@ def _whom(session: Session, to: str | None, role: str | None) -> tuple[str | Non
 
 @tool
 def finish_task(session: Session, arguments: FinishTask) -> dict[str, Any]:
-    """End the task: its quotes are checked by another agent first, then the answer is published and the result written."""
+    """End the task: its quotes are checked by another agent first, and the task's criteria by a reviewer if it wants that (what
+    is missing comes back); then the answer is published and the result written."""
+    check_no_review(session)
     still_open = [step.id for step in session.work.steps() if step.step.status != "done"]
     if still_open:
         raise ToolProblem(f"steps are not done yet: {', '.join(still_open)}")
