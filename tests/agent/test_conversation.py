@@ -272,7 +272,7 @@ def test_a_preview_shows_the_next_context_and_changes_nothing(hive: Hive) -> Non
 
 
 def test_a_step_that_is_taken_up_again_is_unfolded_and_summaries_beside_it_are_not(hive: Hive) -> None:
-    drop(hive, asking(30, 7_000))
+    drop(hive, asking(30, 8_300))
     agent = agent_of(hive)
     work(agent, turns=26)
     [taken] = agent.attention.works()
