@@ -350,12 +350,20 @@ class Claims:
         )
 
     def _begin(self, taken: Taken, record: TaskRecord) -> Path:
-        """The folder beside the drop in which the task's own is made, with its record."""
+        """The folder beside the drop in which the task's own is made, with its record. Both are on the disk before anything
+        is moved into the folder, and the drop is out of the inbox.
+
+        A rename is atomic and nothing else is: of what was not waited for, any part may be missing after a power cut. Were
+        the record among it, the drop would have lost its name, and the folder of an agent's task its maker (`_sort` takes
+        the old record away). With the record there, whatever was moved is moved back by it (`_unbuild`) and claimed anew.
+        So each step rests on what is durable: the record, then the moves (`_open` waits for the folder), then the rename to
+        active/ (`_publish` waits for that), then the journal is told.
+        """
         build = Path(os.path.dirname(taken.path), _BUILD)
         os.mkdir(build)
         reached("tasks.claim.made")
-        self.sync(taken.agent)
         self._write(build, record)
+        self.sync(taken.agent)
         return build
 
     def _write(self, folder: Path, record: TaskRecord) -> None:
@@ -374,7 +382,7 @@ class Claims:
         An id can be taken, worked on and done between a look and the rename; so one looks again afterwards, when
         nobody else can get that id any more.
         """
-        self._sync(build, RECORD)
+        self._sync(build, text_file(record))
         while True:
             try:
                 build = self._publish(build, self._layout.active / task_id)
@@ -411,7 +419,8 @@ class Claims:
     def _sync(self, folder: Path, *names: str) -> None:
         if self._durable:
             for name in names:
-                _fsync(folder / name)
+                with suppress(FileNotFoundError):  # a copy for people, which they may have taken away
+                    _fsync(folder / name)
             fsync_folder(folder)
 
     def _publish(self, build: Path, target: Path) -> Path:
@@ -488,26 +497,29 @@ class Claims:
         except UserError:
             pass  # a power cut without fsync: the drop keeps the name that it was given
         source = record.source if record is not None else ""
-        if (build / FILES).is_dir():
-            self._unsort(build, record)
-            move(build / FILES, folder / (source or "dropped"), durable=self._durable)
+        dropped = (
+            build / FILES if (build / FILES).is_dir() else folder / source
+        )  # the power may have taken one move of two
+        if dropped != folder and dropped.is_dir():
+            self._unsort(build, dropped, record)
         for name in os.listdir(build):
             if name in (RECORD, "error.md") or name.startswith("."):
                 continue
-            move(build / name, folder / (source or name), durable=self._durable)
+            back = free_name(source or name, lambda one: os.path.lexists(folder / one))
+            move(build / name, folder / back, durable=self._durable)
         for name in os.listdir(build):
             os.unlink(build / name)
         os.rmdir(build)
 
-    def _unsort(self, build: Path, record: TaskRecord | None) -> None:
+    def _unsort(self, build: Path, dropped: Path, record: TaskRecord | None) -> None:
         """Put back into a dropped folder what `_sort` took out of it, its maker's name first."""
         if record is not None:
-            if not os.path.lexists(build / FILES / RECORD) and record.maker != HUMAN:
-                self._records.write(build / FILES, TaskRecord(maker=record.maker, source=record.source))
+            if not os.path.lexists(dropped / RECORD) and record.maker != HUMAN:
+                self._records.write(dropped, TaskRecord(maker=record.maker, source=record.source))
             if os.path.lexists(build / text_file(record)):
-                move(build / text_file(record), build / FILES / record.name, durable=self._durable)
+                move(build / text_file(record), dropped / record.name, durable=self._durable)
         if os.path.lexists(build / ATTEMPTS):
-            move(build / ATTEMPTS, build / FILES / ATTEMPTS, durable=self._durable)
+            move(build / ATTEMPTS, dropped / ATTEMPTS, durable=self._durable)
 
     def _resume(self, taken: Taken, incarnation: int) -> Task | None:
         """Go on with a drop; one that is half-written or has dependencies is judged again, from the inbox."""

@@ -167,7 +167,7 @@ class Records:
 
     def write(self, folder: Path, record: TaskRecord) -> None:
         """Write the record of a task that has no id yet; `claimed` tells the journal of it."""
-        write(folder / RECORD, record.encode(), durable=False)
+        write(folder / RECORD, record.encode(), durable=self._durable)
 
     def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **told: object) -> None:
         """Replace the record of the task whose folder has its id; the journal has the digest first. Raises OSError."""
