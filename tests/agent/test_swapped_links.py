@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,3 +123,68 @@ def test_a_sandboxed_command_that_replaces_artifacts_by_a_link_spoils_no_later_c
     done = crew.root / "tasks/done/t"
     assert (done / "artifacts/step-1.out").read_text().endswith("swapped\n")
     assert (done / "artifacts/step-2.out").read_text() == "fine\n"
+
+
+@pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+def test_a_work_folder_that_is_swapped_before_its_command_starts_leads_nowhere(crew: Crew, sandbox: str) -> None:
+    """The file for its output is a FIFO: who opens it waits there, between the look at the folder and the start."""
+    if sandbox == "bwrap":
+        try:
+            check_sandbox()
+        except UserError as error:
+            pytest.skip(str(error))
+    crew.agent_file(f"role: analyst\nsandbox: {sandbox}\n")
+    outside = crew.root.parent / "outside"
+    outside.mkdir()
+    crew.drop("---\nsteps: [{run: 'echo printed > made'}]\n---\nx\n")
+    use = using(crew)
+    folder = crew.root / "tasks/active/t"
+    (folder / "artifacts").mkdir()
+    os.mkfifo(folder / "artifacts/step-1.out")
+
+    def swap_and_read() -> None:
+        deadline = time.monotonic() + 20
+        while not (folder / "files").is_dir() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        swap(folder / "files", outside, "out")
+        with open(folder / "artifacts/step-1.out", "rb", opener=lambda path, flags: os.open(path, os.O_RDWR)):
+            while not told and time.monotonic() < deadline:
+                time.sleep(0.01)
+
+    told: list[dict[str, Any]] = []
+    swapper = threading.Thread(target=swap_and_read)
+    swapper.start()
+    told.append(use("run_command"))
+    swapper.join()
+    assert list(outside.iterdir()) == []
+    assert "artifacts/step-1.out" in told[0]["error"]
+
+
+@pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+def test_commands_run_in_their_folder_or_nowhere_whoever_swaps_it(crew: Crew, sandbox: str) -> None:
+    if sandbox == "bwrap":
+        try:
+            check_sandbox()
+        except UserError as error:
+            pytest.skip(str(error))
+    crew.agent_file(f"role: analyst\nsandbox: {sandbox}\n")
+    outside = crew.root.parent / "outside"
+    outside.mkdir()
+    crew.drop("---\nsteps: [{run: 'echo printed > made'}]\n---\nx\n")
+    use, ended = using(crew), threading.Event()
+    folder = crew.root / "tasks/active/t"
+
+    def swaps() -> None:
+        while not ended.is_set():
+            for how in ("out", "folder"):
+                swap(folder / "files", outside, how)
+
+    swapper = threading.Thread(target=swaps)
+    swapper.start()
+    try:
+        told = [use("run_command") for _ in range(25)]
+    finally:
+        ended.set()
+        swapper.join()
+    assert list(outside.iterdir()) == []
+    assert not [one for one in told if "the tool broke" in one.get("error", "")]
