@@ -83,9 +83,10 @@ class _Log:
             step = session.step(arguments.step)
             output = session.work.output_path(step)
             output.parent.mkdir(parents=True, exist_ok=True)
-            output.write_text(str(result.get("output", "")))
+            printed = str(result.get("output", "")).encode(errors="replace")  # the end of it is what was recorded
+            output.write_bytes(printed)
             receipt = {"kind": "CMD", "text": result["command"], "exit_status": result["exit_status"]}
-            receipt["output_digest"] = result["output_digest"]
+            receipt["output_digest"] = hashlib.sha256(printed).hexdigest()
             session.hive.steps.capture(step.id, receipt, **session.shown(step))
         return self._result(found)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +38,26 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     output = work.output_path(step)
     if known is not None:
         return _checked(_known_answer(step, known, output, work.task.path))
-    for place in (output.parent, work.task.files):
-        try:
-            os.close(fs.folder_inside(place, work.task.path, make=True))
-        except OSError as error:
-            raise ToolProblem(f"cannot be made a folder for a command ({error.strerror})", where=place) from None
     limits = session.config.limits
-    with session.pulse.busy(limits.wall_s + 10):
-        result = run_program(
-            command,
-            folder=work.task.files,
-            output=output,
-            limits=limits,
-            environment=clean_environment(os.environ, _told(session, step)),
-            lifeline=session.lifeline,
-            stopping=session.stopping,
-            timeout_s=step.todo.timeout,
-            sandbox=session.config.sandbox,
+    with session.pulse.busy(limits.wall_s + 10), ExitStack() as opened:
+        artifacts, files = (
+            opened.enter_context(_folder(work.task.path, place)) for place in (output.parent, work.task.files)
         )
+        try:
+            result = run_program(
+                command,
+                folder=files,
+                output=artifacts / output.name,
+                limits=limits,
+                environment=clean_environment(os.environ, _told(session, step)),
+                lifeline=session.lifeline,
+                stopping=session.stopping,
+                timeout_s=step.todo.timeout,
+                sandbox=session.config.sandbox,
+            )
+        except OSError as error:
+            error.filename = os.fspath(output)
+            raise
     if result.stopped is not None and session.leaving():
         # told to end: the step stays open, and is run again when the task goes on
         raise ToolProblem(f"the command was stopped: {result.stopped}")
@@ -73,6 +77,19 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
     }
     return _checked(answer, f": {result.stopped}" if result.stopped else "")
+
+
+@contextmanager
+def _folder(task: Path, place: Path) -> Iterator[Path]:
+    """A folder of the task's by a name that leads there whatever is put in its place. Raises ToolProblem if it is none."""
+    try:
+        folder = fs.folder_below(task, place.relative_to(task).parts, make=True)
+    except OSError as error:
+        raise ToolProblem(f"cannot be made a folder for a command ({error.strerror})", where=place) from None
+    try:
+        yield Path(f"/proc/self/fd/{folder}") if os.path.isdir("/proc/self/fd") else place
+    finally:
+        os.close(folder)
 
 
 def _checked(answer: dict[str, Any], why: str = "") -> dict[str, Any]:

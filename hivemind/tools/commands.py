@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from hivemind.config import LimitsConfig
+from hivemind.errors import UserError
+from hivemind.fs import open_own
 from hivemind.fs.ready import readable
 from hivemind.guarded import Guarded
 from hivemind.masking import Masker, is_secret_name
@@ -32,7 +34,7 @@ _NOTHING_FROM_HERE = {
     **{f"GIT_CONFIG_VALUE_{at}": value for at, value in enumerate(_GIT.values())},
 }
 _TAIL_BYTES = 8192
-_OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def run_command(
     if sandbox == "bwrap":
         argv = sandboxed(argv, folder)
     limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
-    with open(os.open(output, _OUTPUT, 0o666), "wb") as file:
+    with open(_opened(output), "wb") as file:
         guarded = Guarded(
             argv, folder=folder, environment=environment, cpu_s=math.ceil(limits.cpu_s),
             memory_bytes=limits.memory_mb * 1024**2, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -101,6 +103,13 @@ def run_command(
         stopped=stopped,
         cut=reading.cut,
     )
+
+
+def _opened(output: Path) -> int:
+    try:
+        return open_own(output, _OUTPUT)
+    except UserError as error:
+        raise UserError(error.what, where=f"{output.name} of the task's artifacts", mend="take it away") from None
 
 
 class _Reading:

@@ -29,9 +29,11 @@ _TRIAL_S = 10
 
 
 def sandboxed(argv: Sequence[str], folder: Path) -> list[str]:
-    """The command that runs `argv` in a sandbox around the work folder. Raises UserError where there can be none."""
+    """The command that runs `argv` in a sandbox around the work folder, in which it is to be started, under that folder's
+    name. Raises UserError where there can be none."""
     check_sandbox()
-    bound = ["--bind", os.fspath(folder), os.fspath(folder), "--chdir", os.fspath(folder)]
+    name = os.path.realpath(folder)
+    bound = ["--bind", ".", name, "--chdir", name]  # not by its name: something else may have that by now
     return [*_FIRST, *_read_only(argv[0]), *bound, "--", *argv]
 
 
