@@ -17,7 +17,7 @@ __all__ = ["reached"]
 def _armed_points(text: str) -> dict[str, int]:
     """For each point that is named, how often it is still to be reached."""
     named = (one.partition(":") for one in text.split(",") if one)
-    return {name: int(count or 1) for name, _, count in named}
+    return {name: int(count) if count.isdecimal() and len(count) < 10 else 1 for name, _, count in named}
 
 
 _armed = _armed_points(os.environ.get("HIVEMIND_CRASH_AT", ""))

@@ -42,7 +42,7 @@ def killed(
             if at_size is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (at_size, at_size))
             if after is not None:
-                crash._armed, crash._left = "journal.append.written", after
+                crash._armed["journal.append.written"] = after
             work(lambda number: os.write(telling, number.to_bytes(4, "big")) and None)
             os._exit(0)
         finally:
