@@ -52,7 +52,8 @@ INTERNAL_DOORS = {"HIVEMIND_CRASH_AT", "HIVEMIND_CRASH_ONCE", "HIVEMIND_FAULTS"}
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that users can rest on. A test shows it if all of `words` stand in it, in the order of none."""
+    """One thing that users can rest on. A test shows it if all of `words` stand in it, in the order of none; a command of
+    one word (`^status`) as the first thing that is said to the command line."""
 
     kind: str
     name: str
@@ -67,7 +68,7 @@ def inventory() -> list[Item]:
 
 def _commands(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[Item]:
     groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    said = (" ".join(path[-2:]),) if len(path) > 1 else path
+    said = (" ".join(path[-2:]),) if len(path) > 1 else tuple(f"^{word}" for word in path)
     if path and not groups:
         yield Item("command", " ".join(path), said)
     for action in parser._actions:
@@ -100,7 +101,7 @@ def _keys() -> Iterator[Item]:
         ("a step", StepForm),
     )
     for where, model in forms:
-        yield from (Item("key", f"{where}: {name}", tuple(name.split("."))) for name in _fields(model))
+        yield from (Item("key", f"{where}: {name}", tuple(f"{name}:".split("."))) for name in _fields(model))
 
 
 def _fields(model: type[BaseModel], before: str = "") -> Iterator[str]:
@@ -184,6 +185,24 @@ class _Scene:
     words: frozenset[str] = field(default_factory=frozenset)
 
 
+_ROOMS = {  # where the doors are; a test that only looks like it has fewer words elsewhere
+    kind: tuple(f"tests/{room}/" for room in rooms.split())
+    for kind, rooms in {
+        "command": "cli faults mcp_server swarm",
+        "option": "cli faults mcp_server swarm",
+        "tool": "agent cli mcp_server swarm",
+        "argument": "agent cli mcp_server swarm",
+        "key": "agent cli mcp_server swarm tasks",
+        "event": "agent cli mcp_server swarm tasks coordination",
+        "variable": "cli mcp_server swarm",
+    }.items()
+}
+_LISTS = {  # they name everything of a kind, and use none of it
+    "test_every_tool_of_the_spec_is_there_with_a_schema_and_words",
+    "test_help_names_every_command_and_shows_examples",
+    "test_whatever_is_appended_stays_in_the_log_and_makes_nothing_unreadable",
+}
+_KEY = re.compile(r"\w+:")  # as YAML has it, a keyword of a call, a key of a dict
 _WORD = re.compile(r"[\w.*-]+")
 
 
@@ -204,7 +223,7 @@ def _scenes() -> tuple[_Scene, ...]:
         }
         helpers: dict[str, ast.AST] = {**scope, **top}
         for name, node in scope.items():
-            if name.startswith("test_"):
+            if name.startswith("test_") and name not in _LISTS:
                 words = frozenset(_words(node, helpers, set()))
                 found.append(_Scene(f"{path.relative_to(ROOT)}::{name}", words))
     return tuple(found)
@@ -214,16 +233,22 @@ def _words(node: ast.AST, helpers: Mapping[str, ast.AST], seen: set[str]) -> Ite
     for part in ast.walk(node):
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
             yield part.value
+            yield from _KEY.findall(part.value)
             for word in _WORD.findall(part.value):
                 yield word
                 yield word.rpartition("/")[2]
             yield from _pairs(_WORD.findall(part.value))
         elif isinstance(part, ast.Call | ast.List | ast.Tuple):
-            yield from _pairs([_text(one) for one in (part.args if isinstance(part, ast.Call) else part.elts)])
+            said = [_text(one) for one in (part.args if isinstance(part, ast.Call) else part.elts)]
+            yield from _pairs(said)
+            yield from (f"^{word}" for word in said[:1])
         elif isinstance(part, ast.Attribute):
             yield part.attr
         elif isinstance(part, ast.keyword) and part.arg:
             yield part.arg
+            yield f"{part.arg}:"
+        elif isinstance(part, ast.Dict):
+            yield from (f"{key.value}:" for key in part.keys if isinstance(key, ast.Constant))
         elif isinstance(part, ast.Name):
             yield part.id
             if part.id in helpers and part.id not in seen:
@@ -244,7 +269,12 @@ def _pairs(words: Iterable[str]) -> Iterator[str]:
 def shown_by(item: Item) -> str | None:
     """The test that shows it: the one with the fewest words beside, as the one that is most about it."""
     fitting = [scene for scene in _scenes() if all(_stands(word, scene.words) for word in item.words)]
-    best = min(fitting, key=lambda scene: (len(scene.words), scene.where), default=None)
+    if item.kind in ("command", "option"):
+        fitting = [one for one in fitting if one.where.startswith(_ROOMS["command"])]
+    rooms = (f"tests/{item.name.split('.')[1]}/",) if item.kind == "name" else _ROOMS.get(item.kind, ("",))
+    best = min(
+        fitting, key=lambda scene: (not scene.where.startswith(rooms), len(scene.words), scene.where), default=None
+    )
     return None if best is None else best.where
 
 
@@ -253,6 +283,8 @@ def _stands(word: str, words: frozenset[str]) -> bool:
         return any(word in one for one in words)
     if re.search(r"-\d+\.json$", word):  # a cache's version is in its name
         return any(one.startswith(word.rpartition("-")[0]) for one in words)
+    if word.startswith("^"):
+        return word in words or f"hivemind {word[1:]}" in words
     if " " in word:
         first, _, last = word.partition(" ")
         return word in words or (f"* {last}" in words and first in words)

@@ -153,12 +153,13 @@ def test_what_is_no_receipt_is_refused(steps: Steps, evidence: Any) -> None:
     assert caught.value.code == "INVALID_RECEIPT"
 
 
-def test_redefining_criteria_or_tests_clears_that_confirmation(steps: Steps) -> None:
+def test_redefining_criteria_or_tests_clears_that_confirmation(steps: Steps, journal: Journal) -> None:
     step = steps.add("t", "x")
     steps.verify(step.id, ALL)
     assert steps.define(step.id, title="y").confirmed == ALL
     assert steps.define(step.id, tests=["other"]).lacking() == ("tests",)
     assert steps.define(step.id, success_criteria=[]).lacking() == ("criteria", "tests")
+    assert [event.kind for event in journal.read()][-3:] == ["step.defined"] * 3
 
 
 def test_a_stale_revision_is_refused_and_leaves_no_event(journal: Journal, steps: Steps) -> None:
