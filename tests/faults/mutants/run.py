@@ -1,7 +1,8 @@
 """`python -m tests.faults.mutants.run [NAME …]`: which mutants the harness finds, and what shows them.
 
-A detector is a scenario under a fault (`tasks/kill`), or a power loss (`power/stores`). Each mutant is put under the detectors
-that its patch names, then under all others, until a checker says something that it does not say of the house as it is.
+A detector is a scenario under a fault (`tasks/kill`), or a power loss in a play or a scenario (`power/stores`,
+`power/letters`), with a seed where that matters (`letters/sweep:3`). Each mutant is put under the detectors that its patch
+names, then under all others, until a checker says something that it does not say of the house as it is.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Shown:
 def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
     """What a detector finds in the program that lies at `house`: who says so (a checker, a room) -> its first sentence."""
     kind, _, what = detector.partition("/")
-    if kind == "power":
+    if kind == "power" and what in SCENARIOS:
+        command = ["tests.faults.powerloss", "--scenario", what, "--states", "12", "--seed", str(seed), "--jobs", "1"]
+    elif kind == "power":
         states = "8" if what == "swarm" else "150"
         command = ["tests.faults.powerloss.run", what, "full", "--states", states, "--seed", str(seed)]
     else:
@@ -74,10 +77,8 @@ def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
         return {}
     said: dict[str, str] = {}
     for line in done.stdout.splitlines():
-        if (told := re.match(r"    (?:P\d+ )*\((.+?)\): .*", line)) or (
-            told := re.match(r"after .*?, .*?: (\w+).*", line)
-        ):
-            said.setdefault(told[1], line.strip()[:400])
+        if told := re.match(r"    (?:after .*?: )?(?:P\d+ )*\((.+?)\): .*|after .*?, .*?: (\w+).*", line):
+            said.setdefault(told[1] or told[2], line.strip()[:400])
     return said or {"no answer": (done.stdout[-300:] + done.stderr[-500:]).strip()}
 
 
@@ -89,9 +90,11 @@ def known(detector: str, seed: int) -> frozenset[str]:
 
 def _detectors(first: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Those that are named first, with each seed, then all others."""
-    every = ["power/stores", "power/swarm"]
+    every = ["power/stores", "power/swarm", "power/letters", "power/tasks"]
     every += [f"{scenario}/{fault}" for fault in FAULTS if not missing(FAULTS[fault]) for scenario in SCENARIOS]
-    yield from ((one, seed) for one in first for seed in SEEDS)
+    for one in first:
+        name, _, seed = one.partition(":")
+        yield from ((name, number) for number in ((int(seed),) if seed else SEEDS))
     yield from ((one, SEEDS[0]) for one in every if one not in first)
 
 
