@@ -61,7 +61,7 @@ def table() -> str:
         runs = part["runs"]
         if not runs:
             lines += [f"* {part['part']}: commit {part['commit']}; `{part['command']}`"]
-            lines += [f"  * {note}" for note in part.get("notes", ())]
+            lines += _notes(part)
             continue
         seeds = sorted({run["seed"] for run in runs})
         lines += textwrap.wrap(
@@ -72,7 +72,7 @@ def table() -> str:
             120, subsequent_indent="  ",
         )  # fmt: skip
         lines += [f"  * left out: {fault}: {why}" for fault, why in part.get("left_out", {}).items()]
-        lines += [f"  * {note}" for note in part.get("notes", ())]
+        lines += _notes(part)
     lines += ["", "| promise | runs | violations | faults tried |", "|---|---|---|---|"]
     runs = [run for part in parts for run in part["runs"]]
     for promise in numbers():
@@ -81,6 +81,11 @@ def table() -> str:
         faults = ", ".join(sorted({run["fault"] for run in mine})) or "none by the harness; see the test beside it"
         lines.append(f"| {promise} | {sum(map(_count, mine))} | {broken} | {faults} |")
     return "\n".join(lines) + "\n"
+
+
+def _notes(part: Mapping[str, Any]) -> Iterator[str]:
+    for note in part.get("notes", ()):
+        yield from textwrap.wrap(f"  * {note}", 120, subsequent_indent="    ", break_long_words=False)
 
 
 def held_after(fault: str) -> set[str]:
