@@ -15,6 +15,7 @@ from hivemind.doctor.finding import Finding
 from hivemind.doctor.patient import Patient, lives
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock, Lock
+from hivemind.fs.locks import is_here
 from hivemind.presence.identity import farewell, take_name
 
 __all__ = ["check_doorbells", "check_farewells", "check_locks"]
@@ -23,7 +24,7 @@ _NAME = "locks"
 
 
 def check_locks(patient: Patient) -> Iterator[Finding]:
-    """Locks held for a process that is not there: by a child that outlived it, or from another machine.
+    """Locks held for a process of this machine that is not there: by a child that outlived it.
 
     A lock's file that nobody holds is no finding: the system lets go of a lock when its holder dies, the file stays.
     """
@@ -32,11 +33,11 @@ def check_locks(patient: Patient) -> Iterator[Finding]:
             continue
         record = Lock(path).holder()
         pid = record.get("pid") if record else None
-        if isinstance(pid, int) and pid > 0 and not lives(pid):
+        if isinstance(pid, int) and pid > 0 and is_here(record or {}) and not lives(pid):
             yield Finding(
                 _NAME,
                 patient.layout.relative(path),
-                f"is held for process {pid}, which does not live on this machine: a child of its or another machine has it",
+                f"is held for process {pid}, which does not live any more: a child of its has it",
                 f"find who has it open with: fuser -v {path}; the lock ends with that process",
             )
 

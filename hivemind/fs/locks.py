@@ -1,7 +1,7 @@
 """Locks that guard moments: BSD file locks, released by the operating system when their holder dies.
 
 A lock file is never deleted: deleting it would let two processes hold two files of one name. The holder's record in
-it (JSON: pid, name, since) is for people and error messages; the lock itself is what counts.
+it (JSON: pid, host, machine, since, name) is for people and error messages; the lock itself is what counts.
 For work that lasts, see leases (`hivemind.coordination`): a lock says nothing about what its holder has done.
 """
 
@@ -10,17 +10,45 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
+import socket
 import struct
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from types import TracebackType
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs.atomic import open_own
 
-__all__ = ["HeldLock", "Lock"]
+__all__ = ["HeldLock", "Lock", "is_here", "told_of"]
+
+
+@cache
+def _machine() -> dict[str, str]:
+    """Which machine this process lives on, for a holder's record: the name alone does not tell two of one name apart. Its
+    start and its processes' namespace say where a process's number means that process."""
+    told = []
+    for path in ("/etc/machine-id", "/proc/sys/kernel/random/boot_id"):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            told.append(file.read(64))
+    with contextlib.suppress(OSError):
+        told.append(os.readlink("/proc/self/ns/pid").encode())
+    return {"host": socket.gethostname(), "machine": hashlib.sha256(b"\n".join(told)).hexdigest()[:16]}
+
+
+def is_here(holder: Mapping[str, object]) -> bool:
+    """Whether the process of a holder's record is one of this machine, so that its number means something here."""
+    return holder.get("machine", _machine()["machine"]) == _machine()["machine"]
+
+
+def told_of(holder: Mapping[str, object]) -> str:
+    """A holder in words: its process, the machine if it is another, since when."""
+    where = "" if is_here(holder) else f" on another machine ({holder.get('host', '?')})"
+    return f"process {holder.get('pid', '?')}{where}, since {holder.get('since', '?')}"
 
 
 class HeldLock(UserError):
@@ -83,7 +111,7 @@ class Lock:
     def note(self, **record: object) -> None:
         """Write (anew) who holds the lock and what for. Only for who holds it."""
         assert self._file is not None
-        note = {"pid": os.getpid(), "since": self._since, **record}
+        note = {"pid": os.getpid(), **_machine(), "since": self._since, **record}
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps(note).encode(), 0)
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from hivemind.coordination import Journal, ReservationHeld, State, StepLeaseHeld
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock, Lock
+from hivemind.fs.locks import told_of
 from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
 
@@ -53,7 +54,7 @@ def take_name(layout: Layout, name: str) -> Lock:
     if not lock.acquire(wait=False, agent=name):
         holder = lock.holder() or {}
         raise HeldLock(
-            f"the agent {name} is running already: process {holder.get('pid', '?')}, since {holder.get('since', '?')}",
+            f"the agent {name} is running already: {told_of(holder)}",
             where=layout.root,
             holder=holder,
             mend="hivemind status shows it",

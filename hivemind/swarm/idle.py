@@ -86,8 +86,11 @@ def _is_answered(hive: Parts, task_id: str) -> bool:
     try:
         task = hive.tasks.get(task_id)
         rest = task.parked
-        told = rest is not None and any(datetime.fromisoformat(one.at) > rest.since for one in task.said)
+        with boundary("task's record", task_id):
+            told = rest is not None and any(datetime.fromisoformat(one.at) > rest.since for one in task.said)
         return rest is None or told or has_come(hive, task, rest.reason)
+    except Unreadable:
+        return False
     except UserError:  # moved meanwhile: something goes on
         return True
 

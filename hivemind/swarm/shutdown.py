@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 from hivemind.fs import HeldLock, Lock
+from hivemind.fs.locks import is_here, told_of
 from hivemind.fs.ready import readable
 from hivemind.layout import Layout
 from hivemind.swarm.supervisor import supervisor_lock
@@ -36,6 +37,9 @@ def end_swarm(layout: Layout, *, timeout_s: float) -> Ended | None:
     pid = _holder(lock)
     if pid is None:
         return None
+    if not is_here(holder := lock.holder() or {}):
+        mend = "hivemind down there ends it"
+        raise HeldLock(f"the swarm is held by {told_of(holder)}", where=lock.path, holder=holder, mend=mend)
     deadline = time.monotonic() + timeout_s
     try:
         process = _signal(lock, pid)

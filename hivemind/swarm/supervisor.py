@@ -19,6 +19,7 @@ from typing import Any
 from hivemind.errors import HivemindError
 from hivemind.fs import HeldLock, Lock
 from hivemind.fs.doorbell import Doorbell
+from hivemind.fs.locks import told_of
 from hivemind.fs.ready import readable
 from hivemind.presence.identity import bury, bury_dead, check_here
 from hivemind.presence.parts import Parts
@@ -67,7 +68,7 @@ class Supervisor:
         if not self._lock.acquire(wait=False, what="hivemind up"):
             holder = self._lock.holder() or {}
             raise HeldLock(
-                f"this hive is up already: process {holder.get('pid', '?')}, since {holder.get('since', '?')}",
+                f"this hive is up already: {told_of(holder)}",
                 where=hive.layout.root,
                 holder=holder,
                 mend="hivemind down ends it",

@@ -288,3 +288,20 @@ def test_a_run_that_is_interrupted_before_it_was_idle_says_so(run: Command, hive
     assert (up.returncode, err) == (130, b"")
     assert out == b"The swarm was told to end: 0 done, 0 failed, 0 parked.\n"
     assert run("task", "show", "long", "--json").json["state"] == "active"
+
+
+def test_down_leaves_a_process_alone_that_has_the_number_of_a_swarm_on_another_machine(
+    run: Command, hive: Path
+) -> None:
+    """Both machines may have one name, as copies of one machine have; the lock's record tells them apart."""
+    (hive / ".hive/locks").mkdir(parents=True)
+    lock = Lock(hive / ".hive/locks/supervisor.lock")
+    with subprocess.Popen(["sleep", "60"]) as bystander:
+        lock.acquire(pid=bystander.pid, machine="0" * 16)
+        ended = run("down", "--timeout", "0.2")
+        lock.release()
+        alive = bystander.poll() is None
+        bystander.kill()
+    assert alive
+    assert ended.status == 2
+    assert "on another machine" in ended.err

@@ -9,6 +9,7 @@ import sys
 
 from hivemind.embedding.embedder import EmbedderUnavailable
 from hivemind.embedding.service.places import lock_of, log_of
+from hivemind.fs.locks import is_here
 from hivemind.masking import secret_names
 
 __all__ = ["kill", "start"]
@@ -41,7 +42,7 @@ def kill(folder: str, kind: str) -> bool:
     """End the process that holds the lock, without asking it. False if there is none."""
     holder = lock_of(folder, kind).holder()
     pid = (holder or {}).get("pid")
-    if not isinstance(pid, int):
+    if not isinstance(pid, int) or not is_here(holder or {}):
         return False
     try:
         os.kill(pid, signal.SIGKILL)
