@@ -10,7 +10,7 @@ from pydantic import Field
 
 from hivemind.mail import Message
 from hivemind.taskrun.parking import until_there_is_room
-from hivemind.taskrun.review import read_request
+from hivemind.taskrun.review import read_request, read_verdict
 from hivemind.tools.excerpt import as_lines
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
@@ -109,10 +109,15 @@ def check_mailbox(session: Session, arguments: CheckMailbox) -> dict[str, Any]:
 def reply_mail(session: Session, arguments: ReplyMail) -> dict[str, Any]:
     """Answer a message (the one in focus). For a request to check sources, the body begins with `approved` or `rejected`."""
     asked = _asked(session, arguments.id)
+    body, said = arguments.body, read_verdict(arguments.body)
+    if arguments.verdict is not None and said is None:
+        body = f"{arguments.verdict}\n{body}"
+    elif arguments.verdict is not None and said is not None and said[0] != arguments.verdict:
+        raise ToolProblem(f"the verdict is {arguments.verdict}, and the body begins with {said[0]}")
     message_id = _made_id(session, "reply", asked.key, asked.id)
     subject = asked.subject if asked.subject.lower().startswith("re:") else f"Re: {asked.subject}"
     report = session.hive.mail.send(
-        session.agent, [asked.sender], subject, arguments.body, message_id=message_id, in_reply_to=asked.id,
+        session.agent, [asked.sender], subject, body, message_id=message_id, in_reply_to=asked.id,
         references=(*asked.references, asked.id), task=asked.task, step=asked.step, lane=asked.lane,
         cause=asked,
     )  # fmt: skip

@@ -354,3 +354,21 @@ def test_a_letter_with_an_odd_id_is_answered_by_an_agent(crew: Crew, id_: str):
     [asked], [answer] = letters_of(crew, "ada"), letters_of(crew, "human")
     assert answer.in_reply_to == asked.id
     assert answer.id in [one.id for one in crew_mail(crew).thread("ada", asked.id)]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"), [("All there.", "approved\nAll there."), ("Approved: 2 of 2.", "Approved: 2 of 2.")]
+)
+def test_a_verdict_is_what_a_reply_begins_with(crew: Crew, body: str, said: str) -> None:
+    crew.write("From: human@hive\nSubject: Check\n\nIs it so?\n")
+    agent = crew.start(lambda context: Thought("", (Action("reply_mail", reply),)))
+    agent.attention.sense()
+    focus = agent.attention.scope()
+    assert focus is not None
+    assert focus.message is not None
+    reply: dict[str, Any] = {"id": focus.message.id, "body": body, "verdict": "approved"}
+    wrong = Thought("", (Action("reply_mail", {**reply, "body": "rejected: no", "verdict": "approved"}),))
+    assert "begins with rejected" in agent.act(focus, wrong).records[0]["error"]
+    assert "error" not in agent.act(focus, Thought("", (Action("reply_mail", reply),))).records[0]
+    [answer] = (crew.root / "mailboxes/human/new").iterdir()
+    assert answer.read_text().split("\n\n", 1)[1].startswith(said)
