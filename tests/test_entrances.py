@@ -26,6 +26,8 @@ OWN_INPUT = {
     **dict.fromkeys(
         (
             "swarm/nursery.py reports",
+            "tools/ripgrep.py _lines",
+            "tools/ripgrep.py _path",
             "swarm/nursery.py _hear",
             "swarm/nursery.py _obey",
             "swarm/detach.py detach",
@@ -52,6 +54,8 @@ OWN_INPUT = {
     "cli/parser.py read": "an argument of the command line, after a look whether it is a few digits",
     "documents/formats/pdf_text.py main": "a process of its own that imports nothing of hivemind; whatever is raised it prints",
     "documents/lookup.py split_reference": "at most nine digits, by its pattern",
+    "tools/delegation.py _needed": "at most three digits, after a look",
+    "tools/files.py read": "the masker's feed, which parses nothing",
     "masking.py _forms_in": "letters and digits of ASCII, by its pattern",
     "mcp_server/server.py _answer": "a text that was written the line before",
     "tools/commands.py _take": "the masker's feed, which parses nothing",

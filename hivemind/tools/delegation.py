@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.fs.doorbell import ring
 from hivemind.masking import mask
@@ -99,7 +100,9 @@ def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
         if task_id == work.task.id or task_id in _ancestors(session, work.task):
             raise ToolProblem("waits for you", where=task_id)
     wait = work.wait_for(arguments.tasks, arguments.mode, arguments.timeout_s)
-    now, until = datetime.now(UTC), None if wait.until is None else datetime.fromisoformat(wait.until)
+    with boundary("wait of a task", work.task.id):
+        until = None if wait.until is None else datetime.fromisoformat(wait.until)
+    now = datetime.now(UTC)
     news = woken(session, wait)
     if not news and not wait.ends(lambda one: is_over(hive, work.as_kept, one)):
         if until is None or now < until:
