@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hivemind.documents.formats import Outline
 
-__all__ = ["Classification", "classify", "classify_thread"]
+__all__ = ["Classification", "classify", "classify_thread", "standing_of"]
 
 _NAMES = (
     ("readme", r"readme"),
@@ -28,6 +28,10 @@ _DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
 _VERSION = re.compile(r"^\[?v?\d+\.\d+")
 _CLASS = re.compile(r"[\w-]{1,64}")
 _MANY = 3
+_STANDINGS = "draft|rejected|superseded|withdrawn|deprecated|obsolete|abandoned|proposed|replaced"
+_STANDING = re.compile(rf"\b({_STANDINGS})\b", re.IGNORECASE)
+_SAYS_STANDING = re.compile(rf"^[\W_]*status[\W_]*?[:\n][\W_]*({_STANDINGS})\b", re.IGNORECASE | re.MULTILINE)
+_BEGINNING = 2_000  # characters in which a document says how it stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +97,13 @@ def _tag(label: str) -> str:
     """A label as a tag: `Data Base` gives `data-base`; the empty text for one without letters."""
     tag = re.sub(r"[^\w]+", "-", label.casefold()).strip("-_")[:64]
     return tag if re.search(r"[^\W\d_]", tag) else ""
+
+
+def standing_of(outline: Outline) -> str:
+    """What a document says of itself that is not in force (draft, rejected, superseded …): its front matter's `status`, or
+    a line or heading "Status" at its beginning; empty for every other."""
+    value = outline.values.get("status", outline.values.get("state"))
+    found = _STANDING.search(value) if isinstance(value, str) else _SAYS_STANDING.search(outline.text[:_BEGINNING])
+    if found is None and outline.values.get("draft") is True:
+        return "draft"
+    return "" if found is None else found[1].lower()

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -18,24 +19,27 @@ from hivemind.documents.formats import decoded, read_bytes, read_outline
 from hivemind.documents.given import check_path, check_whole, shown
 from hivemind.documents.indexing import index
 from hivemind.documents.integrity import drop_lost_vectors, problems, rehash
+from hivemind.documents.meaning import count_waiting, keep, keep_some, sentences_for, waiting
 from hivemind.documents.node import Node, check_text
-from hivemind.documents.query import Asked, Hit, find_hits, scored
-from hivemind.documents.question import Words
+from hivemind.documents.passage import Passage
+from hivemind.documents.query import Hit, find_hits, scored
+from hivemind.documents.search import WEIGHTS, find_passages
 from hivemind.documents.shown import Shown, show
 from hivemind.documents.sources import Source, source_of
 from hivemind.documents.threads import Letter, keep_thread
 from hivemind.documents.treefile import write_entries
 from hivemind.documents.trees import Trees, short_id
-from hivemind.documents.vectors import Meaning, store, without_vector
-from hivemind.embedding import Embedder, EmbedderUnavailable, Vectors, embed_each, embed_packed
+from hivemind.embedding import Embedder, EmbedderUnavailable, embed_each, embed_packed
+from hivemind.search import Index, Query, embed_waiting
+from hivemind.search.sentences import packed_sentences
 from hivemind.tokens import count_tokens
 
 __all__ = ["Docmem"]
 
-_EMBEDDED_AT_ONCE = 64
 _EMBEDDED_BY_A_QUERY = 64
-_SHARE = 50
-_REFUSED_AT_ONCE = 16
+_ASKED_FIRST = 20  # passages that a search embeds if they have no vector yet
+_WITH_SENTENCES = 16  # and of so many of the best also each sentence
+_SECONDS = 1.5  # that a search embeds for at most
 _EVERYTHING = 2**62
 _log = logging.getLogger(__name__)
 
@@ -59,9 +63,8 @@ class Docmem(Trees):
     ) -> None:
         super().__init__(path, token_counter=token_counter, durable=durable, clock=clock, new_id=new_id)
         self.embedder = embedder
-        self.words = Words()
-        self._vectors = Vectors(self.database.path)
-        self._refused: set[str] = set()  # hashes of nodes whose text the embedder does not take
+        self._index = Index(self.database.path, WEIGHTS, candidates=100)
+        self._refused: set[object] = set()  # digests of texts that the embedder does not take
 
     # -- expanding and asking ---------------------------------------------------------------------------------------
     def expand_to_length(
@@ -82,9 +85,9 @@ class Docmem(Trees):
         children that don't all fit; `interior` as for serialize, but the node itself is always there.
         """
         check_whole(max_tokens, "max_tokens")
-        asked = None if query is None else self.asked(query, node_id)
+        asked = None if query is None else self.asked(query)
         with self.database.read() as sql:
-            priority = self._priority(sql, by, asked)
+            priority = self._priority(sql, by, asked, node_id)
             return expand(sql, node_id, max_tokens, interior=interior, resolution=resolution, priority=priority)
 
     def shown(
@@ -96,11 +99,11 @@ class Docmem(Trees):
         """
         if max_tokens is not None:
             check_whole(max_tokens, "max_tokens")
-        asked = None if query is None else self.asked(query, node_id)
+        asked = None if query is None else self.asked(query)
         with self.database.read() as sql:
             if max_tokens is None:
                 return show(sql, tree.subtree(sql, node_id))
-            priority, room = self._priority(sql, by, asked), max_tokens
+            priority, room = self._priority(sql, by, asked, node_id), max_tokens
             while True:
                 nodes = expand(sql, node_id, room, resolution="mixed", priority=priority)
                 found = show(sql, nodes)
@@ -109,7 +112,9 @@ class Docmem(Trees):
                     return found
                 room = min(room - excess, sum(node.token_count for node in nodes) - 1)
 
-    def _priority(self, sql: sqlite3.Connection, by: By, asked: Asked | None) -> Callable[[str, float], float] | None:
+    def _priority(
+        self, sql: sqlite3.Connection, by: By, asked: Query | None, node_id: str
+    ) -> Callable[[str, float], float] | None:
         if by == "order":
             return None
         if by == "importance":
@@ -118,7 +123,7 @@ class Docmem(Trees):
             raise DocmemError(
                 f"by={shown(by)} cannot be", mend='by is "order", "importance", or "relevance" with a query'
             )
-        found = scored(sql, asked, self.words)
+        found = scored(self._index, sql, asked, node_id)
         return lambda node_id, _: found[node_id].score if node_id in found else 0.0
 
     def query(self, text: str, limit: int = 10, *, node_id: str | None = None) -> list[Hit]:
@@ -128,35 +133,78 @@ class Docmem(Trees):
         parent count for each other; `@tags` in the query find what has them. Any characters may stand in the query.
         """
         check_whole(limit, "limit", 0)
-        asked = self.asked(text, node_id)
+        asked = self.asked(text)
         with self.database.read() as sql:
             if node_id is not None:
                 tree.get(sql, node_id)
-            return find_hits(sql, asked, limit, self.words)
+            return find_hits(self._index, sql, asked, node_id, limit)
 
-    def asked(self, text: str, below: str | None = None) -> Asked:
-        """A query with its vector, got outside any transaction: an embedder may be slow."""
+    def asked(self, text: str, embed: int = _EMBEDDED_BY_A_QUERY) -> Query:
+        """A query with its vector, got outside any transaction: an embedder may be slow. On the way at most `embed` nodes
+        that wait get theirs."""
         check_text(text, "a query")
         if self.embedder is None or not text.strip():
-            return Asked(text, below)
-        if self._many_wait():
-            return Asked(text, below, lack="many parts wait for their vectors")
+            return Query(text)
         try:
-            self.embed_pending(_EMBEDDED_BY_A_QUERY)
             (vector,) = embed_packed(self.embedder, [text])
+            if embed and not self.database.is_read_only:
+                self.embed_pending(embed, seconds=_SECONDS)
         except EmbedderUnavailable as error:
             _log.warning("documents: searched by words only: %s", error)
-            return Asked(text, below, lack=error.what)
-        return Asked(text, below, Meaning(self._vectors, self.embedder.name, vector))
+            return Query(text, lack=error.what)
+        return Query(text, vector=vector, model=self.embedder.name)
 
-    def _many_wait(self) -> bool:
-        """Whether so many nodes have no vector yet (more than 64, and than a fiftieth of all) that answers by the meanings of
-        the others would say how far the janitor is."""
-        assert self.embedder is not None
+    def passages(self, text: str, limit: int, keys: Sequence[str]) -> list[Passage]:
+        """The passages of the files at or below `keys` that answer best, best first.
+
+        What is asked is embedded first: the best that have no vector yet, and the sentences of the best, for a second and
+        a half at most; they are kept. What has none then is found by its words, and `why` says so.
+        """
+        asked = self.asked(text, embed=0)
         with self.database.read() as sql:
-            (newest,) = sql.execute("SELECT coalesce(max(seq), 0) FROM nodes").fetchone()
-            few = max(_EMBEDDED_BY_A_QUERY, int(newest) // _SHARE)
-            return len(without_vector(sql, self.embedder, few + 1)) > few
+            found = find_passages(self._index, sql, asked, max(limit, _ASKED_FIRST), keys)
+        if asked.vector is not None and self._embed_asked([one.lead for one in found]):
+            with self.database.read() as sql:
+                found = find_passages(self._index, sql, asked, limit, keys)
+        return found[:limit]
+
+    def _embed_asked(self, leads: Sequence[int]) -> bool:
+        """Embed passages that wait, and the sentences of the first of them; gives whether anything is new."""
+        embedder, end = self.embedder, time.monotonic() + _SECONDS
+        if embedder is None or not leads or self.database.is_read_only:
+            return False
+        try:
+            new = embed_waiting(
+                self.database,
+                embedder,
+                lambda sql, after, most: waiting(sql, embedder, after, most, leads[:_ASKED_FIRST]),
+                lambda sql, found: keep(sql, embedder.name, found),
+                limit=_ASKED_FIRST,
+                refused=self._refused,
+                seconds=_SECONDS,
+            )
+            with self.database.read() as sql:
+                lacking = sentences_for(sql, leads[:_WITH_SENTENCES])
+            for seq, sentences in lacking.items():
+                if time.monotonic() > end:
+                    break
+                vectors = [one for one in embed_each(embedder, sentences) if one is not None]
+                with self.database.write() as sql:
+                    keep_some(sql, embedder.name, seq, packed_sentences(vectors))
+                new += 1
+        except EmbedderUnavailable as error:
+            _log.warning("documents: searched with the vectors that there are: %s", error)
+            return False
+        return new > 0
+
+    def meaning(self) -> tuple[int, int]:
+        """How many passages (and nodes from no file) are known by their meaning, and of how many; (0, all) without an
+        embedder."""
+        with self.database.read() as sql:
+            if self.embedder is None:
+                return 0, int(sql.execute("SELECT count(*) FROM nodes WHERE text <> ''").fetchone()[0])
+            left, total = count_waiting(sql, self.embedder)
+        return total - left, total
 
     def tagged(self, tag: str) -> list[Node]:
         """The nodes whose text has `@tag`, and documents labelled so, oldest first."""
@@ -172,28 +220,27 @@ class Docmem(Trees):
             tree.get(sql, node_id)
             return [row[0] for row in sql.execute("SELECT tag FROM tags WHERE node_id = ? ORDER BY tag", (node_id,))]
 
-    def embed_pending(self, limit: int = 1_000) -> int:
-        """Give vectors to at most `limit` nodes that have none yet; gives how many. For the janitor.
+    def embed_pending(
+        self, limit: int = 1_000, *, seconds: float | None = None, progress: Callable[[int], None] | None = None
+    ) -> int:
+        """Give vectors to at most `limit` passages (and nodes from no file) that have none yet; gives how many.
 
         A text that the embedder refuses is passed over, and not tried again by this process. Raises EmbedderUnavailable where
-        it takes none; what was embedded before is kept.
+        it takes none; what was embedded before is kept. `progress` is told how many are done.
         """
-        most = min(check_whole(limit, "limit", 0), _EVERYTHING)
-        done, after, refused = 0, -1, len(self._refused)
-        while self.embedder is not None and done < most and len(self._refused) - refused < _REFUSED_AT_ONCE:
-            with self.database.read() as sql:
-                rows = without_vector(sql, self.embedder, min(_EMBEDDED_AT_ONCE, most - done), after)
-            if not rows:
-                break
-            after = rows[-1][0]
-            batch = [row for row in rows if row[2] not in self._refused]
-            vectors = embed_each(self.embedder, [text for _, text, _ in batch])
-            self._refused |= {h for (_, _, h), vector in zip(batch, vectors, strict=True) if vector is None}
-            if kept := [(s, h, v) for (s, _, h), v in zip(batch, vectors, strict=True) if v is not None]:
-                with self.database.write() as sql:
-                    store(sql, self.embedder.name, kept)
-            done += len(kept)
-        return done
+        most, embedder = min(check_whole(limit, "limit", 0), _EVERYTHING), self.embedder
+        if embedder is None:
+            return 0
+        return embed_waiting(
+            self.database,
+            embedder,
+            lambda sql, after, some: waiting(sql, embedder, after, some),
+            lambda sql, found: keep(sql, embedder.name, found),
+            limit=most,
+            refused=self._refused,
+            seconds=seconds,
+            progress=progress,
+        )
 
     # -- files ------------------------------------------------------------------------------------------------------
     def import_file(self, path: str | os.PathLike[str]) -> Node:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hivemind.documents import tree
-from hivemind.documents.classes import classify
+from hivemind.documents.classes import classify, standing_of
 from hivemind.documents.edit import Edit
 from hivemind.documents.formats import VERSION, Outline
 from hivemind.documents.importing import import_outline, value, write_places
@@ -119,7 +119,7 @@ def take_in(edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, 
     found = classify(path, outline)
     context = Context("root", found.name, value(path, "document"))
     old = find_file(edit.sql, path)
-    row = _Row(outline.title, " ".join(outline.labels), found.name, found.why, outline.note)
+    row = _Row(outline.title, " ".join(outline.labels), found.name, found.why, outline.note, standing_of(outline))
     if old is None or old.root_id is None:
         root_id, node_ids = import_outline(edit, outline, context)
         number = _save(edit.sql, path, kept, stamp, digest, root_id, row)
@@ -160,11 +160,12 @@ class _Row:
     document_class: str
     why: str
     note: str | None
+    standing: str = ""
 
 
 _FIELDS = (
     "kept", "size", "mtime_ns", "ctime_ns", "inode", "seen_ns", "digest", "root_id", "title", "labels", "class", "why",
-    "note", "parser",
+    "note", "parser", "standing",
 )  # fmt: skip
 _SAVE = (
     f"INSERT INTO files (path, {', '.join(_FIELDS)}) VALUES (?{', ?' * len(_FIELDS)}) ON CONFLICT (path) DO UPDATE SET"
@@ -176,7 +177,7 @@ def _save(
     sql: sqlite3.Connection, path: str, kept: bool, stamp: Stamp, digest: str, root_id: str | None, row: _Row
 ) -> int:
     look = (stamp.size, stamp.mtime_ns, stamp.ctime_ns, stamp.inode, stamp.seen_ns)
-    said = (row.title, row.labels, row.document_class, row.why, row.note, VERSION)
+    said = (row.title, row.labels, row.document_class, row.why, row.note, VERSION, row.standing)
     (number,) = sql.execute(_SAVE, (path, int(kept), *look, digest, root_id, *said)).fetchone()
     return int(number)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from hivemind.documents.edit import Draft, Edit
 from hivemind.documents.formats import Outline
+from hivemind.documents.meaning import drop_meanings
 from hivemind.documents.node import Context, Node
 from hivemind.documents.passage import group
 from hivemind.fs import reached
@@ -62,11 +63,25 @@ def write_places(
     sql: sqlite3.Connection, file_id: int, root_id: str, outline: Outline, node_ids: Sequence[str]
 ) -> None:
     """Remember where in the file each node stands, and what stands between them."""
+    before = _compositions(sql, file_id)
     sql.execute("DELETE FROM places WHERE file_id = ?", (file_id,))
     gaps = outline.gaps()
     passages = group(outline.text, outline.pieces, outline.tokens)
-    rows: list[tuple[object, ...]] = [(root_id, file_id, 0, 0, "root", 1, 1, next(gaps))]
+    rows: list[tuple[object, ...]] = [(root_id, file_id, 0, 0, "root", 1, 1, next(gaps), 0)]
     each = zip(node_ids, outline.pieces, passages, outline.lines(), gaps, strict=True)
     for at, (node_id, piece, passage, lines, gap) in enumerate(each, 1):
-        rows.append((node_id, file_id, at, passage, piece.kind, *lines, gap))
-    sql.executemany("INSERT INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        leads = piece.kind != "heading" and (at == 1 or passage != passages[at - 2])
+        rows.append((node_id, file_id, at, passage, piece.kind, *lines, gap, int(leads)))
+    sql.executemany("INSERT INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    after = _compositions(sql, file_id)
+    drop_meanings(sql, [lead for lead, members in before.items() if after.get(lead) != members])
+
+
+def _compositions(sql: sqlite3.Connection, file_id: int) -> dict[str, list[str]]:
+    """The nodes of each passage of a file, by the first of them."""
+    found: dict[int, list[str]] = {}
+    for passage, node_id in sql.execute(
+        "SELECT passage, node_id FROM places WHERE file_id = ? AND number > 0 ORDER BY number", (file_id,)
+    ):
+        found.setdefault(passage, []).append(node_id)
+    return {members[0]: members for members in found.values()}

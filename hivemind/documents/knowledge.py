@@ -16,7 +16,7 @@ from hivemind.documents.lookup import node_at, split_reference
 from hivemind.documents.mending import mend
 from hivemind.documents.node import Node
 from hivemind.documents.passage import Citation, Passage, Verdict, verify
-from hivemind.documents.retrieval import passage_text, search
+from hivemind.documents.passages import passage_text
 from hivemind.documents.sources import root_source
 from hivemind.documents.syncing import Sync, SyncReport
 from hivemind.fs import inside
@@ -87,13 +87,7 @@ class Knowledge:
         named = [self.layout.knowledge] if scope is None else scope
         tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in named]
         keys = [name for name in map(self.layout.relative, tops) if is_utf8(name)]  # another names no document
-        asked = self.docmem.asked(query)
-
-        def look() -> list[Passage]:
-            with self.docmem.database.read() as sql:
-                return search(sql, asked, limit, keys, self.docmem.words)
-
-        return self._soundly(look, tops)
+        return self._soundly(lambda: self.docmem.passages(query, limit, keys), tops)
 
     def passage_at(self, node_id: str) -> str:
         """The text of the passage that begins with a node, as `search` gave it. Raises NodeNotFoundError."""

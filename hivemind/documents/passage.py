@@ -22,8 +22,7 @@ from hivemind.masking import mask
 
 __all__ = ["Citation", "Passage", "Verdict", "group", "read_file", "verify"]
 
-_TOGETHER = 160  # tokens up to which items of one list are quoted together
-_WITH_LEAD = 240  # and up to which "… the following:" is quoted together with what follows
+_ENOUGH, _MOST = 160, 260  # tokens: a passage that has so many is long enough, and with so many it is too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,9 @@ class Passage:
 
     `path` is relative to the hive, or absolute outside it; `digest` is the SHA-256 (hex) of the file that was read;
     `titles` are the document's title and the headings above, outermost first; `score` is comparable within one search;
-    `why` says in words what of the question was found, and where.
+    `why` says in words what of the question was found, and where. `covered` is the share of the question's words that it
+    has, `similarity` the cosine of its nearest sentence; `standing` is what its document says of itself (draft, rejected,
+    superseded …), or empty; `lead` is the number of its first node.
     """
 
     text: str
@@ -44,6 +45,10 @@ class Passage:
     titles: tuple[str, ...]
     node_id: str
     why: str
+    covered: float = 0.0
+    similarity: float = 0.0
+    standing: str = ""
+    lead: int = 0
 
     @property
     def citation(self) -> str:
@@ -138,20 +143,21 @@ def read_file(path: str, layout: Layout, roots: Iterable[Path] = ()) -> tuple[by
 
 
 def group(text: str, pieces: Sequence[Piece], tokens: Sequence[int]) -> list[int]:
-    """The passage that each piece belongs to: items of a list together while they are short, and with what leads in."""
+    """The passage that each piece belongs to: what stands together in one section, some 200 tokens.
+
+    A heading and front matter are by themselves. What follows "… the following:" stays with it where there is room.
+    """
     numbers: list[int] = []
     number = size = 0
     for at, piece in enumerate(pieces):
         before = pieces[at - 1] if at else None
-        goes_on = before is not None and piece.kind == before.kind == "item" and size + tokens[at] <= _TOGETHER
-        led_in = (
+        goes_on = (
             before is not None
-            and before.kind == "paragraph"
-            and piece.kind in ("item", "code", "table", "quote")
-            and text[before.start : before.end].rstrip("*_ ").endswith(":")
-            and size + tokens[at] <= _WITH_LEAD
+            and not {piece.kind, before.kind} & {"heading", "frontmatter"}
+            and size + tokens[at] <= _MOST
+            and (size < _ENOUGH or text[before.start : before.end].rstrip("*_ ").endswith(":"))
         )
-        if not (goes_on or led_in):
+        if not goes_on:
             number, size = number + 1, 0
         numbers.append(number)
         size += tokens[at]

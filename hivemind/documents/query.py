@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hivemind.documents import tree
 from hivemind.documents.indexing import unindexed_ids
 from hivemind.documents.node import Node
-from hivemind.documents.question import Fields, Match, Words, ask
-from hivemind.documents.ranking import rank
+from hivemind.documents.search import Documents
 from hivemind.documents.summaries import is_summary
 from hivemind.documents.tags import tags_in, without_tags
-from hivemind.documents.vectors import Meaning
-from hivemind.embedding import fused
+from hivemind.search import Index, Item, Query
+from hivemind.search.ranking import Candidate
+from hivemind.search.words import matching
 
-__all__ = ["Asked", "Hit", "Trail", "find_hits", "scored", "title_of"]
+__all__ = ["Hit", "Trail", "find_hits", "scored", "title_of"]
 
 _CANDIDATES = 200
 _LEAST = 0.2  # the share of the query that a node must cover: a query may ask for several things at once
@@ -44,21 +45,6 @@ class Hit:
     covers: tuple[str, ...]
     linked: tuple[str, ...]
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A query: its text, below which node (None: everywhere), and what it means, if there is an embedder; `lack` says why its
-    meaning is not known all the same."""
-
-    text: str
-    below: str | None = None
-    meaning: Meaning | None = None
-    lack: str | None = None
-
-    def told(self, why: str) -> str:
-        """Why something was found, with what was lacking."""
-        return why if self.lack is None else f"{why}; by words only: {self.lack}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,76 +80,105 @@ def title_of(node: Node) -> str:
     return line if len(line) <= _LONGEST_TITLE else line[: _LONGEST_TITLE - 1] + "…"
 
 
-def scored(sql: sqlite3.Connection, asked: Asked, words: Words) -> dict[str, _Scored]:
-    """The nodes that answer, each with its score and why."""
-    trail = Trail(sql)
-    found = _by_words(sql, asked, words, trail)
-    alike = dict(asked.meaning.nearest(sql, _CANDIDATES)) if asked.meaning else {}
-    nodes = {node.id: node for node in tree.get_many(sql, [*found, *(i for i in alike if i not in found)])}
-    if asked.below is not None:
-        inside = {i for i, n in nodes.items() if i == asked.below or any(a.id == asked.below for a in trail.up(n))}
-        nodes = {node_id: node for node_id, node in nodes.items() if node_id in inside}
-    alike = {i: cosine for i, cosine in alike.items() if i in nodes and (cosine >= _ALIKE or i in found)}
-    texts = {i: match.score for i, match in found.items() if i in nodes}
-    whys = {i: found[i].why for i in texts}
-    for node_id, cosine in alike.items():
-        whys[node_id] = "; ".join(filter(None, (whys.get(node_id), f"its meaning is near ({cosine:.2f})")))
-    return {node_id: _Scored(score, asked.told(whys[node_id])) for node_id, score in fused(texts, alike).items()}
+class Nodes(Documents):
+    """The nodes of all documents, or those at and below one. A node of a file has the meaning of its passage."""
 
+    def __init__(self, sql: sqlite3.Connection, text: str, below: str | None) -> None:
+        self._unindexed = unindexed_ids(sql)  # first: how often a word stands in the index is asked next
+        super().__init__(sql)
+        self._trail, self._below = Trail(sql), below
+        self.nodes: dict[int, Node] = {}
+        self.tags = sorted(tags_in(text))
+        rows = (sql.execute("SELECT node_id FROM tags WHERE tag = ?", (tag,)) for tag in self.tags)
+        self.tagged = {tag: {row[0] for row in found} for tag, found in zip(self.tags, rows, strict=True)}
 
-def _by_words(sql: sqlite3.Connection, asked: Asked, words: Words, trail: Trail) -> dict[str, Match]:
-    ids = dict.fromkeys(unindexed_ids(sql))
-    question = ask(sql, asked.text, words)
-    tags = sorted(tags_in(asked.text))
-    for tag in tags:
-        ids |= {row[0]: None for row in sql.execute("SELECT node_id FROM tags WHERE tag = ? LIMIT 200", (tag,))}
-    if question.match is not None:
-        rows = sql.execute(
-            "SELECT n.id FROM words CROSS JOIN nodes n ON n.seq = words.rowid WHERE words MATCH ?"
-            " ORDER BY bm25(words), n.seq LIMIT ?",
-            (question.match, _CANDIDATES if asked.below is None else -1),
+    def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
+        found = {node.id: None for node in tree.get_many(self.sql, self._unindexed)}
+        found |= {node_id: None for ids in self.tagged.values() for node_id in ids}
+        if words:
+            rows = self.sql.execute(
+                "SELECT n.id FROM words CROSS JOIN nodes n ON n.seq = words.rowid WHERE words MATCH ?"
+                " ORDER BY bm25(words), n.seq LIMIT ?",
+                (" OR ".join(f'"{word}"' for word in words), limit if self._below is None else -1),
+            )
+            found |= {row[0]: None for row in rows}
+        return self._seqs(found)
+
+    def _seqs(self, node_ids: Iterable[str]) -> list[int]:
+        wanted = json.dumps(list(node_ids))
+        rows = self.sql.execute("SELECT seq FROM nodes WHERE id IN (SELECT value FROM json_each(?))", (wanted,))
+        seqs = [seq for (seq,) in rows]
+        return seqs if self._below is None else list(self.allowed(seqs))
+
+    def allowed(self, ids: Sequence[int]) -> Collection[int]:
+        self._read(ids)
+        return {seq for seq in ids if seq in self.nodes}
+
+    def _read(self, ids: Iterable[int]) -> None:
+        wanted = json.dumps([seq for seq in ids if seq not in self.nodes])
+        rows = self.sql.execute("SELECT id, seq FROM nodes WHERE seq IN (SELECT value FROM json_each(?))", (wanted,))
+        seqs = dict(rows.fetchall())
+        for node in tree.get_many(self.sql, seqs):
+            below = self._below is None or node.id == self._below
+            if below or any(above.id == self._below for above in self._trail.up(node)):
+                self.nodes[seqs[node.id]] = node
+
+    def items(self, ids: Iterable[int]) -> Iterator[Item]:
+        wanted = list(ids)
+        self._read(wanted)
+        lead = (
+            "SELECT h.seq FROM places p JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
+            " JOIN nodes h ON h.id = q.node_id WHERE p.node_id = ?"
         )
-        ids |= {row[0]: None for row in rows}
-    nodes = tree.get_many(sql, ids)
-    if asked.below is not None:
-        nodes = [n for n in nodes if n.id == asked.below or any(a.id == asked.below for a in trail.up(n))][:_CANDIDATES]
-    fields = [_fields(node, trail.up(node)) for node in nodes]
-    places = words.places(fields, [term.stem for term in question.terms])
-    matches = rank(question, fields, places)
-    own = [
-        any(field in ("text", "labels") for _, field in found) for found in places
-    ]  # what only its parents say is theirs
-    words_only = {n.id: m for n, m, is_own in zip(nodes, matches, own, strict=True) if is_own and m.covered >= _LEAST}
-    if not tags:
-        return words_only
-    plain = ask(sql, without_tags(asked.text), words).terms
-    return _tagged_first(sql, {n.id: m for n, m in zip(nodes, matches, strict=True)}, words_only if plain else {}, tags)
+        for seq in wanted:
+            node = self.nodes.get(seq)
+            if node is not None:
+                titles = [title_of(found) for found in self._trail.up(node)]
+                row = self.sql.execute(lead, (node.id,)).fetchone()
+                yield Item(
+                    seq,
+                    node.text,
+                    titles[0] if titles else "",
+                    " / ".join(reversed(titles[1:])),
+                    f"{node.context_name} {node.context_value}",
+                    age=(node.created_at, node.id),
+                    vector=None if row is None else row[0],
+                )
 
 
-def _tagged_first(
-    sql: sqlite3.Connection, matches: Mapping[str, Match], others: Mapping[str, Match], tags: Sequence[str]
-) -> dict[str, Match]:
-    """What has one of the tags asked for comes before what only has their words."""
-    best = max((match.score for match in matches.values()), default=0.0)
-    found = dict(others)
-    for tag in tags:
-        for (node_id,) in sql.execute("SELECT node_id FROM tags WHERE tag = ?", (tag,)):
-            if (match := matches.get(node_id)) is not None:
-                match.score += best + 1.0
-                match.where.setdefault("tags", []).append(f"@{tag}")
-                found[node_id] = match
+def scored(index: Index, sql: sqlite3.Connection, query: Query, below: str | None) -> dict[str, _Scored]:
+    """The nodes that answer, each with its score and why: those that have a tag that is asked for first."""
+    source = Nodes(sql, query.text, below)
+    plain = any(word not in source.tags for word in matching(without_tags(query.text)))
+
+    def kept(_: Query, candidates: Sequence[Candidate]) -> list[bool]:
+        return [
+            any(source.nodes[one.item.id].id in ids for ids in source.tagged.values())
+            or ((plain or not source.tags) and _answers(one))
+            for one in candidates
+        ]
+
+    hits, _ = index.search(sql, source, query, _CANDIDATES, kept=kept)
+    best = max((hit.score for hit in hits), default=0.0)
+    found = {}
+    for hit in hits:
+        node_id, score, why = source.nodes[hit.id].id, hit.score, hit.why
+        for tag, ids in source.tagged.items():
+            if node_id in ids:
+                score, why = score + best + 1.0, f"@{tag} among its tags; {why}"
+        found[node_id] = _Scored(score, why)
     return found
 
 
-def _fields(node: Node, above: list[Node]) -> Fields:
-    titles = [title_of(found) for found in above]
-    context = f"{node.context_name} {node.context_value}"
-    return Fields(node.text, titles[0] if titles else "", " / ".join(reversed(titles[1:])), context)
+def _answers(one: Candidate) -> bool:
+    """What only its parents say is theirs; and a query may ask for several things at once."""
+    own = one.match.where.keys() & {"text", "labels"}
+    return (bool(own) and one.match.covered >= _LEAST) or one.nearness >= _ALIKE
 
 
-def find_hits(sql: sqlite3.Connection, asked: Asked, limit: int, words: Words) -> list[Hit]:
+def find_hits(index: Index, sql: sqlite3.Connection, query: Query, below: str | None, limit: int) -> list[Hit]:
     """The best hits, best first; equal ones in the order in which they were written."""
-    found = scored(sql, asked, words)
+    found = scored(index, sql, query, below)
     trail = Trail(sql)
     nodes = {node.id: node for node in tree.get_many(sql, found)}
     siblings = Counter(node.parent_id for node in nodes.values() if node.parent_id is not None)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from hivemind.documents.errors import DamagedError, DocmemError
+from hivemind.documents.meaning import TABLE
 from hivemind.documents.node import node_hash
-from hivemind.documents.vectors import TABLE
 from hivemind.fs.schema import Schema
-from hivemind.terms import TOKENIZER
+from hivemind.search import TOKENIZER
+from hivemind.search.sentences import SENTENCES
 
 __all__ = ["SCHEMA", "VERSION"]
 
-VERSION = 4
+VERSION = 5
 
 _NODES = """
 CREATE TABLE nodes (
@@ -74,6 +75,7 @@ _TABLES = (
         class TEXT NOT NULL,
         why TEXT NOT NULL,         -- why it has that class
         parser INTEGER NOT NULL DEFAULT 0, -- the version of the importers that read it (formats.VERSION)
+        standing TEXT NOT NULL DEFAULT '', -- draft, rejected, superseded …, where it says so of itself
         note TEXT                  -- why it was not imported, or what is wrong with it
     )""",
     "CREATE INDEX files_root ON files(root_id)",
@@ -86,7 +88,8 @@ _TABLES = (
         kind TEXT NOT NULL,
         start_line INTEGER NOT NULL,
         end_line INTEGER NOT NULL,
-        gap TEXT NOT NULL          -- what stands between this node's text and the next one's
+        gap TEXT NOT NULL,         -- what stands between this node's text and the next one's
+        leads INTEGER NOT NULL DEFAULT 0 -- 1: the first of its passage; what the passage is called by
     ) WITHOUT ROWID""",
     "CREATE INDEX places_file ON places(file_id, passage, number)",
     f"""CREATE VIRTUAL TABLE words USING fts5(
@@ -122,7 +125,9 @@ _TRIGGERS = (
     END""",
     """CREATE TRIGGER nodes_reworded AFTER UPDATE OF text, context_value ON nodes
         WHEN old.text <> new.text OR old.context_value <> new.context_value BEGIN
-        DELETE FROM vectors WHERE key = new.seq;
+        DELETE FROM vectors WHERE key = new.seq OR key = (
+            SELECT h.seq FROM places p JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads
+            JOIN nodes h ON h.id = q.node_id WHERE p.node_id = new.id);
         UPDATE summaries SET stale = 1 WHERE node_id = new.parent_id;
     END""",
     """CREATE TRIGGER nodes_reparented AFTER UPDATE OF parent_id ON nodes WHEN old.parent_id IS NOT new.parent_id BEGIN
@@ -139,6 +144,13 @@ _UP_TO_2 = (
 )
 
 
+_REWORDED_4 = """CREATE TRIGGER nodes_reworded AFTER UPDATE OF text, context_value ON nodes
+        WHEN old.text <> new.text OR old.context_value <> new.context_value BEGIN
+        DELETE FROM vectors WHERE key = new.seq;
+        UPDATE summaries SET stale = 1 WHERE node_id = new.parent_id;
+    END"""
+
+
 def _sql_hash(parent: str | None, kind: str, name: str, value: str, text: str, order: float) -> str:
     return node_hash(parent, (kind, name, value), text, order)
 
@@ -150,7 +162,7 @@ SCHEMA = Schema(
     error=DocmemError,
     damaged=DamagedError,
     lasting=True,
-    statements=_TABLES + TABLE.schema + _TRIGGERS + _UNINDEXED,
+    statements=_TABLES + TABLE.schema + SENTENCES + _TRIGGERS + _UNINDEXED,
     functions=(("node_hash", 6, _sql_hash),),
     upgrades={
         1: (
@@ -166,15 +178,24 @@ SCHEMA = Schema(
             *TABLE.schema,
             "INSERT INTO vectors SELECT n.seq, 0, v.model, v.vector FROM vectors_before v JOIN nodes n ON n.id = v.node_id",
             "DROP TABLE vectors_before",
-            *_TRIGGERS[1:3],
+            _TRIGGERS[1],
+            _REWORDED_4,
         ),
         3: (
             "DROP TRIGGER IF EXISTS words_added",
             "DROP TRIGGER IF EXISTS words_removed",
             "DROP TRIGGER nodes_reworded",
             "DROP TABLE IF EXISTS unindexed",
-            _TRIGGERS[2],
+            _REWORDED_4,
             *_UNINDEXED,
+        ),
+        4: (
+            "ALTER TABLE files ADD COLUMN standing TEXT NOT NULL DEFAULT ''",
+            "ALTER TABLE places ADD COLUMN leads INTEGER NOT NULL DEFAULT 0",
+            "DELETE FROM vectors WHERE key IN (SELECT n.seq FROM nodes n JOIN places p ON p.node_id = n.id)",
+            "DROP TRIGGER nodes_reworded",
+            _TRIGGERS[2],
+            *SENTENCES,
         ),
     },
 )

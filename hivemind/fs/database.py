@@ -190,6 +190,13 @@ class Database:
         return os.path.exists(self.path) or missing(self.path) is not None
 
     @property
+    def is_read_only(self) -> bool:
+        """Whether this process may not write into the file, or make files beside it."""
+        if self._writers is None:
+            return False
+        return not all(os.access(place, os.W_OK) for place in (os.path.dirname(self.path) or ".", self.path))
+
+    @property
     def is_nested(self) -> bool:
         """Whether a transaction stands around the one at work. Only for who is within one."""
         return self._depth > 1

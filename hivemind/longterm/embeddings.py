@@ -17,8 +17,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from hivemind.embedding import Embedder, EmbedderUnavailable, embed_packed
 from hivemind.longterm.draft import Draft
 from hivemind.longterm.errors import EntryInvalid
-from hivemind.longterm.passages import packed_passages, passages_of
 from hivemind.longterm.writing import Meaning
+from hivemind.search.sentences import packed_sentences, sentences_of
 
 __all__ = ["HOW_TO_EMBED", "UNNAMED", "Embeddings"]
 
@@ -114,7 +114,7 @@ class Embeddings:
         if known is None and self.embedder is not None:
             row = sql.execute(
                 "SELECT v.vector, p.vectors FROM entries e JOIN vectors v ON v.key = e.seq"
-                " LEFT JOIN passages p ON p.seq = e.seq AND p.model = v.model LEFT JOIN given g ON g.seq = e.seq"
+                " LEFT JOIN sentences p ON p.seq = e.seq AND p.model = v.model LEFT JOIN given g ON g.seq = e.seq"
                 " WHERE e.digest = ? AND v.model = ? AND length(v.vector) = ? AND g.seq IS NULL LIMIT 1",
                 (digest, self.model, 4 * self.dimension),
             ).fetchone()
@@ -138,13 +138,13 @@ class Embeddings:
         return found
 
     def _meant(self, contents: Sequence[str]) -> list[Meaning]:
-        """What each content means, with its passages."""
-        passages = [passages_of(content) for content in contents]
-        vectors = iter(self._ask([*contents, *chain.from_iterable(passages)]))
+        """What each content means, with its sentences."""
+        sentences = [sentences_of(content) for content in contents]
+        vectors = iter(self._ask([*contents, *chain.from_iterable(sentences)]))
         whole = list(islice(vectors, len(contents)))
         return [
-            Meaning(self.model, vector, packed_passages(list(islice(vectors, len(parts)))))
-            for vector, parts in zip(whole, passages, strict=True)
+            Meaning(self.model, vector, packed_sentences(list(islice(vectors, len(parts)))))
+            for vector, parts in zip(whole, sentences, strict=True)
         ]
 
     def works(self) -> bool:

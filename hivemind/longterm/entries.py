@@ -27,9 +27,9 @@ from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
 from hivemind.longterm.pending import embed_waiting, some_failed
 from hivemind.longterm.rows import fetch, fetch_key, space_of, spaces_below, with_vector
 from hivemind.longterm.schema import SCHEMA
-from hivemind.longterm.search import Searcher
 from hivemind.longterm.upsert import Upsert, upsert
 from hivemind.longterm.writing import Meaning, delete_entry, indexed_together, space_for, write_entry
+from hivemind.search import Index
 from hivemind.tokens import count_tokens
 
 __all__ = ["DIMENSION", "SIMILARITY_THRESHOLD", "Entries", "Value"]
@@ -73,7 +73,7 @@ class Entries:
         self.similarity_threshold = check_between(similarity_threshold, "similarity_threshold", -1, 1)
         self._count = token_counter
         self._clock, self._new_id = clock, new_id
-        self._searcher = Searcher(self.database.path)
+        self._index = Index(self.database.path)
 
     def _now(self) -> int:
         return as_micros(self._clock())
@@ -172,7 +172,7 @@ class Entries:
         (meaning,) = self._meanings([draft])
         with self._writing() as (sql, now):
             asked = Upsert(space_for(sql, path), key, draft, meaning, said, allow_duplicate, now)
-            result = upsert(sql, asked, self._searcher.vectors, self._new_id)
+            result = upsert(sql, asked, self._index.vectors, self._new_id)
             waiting = some_failed(sql)
         self._embed_others(waiting, [meaning])
         return result

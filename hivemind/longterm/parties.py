@@ -9,50 +9,25 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Collection, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 
 from hivemind.longterm.rows import span
-from hivemind.terms import words_of
-from hivemind.words import STOP_WORDS
+from hivemind.search.query import named_in
+from hivemind.search.words import words_of
 
-__all__ = ["parties", "said_by", "without"]
+__all__ = ["parties"]
 
 _MOST_SPEAKERS = 64  # of a namespace whose names are known
 _LOOKED_AT = 100  # entries that say a name
 _LEAST, _SHARE = 2, 0.8  # how often a name must be called, and in how many of the entries that say it
-_LABEL = re.compile(r"\s*([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*){0,2}):\s")
-_NAME = re.compile(r"(?<!^)(?<![\"“'‘(])\b[^\W\d_]\w*")
 _CALLS = r"hey|hi|hello|thanks|thank you|wow|oh|yeah|yes|yep|no|bye|so|well|congrats|congratulations|ok|okay|sure|hallo|danke"
-
-
-def said_by(metadata_speaker: object, content: str) -> frozenset[str]:
-    """The words of the name of who said an entry: its metadata's speaker, else a label before the text ("Ann: …")."""
-    if metadata_speaker:
-        return _words_of_name(str(metadata_speaker))
-    label = _LABEL.match(content)
-    return _words_of_name(label[1]) if label else frozenset()
-
-
-@lru_cache(maxsize=1024)
-def _words_of_name(name: str) -> frozenset[str]:
-    return frozenset(words_of(name))
 
 
 def parties(sql: sqlite3.Connection, spaces: Sequence[int], query: str) -> frozenset[str]:
     """The words of a query, in small letters, that name who takes part in these namespaces."""
     asked = frozenset(words_of(query))
     speakers = {word for space in spaces for name in _speakers(sql, space) for word in words_of(name)}
-    return asked & speakers | {name for name in _names(query) - speakers if _is_called(sql, spaces, name)}
-
-
-def without(query: str, names: Collection[str]) -> str:
-    """The query without some names, where that leaves a word that says what it is about; else as it is."""
-    if not names:
-        return query
-    pattern = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    rest = " ".join(re.sub(rf"(?<!\w)(?:{pattern})(?!\w)(?:['’]s\b)?", " ", query, flags=re.IGNORECASE).split())
-    return rest if set(words_of(rest)) - STOP_WORDS else query
+    return asked & speakers | {name for name in named_in(query) - speakers if _is_called(sql, spaces, name)}
 
 
 def _speakers(sql: sqlite3.Connection, space: int) -> list[str]:
@@ -68,11 +43,6 @@ def _speakers(sql: sqlite3.Connection, space: int) -> list[str]:
             break
         found.append(row[0])
     return found
-
-
-def _names(query: str) -> set[str]:
-    """The words of a query that are written as names are, within the sentence."""
-    return {name.casefold() for name in _NAME.findall(query) if name[0].isupper()}
 
 
 def _is_called(sql: sqlite3.Connection, spaces: Sequence[int], name: str) -> bool:

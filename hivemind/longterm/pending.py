@@ -11,10 +11,10 @@ from hivemind.embedding import VectorTable
 from hivemind.fs import reached
 from hivemind.fs.database import Database
 from hivemind.longterm.embeddings import Embeddings
-from hivemind.longterm.passages import keep_passages
 from hivemind.longterm.rows import ALIVE
 from hivemind.longterm.schema import PLACES
 from hivemind.longterm.writing import Meaning
+from hivemind.search.sentences import keep_sentences
 
 __all__ = ["count_waiting", "embed_waiting", "some_failed"]
 
@@ -110,4 +110,4 @@ def _keep(sql: sqlite3.Connection, waiting: list[_Waiting], found: dict[bytes, M
         if changed.rowcount and meaning.vector is not None:
             sql.execute("DELETE FROM given WHERE seq = ?", (one.seq,))
             _VECTORS.put(sql, meaning.model, [(one.seq, one.seq // PLACES, meaning.vector)])
-            keep_passages(sql, one.seq, meaning.model, meaning.passages)
+            keep_sentences(sql, one.seq, meaning.model, meaning.sentences)

@@ -8,11 +8,12 @@ from hivemind.embedding import VectorTable
 from hivemind.fs.schema import Schema
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import metadata_fits
-from hivemind.terms import TOKENIZER
+from hivemind.search import TOKENIZER
+from hivemind.search.sentences import SENTENCES
 
 __all__ = ["PLACES", "SCHEMA", "VERSION"]
 
-VERSION = 3
+VERSION = 4
 PLACES = 1 << 32
 """How many entries a namespace can have had: an entry's `seq` is its namespace's number × PLACES + its own, so that a
 namespace is one unbroken range, in the tables and in the full-text index."""
@@ -82,12 +83,6 @@ _ADDED = (
     "CREATE INDEX entries_problem ON entries(seq) WHERE problem IS NOT NULL",
 )
 
-# The vectors of an entry's passages, one after another; an entry has them with its vector, and loses them with it.
-_PASSAGES = (
-    "CREATE TABLE passages (seq INTEGER PRIMARY KEY, model TEXT NOT NULL, vectors BLOB NOT NULL)",
-    "CREATE TRIGGER vectors_gone AFTER DELETE ON vectors BEGIN DELETE FROM passages WHERE seq = old.key; END",
-)
-
 # What follows from a change follows here, so that no writer can forget it.
 _TRIGGERS = (
     """CREATE TRIGGER entries_removed AFTER DELETE ON entries BEGIN
@@ -109,6 +104,11 @@ _TRIGGERS = (
     END""",
 )
 
+_PASSAGES = (  # what version 3 called them
+    "CREATE TABLE passages (seq INTEGER PRIMARY KEY, model TEXT NOT NULL, vectors BLOB NOT NULL)",
+    "CREATE TRIGGER vectors_gone AFTER DELETE ON vectors BEGIN DELETE FROM passages WHERE seq = old.key; END",
+)
+
 SCHEMA = Schema(
     name="memory database",
     room="longterm",
@@ -117,6 +117,10 @@ SCHEMA = Schema(
     damaged=StoreDamaged,
     lasting=True,
     functions=(("metadata_fits", 2, metadata_fits),),
-    statements=_TABLES + VectorTable("vectors").schema + _TRIGGERS + _ADDED + _PASSAGES,
-    upgrades={1: ("DROP TRIGGER entries_added", *_ADDED), 2: _PASSAGES},
+    statements=_TABLES + VectorTable("vectors").schema + _TRIGGERS + _ADDED + SENTENCES,
+    upgrades={
+        1: ("DROP TRIGGER entries_added", *_ADDED),
+        2: _PASSAGES,
+        3: ("ALTER TABLE passages RENAME TO sentences",),
+    },
 )

@@ -16,11 +16,13 @@ from hivemind.longterm.errors import EntryInvalid, LongtermError
 from hivemind.longterm.filters import Filter
 from hivemind.longterm.integrity import problems, rebuild
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
-from hivemind.longterm.parties import parties, without
+from hivemind.longterm.parties import parties
 from hivemind.longterm.pending import embed_waiting
 from hivemind.longterm.rows import space_of, spaces_below
-from hivemind.longterm.search import Asked, Mode
+from hivemind.longterm.search import Asked, Mode, find
 from hivemind.longterm.status import StoreStatus, status_of, status_of_nothing
+from hivemind.search import Query
+from hivemind.search.query import without
 
 __all__ = ["MemoryStore"]
 
@@ -95,19 +97,15 @@ class MemoryStore(Entries):
             spaces = self._spaces(sql, paths, prefix)
             asked = Asked(
                 spaces=spaces,
-                query=query,
+                query=Query(query, names, vector, self.embeddings.model, lack),
                 limit=most,
                 threshold=least,
                 now=self._now(),
                 mode=mode,
                 strict=threshold is not None,
-                names=names,
-                vector=vector,
-                model=self.embeddings.model,
-                lack=lack,
                 filter=narrowed,
             )
-            return self._searcher.find(sql, asked)
+            return find(self._index, sql, asked)
 
     def _spaces(self, sql: Connection, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
         """The numbers of namespaces that there are, or of all below them."""
@@ -128,7 +126,7 @@ class MemoryStore(Entries):
 
     def coverage(self, query: str, text: str) -> float:
         """The share of the query's words, without stop words, that a text has (0 to 1): whether it can be an answer."""
-        return self._searcher.coverage(check_text(query, "a query"), check_text(text, "what may answer"))
+        return self._index.coverage(check_text(query, "a query"), check_text(text, "what may answer"))
 
     # looking after it
 

@@ -13,9 +13,9 @@ from hivemind.longterm.draft import Draft
 from hivemind.longterm.entry import Action
 from hivemind.longterm.errors import EntryInvalid, VersionConflict
 from hivemind.longterm.namespace import Namespace, encoded
-from hivemind.longterm.passages import keep_passages
 from hivemind.longterm.rows import ALIVE
 from hivemind.longterm.schema import PLACES
+from hivemind.search.sentences import keep_sentences
 
 __all__ = ["Meaning", "delete_entry", "indexed_together", "space_for", "write_entry"]
 
@@ -32,12 +32,12 @@ _UPDATE = (
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What is known of a content's meaning: a packed vector of the model, with those of its passages as they are kept, or
+    """What is known of a content's meaning: a packed vector of the model, with those of its sentences as they are kept, or
     why there is none. `wanted`: never, if False."""
 
     model: str
     vector: bytes | None = None
-    passages: bytes = b""
+    sentences: bytes = b""
     problem: str | None = None
     wanted: bool = True
 
@@ -140,7 +140,7 @@ def _keep_meaning(sql: sqlite3.Connection, seq: int, draft: Draft, meaning: Mean
         sql.execute("INSERT INTO given VALUES (?, ?)", (seq, draft.vector))
     if vector is not None:
         _VECTORS.put(sql, meaning.model, [(seq, seq // PLACES, vector)])
-        keep_passages(sql, seq, meaning.model, meaning.passages if draft.vector is None else b"")
+        keep_sentences(sql, seq, meaning.model, meaning.sentences if draft.vector is None else b"")
     elif not meaning.wanted:
         sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
 

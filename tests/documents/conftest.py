@@ -54,8 +54,11 @@ def _to_version_3(path: Path) -> None:
     free = "ON nodes WHEN NOT EXISTS (SELECT 1 FROM unindexed) BEGIN"
     reworded = "ON nodes WHEN old.text <> new.text OR old.context_value <> new.context_value BEGIN"
     with closing(sqlite3.connect(path)) as sql:
-        for what in ("words_added", "words_removed", "words_changed", "nodes_reworded"):
+        for what in ("words_added", "words_removed", "words_changed", "nodes_reworded", "vectors_gone"):
             sql.execute(f"DROP TRIGGER {what}")
+        sql.execute("DROP TABLE sentences")
+        sql.execute("ALTER TABLE files DROP COLUMN standing")
+        sql.execute("ALTER TABLE places DROP COLUMN leads")
         sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
         sql.execute("DROP TABLE unindexed")
         sql.execute("CREATE TABLE unindexed (mark INTEGER PRIMARY KEY)")

@@ -82,7 +82,7 @@ def test_a_question_finds_the_lines_that_answer_it(
     assert found.text == "\n".join(lines[found.start_line - 1 : found.end_line])
     assert found.path == "knowledge/router.md"
     assert found.titles[0] == "Router manual"
-    assert found.why.startswith("covers ")
+    assert found.why.startswith("has ")
     assert knowledge.verify(found)
 
 

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from hivemind.documents import Docmem, Knowledge
 from hivemind.documents.errors import DamagedError
-from hivemind.documents.vectors import Meaning
+from hivemind.documents.query import Nodes, scored
 from hivemind.embedding import EmbedderUnavailable, HashingEmbedder, VectorIndex, pack, unpack
 from hivemind.fs.soundness import unsound
 from hivemind.layout import Layout
+from hivemind.search import Query
 
 
 class Counting(HashingEmbedder):
@@ -42,13 +43,19 @@ def open_at(path: Path) -> Docmem:
     return Docmem(path, embedder=Counting(), durable=False)
 
 
+def nearest(docmem: Docmem, sql: sqlite3.Connection, asked: Query, limit: int) -> list[tuple[int, float]]:
+    """(seq, cosine) of what is nearest in meaning alone."""
+    assert asked.vector is not None
+    return docmem._index.nearest(sql, Nodes(sql, asked.text, None), asked, limit)
+
+
 def near(docmem: Docmem, text: str, limit: int = 3) -> list[str]:
     """The texts nearest in meaning alone."""
-    meaning = docmem.asked(text).meaning
-    assert isinstance(meaning, Meaning)
+    asked = docmem.asked(text)
     with docmem.database.read() as sql:
-        found = meaning.nearest(sql, limit)
-    return [node.text for node_id, _ in found if (node := docmem.find(node_id))]
+        found = nearest(docmem, sql, asked, limit)
+        rows = [sql.execute("SELECT text FROM nodes WHERE seq = ?", (seq,)).fetchone() for seq, _ in found]
+    return [text for (text,) in rows]
 
 
 @pytest.fixture
@@ -111,7 +118,6 @@ def test_a_number_that_is_used_again_has_the_new_nodes_meaning(path: Path) -> No
 def test_a_transaction_is_answered_with_the_nodes_that_it_sees(path: Path) -> None:
     with open_at(path) as reader, open_at(path) as writer:
         asked = reader.asked("swifts sleep in flight")
-        assert asked.meaning is not None
         with reader.database.read() as sql:
             sql.execute("SELECT count(*) FROM nodes").fetchone()  # its state is this one from here on
             root = writer.roots()[0]
@@ -119,7 +125,9 @@ def test_a_transaction_is_answered_with_the_nodes_that_it_sees(path: Path) -> No
             writer.delete(last.id)
             writer.append_child(root.id, "m", "n", "v", "swifts")  # under the same number
             assert near(writer, "swifts")[0] == "swifts"
-            assert dict(asked.meaning.nearest(sql, 10))[last.id] == 1.0
+            assert last.id in {node_id for node_id, in sql.execute("SELECT id FROM nodes")}
+            hits = scored(reader._index, sql, asked, None)
+            assert "(1.00)" in hits[last.id].why
 
 
 def test_another_model_is_another_index(path: Path) -> None:
@@ -258,14 +266,24 @@ def test_an_embedder_that_takes_no_text_at_all_is_down_and_no_text_is_to_blame(t
         assert "by words only" not in docmem.query("bird")[0].why
 
 
-def test_while_many_wait_for_their_vectors_words_decide_and_it_is_said(tmp_path: Path) -> None:
-    with open_at(tmp_path / "documents.db") as docmem:
-        root = docmem.create_root(text="birds")
-        for number in range(80):
-            docmem.append_child(root.id, "m", "n", "v", f"bird {number} sings")
-        assert "by words only: many parts wait for their vectors" in docmem.query("bird 7")[0].why
-        docmem.embed_pending(30)
-        assert "meaning" in docmem.query("bird 7")[0].why
+def test_what_is_asked_is_embedded_first_and_kept(layout: Layout) -> None:
+    for number in range(90):
+        (layout.knowledge / f"{number:02}.md").write_text(f"# Bird {number}\n\nBird {number} sings of rain. It eats seeds.\n")
+    with open_at(layout.documents_db) as docmem:
+        knowledge = Knowledge(docmem, layout)
+        knowledge.sync()
+        assert docmem.meaning() == (0, 90)
+        found = knowledge.search("What does bird 77 sing?", 1)[0]
+        assert "77" in found.text
+        assert "meaning" in found.why
+        known = docmem.meaning()[0]
+        assert 0 < known <= 20
+        assert isinstance(docmem.embedder, Counting)
+        asked = len(docmem.embedder.asked)
+        knowledge.search("What does bird 77 sing?", 1)
+        assert len(docmem.embedder.asked) == asked + 1, "only the question is embedded again"
+        assert docmem.embed_pending() == 90 - known
+        assert docmem.meaning() == (90, 90)
 
 
 _WORDS = st.lists(
@@ -293,12 +311,13 @@ def test_whatever_was_done_it_finds_what_a_comparison_with_all_finds(
                 near(docmem, "owl")
             elif what == "throw":
                 shutil.rmtree(f"{docmem.database.path}.vectors", ignore_errors=True)
-        meaning = docmem.asked(" ".join(query)).meaning
-        assert meaning is not None
-        wanted = unpack(meaning.query)
+        asked = docmem.asked(" ".join(query))
+        assert asked.vector is not None
+        wanted = unpack(asked.vector)
         model = HashingEmbedder(64)
         with docmem.database.read() as sql:
-            found = meaning.nearest(sql, 1_000)
+            ids = dict(sql.execute("SELECT seq, id FROM nodes").fetchall())
+            found = [(ids[seq], cosine) for seq, cosine in nearest(docmem, sql, asked, 1_000)]
         nodes = {node.id: unpack(pack(model.embed([node.text])[0], 64)) for node in docmem.serialize(root.id)}
         assert {node_id for node_id, _ in found} == nodes.keys()
         for node_id, cosine in found:

@@ -228,13 +228,13 @@ def test_what_was_changed_behind_the_programs_back_is_named_and_mended(tmp_path:
         assert store.embed_pending() == 1
 
 
-def test_a_database_without_passages_is_brought_up_to_date(database: Path) -> None:
+def test_a_database_without_sentences_is_brought_up_to_date(database: Path) -> None:
     said = "We saw the harbour in the rain. The cello was out of tune."
     with open_store(database, HashingEmbedder()) as store:
         store.put(SHARED, "old", said)
         with store.database.write() as sql:
             sql.execute("DROP TRIGGER vectors_gone")
-            sql.execute("DROP TABLE passages")
+            sql.execute("DROP TABLE sentences")
             sql.execute("PRAGMA user_version = 2")
     with open_store(database, HashingEmbedder()) as store:
         assert [hit.key for hit in store.search(SHARED, "cello")] == ["old"]
@@ -253,7 +253,7 @@ def test_a_database_of_the_first_version_is_brought_up_to_date(database: Path) -
                 "TABLE unindexed",
                 "INDEX entries_problem",
                 "TRIGGER vectors_gone",
-                "TABLE passages",
+                "TABLE sentences",
             ):
                 sql.execute(f"DROP {what}")
             sql.execute(  # as version 1 had it

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hivemind.embedding import HashingEmbedder
-from hivemind.longterm import MemoryEntry, MemoryStore, open_store, reading
+from hivemind.longterm import MemoryEntry, MemoryStore, open_store
+from hivemind.search import item
 
 TALK = ("shared", "talk")
 
@@ -73,10 +74,10 @@ def test_a_memory_that_was_embedded_meanwhile_waits_no_longer(tmp_path: Path) ->
 
 
 def test_only_so_much_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_MOST_CHARACTERS", 60)
+    monkeypatch.setattr(item, "_MOST_CHARACTERS", 60)
     with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
         for number in range(8):
             store.put(TALK, f"{number}", f"the cello number {number}")
         for _ in range(2):
             assert len(store.search(TALK, "cello")) == 8
-        assert 0 < len(store._searcher._readings._kept) <= 3
+        assert 0 < len(store._index.readings._kept) <= 3

@@ -74,7 +74,7 @@ def test_a_node_is_found_by_its_words_and_says_where_it_stands_and_why(index: Gr
         "shared",
         "active",
     )
-    assert (hit.text, hit.why, hit.similarity) == ("The keel is made of lead", "has keel", 0.0)
+    assert (hit.text, hit.why, hit.similarity) == ("The keel is made of lead", "has keel; without metal", 0.0)
     assert hit.path == "tasks/done/boats/graph.jsonl"
     assert hit.score > 0
 
@@ -90,8 +90,8 @@ def test_words_and_meaning_together_come_first(layout: Layout) -> None:
     written(layout.done / "more", "A sail", "lead in the pipes")
     hits = GraphIndex(layout, Alike()).find("the lead of a boat").hits
     assert [(hit.task, hit.node_id) for hit in hits] == [(BOATS, 2), ("more", 2), ("more", 3)]
-    assert hits[0].why == "has lead; its meaning is near (1.00)"
-    assert (hits[2].why, hits[2].similarity) == ("has lead; its meaning is near (0.01)", pytest.approx(0.01, abs=0.001))
+    assert hits[0].why == "has lead; without boat; its meaning is near (1.00)"
+    assert (hits[2].why, hits[2].similarity) == ("has lead; without boat; its meaning is near (0.01)", pytest.approx(0.01, abs=0.001))
 
 
 def test_what_is_folded_flushed_or_superseded_is_found_and_said_to_be(layout: Layout, index: GraphIndex) -> None:
@@ -359,7 +359,7 @@ def test_a_text_that_the_embedder_refuses_does_not_stop_the_others(layout: Layou
     found = GraphIndex(layout, embedder).find("sailing, lock")
     assert told(found)[0] == (BOATS, 2)
     assert found.remarks == ("1 node is not embedded yet: looked for by its words only",)
-    assert [hit.why for hit in found.hits if hit.node_id == 3] == ["has lock; not embedded yet"]
+    assert [hit.why for hit in found.hits if hit.node_id == 3] == ["has lock; without sailing; not embedded yet"]
 
 
 def test_who_rests_embeds_what_a_search_leaves(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,5 +8,5 @@ from hivemind.documents.formats.reading import decoded, read_outline
 
 __all__ = ["VERSION", "Outline", "Piece", "decoded", "read_bytes", "read_outline"]
 
-VERSION = 3
+VERSION = 4
 """Of all importers together: raise it when one of them gives other pieces, and files are read anew; ids stay."""

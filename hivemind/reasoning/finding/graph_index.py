@@ -17,11 +17,12 @@ from hivemind.reasoning.finding import taking
 from hivemind.reasoning.finding.errors import GraphIndexDamaged
 from hivemind.reasoning.finding.hit import Found
 from hivemind.reasoning.finding.integrity import problems
-from hivemind.reasoning.finding.meaning import count_waiting, embed_waiting, follow
+from hivemind.reasoning.finding.meaning import count_waiting, embed, follow
 from hivemind.reasoning.finding.reading import Reading, read
 from hivemind.reasoning.finding.schema import SCHEMA, span
-from hivemind.reasoning.finding.search import Asked, Searcher
+from hivemind.reasoning.finding.search import Asked, find
 from hivemind.reasoning.finding.sources import Source, source_of, sources
+from hivemind.search import Index, Query
 
 __all__ = ["GraphIndex"]
 
@@ -47,7 +48,8 @@ class GraphIndex:
         self._embedder = embedder
         path = os.fspath(layout.graphs_db) if lasting else ":memory:"
         self._database = Database(path, SCHEMA, durable=False)
-        self._searcher = Searcher(path)
+        self._index = Index(path)
+        self._refused: set[object] = set()
 
     def find(self, query: str, *, task: str | None = None, limit: int = 10, progress: Progress | None = None) -> Found:
         """The nodes of all tasks' graphs, or of one, that answer best.
@@ -71,11 +73,11 @@ class GraphIndex:
             return 0
         embedder = self._embedder
 
-        def embed() -> int:
+        def work() -> int:
             follow(self._database, embedder)
-            return embed_waiting(self._database, embedder, limit, _ALL)
+            return embed(self._database, embedder, limit, _ALL, self._refused)
 
-        return self._sound(embed)[0]
+        return self._sound(work)[0]
 
     def check(self) -> list[str]:
         """What is wrong with the index, one sentence each; empty if it is sound. Reads all of it."""
@@ -104,7 +106,7 @@ class GraphIndex:
         vector, remarks = self._meant(query, keys)
         model = "" if self._embedder is None else self._embedder.name
         with self._database.read() as sql:
-            hits = self._searcher.find(sql, Asked(query, limit, keys, graph, vector, model))
+            hits = find(self._index, sql, Asked(Query(query, vector=vector, model=model), limit, keys, graph))
             waiting = count_waiting(sql, keys) if vector is not None else 0
             unread = sql.execute(
                 "SELECT problem FROM graphs WHERE problem IS NOT NULL AND (? IS NULL OR task = ?) ORDER BY task",
@@ -125,7 +127,7 @@ class GraphIndex:
             return None, []
         try:
             follow(self._database, self._embedder)
-            embed_waiting(self._database, self._embedder, _EMBEDDED_BY_A_SEARCH, keys)
+            embed(self._database, self._embedder, _EMBEDDED_BY_A_SEARCH, keys, self._refused)
             return embed_packed(self._embedder, [query])[0], []
         except EmbedderUnavailable as error:
             return None, [f"looked for by words only: {error}"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from hivemind.embedding import VectorTable
 from hivemind.fs.schema import Schema
 from hivemind.reasoning.finding.errors import GraphIndexDamaged, GraphIndexError
-from hivemind.terms import TOKENIZER
+from hivemind.search import TOKENIZER
+from hivemind.search.sentences import SENTENCES
 
 __all__ = ["ANEW", "NODES", "SCHEMA", "TABLE", "VERSION", "span"]
 
-VERSION = 1
+VERSION = 2
 NODES = 1 << 32
 """How many nodes a graph may have: a node's `key` is its graph's number × NODES + its own, so that a graph is one
 unbroken range, in the tables and in the full-text index."""
@@ -41,17 +42,17 @@ _TABLES = (
     f"""CREATE VIRTUAL TABLE words USING fts5(
         title, text, tags, content='nodes', content_rowid='key', tokenize='{TOKENIZER}'
     )""",
-    # Nodes without a vector of the model that is in use. `failed`: how often the embedder refused this one alone.
-    "CREATE TABLE waiting (key INTEGER PRIMARY KEY, failed INTEGER NOT NULL DEFAULT 0)",
-    "CREATE INDEX waiting_order ON waiting(failed, key)",
+    # Nodes without a vector of the model that is in use.
+    "CREATE TABLE waiting (key INTEGER PRIMARY KEY)",
     "CREATE TABLE embedded (model TEXT NOT NULL)",  # one row: the model that is in use
     "INSERT INTO embedded VALUES ('')",
 )
 
-_STATEMENTS = (*_TABLES, *TABLE.schema)
+_STATEMENTS = (*_TABLES, *TABLE.schema, *SENTENCES)
 
 ANEW = (
     *(f"DROP TABLE {name}" for name in ("words", "nodes", "graphs", "waiting", "embedded")),
+    "DROP TABLE IF EXISTS sentences",
     *(f"DROP TABLE {TABLE.name}{end}" for end in ("", "_changes", "_source")),
     *_STATEMENTS,
 )

@@ -11,10 +11,11 @@ import pytest
 
 from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import MemoryEntry, MemorySearchResult, MemoryStore, open_store
-from hivemind.longterm.cues import asks_only, has_time, in_first_person, moment_of, wanted
-from hivemind.longterm.parties import said_by, without
-from hivemind.longterm.ranking import Candidate, Question, borne_out, rank
-from hivemind.longterm.reading import Found, read
+from hivemind.search import Item, Query, Weights
+from hivemind.search.cues import asks_only, has_time, in_first_person, moment_of, wanted
+from hivemind.search.item import Readings, said_by
+from hivemind.search.query import query_of
+from hivemind.search.ranking import Candidate, Match, borne_out, matches, rank
 
 TALK = ("shared", "talk")
 
@@ -61,17 +62,9 @@ def test_a_name_that_entries_speak_of_is_searched_for(store: MemoryStore) -> Non
 
 
 def test_a_label_before_the_text_says_who_speaks() -> None:
-    assert said_by(None, "Ann: I am back") == {"ann"}
+    assert said_by("", "Ann: I am back") == {"ann"}
     assert said_by("Ann Lee", "Bob: hello") == {"ann", "lee"}
-    assert said_by(None, "I am back at 10:30") == frozenset()
-
-
-def test_a_query_that_is_a_name_stays_one() -> None:
-    assert without("Ann", {"ann"}) == "Ann"
-    assert without("What about Ann?", {"ann"}) == "What about Ann?"
-    assert without("Where did Ann's sister go, Ann?", {"ann"}) == "Where did sister go, ?"
-    assert without("Annual costs", {"ann"}) == "Annual costs"
-    assert without("price of (x+y)* Ann", {"ann", "x+"}) == "price of (x+y)*"
+    assert said_by("", "I am back at 10:30") == frozenset()
 
 
 def test_the_answer_beside_a_question_is_found_by_what_was_asked(store: MemoryStore) -> None:
@@ -150,32 +143,49 @@ def test_the_same_entries_and_question_give_the_same_answer(store: MemoryStore) 
     assert first == sorted(first, key=lambda found: -found.score)
 
 
-def test_what_was_said_just_before_completes_an_entry_and_repeating_it_does_not() -> None:
-    terms = {"cello": 2.0, "price": 2.0}
+def ranked(text: str, items: list[Item], weights: Weights) -> dict[int, float]:
+    """The score of each item, by words alone."""
+    readings = Readings()
+    query = query_of(Query(text), readings.stems, len(items), lambda *_: 1)
+    read = readings.of(items)
+    found = matches(query, items, [read[one.id] for one in items], weights)
+    places = {one.id: at for at, one in enumerate(items)}
+    candidates = [
+        Candidate(one, read[one.id], match, previous=places.get(one.previous or -1), next=places.get(one.next or -1))
+        for one, match in zip(items, found, strict=True)
+    ]
+    return {items[one.place].id: one.score for one in rank(query, candidates, weights)}
 
-    def candidate(key: str, stems: list[str], bm25: float, **links: int) -> Candidate:
-        found = Found(0, key, (0, key), None, read(" ".join(stems), stems, {}, {}))
-        return Candidate(found, bm25, None, **links)
 
-    said = ["the", "cello"]
-    found = rank(
-        Question("cello price", terms=terms),
+def test_what_was_said_just_before_completes_an_item_and_repeating_it_does_not() -> None:
+    scores = ranked(
+        "cello price",
         [
-            candidate("cello", said, 2.0, next=1),
-            candidate("its price", ["the", "price"], 2.0, previous=0),
-            candidate("cello again", said, 2.0, next=3),
-            candidate("and again", said, 2.0, previous=2),
-            candidate("beside nothing", said, 2.0),
+            Item(1, "the cello", next=2),
+            Item(2, "the price", previous=1),
+            Item(3, "the cello", next=4),
+            Item(4, "the cello", previous=3),
+            Item(5, "the cello"),
         ],
+        Weights(),
     )
-    scores = {one.place: one.score for one in found}
-    assert scores[1] > scores[0] > scores[2] == scores[3] == scores[4]
+    assert scores[2] > scores[1] > scores[3] == scores[4] == scores[5]
 
 
-def test_an_entry_that_nothing_speaks_for_is_not_found() -> None:
-    def candidate(bm25: float, cosine: float | None, near: int | None = None, **metadata: Any) -> Candidate:
-        found = Found(0, "x", (0, "x"), None, read("x", ["x"], metadata, {}))
-        return Candidate(found, bm25, cosine, previous=near)
+def test_a_long_item_is_no_better_for_its_length() -> None:
+    scores = ranked("cello", [Item(1, "the cello is old"), Item(2, "the cello is old " + "and so on " * 50)], Weights())
+    assert scores[1] > scores[2]
+
+
+def test_a_draft_and_what_was_superseded_stand_behind_what_is_in_force() -> None:
+    scores = ranked("cello", [Item(1, "the cello is old", standing=0.6), Item(2, "the cello is old")], Weights())
+    assert scores[2] > scores[1] > 0
+
+
+def test_an_item_that_nothing_speaks_for_is_not_found() -> None:
+    def candidate(score: float, cosine: float | None, near: int | None = None, **known: Any) -> Candidate:
+        item = Item(1, "x", **known)
+        return Candidate(item, Readings().of([item])[1], Match(score), cosine, previous=near)
 
     cases = [
         (candidate(1.0, 0.0), True),  # a word
@@ -189,7 +199,7 @@ def test_an_entry_that_nothing_speaks_for_is_not_found() -> None:
         (candidate(0.0, 0.09, speaker="Ann"), True),
         (candidate(0.0, 0.09, speaker="Bob"), False),
     ]
-    kept = borne_out(Question("Ann's tea", frozenset({"ann"})), [one for one, _ in cases], 0.125)
+    kept = borne_out(Query("Ann's tea", frozenset({"ann"})), [one for one, _ in cases], 0.125)
     assert kept == [wanted for _, wanted in cases]
 
 

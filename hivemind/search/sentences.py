@@ -1,5 +1,5 @@
-"""The passages of a content: its sentences, each with a vector of its own, so that what one of them says is found among all
-that the others say. They are looked at closely where an entry is a candidate already, and are in no index.
+"""The sentences of an item, each with a vector of its own, so that what one of them says is found among all that the
+others say. They are looked at closely where an item is a candidate already, and are in no index.
 
 A vector is kept as one signed byte for each dimension, scaled to its largest number: a quarter of the size, and a cosine
 is less than 0.01 beside what it was.
@@ -19,25 +19,31 @@ from hivemind.boundary import boundary
 from hivemind.embedding import unpack
 from hivemind.embedding.packed import numpy_or_none
 
-__all__ = ["keep_passages", "nearest_passages", "packed_passages", "passages_of"]
+__all__ = ["SENTENCES", "keep_sentences", "nearest_sentences", "packed_sentences", "sentences_of"]
 
-_END = re.compile(r"(?<=[.!?])\s+|\n+")
+SENTENCES = (
+    "CREATE TABLE sentences (seq INTEGER PRIMARY KEY, model TEXT NOT NULL, vectors BLOB NOT NULL)",
+    "CREATE TRIGGER vectors_gone AFTER DELETE ON vectors BEGIN DELETE FROM sentences WHERE seq = old.key; END",
+)
+"""The table of them, beside a table `vectors`: an item has its sentences with its vector, and loses them with it."""
+
+_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n(?=\s*(?:[-*+#|>]|\d+[.)])\s)")  # a line that goes on is no end
 _SHORTEST = 13  # letters: "Thanks, Ann!" says nothing
 _MOST = 16  # of one content; of a longer one they are of several sentences
 _MARKS = 500  # parameters of one statement
 _LARGEST = 127
 
 
-def passages_of(content: str) -> list[str]:
-    """The sentences of a content, without the shortest; none where there are not two."""
-    found = [passage for part in _END.split(content) if len(passage := part.strip()) >= _SHORTEST]
+def sentences_of(content: str) -> list[str]:
+    """The sentences of a text, without the shortest; none where there are not two."""
+    found = [sentence for part in _END.split(content) if len(sentence := part.strip()) >= _SHORTEST]
     if len(found) < 2:
         return []
     each = math.ceil(len(found) / _MOST)
     return [" ".join(found[at : at + each]) for at in range(0, len(found), each)] if each > 1 else found
 
 
-def packed_passages(vectors: Sequence[bytes]) -> bytes:
+def packed_sentences(vectors: Sequence[bytes]) -> bytes:
     """Packed vectors of one dimension as bytes, one after another, as they are kept."""
     return b"".join(map(_as_bytes, vectors))
 
@@ -48,29 +54,29 @@ def _as_bytes(vector: bytes) -> bytes:
     return array("b", [round(number * scale) for number in numbers]).tobytes()
 
 
-def keep_passages(sql: sqlite3.Connection, seq: int, model: str, passages: bytes) -> None:
-    """Write the passages of an entry, in place of those that it had."""
-    if passages:
-        sql.execute("INSERT OR REPLACE INTO passages(seq, model, vectors) VALUES (?, ?, ?)", (seq, model, passages))
+def keep_sentences(sql: sqlite3.Connection, seq: int, model: str, vectors: bytes) -> None:
+    """Write the sentences of an item, in place of those that it had."""
+    if vectors:
+        sql.execute("INSERT OR REPLACE INTO sentences(seq, model, vectors) VALUES (?, ?, ?)", (seq, model, vectors))
     else:
-        sql.execute("DELETE FROM passages WHERE seq = ?", (seq,))
+        sql.execute("DELETE FROM sentences WHERE seq = ?", (seq,))
 
 
-def nearest_passages(sql: sqlite3.Connection, model: str, query: bytes, seqs: Collection[int]) -> dict[int, float]:
-    """The cosine of the nearest passage of each of these entries that has any, of the model of a packed query."""
+def nearest_sentences(sql: sqlite3.Connection, model: str, query: bytes, seqs: Collection[int]) -> dict[int, float]:
+    """The cosine of the nearest sentence of each of these items that has any, of the model of a packed query."""
     wanted, rows = list(seqs), list[tuple[int, bytes]]()
     dimension = len(query) // 4
     for at in range(0, len(wanted), _MARKS):
         some = wanted[at : at + _MARKS]
         rows += sql.execute(
-            "SELECT seq, vectors FROM passages WHERE model = ? AND length(vectors) % ? = 0 AND seq IN"
+            "SELECT seq, vectors FROM sentences WHERE model = ? AND length(vectors) % ? = 0 AND seq IN"
             f" ({','.join('?' * len(some))})",
             (model, dimension, *some),
         ).fetchall()
     if not rows:
         return {}
     numpy = numpy_or_none()
-    with boundary("table of passages"):
+    with boundary("table of sentences"):
         if numpy is None:
             asked = unpack(query)
             return {

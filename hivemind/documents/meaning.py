@@ -1,0 +1,91 @@
+"""Vectors of passages, and of nodes from no file: what waits for one, and what is embedded of it (spec 9, *Indexing*)."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from hivemind.documents.passages import Reader
+from hivemind.embedding import Embedder, VectorTable
+from hivemind.search import Waiting
+from hivemind.search.sentences import keep_sentences, sentences_of
+
+__all__ = ["TABLE", "count_waiting", "drop_meanings", "keep", "keep_some", "sentences_for", "waiting"]
+
+TABLE = VectorTable("vectors")
+"""A row for each passage (its key: the `seq` of its first node) and each other node that was embedded."""
+
+_ALL = 0  # the group of every vector: a node may move to another document and keeps its vector
+_WAITS = (
+    " FROM nodes n LEFT JOIN places p ON p.node_id = n.id LEFT JOIN vectors v ON v.key = n.seq"
+    " WHERE n.text <> '' AND (p.node_id IS NULL OR p.leads)"
+    " AND (v.key IS NULL OR v.model <> ? OR length(v.vector) <> ?)"
+)
+_KNOWN = (
+    "SELECT count(*) FROM nodes n LEFT JOIN places p ON p.node_id = n.id"
+    " WHERE n.text <> '' AND (p.node_id IS NULL OR p.leads)"
+)
+
+
+def count_waiting(sql: sqlite3.Connection, embedder: Embedder) -> tuple[int, int]:
+    """How many passages and other nodes have no vector of this embedder's model yet, and of how many."""
+    (found,) = sql.execute("SELECT count(*)" + _WAITS, (embedder.name, 4 * embedder.dimension)).fetchone()
+    (total,) = sql.execute(_KNOWN).fetchone()
+    return int(found), int(total)
+
+
+def waiting(
+    sql: sqlite3.Connection, embedder: Embedder, after: int, limit: int, among: Sequence[int] | None = None
+) -> list[Waiting]:
+    """What has no vector yet, oldest first, beyond the seq `after`; or those of some seqs."""
+    only = "" if among is None else f" AND n.seq IN ({','.join(map(str, among))})"
+    rows = sql.execute(
+        f"SELECT n.seq{_WAITS} AND n.seq > ?{only} ORDER BY n.seq LIMIT ?",
+        (embedder.name, 4 * embedder.dimension, after, limit),
+    )
+    return [Waiting(seq, text, _digest(text)) for seq, text in _meant(sql, [seq for (seq,) in rows]).items()]
+
+
+def _meant(sql: sqlite3.Connection, seqs: Iterable[int]) -> dict[int, str]:
+    """What is embedded of each: a passage with its titles, another node's own text."""
+    reader, found = Reader(sql), dict[int, str]()
+    for seq in seqs:
+        part = reader.part(seq)
+        if part is not None:
+            found[seq] = part.meant
+        elif (row := sql.execute("SELECT text FROM nodes WHERE seq = ?", (seq,)).fetchone()) is not None:
+            found[seq] = row[0]
+    return found
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def keep(sql: sqlite3.Connection, model: str, found: Sequence[tuple[Waiting, bytes]]) -> None:
+    """Keep vectors of what says still what it said."""
+    now = _meant(sql, [one.id for one, _ in found])
+    TABLE.put(sql, model, [(one.id, _ALL, vector) for one, vector in found if now.get(one.id) == one.text])
+
+
+def sentences_for(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, list[str]]:
+    """The sentences, under their title, of the passages of these that have a vector and no sentences yet, in order."""
+    reader, found = Reader(sql), dict[int, list[str]]()
+    for seq in seqs:
+        lacks = "SELECT 1 FROM vectors v WHERE v.key = ? AND NOT EXISTS (SELECT 1 FROM sentences s WHERE s.seq = v.key)"
+        if sql.execute(lacks, (seq,)).fetchone() and (part := reader.part(seq)) is not None:
+            found[seq] = [f"{part.titles[-1]}: {one}" for one in sentences_of(part.text) or [part.text]]
+    return found
+
+
+def keep_some(sql: sqlite3.Connection, model: str, seq: int, vectors: bytes) -> None:
+    """Keep the sentences of a passage that has its vector still."""
+    if sql.execute("SELECT 1 FROM vectors WHERE key = ?", (seq,)).fetchone():
+        keep_sentences(sql, seq, model, vectors)
+
+
+def drop_meanings(sql: sqlite3.Connection, node_ids: Iterable[str]) -> None:
+    """Passages that these nodes led are others now."""
+    for node_id in node_ids:
+        sql.execute("DELETE FROM vectors WHERE key = (SELECT seq FROM nodes WHERE id = ?)", (node_id,))

@@ -1,0 +1,12 @@
+"""The one search of the hive: words, meaning and what else bears on an answer, for memories, documents and graphs (spec 9)."""
+
+from __future__ import annotations
+
+from hivemind.search.index import Hit, Index, Source
+from hivemind.search.item import Item
+from hivemind.search.query import Query
+from hivemind.search.queue import Waiting, embed_waiting
+from hivemind.search.ranking import Weights
+from hivemind.search.words import TOKENIZER
+
+__all__ = ["TOKENIZER", "Hit", "Index", "Item", "Query", "Source", "Waiting", "Weights", "embed_waiting"]

@@ -1,0 +1,140 @@
+"""`Index`: one search over a store's tables of words and vectors. What a store differs in it brings as a `Source`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hivemind.embedding import Vectors
+from hivemind.search.item import Item, Readings
+from hivemind.search.query import Query, query_of, rarest
+from hivemind.search.ranking import Candidate, Weights, matches, rank
+from hivemind.search.sentences import nearest_sentences
+from hivemind.search.words import matching, words_of
+
+__all__ = ["Hit", "Index", "Kept", "Source"]
+
+_CANDIDATES = 200  # looked at closely, by words and by meaning each
+
+Kept = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
+"""Which candidates are found at all: a store's own rule."""
+
+
+class Source(Protocol):
+    """What one search sees of a store, within one transaction: its candidates, in the scope that is asked.
+
+    `total` is how many items there are, `groups` those of the vectors that are compared (None: all).
+    """
+
+    total: int
+    groups: Collection[int] | None
+
+    def how_often(self, word: str, bound: int) -> int:
+        """How many items have the word, counted to just beyond the bound."""
+
+    def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
+        """The ids of the items that match best in the full-text index. Words have letters and digits only;
+        there may be none."""
+
+    def allowed(self, ids: Sequence[int]) -> Collection[int]:
+        """Those of the ids that are there and may be found."""
+
+    def items(self, ids: Iterable[int]) -> Iterable[Item]:
+        """The items of these ids, and those beside them where neighbours count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An item that answers: `score` orders the hits of one search, `similarity` is the cosine of its meaning (0 without),
+    `nearness` that or its nearest sentence's,
+    `covered` the share of the query's words that it has, `why` says it in words."""
+
+    item: Item
+    score: float
+    similarity: float
+    nearness: float
+    covered: float
+    why: str
+    has_vector: bool
+
+    @property
+    def id(self) -> int:
+        return self.item.id
+
+
+class Index:
+    """Searches a database that a transaction sees. Keeps what it read in the items, and the index of vectors."""
+
+    def __init__(self, path: str, weights: Weights | None = None, *, candidates: int = _CANDIDATES) -> None:
+        self.vectors = Vectors(path)
+        self.weights = weights or Weights()
+        self.readings = Readings()
+        self._candidates = candidates
+
+    def search(
+        self, sql: sqlite3.Connection, source: Source, query: Query, limit: int, *, kept: Kept
+    ) -> tuple[list[Hit], Query]:
+        """The hits, best first, and the query as it was understood."""
+        asked = query_of(query, self.readings.stems, source.total, source.how_often)
+        most = max(self._candidates, 4 * limit)
+        words = rarest(asked.terms, most, source.total)
+        ids = set(source.matching(words, most))
+        if asked.vector is not None:
+            ids |= {one for one, _ in self.nearest(sql, source, asked, most)}
+        candidates = self._read(sql, source, asked, ids)
+        found = kept(asked, candidates)
+        ranked = [one for one in rank(asked, candidates, self.weights) if found[one.place]]
+        return [self._hit(one.score, candidates[one.place], one.why, asked) for one in ranked[:limit]], asked
+
+    def nearest(self, sql: sqlite3.Connection, source: Source, query: Query, most: int) -> list[tuple[int, float]]:
+        """(id, cosine) of at most `most` items that may be found, best first; fewer only if there are no more."""
+        assert query.vector is not None
+        reach = most
+        while True:
+            near = self.vectors.nearest(sql, query.model, query.vector, reach, source.groups)
+            allowed = source.allowed([one for one, _ in near])
+            found = [pair for pair in near if pair[0] in allowed]
+            if len(found) >= most or len(near) < reach:
+                return found[:most]
+            reach *= 8
+
+    def coverage(self, query: str, text: str) -> float:
+        """The share of the query's words, without stop words, that a text has (0 to 1)."""
+        asked, there = self.readings.stems(matching(query)), set(self.readings.stems(words_of(text)))
+        return sum(stem in there for stem in asked) / len(asked) if asked else 0.0
+
+    def _read(
+        self, sql: sqlite3.Connection, source: Source, query: Query, ids: Collection[int]
+    ) -> list[Candidate]:
+        items = sorted({item.id: item for item in source.items(sorted(ids))}.values(), key=lambda item: item.id)
+        readings = self.readings.of(items)
+        cosines, sentences = dict[int, float](), dict[int, float]()
+        if query.vector is not None:  # read anew: the index may know what this transaction does not
+            meanings = {item.meaning for item in items}
+            cosines = self.vectors.cosines(sql, query.model, query.vector, meanings)
+            sentences = nearest_sentences(sql, query.model, query.vector, meanings)
+        found = matches(query, items, [readings[item.id] for item in items], self.weights)
+        places = {item.id: place for place, item in enumerate(items)}
+        return [
+            Candidate(
+                item,
+                readings[item.id],
+                match,
+                cosines.get(item.meaning),
+                sentences.get(item.meaning),
+                None if item.previous is None else places.get(item.previous),
+                None if item.next is None else places.get(item.next),
+            )
+            for item, match in zip(items, found, strict=True)
+        ]
+
+    def _hit(self, score: float, one: Candidate, why: Callable[[Candidate], str], query: Query) -> Hit:
+        said = why(one)
+        if query.lack is not None:
+            said += f"; by words only: {query.lack}"
+        elif query.vector is not None and one.cosine is None:
+            said += "; not embedded yet"
+        similarity = 0.0 if one.cosine is None else min(1.0, max(0.0, one.cosine))
+        return Hit(one.item, score, similarity, max(0.0, one.nearness), one.match.covered, said, one.cosine is not None)

@@ -1,0 +1,41 @@
+"""Which words find, which weigh, and that looking at fewer items loses nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from hivemind.search.query import Query, Term, query_of, rarest, without
+from hivemind.search.words import Stems
+
+
+@pytest.mark.parametrize(
+    ("often", "finding"),
+    [
+        ([5_000], ["w0"]),  # the only one finds, however common
+        ([5_000, 7_000], ["w0"]),
+        ([150, 40, 1_000], ["w1", "w0", "w2"]),  # too few to leave any out
+        ([3_100, 215, 1], ["w2", "w1"]),
+        ([500, 500, 500, 500, 500], ["w0", "w1", "w2", "w3"]),
+        ([0, 3], ["w1"]),  # what nothing has finds nothing
+        ([], []),
+    ],
+)
+def test_common_words_find_no_more_where_the_rarer_ones_find_enough(often: list[int], finding: list[str]) -> None:
+    terms = [Term(f"w{at}", f"w{at}", count, 1.0) for at, count in enumerate(often)]
+    assert rarest(terms, 200, 100_000) == finding
+
+
+def test_a_name_that_nothing_has_weighs_more_than_a_word_that_any_question_may_use() -> None:
+    query = query_of(Query("Which name does Zanzibar use?"), Stems(), 1_000, lambda *_: 0)
+    weight = {term.word: term.weight for term in query.terms}
+    assert weight["zanzibar"] > 4 * weight["name"]
+    assert not query.amount
+    assert query_of(Query("how many boats"), Stems(), 10, lambda *_: 1).amount
+
+
+def test_a_query_that_is_a_name_stays_one() -> None:
+    assert without("Ann", {"ann"}) == "Ann"
+    assert without("What about Ann?", {"ann"}) == "What about Ann?"
+    assert without("Where did Ann's sister go, Ann?", {"ann"}) == "Where did sister go, ?"
+    assert without("Annual costs", {"ann"}) == "Annual costs"
+    assert without("price of (x+y)* Ann", {"ann", "x+"}) == "price of (x+y)*"
