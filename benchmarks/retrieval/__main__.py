@@ -9,10 +9,10 @@ from dataclasses import replace
 from benchmarks.retrieval.baselines import Fusion, Meaning, Words
 from benchmarks.retrieval.hivemind_system import Labelled, Plain, System
 from benchmarks.retrieval.locomo import MEASURES, Conversation, load, measured
-from hivemind.longterm.ranking import Weights
+from hivemind.search import Weights
 
 WITHOUT: Mapping[str, Mapping[str, float]] = {
-    "sentences": {"passage": 0.0},
+    "sentences": {"sentence": 0.0},
     "neighbours": {"neighbour": 0.0, "answer": 0.0, "said_before": 0.0, "said_after": 0.0},
     "neighbours' words": {"said_before": 0.0, "said_after": 0.0},
     "answers to questions": {"answer": 0.0},
@@ -22,11 +22,10 @@ WITHOUT: Mapping[str, Mapping[str, float]] = {
     "date and day": {"date": 0.0, "day": 0.0},
     "time asked for": {"time": 0.0},
     "name asked for": {"name": 0.0},
-    "length": {"length": 0.0},
     "questions count less": {"asking": 0.0},
 }
 VALUES: Mapping[str, Sequence[float]] = {  # of each weight: about half, itself, half as much again
-    "passage": (0.2, 0.4, 0.6),
+    "sentence": (0.2, 0.4, 0.6),
     "meaning": (1.0, 2.0, 3.0),
     "neighbour": (0.15, 0.3, 0.45),
     "answer": (0.1, 0.2, 0.3),
@@ -39,7 +38,6 @@ VALUES: Mapping[str, Sequence[float]] = {  # of each weight: about half, itself,
     "day": (0.1, 0.2, 0.3),
     "time": (0.05, 0.1, 0.15),
     "name": (0.05, 0.1, 0.15),
-    "length": (0.05, 0.1, 0.15),
     "asking": (-0.05, -0.1, -0.15),
 }
 Built = list[tuple[Conversation, System]]
@@ -61,7 +59,7 @@ def asked(built: Built, every: int, weights: Weights | None = None) -> Rows:
     """What a system finds for all questions."""
     found = []
     for conversation, system in built:
-        system.store._searcher.weights = weights or Weights()
+        system.store._index.weights = weights or Weights()
         items = {item[0]: item for item in conversation.items}
         questions = conversation.questions[::every]
         found.append([measured(system.search(one.text, 400), one.evidence, items) for one in questions])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.retrieval.hivemind_system import NAMESPACE, Item, System
 from hivemind.longterm import MemoryEntry
-from hivemind.longterm.search import Asked
-from hivemind.terms import bm25, words_of
+from hivemind.search.words import Stems, bm25, matching, rarity, words_of
 
 _K = 60  # of reciprocal rank fusion, as is usual
 
@@ -19,16 +19,14 @@ class _Labelled(System):
         return MemoryEntry(content=f"{rows[at][2]}: {rows[at][1]}")
 
     def by_words(self, query: str) -> list[str]:
-        found = self.store._searcher
+        stems = Stems()
         with self.store.database.read() as sql:
-            spaces = [number for (number,) in sql.execute("SELECT id FROM namespaces")]
-            asked = Asked(spaces=spaces, query=query, limit=400, threshold=-1.0, now=self.store._now(), mode="text")
-            weights = {term.stem: term.weight for term in found._terms(sql, asked)}
             rows = sql.execute("SELECT key, content FROM entries ORDER BY seq").fetchall()
-        scores = bm25(weights, [found._readings.stems(words_of(content)) for _, content in rows])
-        return [key for score, key in sorted(((-score, key) for score, (key, _) in zip(scores, rows, strict=True)))][
-            :400
-        ]
+        texts = [stems(words_of(content)) for _, content in rows]
+        often = Counter(stem for text in texts for stem in set(text))
+        weights = {stem: rarity(often[stem], len(texts)) for stem in stems(matching(query)) if often[stem]}
+        scored = zip(bm25(weights, texts), rows, strict=True)
+        return [key for _, key in sorted((-score, key) for score, (key, _) in scored)][:400]
 
     def by_meaning(self, query: str) -> list[str]:
         return [hit.key for hit in self.store.search(NAMESPACE, query, threshold=-1.0, limit=400, mode="vector")]

@@ -66,7 +66,10 @@ def write_places(
     before = _compositions(sql, file_id)
     sql.execute("DELETE FROM places WHERE file_id = ?", (file_id,))
     gaps = outline.gaps()
-    passages = group(outline.text, outline.pieces, outline.tokens)
+    pages = outline.lines() if outline.format == "pdf" else []  # a page is cited by itself
+    passages = group(
+        outline.text, outline.pieces, outline.tokens, {at for at in range(1, len(pages)) if pages[at] != pages[at - 1]}
+    )
     rows: list[tuple[object, ...]] = [(root_id, file_id, 0, 0, "root", 1, 1, next(gaps), 0)]
     each = zip(node_ids, outline.pieces, passages, outline.lines(), gaps, strict=True)
     for at, (node_id, piece, passage, lines, gap) in enumerate(each, 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -142,10 +142,11 @@ def read_file(path: str, layout: Layout, roots: Iterable[Path] = ()) -> tuple[by
     return read_bytes(path, open_inside(path, layout.root, roots))
 
 
-def group(text: str, pieces: Sequence[Piece], tokens: Sequence[int]) -> list[int]:
+def group(text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int] = ()) -> list[int]:
     """The passage that each piece belongs to: what stands together in one section, some 200 tokens.
 
-    A heading and front matter are by themselves. What follows "… the following:" stays with it where there is room.
+    A heading and front matter are by themselves. What follows "… the following:" stays with it where there is room. At the pieces
+    of `breaks` a new one begins.
     """
     numbers: list[int] = []
     number = size = 0
@@ -153,6 +154,7 @@ def group(text: str, pieces: Sequence[Piece], tokens: Sequence[int]) -> list[int
         before = pieces[at - 1] if at else None
         goes_on = (
             before is not None
+            and at not in breaks
             and not {piece.kind, before.kind} & {"heading", "frontmatter"}
             and size + tokens[at] <= _MOST
             and (size < _ENOUGH or text[before.start : before.end].rstrip("*_ ").endswith(":"))

@@ -36,7 +36,10 @@ once for all; with four times as many nothing was faster, and fifty agents held 
 
 # A garbled text; a table that every such database has; values that a function of ours can make no sense of; a row that is
 # gone though another refers to it (a constraint of a sound database never fails so).
-_SPOILT = ("Could not decode to UTF-8", "malformed JSON", "no such", "user-defined function raised", "FOREIGN KEY")
+_SPOILT = (
+    "Could not decode to UTF-8", "malformed JSON", "no such", "user-defined function raised", "FOREIGN KEY",
+    "invalid fts5 file format", "UNIQUE constraint failed: places",
+)  # fmt: skip
 
 
 class Database:

@@ -25,7 +25,7 @@ __all__ = ["HOW_TO_EMBED", "UNNAMED", "Embeddings"]
 UNNAMED = ""
 HOW_TO_EMBED = (
     "pip install 'hivemind[embed]', and say embedder: auto in hive.yaml if it says none (HIVEMIND_EMBEDDER goes first);"
-    " a program says open_store(path, open_embedder())"
+    " open_store(path) uses it then"
 )
 
 _AT_ONCE = 64

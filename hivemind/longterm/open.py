@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
-from hivemind.embedding import Embedder
+from hivemind.embedding import Embedder, open_embedder
 from hivemind.longterm.errors import LongtermError
 from hivemind.longterm.store import MemoryStore
 
@@ -14,11 +14,13 @@ __all__ = ["open_store"]
 _SQLITE = "sqlite:///"
 
 
-def open_store(path_or_url: str | os.PathLike[str], embedder: Embedder | None = None, **options: Any) -> MemoryStore:
+def open_store(
+    path_or_url: str | os.PathLike[str], embedder: Embedder | Literal["auto"] | None = "auto", **options: Any
+) -> MemoryStore:
     """The store in a file (`notes/memory.db`, `sqlite:///notes/memory.db`, or `:memory:`), made at its first use.
 
-    Without an embedder words alone are searched; `hivemind.embedding.open_embedder()` gives the default one.
-    `options` are MemoryStore's. Raises LongtermError for any other URL, a folder, or a file in a folder that is not there.
+    `"auto"` is the embedder that is installed (as `embedder: auto` in a hive), loaded at the first text; with None, and
+    where none is installed, words alone are searched. `options` are MemoryStore's. Raises LongtermError for any other URL, a folder, or a file in a folder that is not there.
     """
     path = _path_of(path_or_url)
     if path != ":memory:":
@@ -29,7 +31,7 @@ def open_store(path_or_url: str | os.PathLike[str], embedder: Embedder | None = 
             raise LongtermError(
                 "the folder is not there", where=os.path.dirname(path), mend="make it, or check the path"
             )
-    return MemoryStore(path, embedder, **options)
+    return MemoryStore(path, open_embedder() if embedder == "auto" else embedder, **options)
 
 
 def _path_of(path_or_url: object) -> str:

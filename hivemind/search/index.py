@@ -105,9 +105,7 @@ class Index:
         asked, there = self.readings.stems(matching(query)), set(self.readings.stems(words_of(text)))
         return sum(stem in there for stem in asked) / len(asked) if asked else 0.0
 
-    def _read(
-        self, sql: sqlite3.Connection, source: Source, query: Query, ids: Collection[int]
-    ) -> list[Candidate]:
+    def _read(self, sql: sqlite3.Connection, source: Source, query: Query, ids: Collection[int]) -> list[Candidate]:
         items = sorted({item.id: item for item in source.items(sorted(ids))}.values(), key=lambda item: item.id)
         readings = self.readings.of(items)
         cosines, sentences = dict[int, float](), dict[int, float]()

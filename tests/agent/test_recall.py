@@ -64,7 +64,9 @@ def test_a_part_with_several_hits_is_there_as_far_as_there_is_room_and_says_so(a
 
 
 def test_a_small_part_is_there_whole(agent: Agent) -> None:
-    (agent.hive.layout.knowledge / "oars.md").write_text("\n\n".join(OARS.split("\n\n")[:4]) + "\n")
+    title, *paragraphs = OARS.split("\n\n")[:4]  # each long enough to be a passage of its own
+    long = [paragraph + " It rests upon the quay." * 30 for paragraph in paragraphs]
+    (agent.hive.layout.knowledge / "oars.md").write_text("\n\n".join([title, *long]) + "\n")
     [part] = of(context(agent, "Which wood is the oar of the fleet made of?"), "documents:")
     assert part["metadata"]["form"] == "full"
     assert part["content"].count("varnished") == 3

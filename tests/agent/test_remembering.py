@@ -94,7 +94,7 @@ def test_what_is_remembered_about_the_task_stands_in_that_turns_context_only(hiv
         assert entry["content"] == "Ann drinks green tea"
         assert entry["metadata"]["origin"] == "agent"
         assert 0 < entry["metadata"]["relevance"] <= 1
-        assert entry["metadata"]["why"].startswith("words")
+        assert entry["metadata"]["why"].startswith("has ")
         desk.tidy(focus, Acted(()), Thought("…"))
     hive.memory.delete(OWN, "drink")
     left = [entry["id"] for entry in desk.lay_out(focus, [work]) if entry["id"].startswith("memory:")]

@@ -121,7 +121,8 @@ def test_a_piece_of_embedding_is_small_so_that_mail_is_not_kept_waiting(
 ) -> None:
     monkeypatch.setenv("HIVEMIND_EMBEDDER", "hashing")
     shutil.rmtree(hive.layout.knowledge / "manual")
-    (hive.layout.knowledge / "boats.md").write_text("\n\n".join(f"Boat {number} floats." for number in range(40)))
+    for number in range(40):
+        (hive.layout.knowledge / f"boat{number}.md").write_text(f"Boat {number} floats.\n")
     hive.knowledge.sync()
     assert Upkeep(hive, ExtractiveMind).step()
     assert hive.documents.embed_pending() >= 40 - 16

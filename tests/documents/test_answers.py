@@ -28,7 +28,7 @@ QUESTIONS = {  # the chapter, and what stands in its answer
     "In which order are tasks claimed?": ("02", "priority"),
     "What does a finished task leave behind?": ("02", "folder"),
     "How do I read mail with mutt?": ("04", "mutt"),
-    "How do I add an agent?": ("05", "add another agent"),
+    "How do I add another agent?": ("05", "add another agent"),
     "What is a role?": ("05", "A role is"),
     "What is masked?": ("05", "Secrets are masked"),
     "How do I stop the swarm?": ("06", "hivemind down"),

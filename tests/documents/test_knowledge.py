@@ -150,7 +150,7 @@ def test_front_matter_helps_to_find_and_can_be_cited(manual: Path, knowledge: Kn
 def test_a_verdict_says_what_became_of_a_quote(manual: Path, knowledge: Knowledge) -> None:
     found = best(knowledge, "How do I reset the router?")
     layout = knowledge.layout
-    assert verify(found, layout).reason == "stands at knowledge/router.md:11-11"
+    assert verify(found, layout).reason == "stands at knowledge/router.md:11-13"
 
     manual.write_text(_MANUAL.replace("32 devices", "64 devices"))
     assert verify(found, layout)
@@ -158,8 +158,8 @@ def test_a_verdict_says_what_became_of_a_quote(manual: Path, knowledge: Knowledg
 
     manual.write_text("A line more.\n" + _MANUAL)
     moved = verify(found, layout)
-    assert (bool(moved), moved.lines) == (False, (12, 12))
-    assert "stands at lines 12-12" in moved.reason
+    assert (bool(moved), moved.lines) == (False, (12, 14))
+    assert "stands at lines 12-14" in moved.reason
 
     manual.write_text(_MANUAL.replace("ten", "eleven"))
     assert "stands nowhere" in verify(found, layout).reason
@@ -177,7 +177,7 @@ def test_a_quote_is_verified_in_its_file_alone_and_never_outside(
     for path in (str(secret), "../secret.md", "knowledge/../../secret.md", "knowledge", "knowledge/none.md"):
         stolen = Passage(found.text, path, 1, 1, found.digest, 0, (), "", "")
         assert not verify(stolen, knowledge.layout)
-    assert verify(Passage(found.text, str(secret), 1, 1, "", 0, (), "", ""), knowledge.layout, [tmp_path])
+    assert verify(Passage(found.text, str(secret), 1, 3, "", 0, (), "", ""), knowledge.layout, [tmp_path])
 
 
 def test_line_ends_of_every_kind_are_quoted_as_they_are(knowledge: Knowledge) -> None:
@@ -395,6 +395,9 @@ def test_an_example_in_prose_yields_to_what_the_prose_says(layout: Layout, knowl
         f"# Devices\n\n{prose}\n\nFor example\n\n```\nsend report printer send report printer\n```\n"
     )
     knowledge.sync()
+    (layout.knowledge / "other.md").write_text("# Other\n\n```\nsend report printer send report printer\n```\n")
+    knowledge.sync()
     best, *others = knowledge.search("Who may send a report to the printer?")
-    assert best.text == prose
+    assert best.text.startswith(prose)
+    assert others
     assert all(other.score < best.score for other in others)

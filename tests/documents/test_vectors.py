@@ -125,7 +125,7 @@ def test_a_transaction_is_answered_with_the_nodes_that_it_sees(path: Path) -> No
             writer.delete(last.id)
             writer.append_child(root.id, "m", "n", "v", "swifts")  # under the same number
             assert near(writer, "swifts")[0] == "swifts"
-            assert last.id in {node_id for node_id, in sql.execute("SELECT id FROM nodes")}
+            assert last.id in {node_id for (node_id,) in sql.execute("SELECT id FROM nodes")}
             hits = scored(reader._index, sql, asked, None)
             assert "(1.00)" in hits[last.id].why
 
@@ -268,7 +268,9 @@ def test_an_embedder_that_takes_no_text_at_all_is_down_and_no_text_is_to_blame(t
 
 def test_what_is_asked_is_embedded_first_and_kept(layout: Layout) -> None:
     for number in range(90):
-        (layout.knowledge / f"{number:02}.md").write_text(f"# Bird {number}\n\nBird {number} sings of rain. It eats seeds.\n")
+        (layout.knowledge / f"{number:02}.md").write_text(
+            f"# Bird {number}\n\nBird {number} sings of rain. It eats seeds.\n"
+        )
     with open_at(layout.documents_db) as docmem:
         knowledge = Knowledge(docmem, layout)
         knowledge.sync()

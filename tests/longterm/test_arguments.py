@@ -112,14 +112,14 @@ def test_a_time_at_the_end_of_all_times_comes_back(store: MemoryStore) -> None:
 @pytest.mark.parametrize("what", [None, 7, b"", "", "a\0b", "postgresql://ann:secret@host/db", "mysql://ann:secret@h"])
 def test_what_names_no_store_is_refused_in_words(what: Any) -> None:
     with pytest.raises(LongtermError) as caught:
-        open_store(what)
+        open_store(what, None)
     assert "secret" not in str(caught.value)
 
 
 def test_a_postgresql_url_is_told_that_there_is_only_sqlite() -> None:
     for url in ("postgres://h/db", "postgresql://h/db", "postgresql+psycopg://h/db"):
         with pytest.raises(LongtermError, match="PostgreSQL store is not there yet; give a path"):
-            open_store(url)
+            open_store(url, None)
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ def test_a_postgresql_url_is_told_that_there_is_only_sqlite() -> None:
 )  # fmt: skip
 def test_a_store_that_could_not_work_is_not_made(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(EntryInvalid):
-        open_store(tmp_path / "m.db", **options)
+        open_store(tmp_path / "m.db", **({"embedder": None} | options))

@@ -15,7 +15,7 @@ ME = ("memories", "u1")
 
 
 def begun(path: Path) -> None:
-    with open_store(path) as store:
+    with open_store(path, None) as store:
         store.put(ME, "k", "Bees make honey.")
 
 
@@ -33,7 +33,7 @@ def test_a_store_that_was_lost_is_no_new_one(tmp_path, loss):
     path = tmp_path / "memory.db"
     begun(path)
     LOSSES[loss](path)
-    with open_store(path) as store:
+    with open_store(path, None) as store:
         for use in (
             lambda: store.get(ME, "k"),
             lambda: store.put(ME, "k", "x"),
@@ -47,7 +47,7 @@ def test_a_store_that_was_lost_is_no_new_one(tmp_path, loss):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_store_that_is_lost_while_it_is_open_is_no_new_one(tmp_path, loss):
     path = tmp_path / "memory.db"
-    with open_store(path) as store:
+    with open_store(path, None) as store:
         store.put(ME, "k", "Bees make honey.")
         LOSSES[loss](path)
         with contextlib.suppress(StoreDamaged):  # else its log had all of it, which is written back when it is closed
@@ -60,7 +60,7 @@ def test_a_lost_store_is_begun_anew_by_mending_which_says_so(tmp_path, loss):
     path = tmp_path / "memory.db"
     begun(path)
     LOSSES[loss](path)
-    with open_store(path) as store:
+    with open_store(path, None) as store:
         (said,) = mend(store, tmp_path / "aside")
         assert "though" in said
         assert "copy of yours" in said
@@ -73,7 +73,7 @@ def test_a_store_that_was_put_back_is_as_it_was(tmp_path):
     path = tmp_path / "memory.db"
     begun(path)
     path.rename(tmp_path / "copy")
-    with open_store(path) as store:
+    with open_store(path, None) as store:
         with pytest.raises(StoreDamaged):
             store.status()
         (tmp_path / "copy").rename(path)
@@ -83,7 +83,7 @@ def test_a_store_that_was_put_back_is_as_it_was(tmp_path):
 def test_a_store_that_was_never_made_is_a_new_one(tmp_path):
     (tmp_path / "memory.db").touch()
     (tmp_path / "memory.db.lock").touch()
-    with open_store(tmp_path / "memory.db") as store:
+    with open_store(tmp_path / "memory.db", None) as store:
         assert store.status().entries == 0
 
 
@@ -117,7 +117,7 @@ def write_on(store):
 
 
 def test_after_a_full_disk_the_log_gives_its_room_back(disk):
-    with open_store(disk / "memory.db") as store, open_store(disk / "memory.db") as other:
+    with open_store(disk / "memory.db", None) as store, open_store(disk / "memory.db", None) as other:
         with pytest.raises(LongtermError, match="the disk is full"):
             write_on(store)
         assert other.get(ME, "k") is not None
@@ -131,11 +131,11 @@ def test_after_a_full_disk_the_log_gives_its_room_back(disk):
 @pytest.mark.parametrize("beside", [True, False])
 def test_a_full_disk_is_what_is_said_and_nothing_is_called_damaged(disk, beside):
     begun(disk / "memory.db")
-    opened = open_store(disk / "memory.db")
+    opened = open_store(disk / "memory.db", None)
     if beside:
         opened.get(ME, "k")
     ballast = fill(disk)
-    with open_store(disk / "memory.db") as store:
+    with open_store(disk / "memory.db", None) as store:
         for use in (lambda: store.put(ME, "k2", "word " * 2_000), lambda: opened.put(ME, "k2", "word " * 2_000)):
             with pytest.raises(LongtermError, match="the disk is full") as refused:
                 use()

@@ -73,7 +73,7 @@ def test_of_eight_processes_that_upsert_and_are_killed_nothing_is_lost(database:
 def test_what_several_say_at_once_without_a_key_is_stored_once(database: Path) -> None:
     workers = [start(database, "same") for _ in range(3)]
     assert [worker.wait(timeout=120) for worker in workers] == [0, 0, 0]
-    with open_store(database) as store:
+    with open_store(database, None) as store:
         contents = [hit.content for hit in store.search(SHARED, "", limit=100)]
         assert len(contents) == len(set(contents)) == 20
 
@@ -81,7 +81,7 @@ def test_what_several_say_at_once_without_a_key_is_stored_once(database: Path) -
 def test_compare_and_set_counts_every_turn(database: Path) -> None:
     workers = [start(database, "count") for _ in range(3)]
     assert [worker.wait(timeout=120) for worker in workers] == [0, 0, 0]
-    assert open_store(database).get(SHARED, "count").metadata == {"n": 60}
+    assert open_store(database, None).get(SHARED, "count").metadata == {"n": 60}
 
 
 def test_what_one_process_stores_another_finds_at_once(database: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_killed_write_happened_whole_or_not_at_all(
         else:
             assert (entry is None) is happened
     assert run(database, "put", "after") == 0  # nobody waits for the dead
-    assert open_store(database).get(SHARED, "k").content == "after"
+    assert open_store(database, None).get(SHARED, "k").content == "after"
 
 
 def test_a_killed_reindex_goes_on_where_it_stopped(database: Path) -> None:
@@ -151,30 +151,30 @@ def test_a_store_is_used_on_after_a_fork(database: Path) -> None:
 
 
 def test_a_database_of_another_version_is_refused_and_kept(database: Path) -> None:
-    with open_store(database) as store:
+    with open_store(database, None) as store:
         store.put(SHARED, "k", "x")
         with store.database.write() as sql:
             sql.execute("PRAGMA user_version = 7")
     with pytest.raises(UnknownVersion, match="version 7"):
-        open_store(database).list(SHARED)
+        open_store(database, None).list(SHARED)
 
 
 @pytest.mark.parametrize("content", [b"no database at all, but a text", b"\0" * 5000])
 def test_what_is_no_database_is_refused_and_kept(database: Path, content: bytes) -> None:
     database.write_bytes(content)
     with pytest.raises(UserError, match="is no database"):
-        open_store(database).put(SHARED, "k", "x")
+        open_store(database, None).put(SHARED, "k", "x")
     assert database.read_bytes() == content
 
 
 def test_a_damaged_database_is_said_to_be_damaged(database: Path) -> None:
-    with open_store(database) as store:
+    with open_store(database, None) as store:
         store.put_many(SHARED, {f"k{number}": "text " * 50 for number in range(200)})
     with database.open("r+b") as file:
         file.seek(4096)
         file.write(os.urandom(database.stat().st_size - 4096))
     with pytest.raises(LongtermError, match="damaged"):
-        open_store(database).search(SHARED, "text")
+        open_store(database, None).search(SHARED, "text")
 
 
 def test_a_lost_index_is_made_anew_and_a_restored_copy_is_believed(database: Path, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_database_without_sentences_is_brought_up_to_date(database: Path) -> N
 
 
 def test_a_database_of_the_first_version_is_brought_up_to_date(database: Path) -> None:
-    with open_store(database) as store:
+    with open_store(database, None) as store:
         store.put(SHARED, "old", "what was said before")
         with store.database.write() as sql:
             for what in (
@@ -263,7 +263,7 @@ def test_a_database_of_the_first_version_is_brought_up_to_date(database: Path) -
                 END"""
             )
             sql.execute("PRAGMA user_version = 1")
-    with open_store(database) as store:
+    with open_store(database, None) as store:
         store.put_many(SHARED, {"one": "what was said since", "two": "something else was said"})
         store.put(SHARED, "three", "what was said last")
         assert {hit.key for hit in store.search(SHARED, "said", mode="text")} == {"old", "one", "two", "three"}

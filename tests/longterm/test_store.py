@@ -205,12 +205,12 @@ def test_search_stays_in_its_namespace_unless_it_is_asked_below_a_prefix(store):
 
 
 def test_a_memory_of_one_thread_is_there_in_another(tmp_path):
-    open_store(tmp_path / "m.db").put(ME, "k", "said in thread A")
-    assert open_store(tmp_path / "m.db").get(ME, "k").content == "said in thread A"
+    open_store(tmp_path / "m.db", None).put(ME, "k", "said in thread A")
+    assert open_store(tmp_path / "m.db", None).get(ME, "k").content == "said in thread A"
 
 
 def test_two_writers_of_one_key_the_last_one_wins(tmp_path):
-    one, two = open_store(tmp_path / "m.db"), open_store(tmp_path / "m.db")
+    one, two = open_store(tmp_path / "m.db", None), open_store(tmp_path / "m.db", None)
     one.put(ME, "k", "first")
     two.put(ME, "k", "second")
     assert one.get(ME, "k").content == "second"
@@ -289,7 +289,7 @@ def test_what_has_expired_is_not_there_to_be_deleted(store, clock):
 
 
 def test_what_has_expired_waits_for_no_embedding(tmp_path, clock):
-    with open_store(tmp_path / "plain.db", clock=clock) as store:
+    with open_store(tmp_path / "plain.db", None, clock=clock) as store:
         store.put(ME, "goes", {"content": "the door code is 4711", "expires_at": clock.now + timedelta(hours=1)})
         clock.forward(hours=2)
     with open_store(tmp_path / "plain.db", HashingEmbedder(), clock=clock) as store:
@@ -477,9 +477,9 @@ def test_a_mode_that_is_none_is_refused(store):
 
 
 def test_a_store_opens_anywhere_and_by_url(tmp_path):
-    open_store(f"sqlite:///{tmp_path}/m.db").put(ME, "k", "x")
-    assert isinstance(open_store(str(tmp_path / "m.db")), MemoryStore)
-    assert open_store(tmp_path / "m.db").list(ME) == ["k"]
+    open_store(f"sqlite:///{tmp_path}/m.db", None).put(ME, "k", "x")
+    assert isinstance(open_store(str(tmp_path / "m.db"), None), MemoryStore)
+    assert open_store(tmp_path / "m.db", None).list(ME) == ["k"]
     memory = open_store(":memory:", HashingEmbedder())
     memory.put(ME, "k", "tea")
     assert memory.search(ME, "tea")[0].key == "k"
@@ -488,7 +488,7 @@ def test_a_store_opens_anywhere_and_by_url(tmp_path):
 @pytest.mark.parametrize("where", ["postgresql://host/db", "{tmp}", "{tmp}/no/such/folder.db"])
 def test_what_cannot_be_opened_is_said_in_words(tmp_path, where):
     with pytest.raises(LongtermError):
-        open_store(where.format(tmp=tmp_path))
+        open_store(where.format(tmp=tmp_path), None)
 
 
 def test_many_at_once_are_found_by_their_words_whatever_was_there(store, clock):

@@ -91,7 +91,10 @@ def test_words_and_meaning_together_come_first(layout: Layout) -> None:
     hits = GraphIndex(layout, Alike()).find("the lead of a boat").hits
     assert [(hit.task, hit.node_id) for hit in hits] == [(BOATS, 2), ("more", 2), ("more", 3)]
     assert hits[0].why == "has lead; without boat; its meaning is near (1.00)"
-    assert (hits[2].why, hits[2].similarity) == ("has lead; without boat; its meaning is near (0.01)", pytest.approx(0.01, abs=0.001))
+    assert (hits[2].why, hits[2].similarity) == (
+        "has lead; without boat; its meaning is near (0.01)",
+        pytest.approx(0.01, abs=0.001),
+    )
 
 
 def test_what_is_folded_flushed_or_superseded_is_found_and_said_to_be(layout: Layout, index: GraphIndex) -> None:

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from langgraph.store.base import (
     BaseStore,
@@ -50,16 +50,23 @@ Namespace = tuple[str, ...]
 class HivemindStore(BaseStore):
     """Items of LangGraph in long-term memory: on disk, safe for many processes, with vectors where `store` embeds.
 
-    `fields` are the paths of a value whose texts are embedded (`$`: all of it as JSON); `ttl` is LangGraph's own. A value
+    `fields` are the paths of a value whose texts are embedded (`$`: all of it as JSON); `ttl` is LangGraph's own. A query is
+    answered by words and meaning together, with `mode="vector"` by meaning alone. A value
     is a JSON object of at most 64 KiB; a key has 1 to 256 characters. In a batch, reads see what was there before it.
     """
 
     supports_ttl = True
 
     def __init__(
-        self, store: MemoryStore, *, fields: Sequence[str] | None = None, ttl: TTLConfig | None = None
+        self,
+        store: MemoryStore,
+        *,
+        fields: Sequence[str] | None = None,
+        ttl: TTLConfig | None = None,
+        mode: Literal["hybrid", "vector"] = "hybrid",
     ) -> None:
         self.store = store
+        self._mode = mode
         self.ttl_config = ttl
         self._paths = [path if path == "$" else tokenize_path(path) for path in fields or ["$"]]
 
@@ -69,7 +76,7 @@ class HivemindStore(BaseStore):
     ) -> Self:
         """The store in a file (or `:memory:`), with LangGraph's own configuration of what is embedded, and by what."""
         if index is None:
-            return cls(open_store(path), ttl=ttl)
+            return cls(open_store(path, None), ttl=ttl)
         embedder = LangChainEmbedder(ensure_embeddings(index["embed"]), index["dims"])
         return cls(open_store(path, embedder), fields=index.get("fields"), ttl=ttl)
 
@@ -144,9 +151,11 @@ class HivemindStore(BaseStore):
 
     def _parts(self, op: SearchOp, limit: int) -> Sequence[Any]:
         where, query = (_PARTS, *op.namespace_prefix), op.query or ""
+        if self._mode == "hybrid":  # where the embedder fails, by words alone
+            return self.store.search(where, query, -1.0, limit, prefix=True)
         try:
             return self.store.search(where, query, -1.0, limit, mode="vector", prefix=True)
-        except EmbedderUnavailable:  # then by words
+        except EmbedderUnavailable:
             return self.store.search(where, query, limit=limit, mode="text", prefix=True)
 
     def _pooled(self, op: SearchOp, parts: Sequence[Any]) -> Iterator[tuple[float, MemoryEntry]]:
