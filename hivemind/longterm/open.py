@@ -20,7 +20,8 @@ def open_store(
     """The store in a file (`notes/memory.db`, `sqlite:///notes/memory.db`, or `:memory:`), made at its first use.
 
     `"auto"` is the embedder that is installed (as `embedder: auto` in a hive), loaded at the first text; with None, and
-    where none is installed, words alone are searched. `options` are MemoryStore's. Raises LongtermError for any other URL, a folder, or a file in a folder that is not there.
+    where none is installed, words alone are searched. `options` are MemoryStore's. Raises LongtermError for any other
+    URL, a folder, or a file in a folder that is not there.
     """
     path = _path_of(path_or_url)
     if path != ":memory:":
