@@ -133,6 +133,7 @@ class AgentConfig(_Strict):
     prices: PriceConfig | None = None
     view: Literal["focus_only", "smart", "explore", "audit", "full"] = "smart"
     commands: list[str] = []
+    shell: bool = False
     limits: LimitsConfig = LimitsConfig()
     sandbox: Literal["none", "bwrap"] = "none"
     replicas: int = Field(1, ge=1, le=1000)
@@ -214,6 +215,18 @@ class HiveConfig(_Strict):
     def read_roots(self, layout: Layout) -> tuple[Path, ...]:
         """The folders outside the hive that may be read, resolved."""
         return tuple(Path(os.path.realpath(layout.root / os.path.expanduser(root.path))) for root in self.roots)
+
+    def bound(self, layout: Layout) -> dict[Path, bool | None]:
+        """The roots as a sandbox shows them: whether each may be written; None for the hive itself where a root is around it.
+        Of the hive's own folders only those that no tool keeps from agents are shown."""
+        closed = (layout.state, layout.mailboxes, layout.tasks, layout.rom, layout.agents)
+        written = self.written(layout)
+        found: dict[Path, bool | None] = {
+            path: written[path]
+            for path in self.read_roots(layout)
+            if path != layout.root and not any(path.is_relative_to(one) for one in closed)
+        }
+        return {**found, layout.root: None} if any(path in layout.root.parents for path in found) else found
 
     def written(self, layout: Layout) -> dict[Path, bool]:
         """Which folders may be written and which not: of those around a path the innermost decides.

@@ -151,7 +151,7 @@ class ProofRequired(CoordinationError):
     def __init__(self, step_id: str, why: str) -> None:
         super().__init__(
             f"step {step_id} needs a proof: {why}",
-            mend="add a receipt: {kind: CMD, text, exit_status: 0} or {kind: LINK, text: URL or path}",
+            mend="run a command that shows it, quote a source, or write a file for the step",
             suggestions=(call("resume", {"step": step_id}, "steps.get", step_id),),
         )
 

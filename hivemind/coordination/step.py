@@ -56,6 +56,11 @@ class Step:
         return self.task
 
     @property
+    def commands(self) -> tuple[Receipt, ...]:
+        """The receipts of the commands that were run for it, in order."""
+        return tuple(one for one in self.evidence if one.kind == "CMD")
+
+    @property
     def checkpoints(self) -> dict[str, bool]:
         """Every checkpoint, and whether it is confirmed."""
         return {name: name in self.confirmed for name in CHECKPOINTS}

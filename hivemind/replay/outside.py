@@ -11,14 +11,10 @@ from typing import Any
 from hivemind.replay.record import Course
 from hivemind.taskrun.parking import Parking
 from hivemind.tools import Session, Tool, ToolProblem
-from hivemind.tools.criteria import verdict_text
 
 __all__ = ["replayed_tools"]
 
-_OF_OTHER_TASKS = ("delegate", "wait_for", "send_to_task", "cancel_task")
-_OF_THE_HIVE = frozenset(
-    {"check_mailbox", "search_memory", "remember", "list_tasks", "reserve", "release", *_OF_OTHER_TASKS}
-)
+_OF_THE_HIVE = frozenset({"check_mailbox", "search_memory", "remember", "list_tasks", "reserve", "release"})
 """Tools whose results depend on more of the hive than its files and this task, or change that: not used again."""
 
 
@@ -36,10 +32,10 @@ def replayed_tools(tools: Mapping[str, Tool], course: Course) -> dict[str, Tool]
     uses: dict[str, Callable[[Tool, Session, Any], dict[str, Any]]] = {
         "run_command": log.run_command,
         "finish_task": log.finish_task,
-        "verdict": log.verdict,
         "wait": log.wait,
         "ask_human": log.wait,
         "send_mail": log.send_mail,
+        "hand_over": log.hand_over,
         **dict.fromkeys(_OF_THE_HIVE, log.as_recorded),
     }
 
@@ -81,11 +77,13 @@ class _Log:
         found = self._next(tool.name)
         result = found.get("result", {})
         if "exit_status" in result:
-            step = session.step(arguments.step)
-            output = session.work.output_path(step)
+            step = session.step(arguments.step) if arguments.step or session.focus.step else None
+            output = session.work.task.path / str(result["output_path"])
             output.parent.mkdir(parents=True, exist_ok=True)
             printed = str(result.get("output", "")).encode(errors="replace")  # the end of it is what was recorded
             output.write_bytes(printed)
+            if step is None:
+                return self._result(found)
             receipt = {"kind": "CMD", "text": result["command"], "exit_status": result["exit_status"]}
             receipt["output_digest"] = hashlib.sha256(printed).hexdigest()
             session.hive.steps.capture(step.id, receipt, **session.shown(step))
@@ -95,10 +93,6 @@ class _Log:
         """The end, with the verdict that the reviewer gave."""
         found = self._next(tool.name)
         state, work = found.get("result", {}).get("state"), session.work
-        if work.task.review is not None:
-            if state != "done":
-                return self._result(found)
-            work.keep("criteria", {"missing": [], "approved": "the log"})
         if state is not None and work.citations():
             problems = tuple(found["result"].get("problems", ())) or (("as recorded",) if state != "done" else ())
             verdict = work.review.with_(
@@ -107,12 +101,6 @@ class _Log:
             work.set_review(verdict)
         return tool.use(session, arguments)
 
-    def verdict(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:  # noqa: ARG002 - as recorded
-        """The end of a review."""
-        result = self._result(self._next("verdict"))
-        session.work.finish(verdict_text(arguments.missing))
-        return result
-
     def wait(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
         """The waiting is over, with the answer that came."""
         found = self._next(tool.name)
@@ -120,6 +108,22 @@ class _Log:
         if "answer" in result:
             step = session.step(arguments.step)
             session.work.add_card(step, "note", result["answer"], title=f"{result.get('from', 'they')} answered")
+        return self._result(found)
+
+    def hand_over(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
+        """The whole task goes to the other, who takes the turns that follow; what became of a single step is in the log."""
+        if arguments.step is None:
+            return tool.use(session, arguments)
+        found = self._next(tool.name)
+        result = found.get("result", {})
+        if "path" in result:
+            step = session.step(arguments.step)
+            told = arguments.to or arguments.role
+            session.work.add_card(step, "note", result["result"], title=f"{told} did this")
+            digest = hashlib.sha256(str(result["result"]).encode("utf-8", "replace")).hexdigest()
+            session.hive.steps.capture(
+                step.id, {"kind": "LINK", "text": result["path"], "digest": digest}, **session.shown(step)
+            )
         return self._result(found)
 
     def send_mail(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:

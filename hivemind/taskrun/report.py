@@ -6,10 +6,10 @@ import hashlib
 import math
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from hivemind import fs
 from hivemind.errors import UserError
@@ -141,21 +141,27 @@ def compose(
     return "\n".join(parts)
 
 
-def printed(output: Path, digest: str | None) -> str:
-    """The last 8 KiB of what a command printed, from the file that has it; in their place a line that says so where the file
-    is not the one with the receipt's digest. Nothing if a person has taken it away."""
+def _end(file: BinaryIO) -> str:
+    """The last 8 KiB of an output."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _PRINTED_BYTES))
+    text = file.read().decode("utf-8", "replace")
+    return text if size <= _PRINTED_BYTES else f"[the first {size - _PRINTED_BYTES} bytes are in artifacts/]\n{text}"
+
+
+def printed(output: Path, digest: str | None, excerpt: Callable[[BinaryIO], str] = _end) -> str:
+    """An excerpt of what a command printed, from the file that has it; in its place a line that says so where the file is not
+    the one with the receipt's digest. Nothing if a person has taken it away."""
     try:
         with open(fs.file_below(output.parent, (output.name,)), "rb") as file:
             if digest is not None and hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 return _CHANGED
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _PRINTED_BYTES))
-            text = file.read().decode("utf-8", "replace")
+            file.seek(0)
+            return excerpt(file)
     except FileNotFoundError:
         return ""
     except (OSError, UserError):
         return _CHANGED
-    return text if size <= _PRINTED_BYTES else f"[the first {size - _PRINTED_BYTES} bytes are in artifacts/]\n{text}"
 
 
 def _section(finding: Finding) -> Iterable[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -51,6 +52,13 @@ class PlannedStep:
     @property
     def id(self) -> str:
         return self.step.id
+
+    @property
+    def command(self) -> str | None:
+        """The command of a `run:` step, as its receipts name it."""
+        if self.todo.kind != "run" or self.todo.argument is None:
+            return None
+        return self.todo.argument if isinstance(self.todo.argument, str) else shlex.join(self.todo.argument)
 
     def shown(self) -> dict[str, Any]:
         """The step as a mind sees it in the task's block."""
@@ -298,8 +306,10 @@ class TaskRun:
 
     # commands
 
-    def output_path(self, step: PlannedStep) -> Path:
-        return self.task.path / "artifacts" / f"step-{step.step.position}.out"
+    def output_path(self, step: PlannedStep | None, number: int) -> Path:
+        """Where the output of a step's first, second … command goes; without a step, that of the task's."""
+        name = "command" if step is None else f"step-{step.step.position}"
+        return self.task.path / "artifacts" / f"{name}{'' if number == 1 else f'.{number}'}.out"
 
     def begin_command(self, step: PlannedStep) -> Receipt | None:
         """Note that the command of a `once: true` step is about to run; its receipt if it has run already.
@@ -308,9 +318,9 @@ class TaskRun:
         """
         if not step.todo.once:
             return None
-        receipts = [one for one in step.step.evidence if one.kind == "CMD"]
-        if receipts:
-            return receipts[-1]
+        ran = next((one for one in reversed(step.step.commands) if one.text == step.command), None)
+        if ran is not None:
+            return ran
         begun = self._kept.get("once") or []
         if step.id in begun:
             raise UserError(
@@ -412,13 +422,13 @@ class TaskRun:
 
     def _finding(self, step: PlannedStep) -> Finding:
         cards = self.trail.of_step(step.id)
-        commands = [receipt for receipt in step.step.evidence if receipt.kind == "CMD"]
+        commands = step.step.commands
         return Finding(
             title=step.todo.title,
             text="\n\n".join(card.text for card in cards if card.citation is None and card.artifact is None),
             citations=tuple(card.citation for card in cards if card.citation is not None),
             command=commands[-1].text if commands else None,
-            printed=printed(self.output_path(step), commands[-1].output_digest) if commands else None,
+            printed=printed(self.output_path(step, len(commands)), commands[-1].output_digest) if commands else None,
             files=tuple(card.artifact for card in cards if card.artifact is not None),
         )
 

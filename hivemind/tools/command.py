@@ -4,56 +4,90 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from hivemind import fs
 from hivemind.boundary import boundary
-from hivemind.coordination import Receipt
 from hivemind.taskrun.report import printed
 from hivemind.taskrun.task_run import PlannedStep
 from hivemind.tools.commands import clean_environment
 from hivemind.tools.commands import run_command as run_program
+from hivemind.tools.excerpt import Call, result_limit, shortened_file
+from hivemind.tools.path_access import readable
 from hivemind.tools.session import Session
-from hivemind.tools.tool import Arguments, ToolProblem, tool
+from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 
 __all__ = ["COMMAND_TOOLS"]
 
+_TIMEOUT_S = 120.0
+_TAIL_CHARS = 400
+_HEADER_CHARS = 200
+_TIMED_OUT = 124  # as timeout(1) says it
+
 
 class RunCommand(Arguments):
+    command: list[str] | str | None = Field(
+        None, description="a program with its arguments; a text is given to a shell only if you are allowed one"
+    )
+    cwd: str | None = Field(None, description="a folder: the task's own (default), or one below a root")
+    timeout_s: float | None = Field(None, gt=0, description="default 120")
     step: str | None = None
-    command: list[str] | None = None
 
 
-@tool
+def _ended(result: Mapping[str, Any]) -> str:
+    stopped = f" (stopped: {result['stopped']})" if result.get("stopped") else ""
+    cut = "\n[more was printed than is kept: limits.output_bytes]" if result.get("cut") else ""
+    head = f"exit {result['exit_status']} after {result['seconds']:.2f} s{stopped}"
+    return f"{head}\n{result['output'] or '(it printed nothing)'}{cut}"
+
+
+def _read_on(path: str) -> Call:
+    return lambda first, last: as_call("read_file", path=path, start_line=first, end_line=last)
+
+
+@tool(text=_ended, rest=lambda result: as_call("read_file", path=result["output_path"]))
 def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
-    """Run the command that a step of the task gives, or a program that you are allowed, as a list of words. Its output is
-    kept with the task, and its receipt with the step."""
-    step = session.step(arguments.step)
-    command = _allowed(session, step, arguments.command)
+    """Run a program that you are allowed, or (without `command`) what the step in focus says. One that fails is a result:
+    its exit status and what it printed. All its output is kept in a file, its receipt with the step."""
     work = session.work
-    known = work.begin_command(step)
-    output = work.output_path(step)
-    if known is not None:
-        return _checked(_known_answer(step, known, output, work.task.path))
+    step = session.step(arguments.step) if arguments.step or session.focus.step else None
+    command, timeout_s = _allowed(session, step, arguments)
+    told = command if isinstance(command, str) else shlex.join(command)
+    if step is not None and told == step.command and (known := work.begin_command(step)) is not None:
+        number = step.step.commands.index(known) + 1
+        answer = {
+            "command": told,
+            "exit_status": known.exit_status,
+            "seconds": 0.0,
+            "output_digest": known.output_digest,
+        }
+        return answer | _printed(session, step, number, known.output_digest)
+    number = _free(session) if step is None else len(step.step.commands) + 1
+    output = work.output_path(step, number)
     limits = session.config.limits
     with session.pulse.busy(limits.wall_s + 10), ExitStack() as opened:
         artifacts, files = (
-            opened.enter_context(_folder(work.task.path, place)) for place in (output.parent, work.task.files)
+            opened.enter_context(_held(work.task.path, one)) for one in (output.parent, work.task.files)
         )
         try:
             result = run_program(
                 command,
                 folder=files,
+                start=_start(session, arguments.cwd),
                 output=artifacts / output.name,
                 limits=limits,
                 environment=clean_environment(os.environ, _told(session, step)),
                 lifeline=session.lifeline,
                 stopping=session.stopping,
-                timeout_s=step.todo.timeout,
+                timeout_s=timeout_s,
                 sandbox=session.config.sandbox,
+                roots=session.hive.config.bound(session.hive.layout),
             )
         except OSError as error:
             error.filename = os.fspath(output)
@@ -61,26 +95,42 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     if result.stopped is not None and session.leaving():
         # told to end: the step stays open, and is run again when the task goes on
         raise ToolProblem(f"the command was stopped: {result.stopped}")
-    shown = command if isinstance(command, str) else shlex.join(command)
-    status = 124 if result.stopped else result.exit_status
-    receipt = {"kind": "CMD", "text": shown, "exit_status": status, "output_digest": result.digest}
-    session.hive.steps.capture(step.id, receipt, **session.shown(step))
-    fs.reached("command.captured")
+    status = _TIMED_OUT if result.stopped else result.exit_status
+    if step is not None:
+        receipt = {"kind": "CMD", "text": told, "exit_status": status, "output_digest": result.digest}
+        session.hive.steps.capture(step.id, receipt, **session.shown(step))
+        fs.reached("command.captured")
     answer = {
-        "step": step.id,
-        "command": shown,
+        "command": told,
         "exit_status": status,
-        "output": result.output,
-        "output_tail": result.output[-400:],
-        "output_path": os.path.relpath(output, work.task.path),
-        "output_digest": result.digest,
         "seconds": round(result.seconds, 3),
+        "output_digest": result.digest,
     }
-    return _checked(answer, f": {result.stopped}" if result.stopped else "")
+    answer |= {"stopped": result.stopped} if result.stopped else {}
+    answer |= {"cut": True} if result.cut else {}
+    return answer | _printed(session, step, number, result.digest)
+
+
+def _printed(session: Session, step: PlannedStep | None, number: int, digest: str | None) -> dict[str, Any]:
+    """What a command printed, an excerpt of it if it is long, and where all of it is; with a step its receipt's id."""
+    output = session.work.output_path(step, number)
+    path = os.path.relpath(output, session.work.task.path)
+    limit = result_limit(session.config.max_tokens) - _HEADER_CHARS
+    shown = printed(output, digest, partial(shortened_file, limit_chars=limit, call=_read_on(path)))
+    found = {"output": shown, "output_tail": shown[-_TAIL_CHARS:], "output_path": path}
+    return found if step is None else {"step": step.id, "receipt": f"{step.id}#{number}", **found}
+
+
+def _free(session: Session) -> int:
+    """The number of the next command that belongs to no step."""
+    number = 1
+    while os.path.lexists(session.work.output_path(None, number)):
+        number += 1
+    return number
 
 
 @contextmanager
-def _folder(task: Path, place: Path) -> Iterator[Path]:
+def _held(task: Path, place: Path) -> Iterator[Path]:
     """A folder of the task's by a name that leads there whatever is put in its place. Raises ToolProblem if it is none."""
     try:
         folder = fs.folder_below(task, place.relative_to(task).parts, make=True)
@@ -92,62 +142,53 @@ def _folder(task: Path, place: Path) -> Iterator[Path]:
         os.close(folder)
 
 
-def _checked(answer: dict[str, Any], why: str = "") -> dict[str, Any]:
-    """The answer of a command that ended well. Raises CommandFailed for another."""
-    if answer["exit_status"] != 0:
-        raise CommandFailed(f"ended with status {answer['exit_status']}{why}", answer)
-    return answer
+def _start(session: Session, cwd: str | None) -> Path | None:
+    """Where a command starts, if not in the task's folder: in it, or below a root. Raises ToolProblem for any other place."""
+    if cwd is None:
+        return None
+    path = readable(session, cwd).path
+    allowed = (session.work.task.files, *session.hive.config.read_roots(session.hive.layout))
+    if not any(path.is_relative_to(one) for one in allowed):
+        raise ToolProblem("is neither in the task's folder nor below a root", where=cwd)
+    if not path.is_dir():
+        raise ToolProblem("is no folder", where=cwd)
+    return path
 
 
-def _known_answer(step: PlannedStep, receipt: Receipt, output: Path, folder: Path) -> dict[str, Any]:
-    """The answer of a command whose receipt is in the journal, and whose process ended before it could be given."""
-    shown = printed(output, receipt.output_digest)
-    return {
-        "step": step.id,
-        "command": receipt.text,
-        "exit_status": receipt.exit_status,
-        "output": shown,
-        "output_tail": shown[-400:],
-        "output_path": os.path.relpath(output, folder),
-        "output_digest": receipt.output_digest,
-        "seconds": 0.0,
-    }
-
-
-class CommandFailed(ToolProblem):
-    """The command ended with another status than 0; `result` is what the tool would have answered."""
-
-    def __init__(self, what: str, result: dict[str, Any]) -> None:
-        super().__init__(what, where=result["command"])
-        self.result = result
-
-
-def _allowed(session: Session, step: PlannedStep, asked: list[str] | None) -> str | list[str]:
-    """What may be run: a step's own command as a person wrote it; anything else only by the agent's list of programs."""
-    written: str | list[str] | None = step.todo.argument if step.todo.kind == "run" else None
-    if written is not None and asked is None and session.work.trusts_its_commands(step):
-        return written
-    command = asked if asked is not None else written
-    if command is None:
-        raise ToolProblem(f"step {step.id} has no command")
-    with boundary("command", repr(command)):
-        words = shlex.split(command) if isinstance(command, str) else list(command)
+def _allowed(session: Session, step: PlannedStep | None, arguments: RunCommand) -> tuple[str | list[str], float | None]:
+    """What may be run, and for how long: a step's own command as a person wrote it; anything else by the agent's list of
+    programs, or by a shell where its file says so."""
+    asked, timeout_s = arguments.command, arguments.timeout_s
+    if step is not None and step.todo.kind == "run" and asked is None:
+        asked = step.todo.argument
+        timeout_s = min((one for one in (timeout_s, step.todo.timeout) if one is not None), default=None)
+        if session.work.trusts_its_commands(step):
+            return step.todo.argument, timeout_s
+    if asked is None:
+        raise ToolProblem("no command is given, and there is no step in focus that has one")
+    if "\0" in "".join(asked):
+        raise ToolProblem("a command has no NUL in it", where=repr(asked))
+    timeout_s = timeout_s or _TIMEOUT_S
+    if session.config.shell:
+        return asked, timeout_s
+    with boundary("command", repr(asked)):
+        words = shlex.split(asked) if isinstance(asked, str) else list(asked)
     if not words or words[0] not in session.config.commands:
         listed = ", ".join(session.config.commands) or "none"
         raise ToolProblem(
             f"the program {words[0] if words else ''!r} is not among those that {session.agent} may run ({listed})",
             mend=f"a person can add it under commands: in agents/{session.agent}.yaml",
         )
-    return words
+    return words, timeout_s
 
 
-def _told(session: Session, step: PlannedStep) -> dict[str, str]:
+def _told(session: Session, step: PlannedStep | None) -> dict[str, str]:
     return {
         **session.config.env,
         "HIVEMIND_HIVE": str(session.hive.layout.root),
         "HIVEMIND_AGENT": session.agent,
         "HIVEMIND_TASK": session.work.task.id,
-        "HIVEMIND_STEP": step.id,
+        **({} if step is None else {"HIVEMIND_STEP": step.id}),
     }
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, Literal
 
 from hivemind.config import LimitsConfig
@@ -74,8 +75,11 @@ def run_command(
     stopping: Callable[[], bool] = lambda: False,
     timeout_s: float | None = None,
     sandbox: Literal["none", "bwrap"] = "none",
+    start: Path | None = None,
+    roots: Mapping[Path, bool | None] = MappingProxyType({}),
 ) -> CommandResult:
-    """Run a command (a text: by `sh -c`; a list: as it stands) in `folder`, its output going to the file `output`.
+    """Run a command (a text: by `sh -c`; a list: as it stands) in `start`, by default `folder`, its output going to the file
+    `output`. A sandbox shows it `folder` and the `roots`, see `sandboxed`.
 
     Ends early, and its whole process group with it, when a limit is reached, when `lifeline` closes or `stopping()` turns
     true (looked at when a signal arrives). Raises OSError if the output can't be written, UserError if there can be no
@@ -83,13 +87,13 @@ def run_command(
     """
     argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
     if sandbox == "bwrap":
-        argv = sandboxed(argv, folder)
+        argv = sandboxed(argv, folder, start, roots)
     limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
     with open(_opened(output), "wb") as file:
         guarded = Guarded(
-            argv, folder=folder, environment=environment, cpu_s=math.ceil(limits.cpu_s),
-            memory_bytes=limits.memory_mb * 1024**2, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            argv, folder=folder if start is None or sandbox == "bwrap" else start, environment=environment,
+            cpu_s=math.ceil(limits.cpu_s), memory_bytes=limits.memory_mb * 1024**2, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         started = time.monotonic()
         with guarded as process:

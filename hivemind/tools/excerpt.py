@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
-__all__ = ["LONGEST", "Call", "as_lines", "result_limit", "shortened"]
+__all__ = ["LONGEST", "Call", "as_lines", "result_limit", "shortened", "shortened_file"]
 
 LONGEST = 10_000
 """Characters of one result that a mind is shown, at most."""
@@ -13,6 +14,7 @@ _CHARS_A_TOKEN = 4
 _SHARE = 20  # a result takes a twentieth of a context
 _HEAD, _PARTS = 2, 5  # the end tells more: it is where programs sum up
 _LEAST = 100
+_WHOLE_BYTES = 4_194_304
 
 Call = Callable[[int, int], str]
 """From the numbers of the first and the last line that are left out to the call that shows them."""
@@ -37,6 +39,26 @@ def shortened(text: str, limit_chars: int, call: Call | str | None = None) -> st
     first, last = text.count("\n", 0, start) + 1, text.count("\n", 0, end - 1) + 1
     head, tail = text[:start], text[end:]
     return f"{head}{'' if head.endswith(chr(10)) else chr(10)}{_note(end - start, first, last, lines, call)}{tail}"
+
+
+def shortened_file(file: BinaryIO, limit_chars: int, call: Call | str | None = None) -> str:
+    """The same for a text file of any size, open at its beginning; over 4 MiB bytes are counted in the place of characters."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    if size <= _WHOLE_BYTES:
+        return shortened(file.read().decode("utf-8", "replace"), limit_chars, call)
+    head = file.read(limit_chars // _PARTS)
+    head = head[: head.rfind(b"\n") + 1] or head
+    start = at = size - limit_chars // _PARTS * _HEAD
+    file.seek(0)
+    before = sum(file.read(min(_WHOLE_BYTES, start - part)).count(b"\n") for part in range(0, start, _WHOLE_BYTES))
+    tail = file.read()
+    if (end := tail.find(b"\n") + 1) > 0:
+        tail, at, before = tail[end:], start + end, before + 1
+    lines = before + tail.count(b"\n") + (not tail.endswith(b"\n"))
+    note = _note(at - len(head), head.count(b"\n") + 1, max(before, 1), lines, call)
+    shown = (part.decode("utf-8", "replace") for part in (head if head.endswith(b"\n") else head + b"\n", tail))
+    return note.join(shown)
 
 
 def _note(chars: int, first: int, last: int, lines: int, call: Call | str | None) -> str:

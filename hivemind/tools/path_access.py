@@ -13,8 +13,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from hivemind import fs
 from hivemind.coordination import Reservations
@@ -94,7 +94,7 @@ def read_bytes(session: Session, place: Place, most: int = MAX_READ_BYTES) -> by
     return raw
 
 
-def open_place(session: Session, place: Place) -> BinaryIO:
+def open_place(session: Session, place: Place) -> BufferedReader:
     """A regular file, open for reading; the caller closes it. Raises ToolProblem, in words, for anything else."""
     layout = session.hive.layout
     shown = layout.relative(place.path)
@@ -109,7 +109,7 @@ def open_place(session: Session, place: Place) -> BinaryIO:
     if os.fstat(file).st_nlink > 1 and layout.root in above and layout.mailboxes not in above:
         os.close(file)
         raise ToolProblem("has a second name (a hard link), which may lead out of the hive", where=shown)
-    return os.fdopen(file, "rb")
+    return open(file, "rb")
 
 
 @dataclass(frozen=True, slots=True)

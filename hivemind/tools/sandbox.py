@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -28,13 +28,20 @@ _FIRST = (
 _TRIAL_S = 10
 
 
-def sandboxed(argv: Sequence[str], folder: Path) -> list[str]:
-    """The command that runs `argv` in a sandbox around the work folder, in which it is to be started, under that folder's
-    name. Raises UserError where there can be none."""
+def sandboxed(argv: Sequence[str], folder: Path, start: Path | None, roots: Mapping[Path, bool | None]) -> list[str]:
+    """The command that runs `argv`, from `start` or the work folder, in a sandbox around the work folder, in which it is to be
+    started, and the roots: whether each of them may be written, None for what is hidden in another.
+
+    Raises UserError where there can be no sandbox.
+    """
     check_sandbox()
-    name = os.path.realpath(folder)
-    bound = ["--bind", ".", name, "--chdir", name]  # not by its name: something else may have that by now
-    return [*_FIRST, *_read_only(argv[0]), *bound, "--", *argv]
+    here = Path(os.path.realpath(folder))
+    bound: list[str] = []
+    for path, write in sorted({**roots, here: True}.items()):  # what is in another comes after it
+        source = "." if path == here else os.fspath(path)  # not by its name: something else may have that by now
+        how = ("--tmpfs",) if write is None else ("--bind-try" if write else "--ro-bind-try", source)
+        bound += [*how, os.fspath(path)]
+    return [*_FIRST, *_read_only(argv[0]), *bound, "--chdir", os.fspath(start or here), "--", *argv]
 
 
 @cache

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import Field
 
+from hivemind.coordination import Receipt
+from hivemind.taskrun.task_run import PlannedStep
 from hivemind.tasks import TaskStep
 from hivemind.tools.asking import ask_person
+from hivemind.tools.path_access import open_place, readable
 from hivemind.tools.session import Session
-from hivemind.tools.tool import Arguments, tool
+from hivemind.tools.tool import Arguments, ToolProblem, tool
 
 __all__ = ["STEP_TOOLS"]
 
@@ -45,20 +49,15 @@ class VerifyStep(OfStep):
     checkpoints: list[Literal["criteria", "tests", "security", "perf", "docs"]] = ["criteria", "tests"]
 
 
-class Receipt(Arguments):
-    kind: Literal["CMD", "LINK"]
-    text: str
-    exit_status: int | None = None
-    output_digest: str | None = None
-    digest: str | None = None
+_EVIDENCE = "receipts of commands by their ids, as run_command gives them (t.s1#2), or paths of files"
 
 
 class FinishStep(OfStep):
-    evidence: list[Receipt] = []
+    evidence: list[str] = Field([], description=_EVIDENCE)
 
 
 class AddEvidence(OfStep):
-    evidence: list[Receipt] = Field(min_length=1)
+    evidence: list[str] = Field(min_length=1, description=_EVIDENCE)
 
 
 class BlockStep(OfStep):
@@ -117,14 +116,20 @@ def verify_step(session: Session, arguments: VerifyStep) -> dict[str, Any]:
 
 @tool
 def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
-    """Close a step, with the receipts that prove it: {kind: CMD, text, exit_status} or {kind: LINK, text: path or URL}.
-    Criteria and tests are confirmed with it."""
+    """Close a step. Commands, quotes and written files are its proof by themselves; `evidence` names more. Criteria and tests
+    are confirmed with it."""
     step = session.step(arguments.step)
     shown = session.shown(step)
+    ran = [one for one in step.step.commands if one.text == step.command]
+    if ran and ran[-1].against and session.owns(step) and session.work.trusts_its_commands(step):
+        raise ToolProblem(
+            f"the command of step {step.id} ended with status {ran[-1].exit_status}",
+            mend="run_command runs it again once that is mended; fail_task gives up",
+        )
+    receipts = _receipts(session, step, arguments.evidence)
     lacking = tuple(name for name in step.step.needed() if not step.step.checkpoints[name])
     if lacking:
         session.hive.steps.verify(step.id, checkpoints=lacking, **shown)
-    receipts = [receipt.model_dump(exclude_none=True) for receipt in arguments.evidence]
     after = session.hive.steps.done(step.id, evidence=receipts, **shown)
     if session.owns(step):
         session.work.step_finished(step)
@@ -135,9 +140,38 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
 def add_evidence(session: Session, arguments: AddEvidence) -> dict[str, Any]:
     """Keep receipts with a step, without closing it."""
     step = session.step(arguments.step)
-    receipts = [receipt.model_dump(exclude_none=True) for receipt in arguments.evidence]
-    after = session.hive.steps.capture(step.id, receipts, **session.shown(step))
+    receipts = _receipts(session, step, arguments.evidence)
+    after = session.hive.steps.capture(step.id, receipts, **session.shown(step)) if receipts else step.step
     return {"step": step.id, "receipts": len(after.evidence)}
+
+
+def _receipts(session: Session, step: PlannedStep, named: list[str]) -> list[Receipt]:
+    """The receipts that are named, as the runtime has them: those of commands that it ran, and of files as they are now.
+
+    Those that the step has already are left out. Raises UserError for what is neither, and in a step with `proof: require`
+    for a file that is only named: that proves nothing.
+    """
+    found: list[Receipt] = []
+    for name in named:
+        whose, sign, number = name.rpartition("#")
+        if sign and number.isdecimal():
+            ran = session.hive.steps.get(whose)
+            if ran.task != step.step.task or not 1 <= int(number) <= len(ran.commands):
+                raise ToolProblem("is no receipt of a command in this task", where=name)
+            receipt = ran.commands[int(number) - 1]
+        elif step.step.proof == "require":
+            raise ToolProblem(
+                "proves nothing by being there (proof: require)", where=name,
+                mend="run a command that shows it, quote it with add_card, or write it with the step's id",
+            )  # fmt: skip
+        else:
+            place = readable(session, name)
+            with open_place(session, place) as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            receipt = Receipt("LINK", session.hive.layout.relative(place.path), digest=digest)
+        if receipt not in (*step.step.evidence, *found):
+            found.append(receipt)
+    return found
 
 
 @tool

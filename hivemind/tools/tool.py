@@ -73,7 +73,7 @@ class Arguments(BaseModel):
             own = cls.own_name(name)
             name = name if own in given or own in told else own
             field = cls.model_fields.get(name)
-            if field is not None and isinstance(value, str | Mapping) and _wants_list(field.annotation):
+            if field is not None and isinstance(value, str | Mapping) and _wants_list(field.annotation, value):
                 value = shlex.split(value) if name in _COMMANDS and isinstance(value, str) else [value]
             if field is None or value is not None or field.is_required():
                 told[name] = value
@@ -139,8 +139,10 @@ class Tool:
         return f"{name}: {found['msg'].removeprefix('Value error, ')}"
 
 
-def _wants_list(kind: Any) -> bool:
-    return typing.get_origin(kind) is list or any(typing.get_origin(one) is list for one in typing.get_args(kind))
+def _wants_list(kind: Any, value: Any) -> bool:
+    """Whether it is a list that is wanted, and not such a value by itself as well."""
+    kinds = (kind,) if typing.get_origin(kind) is list else typing.get_args(kind)
+    return any(typing.get_origin(one) is list for one in kinds) and type(value) not in kinds
 
 
 @cache

@@ -93,9 +93,9 @@ def doing(*actions: tuple[str, dict[str, Any]]) -> Callable[[Any], Thought]:
     return lambda context: Thought("", tuple(Action(tool, arguments) for tool, arguments in actions))
 
 
-def hands(crew: Crew) -> Callable[..., dict[str, Any]]:
+def hands(crew: Crew, task: str = "---\nsteps: [{title: x}]\n---\nx\n") -> Callable[..., dict[str, Any]]:
     """Tools in the hands of an agent that has a task of one step in focus: each use gives its record, as the log has it."""
-    crew.drop("---\nsteps: [{title: x}]\n---\nx\n")
+    crew.drop(task)
     agent = crew.start()
     agent.attention.sense()
     focus = agent.attention.scope()

@@ -36,8 +36,7 @@ def refusal(tool: str, **arguments: object) -> str:
         ("reserve", {"paths": "knowledge/a.md"}, {"paths": ["knowledge/a.md"]}),
         ("send_mail", {"to": "bob", "content": "hello"}, {"to": ["bob"], "body": "hello"}),
         ("verify_step", {"checkpoints": "docs"}, {"checkpoints": ["docs"]}),
-        ("run_command", {"command": "grep -n 'old oak' boats.md"}, {"command": ["grep", "-n", "old oak", "boats.md"]}),
-        ("add_evidence", {"evidence": {"kind": "LINK", "text": "a"}}, {"evidence": [{"kind": "LINK", "text": "a"}]}),
+        ("add_evidence", {"evidence": "t.s1#1"}, {"evidence": ["t.s1#1"]}),
         ("plan_steps", {"steps": [{"name": "x", "run": "ls -l"}]}, {"steps": [{"title": "x", "run": ["ls", "-l"]}]}),
         ("search_files", {"pattern": "oak", "path": None}, {"pattern": "oak"}),
     ],
@@ -58,8 +57,11 @@ def test_two_names_for_one_argument_are_refused_not_chosen_from() -> None:
     assert "contents" in refusal("write_file", path="a", content="x", contents="y")
 
 
-def test_a_command_whose_quotes_do_not_end_is_refused() -> None:
-    assert "No closing quotation" in refusal("run_command", command="grep 'oak")
+def test_a_command_in_one_text_is_split_as_a_shell_does_and_one_whose_quotes_do_not_end_is_refused(crew: Crew) -> None:
+    crew.agent_file("commands: [printf]\n")
+    use = hands(crew)
+    assert use("run_command", cmd="printf '%s|' 'old oak' '$HOME'")["result"]["output"] == "old oak|$HOME|"
+    assert "No closing quotation" in use("run_command", command="printf 'oak")["error"]
 
 
 @pytest.mark.parametrize("tool", sorted(ALL))

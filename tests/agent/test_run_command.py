@@ -1,0 +1,157 @@
+"""Commands that a mind runs: a failure is a result, each output a file of its own, and a receipt exists because it ran."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from hivemind.errors import UserError
+from hivemind.tools import TOOLS
+from hivemind.tools.sandbox import check_sandbox
+from tests.agent.conftest import Crew, doing, hands, until_idle
+
+SHELL = "role: analyst\nshell: true\n"
+
+
+def test_a_command_that_fails_is_a_result_that_a_reader_can_read(crew: Crew) -> None:
+    crew.agent_file(SHELL)
+    use = hands(crew)
+    record = use("run_command", command="echo one; echo two >&2; exit 3")
+    assert "error" not in record
+    text = TOOLS["run_command"].text(record["result"])
+    head, _, rest = text.partition("\n")
+    assert (head.split(" after ")[0], head[-2:], rest) == ("exit 3", " s", "one\ntwo\n")
+    assert "(it printed nothing)" in TOOLS["run_command"].text(use("run_command", command="true")["result"])
+
+
+def test_a_task_whose_run_step_fails_still_fails_with_what_it_printed_last(crew: Crew) -> None:
+    crew.drop("---\nsteps: [{run: 'echo before; echo the reason; exit 4'}]\n---\nx\n")
+    until_idle(crew.start())
+    error = (crew.root / "tasks/failed/t/error.md").read_text()
+    assert "ended with status 4" in error
+    assert "the reason" in error
+
+
+def test_three_failing_commands_in_a_row_do_not_fail_the_task(crew: Crew) -> None:
+    crew.agent_file(SHELL)
+    crew.drop("---\nsteps: [{title: x}]\n---\nx\n")
+    agent = crew.start(doing(("run_command", {"command": "exit 1"})))
+    for _ in range(5):
+        agent.cycle()
+    assert (crew.root / "tasks/active/t").is_dir()
+    assert sorted(path.name for path in (crew.root / "tasks/active/t/artifacts").iterdir()) == [
+        "step-1.2.out", "step-1.3.out", "step-1.4.out", "step-1.5.out", "step-1.out",
+    ]  # fmt: skip
+
+
+def test_a_long_output_is_shown_with_its_head_and_tail_and_read_on_by_its_lines(crew: Crew) -> None:
+    crew.agent_file(SHELL)
+    use = hands(crew)
+    result = use("run_command", command="seq 1 60000; echo end; exit 1")["result"]
+    text = TOOLS["run_command"].shown(result, 10_000)
+    assert len(text) <= 10_000
+    assert "\n1\n2\n" in text
+    assert text.endswith("\n60000\nend\n")
+    call = text.partition("characters left out")[2].partition(": ")[2].partition("]")[0]
+    tool, _, arguments = call.partition("(")
+    given = dict(part.split("=") for part in arguments.rstrip(")").split(", "))
+    assert (tool, given["path"]) == ("read_file", f'"{result["output_path"]}"')
+    first, last = int(given["start_line"]), int(given["end_line"])
+    assert f"\n{first - 1}\n[" in text
+    assert f"]\n{last + 1}\n" in text
+    part = use("read_file", path=result["output_path"], start_line=first, end_line=first + 1)["result"]
+    assert part["text"] == f"{first}\n{first + 1}\n"
+
+
+def test_a_text_is_for_the_shell_only_where_the_agents_file_says_so(crew: Crew) -> None:
+    crew.agent_file("commands: [echo]\n")
+    use = hands(crew)
+    assert use("run_command", command="echo a; echo b")["result"]["output"] == "a; echo b\n"
+    assert "is not among those" in use("run_command", command="seq 3 | tail -1")["error"]
+    crew.close()
+    crew.agent_file(SHELL)
+    crew.drop("x\n", "unused.md")
+    assert hands(crew)("run_command", command="seq 3 | tail -1")["result"]["output"] == "3\n"
+
+
+def test_a_command_starts_in_the_tasks_folder_or_below_a_root_and_nowhere_else(crew: Crew) -> None:
+    root = crew.root.parent / "app"
+    (root / "src").mkdir(parents=True)
+    crew.configure("roots: [../app]\n")
+    crew.agent_file(SHELL)
+    use = hands(crew)
+    assert use("run_command", command="pwd")["result"]["output"].endswith("/tasks/active/t/files\n")
+    assert use("run_command", command="pwd", cwd=f"{root}/src")["result"]["output"] == f"{root}/src\n"
+    for cwd, told in {
+        "knowledge": "below a root",
+        "rom": "below a root",
+        "/etc": "absolute",
+        f"{root}/none": "no folder",
+    }.items():
+        assert told in use("run_command", command="pwd", cwd=cwd)["error"]
+
+
+def test_a_command_ends_at_its_own_time_limit_and_that_is_a_result(crew: Crew) -> None:
+    crew.agent_file(SHELL)
+    result = hands(crew)("run_command", command="echo begun; sleep 100", timeout_s=0.5)["result"]
+    assert (result["exit_status"], result["stopped"], result["output"]) == (124, "its time was up", "begun\n")
+
+
+def test_a_receipt_exists_because_the_runtime_ran_the_command_and_is_named_by_its_id(crew: Crew) -> None:
+    crew.agent_file(SHELL)
+    use = hands(crew, "---\nproof: require\nsteps: [{title: x}]\n---\nx\n")
+    made = {"kind": "CMD", "text": "pytest -q", "exit_status": 0}
+    assert "evidence" in use("finish_step", evidence=[made])["error"]
+    assert "needs a proof" in use("finish_step")["error"]
+    assert "proves nothing by being there" in use("finish_step", evidence=["rom/hive.md"])["error"]
+    assert "is no receipt" in use("finish_step", evidence=["t.s1#1"])["error"]
+    assert use("run_command", command="exit 1")["result"]["receipt"] == "t.s1#1"
+    assert "its command failed" in use("finish_step", evidence=["t.s1#1"])["error"]
+    assert use("run_command", command="true")["result"]["receipt"] == "t.s1#2"
+    assert use("finish_step", evidence=["t.s1#2"])["result"]["status"] == "done"
+
+
+def test_a_file_that_is_named_as_evidence_must_be_there_and_its_digest_is_the_runtimes(crew: Crew) -> None:
+    (crew.root / "knowledge/boats.md").write_text("oak\n")
+    use = hands(crew)
+    assert "error" in use("add_evidence", evidence=["https://example.org/"])
+    assert "error" in use("add_evidence", evidence=["knowledge/none.md"])
+    assert use("add_evidence", evidence=["knowledge/boats.md"])["result"]["receipts"] == 1
+    [event] = crew.events("evidence.captured")
+    [receipt] = event.payload["evidence"]
+    digest = subprocess.run(["sha256sum", crew.root / "knowledge/boats.md"], capture_output=True, text=True).stdout[:64]
+    assert receipt == {"kind": "LINK", "text": "knowledge/boats.md", "digest": digest}
+
+
+@pytest.fixture
+def boxed(crew: Crew) -> Crew:
+    try:
+        check_sandbox()
+    except UserError as error:
+        pytest.skip(str(error))
+    crew.agent_file(f"{SHELL}sandbox: bwrap\n")
+    return crew
+
+
+def test_the_sandbox_shows_the_roots_read_only_unless_they_may_be_written(boxed: Crew) -> None:
+    for name in ("read", "write"):
+        (boxed.root.parent / name).mkdir()
+        (boxed.root.parent / name / "a.txt").write_text(f"{name}\n")
+    boxed.configure("roots: [../read, {path: ../write, write: true}]\n")
+    read, write = boxed.root.parent / "read", boxed.root.parent / "write"
+    use = hands(boxed)
+    assert use("run_command", command=f"cat {read}/a.txt a.txt", cwd=str(write))["result"]["output"] == "read\nwrite\n"
+    assert use("run_command", command=f"echo x > {read}/b.txt")["result"]["exit_status"] != 0
+    assert use("run_command", command=f"echo x > {write}/b.txt")["result"]["exit_status"] == 0
+    assert (sorted(os.listdir(read)), sorted(os.listdir(write))) == (["a.txt"], ["a.txt", "b.txt"])
+
+
+def test_a_root_around_the_hive_shows_nothing_of_the_hive_in_the_sandbox(boxed: Crew) -> None:
+    (boxed.root.parent / "beside.txt").write_text("beside\n")
+    boxed.configure("roots: [{path: .., write: true}]\n")
+    use = hands(boxed)
+    command = f"cat {boxed.root.parent}/beside.txt; ls -A {boxed.root}; pwd"
+    output = use("run_command", command=command)["result"]["output"]
+    assert output == f"beside\ntasks\n{boxed.root}/tasks/active/t/files\n"
