@@ -11,10 +11,14 @@ from typing import Any
 from hivemind.replay.record import Course
 from hivemind.taskrun.parking import Parking
 from hivemind.tools import Session, Tool, ToolProblem
+from hivemind.tools.criteria import verdict_text
 
 __all__ = ["replayed_tools"]
 
-_OF_THE_HIVE = frozenset({"check_mailbox", "search_memory", "remember", "list_tasks", "reserve", "release"})
+_OF_OTHER_TASKS = ("delegate", "wait_for", "send_to_task", "cancel_task")
+_OF_THE_HIVE = frozenset(
+    {"check_mailbox", "search_memory", "remember", "list_tasks", "reserve", "release", *_OF_OTHER_TASKS}
+)
 """Tools whose results depend on more of the hive than its files and this task, or change that: not used again."""
 
 
@@ -32,10 +36,10 @@ def replayed_tools(tools: Mapping[str, Tool], course: Course) -> dict[str, Tool]
     uses: dict[str, Callable[[Tool, Session, Any], dict[str, Any]]] = {
         "run_command": log.run_command,
         "finish_task": log.finish_task,
+        "verdict": log.verdict,
         "wait": log.wait,
         "ask_human": log.wait,
         "send_mail": log.send_mail,
-        "hand_over": log.hand_over,
         **dict.fromkeys(_OF_THE_HIVE, log.as_recorded),
     }
 
@@ -93,6 +97,10 @@ class _Log:
         """The end, with the verdict that the reviewer gave."""
         found = self._next(tool.name)
         state, work = found.get("result", {}).get("state"), session.work
+        if work.task.review is not None:
+            if state != "done":
+                return self._result(found)
+            work.keep("criteria", {"missing": [], "approved": "the log"})
         if state is not None and work.citations():
             problems = tuple(found["result"].get("problems", ())) or (("as recorded",) if state != "done" else ())
             verdict = work.review.with_(
@@ -101,6 +109,12 @@ class _Log:
             work.set_review(verdict)
         return tool.use(session, arguments)
 
+    def verdict(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:  # noqa: ARG002 - as recorded
+        """The end of a review."""
+        result = self._result(self._next("verdict"))
+        session.work.finish(verdict_text(arguments.missing))
+        return result
+
     def wait(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
         """The waiting is over, with the answer that came."""
         found = self._next(tool.name)
@@ -108,22 +122,6 @@ class _Log:
         if "answer" in result:
             step = session.step(arguments.step)
             session.work.add_card(step, "note", result["answer"], title=f"{result.get('from', 'they')} answered")
-        return self._result(found)
-
-    def hand_over(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
-        """The whole task goes to the other, who takes the turns that follow; what became of a single step is in the log."""
-        if arguments.step is None:
-            return tool.use(session, arguments)
-        found = self._next(tool.name)
-        result = found.get("result", {})
-        if "path" in result:
-            step = session.step(arguments.step)
-            told = arguments.to or arguments.role
-            session.work.add_card(step, "note", result["result"], title=f"{told} did this")
-            digest = hashlib.sha256(str(result["result"]).encode("utf-8", "replace")).hexdigest()
-            session.hive.steps.capture(
-                step.id, {"kind": "LINK", "text": result["path"], "digest": digest}, **session.shown(step)
-            )
         return self._result(found)
 
     def send_mail(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
