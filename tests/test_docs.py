@@ -186,6 +186,8 @@ def written(default: object) -> str:
     """A default as YAML would have it; none at all is called none."""
     if default is None:
         return "none"
+    if isinstance(default, bool):
+        return str(default).lower()
     if isinstance(default, BaseModel):
         return "{" + ", ".join(f"{name}: {written(value)}" for name, value in default) + "}"
     if isinstance(default, float) and default == int(default):
