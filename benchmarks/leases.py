@@ -23,7 +23,6 @@ from benchmarks.rivals import redis_server, redis_set_nx, sqlite_table
 from benchmarks.table import Row, show
 from hivemind.coordination import Coordinates, Journal, StepLeases, Steps
 from hivemind.coordination.event import encode
-from hivemind.coordination.segments import path_of
 from hivemind.layout import Layout
 from hivemind.reasoning import TaskGraph
 from hivemind.views import resume
@@ -198,12 +197,17 @@ def _append_rows(seconds: float) -> list[Row]:
     return rows
 
 
+def _name(first: int) -> str:
+    """The file whose first event has that number."""
+    return f"{first:012d}.jsonl"
+
+
 def _long_log(folder: Path, events: int) -> None:
     """A log of that many events as agents would leave it, written without folding it."""
     journal = Journal(folder, durable=False)
     journal.append("agent.started", agent_id="agent-0", incarnation=1)
-    seq, first, size = 1, 1, os.path.getsize(path_of(str(folder), 1))
-    file = open(path_of(str(folder), 1), "ab")  # noqa: SIM115 (it changes as segments fill up)
+    seq, first, size = 1, 1, os.path.getsize(folder / _name(1))
+    file = open(folder / _name(1), "ab")  # noqa: SIM115 (it changes as segments fill up)
     while seq < events:
         task, agent = f"task-{seq // 40}", f"agent-{seq % 8}"
         step = f"{task}.s{seq % 40 // 8 + 1}"
@@ -220,7 +224,7 @@ def _long_log(folder: Path, events: int) -> None:
         if size >= 8 * 1024 * 1024:
             file.close()
             first, size = seq + 1, 0
-            file = open(path_of(str(folder), first), "wb")  # noqa: SIM115
+            file = open(folder / _name(first), "wb")  # noqa: SIM115
         line, _ = encode(seq, [kinds[seq % 8]])
         size += file.write(line)
         seq += 1

@@ -23,6 +23,7 @@ from hivemind.agent.usage import Usages
 from hivemind.boundary import Unreadable
 from hivemind.config import place_of_key
 from hivemind.errors import UserError
+from hivemind.fs import LogDamaged
 from hivemind.masking import masked
 from hivemind.memory import (
     ContentLoader,
@@ -116,7 +117,10 @@ class Desk:
             return WorkingMemoryManager(self._config.max_tokens)
         try:
             return WorkingMemoryManager.load(path)
-        except Unreadable:  # half a write: it only held what can be sensed again; kept for whoever wants to look
+        except (
+            Unreadable,
+            LogDamaged,
+        ):  # half a write: it only held what can be sensed again; kept for whoever wants to look
             if not self._looking:
                 path.rename(path.with_name(f"memory.damaged-{time.time_ns()}"))
             return WorkingMemoryManager(self._config.max_tokens)
@@ -336,7 +340,7 @@ class Desk:
             focus.work.trace(record["actions"], focus.step)
         else:
             record |= self._cost(None)
-            AgentLog(self._folder).append(record)
+            AgentLog(self._folder).note(record)
 
     def _log_of(self, work: TaskRun, record: dict[str, Any]) -> None:
         """A turn about a task: first into its log, then, unless it ended the task, into its graph."""

@@ -126,7 +126,6 @@ class UnreadMail:
     def close(self) -> None:
         self._turn.close()
         self._crashes.close()
-        self._intake.close()
 
     def _taken(self, message: Message) -> None:
         self._intake.taken(message)

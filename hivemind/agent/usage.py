@@ -194,7 +194,7 @@ class Usages:
         if work is not None:
             work.log(whole)
             return
-        self._mail_log.append(whole)
+        self._mail_log.note(whole)
 
 
 class _TaskMeter:

@@ -101,7 +101,7 @@ def _own_log(hive: Hive, arguments: argparse.Namespace) -> int:
     if arguments.task is not None:
         records = hive.tasks.read_log(arguments.task)
     else:
-        records = AgentLog(hive.layout.agent_state(known_agent(hive, arguments.agent))).read()
+        records = AgentLog(hive.layout.agent_state(known_agent(hive, arguments.agent))).records()
     if arguments.kind is not None:
         records = (record for record in records if _wanted(str(record.get("kind", "")), arguments.kind))
     if arguments.json:

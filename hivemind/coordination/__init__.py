@@ -9,7 +9,6 @@ from hivemind.coordination.coordinates import FOCUS, Coordinates, Place
 from hivemind.coordination.errors import (
     CheckpointsNotConfirmed,
     CoordinationError,
-    JournalDamaged,
     ProjectGuardMismatch,
     ProofRequired,
     ReservationHeld,
@@ -45,7 +44,6 @@ __all__ = [
     "CoordinationError",
     "Event",
     "Journal",
-    "JournalDamaged",
     "Place",
     "ProjectGuardMismatch",
     "ProofRequired",

@@ -11,7 +11,6 @@ from hivemind.errors import UserError
 __all__ = [
     "CheckpointsNotConfirmed",
     "CoordinationError",
-    "JournalDamaged",
     "ProjectGuardMismatch",
     "ProofRequired",
     "ReservationHeld",
@@ -51,10 +50,6 @@ class CoordinationError(UserError):
     def as_dict(self) -> dict[str, object]:
         """The error as JSON gives it: code, message, suggestions."""
         return {"code": self.code, "message": str(self), "suggestions": list(self.suggestions)}
-
-
-class JournalDamaged(UserError):
-    """The log is not what was written: refused and kept as it is. `where` names file and line."""
 
 
 class StepLeaseHeld(CoordinationError):

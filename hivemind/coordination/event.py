@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
+from hivemind.fs import Record, records_of
 from hivemind.masking import masked
 
-__all__ = ["MAX_LINE", "Draft", "Event", "Record", "encode", "records", "text_of"]
+__all__ = ["MAX_LINE", "Draft", "Event", "encode"]
 
 MAX_LINE = 1_048_576
 Draft = tuple[str, Mapping[str, Any]]
 """An event that is about to happen: its kind and its payload."""
-Record = dict[str, Any]
-"""An event as it stands in the log: payload fields beside `seq` and `kind`."""
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_decode = json.JSONDecoder().decode
 _WORDLESS = ("lease.", "agent.", "focus.")  # events in which nobody says anything
 _quoted = json.encoder.encode_basestring
 
@@ -60,7 +56,7 @@ def encode(seq: int, drafts: Sequence[Draft]) -> tuple[bytes, list[Record]]:
             line = text.encode() + b"\n"
         else:
             line = _encoder.encode(found[0] if len(found) == 1 else found).encode() + b"\n"
-            found = text_of(line)
+            found = records_of(line)
     except (TypeError, ValueError, RecursionError) as error:
         kinds = ", ".join(sorted({kind for kind, _ in drafts}))
         raise UserError(f"a payload of {kinds} is no JSON ({error})") from None
@@ -90,47 +86,3 @@ def _flat(seq: int, kind: str, payload: Mapping[str, Any]) -> str | None:
         else:
             return None
     return text + "}"
-
-
-def text_of(line: bytes) -> list[Record]:
-    """The events of one line. Raises ValueError for a line that holds none."""
-    try:
-        with boundary("event"):
-            found = _decode(line.decode())
-    except Unreadable as error:
-        raise ValueError(str(error.__cause__)) from None
-    if isinstance(found, dict):
-        found = [found]
-    if not isinstance(found, list) or not found:
-        raise ValueError("is no event")
-    for record in found:
-        if not isinstance(record, dict):
-            raise ValueError("is no event")  # noqa: TRY004 (one error for every way of being none)
-        seq, kind = record.get("seq"), record.get("kind")
-        if not isinstance(seq, int) or isinstance(seq, bool) or not isinstance(kind, str):
-            raise ValueError("is no event: it has a seq and a kind")  # noqa: TRY004
-    return found
-
-
-def records(lines: bytes) -> list[Record] | None:
-    """The events of many whole lines at once, or None if they have to be looked at line by line.
-
-    One call of the decoder for all of them costs a third of one call for each.
-    """
-    found: list[Any] = []
-    with suppress(Unreadable), boundary("event"):
-        found = _decode(f"[{lines.decode()[:-1]}]".replace("\n", ","))
-    if len(found) != lines.count(b"\n"):  # two values on one line
-        return None
-    flat: list[Record] = []
-    for one in found:
-        if type(one) is dict:
-            flat.append(one)
-        elif type(one) is list and one and all(type(record) is dict for record in one):
-            flat += one
-        else:
-            return None
-    for record in flat:
-        if type(record.get("seq")) is not int or type(record.get("kind")) is not str:
-            return None
-    return flat

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hivemind.coordination.event import Record
 from hivemind.coordination.fields import Apply
 from hivemind.coordination.fold_leases import LEASE_FOLDS
 from hivemind.coordination.fold_steps import STEP_FOLDS
 from hivemind.coordination.fold_swarm import SWARM_FOLDS, fold_branch, fold_task
 from hivemind.coordination.state import State
+from hivemind.fs import Record
 
 __all__ = ["FOLD_VERSION", "apply"]
 

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.coordination.fold import FOLD_VERSION
-from hivemind.coordination.segments import Place, path_of
 from hivemind.coordination.state import State
-from hivemind.fs import open_own, reached, write
+from hivemind.fs import Place, Segments, open_own, reached, write
 
 __all__ = ["load_snapshot", "save_snapshot", "snapshot_path"]
 
@@ -46,17 +45,17 @@ def save_snapshot(folder: str, state: State, place: Place, last_line: bytes) -> 
     return len(content)
 
 
-def load_snapshot(folder: str) -> tuple[State, Place, int] | None:
+def load_snapshot(log: Segments) -> tuple[State, Place, int] | None:
     """(state, place, size in bytes), or None if none fits the log: then the log is read from its beginning."""
-    path = snapshot_path(folder)
+    path = snapshot_path(log.folder)
     try:
         with boundary("snapshot", path), _without_collector():
             first_line, _, body = read_input(path).partition(b"\n")
             head = json.loads(first_line)
-            seq, first, start, end = head["place"]
+            place = Place(*head["place"])
             whole = head["state"] == hashlib.sha256(body[:-1]).hexdigest()
-            if whole and _stands(folder, first, start, end, head["line"]):
-                return State.of(body[:-1]), (seq, first, start, end), len(first_line) + 1 + len(body)
+            if whole and _stands(log, place, head["line"]):
+                return State.of(body[:-1]), place, len(first_line) + 1 + len(body)
     except FileNotFoundError:
         return None
     except Unreadable as error:
@@ -78,14 +77,14 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _stands(folder: str, first: int, start: int, end: int, digest: str) -> bool:
+def _stands(log: Segments, place: Place, digest: str) -> bool:
     """Whether the last event that the snapshot knows is where it was, in a log that may have been restored or cut."""
     try:
-        file = open_own(path_of(folder, first), os.O_RDONLY)
+        file = open_own(log.path_of(place.first), os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
-        line = os.pread(file, end - start, start)
+        line = os.pread(file, place.end - place.start, place.start)
     finally:
         os.close(file)
     return hashlib.sha256(line).hexdigest() == digest

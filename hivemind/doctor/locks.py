@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from hivemind.coordination import Journal, JournalDamaged, State
+from hivemind.coordination import Journal, State
 from hivemind.doctor.finding import Finding
 from hivemind.doctor.patient import Patient, lives
 from hivemind.errors import UserError
@@ -50,7 +50,7 @@ def check_farewells(patient: Patient) -> Iterator[Finding]:
     journal = Journal(patient.layout.journal, looking=True)
     try:
         started = journal.view(_started)
-    except (JournalDamaged, UserError, OSError):
+    except (UserError, OSError):
         return  # told by the check of the journal
     finally:
         journal.close()

@@ -20,6 +20,7 @@ __all__ = [
     "damaged",
     "followed",
     "keep_torn",
+    "look_at",
     "put",
     "records_of",
     "take",
@@ -64,14 +65,15 @@ def whole_lines(file: int, offset: int) -> Iterator[tuple[int, bytes]]:
             size *= 2
 
 
-def take(lines: bytes, due: int | None) -> tuple[list[Record], int, str | None]:
+def take(lines: bytes, due: int | None, needs: str | None = None) -> tuple[list[Record], int, str | None]:
     """The records of whole lines: (records, bytes they take, what is wrong with the next line).
 
-    With `due` they must be numbered from there on; without, a line that holds no record is left out.
+    With `due` they must be numbered from there on, and have a text under the name `needs`; without, a line that holds no
+    record is left out.
     """
     found = _all_at_once(lines)
     if found is not None and (
-        due is None or all(type(one.get("seq")) is int and one["seq"] == seq for seq, one in enumerate(found, due))
+        due is None or all(_wrong(one, seq, needs) is None for seq, one in enumerate(found, due))
     ):
         return found, len(lines), None
     found, used = [], 0
@@ -80,13 +82,22 @@ def take(lines: bytes, due: int | None) -> tuple[list[Record], int, str | None]:
         if due is not None:
             if not records:
                 return found, used, "is no record"
-            for record in records:
-                if type(record.get("seq")) is not int or record["seq"] != due:
-                    return found, used, f"has the seq {str(record.get('seq'))[:40]} where {due} follows"
-                due += 1
+            for seq, record in enumerate(records, due):
+                if wrong := _wrong(record, seq, needs):
+                    return found, used, wrong
+            due += len(records)
         found += records
         used += len(line) + 1
     return found, used, None
+
+
+def _wrong(record: Record, due: int, needs: str | None) -> str | None:
+    seq = record.get("seq")
+    if type(seq) is not int or seq != due:
+        return f"has the seq {str(seq)[:40]} where {due} follows"
+    if needs is not None and type(record.get(needs)) is not str:
+        return f"is no record: it has no {needs}"
+    return None
 
 
 def _all_at_once(lines: bytes) -> list[Record] | None:
@@ -125,19 +136,22 @@ def followed(file: int, offset: int) -> bool:
     return any(records_of(line) for _, lines in whole_lines(file, offset) for line in lines.split(b"\n")[:-1])
 
 
-def whole_end(file: int, size: int) -> tuple[int, list[Record]]:
-    """Where the last line that holds records ends (its newline may be missing), and those; (0, []) if there is none."""
+def whole_end(file: int, size: int) -> tuple[int, list[Record], bytes]:
+    """Where the last line that holds records ends, with its newline; those; and what is torn after it.
+
+    An end beyond `size` says that only the newline is missing.
+    """
     width = _TAIL
     while True:
         start = max(0, size - width)
-        lines = os.pread(file, size - start, start).split(b"\n")
-        end = size
+        tail = os.pread(file, size - start, start)
+        lines, end = tail.split(b"\n"), size
         for at in range(len(lines) - 1, -1 if start == 0 else 0, -1):
             if records := records_of(lines[at]):
-                return end, records
+                return end + 1, records, tail[end + 1 - start :]
             end -= len(lines[at]) + 1
         if start == 0:
-            return 0, []
+            return 0, [], tail
         width *= 4
 
 
@@ -159,11 +173,32 @@ def keep_torn(path: str, torn: bytes, at: int, seq: int) -> None:
 
 
 def true_size(file: int) -> int:
-    """How long a file is, as its file system knows: on one that others mount too, `fstat` may tell an older size."""
-    answer = (ctypes.c_uint64 * 32)()  # struct statx: 256 bytes
-    if _statx is None or _statx(file, b"", _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC, _STATX_SIZE, answer) != 0:
-        return os.fstat(file).st_size
-    return int(answer[5])  # stx_size
+    """How long a file is, as its file system knows."""
+    return look_at(file, truly=True)[0]
+
+
+def look_at(file: int, *, truly: bool) -> tuple[int, int]:
+    """How long a file is and how many names it has: `truly`, as its file system knows. On one that other machines have
+    mounted too, the kernel may otherwise tell an older size."""
+    if truly and _statx is not None:
+        found = _Statx()
+        if (
+            _statx(file, b"", _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC, _STATX_SIZE | _STATX_NLINK, ctypes.byref(found))
+            == 0
+        ):
+            return found.size, found.links
+    status = os.fstat(file)
+    return status.st_size, status.st_nlink
+
+
+class _Statx(ctypes.Structure):
+    _fields_ = (
+        ("_to_links", ctypes.c_uint32 * 4),
+        ("links", ctypes.c_uint32),
+        ("_to_size", ctypes.c_uint32 * 5),
+        ("size", ctypes.c_uint64),
+        ("_rest", ctypes.c_uint64 * 26),
+    )
 
 
 def _load_statx() -> ctypes._NamedFuncPointer | None:
@@ -174,4 +209,4 @@ def _load_statx() -> ctypes._NamedFuncPointer | None:
 
 
 _statx = _load_statx()
-_AT_EMPTY_PATH, _AT_STATX_FORCE_SYNC, _STATX_SIZE = 0x1000, 0x2000, 0x200
+_AT_EMPTY_PATH, _AT_STATX_FORCE_SYNC, _STATX_NLINK, _STATX_SIZE = 0x1000, 0x2000, 0x4, 0x200

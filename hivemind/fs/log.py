@@ -13,7 +13,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
 from hivemind.errors import UnknownVersion, UserError, mend_of
 from hivemind.fs.atomic import fsync_folder, move, open_own, write
@@ -71,13 +71,16 @@ class Log:
         """Rises when `read` begins anew, as the file is another one, or shorter than it was."""
         self.seq = 0
         """The number of the last record that was read; 0 in a log that is not numbered."""
+        self.has_header = False
+        """Whether `read` has found what the file is: else it is not there, empty, or torn from its first line on."""
         self._offset = 0
         self._identity: tuple[int, int] | None = None
         self._file: int | None = None
         self._end: tuple[tuple[int, int], int, int] | None = (
             None  # of which file, its size, last seq: known to be whole
         )
-        self._left: tuple[int, ...] | None = None
+        self._left: tuple[int, ...] | None = None  # the file as this object left it
+        self._touched = False  # something else has changed it since, as seen under the lock
         # What a process before this one wrote, and the file's name, may not be on the disk either.
         self._unsynced = self._unnamed = lazy
 
@@ -95,7 +98,7 @@ class Log:
             if self._identity is not None:
                 self.rewind()
             return []
-        size = found.st_size if self._file is None else self._size  # the true one, under the lock
+        size = found.st_size if self._file is None else self.size  # the true one, under the lock
         if _identity(found) == self._identity and size == self._offset:
             return []
         file = open_own(self.path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -111,6 +114,7 @@ class Log:
         """Begin anew at the next `read`."""
         self.epoch += 1
         self.seq = self._offset = 0
+        self.has_header = False
         self._identity = None
 
     def records(self) -> Iterator[Record]:
@@ -152,10 +156,13 @@ class Log:
             self._know(status, self.seq)
 
     def _header_of(self, lines: bytes) -> int:
-        """The length of the header; 0 where the first line is no JSON, and is judged as any other. Raises UnknownVersion."""
-        line = lines[: lines.find(b"\n") + 1]
+        """The length of the header. 0 where the first line is torn, or, in a log that is not numbered, is no JSON: it is left
+        out like any other. Raises LogDamaged, UnknownVersion."""
+        line = lines[: lines.find(b"\n") + 1] or lines
         records = records_of(line)
         if not records:
+            if self.numbered and line.endswith(b"\n"):
+                raise LogDamaged(f"is no {self.kind}", where=f"{self.path}:1", mend=_AWAY)
             return 0
         header = records[0]
         if header.get("kind") != self.kind:
@@ -166,20 +173,35 @@ class Log:
                 where=self.path,
                 mend=f"use the hivemind that wrote it, or {_AWAY}",
             )
+        self.has_header = True
         return len(line)
 
     def _know(self, status: os.stat_result, seq: int) -> None:
         """Remember what the file is now: whole, and with that last number."""
         self._end = _identity(status), status.st_size, seq
         self._left = _stamp(status)
+        self._touched = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file when it was last known to be whole."""
+        return self._end[1] if self._end is not None else 0
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the file is what this object found or left when it last read it to its end, or wrote to it."""
+        """Whether the file is what this object found or left when it last read it to its end, wrote to it, or noted it; not
+        there, where it has seen none."""
+        return self._left == self._stamp()
+
+    def note_state(self) -> None:
+        """Take what the file is now for what this object left, without reading it."""
+        self._left = self._stamp()
+
+    def _stamp(self) -> tuple[int, ...] | None:
         try:
-            return self._left == _stamp(os.lstat(self.path))
-        except FileNotFoundError:
-            return False
+            return _stamp(os.lstat(self.path))
+        except OSError:
+            return None
 
     # writing
 
@@ -198,16 +220,16 @@ class Log:
     def _take(self) -> None:
         """Lock and mend the file; where it was moved or replaced while this waited, the one that has the name now."""
         while self._file is None:
-            with self._telling("cannot be locked"):
-                self._file = open_own(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
             try:
-                with self._telling("cannot be locked"):
-                    lock(self._file)
-                    current = self._is_current(self._file)
-                if current:
-                    with self._telling("cannot be written"):
-                        self._mend(self._file)
+                self._file = open_own(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+                lock(self._file)
+                found = self._found(self._file)
+                if found is not None:
+                    self._mend(self._file, found)
                     return
+            except OSError as error:
+                self._let_go()
+                self._refuse("cannot be written", error)
             except BaseException:
                 self._let_go()
                 raise
@@ -218,35 +240,47 @@ class Log:
             os.close(self._file)
             self._file = None
 
-    def _is_current(self, file: int) -> bool:
+    def _found(self, file: int) -> os.stat_result | None:
+        """What the file is, by its name; None if the name leads to another one, or nowhere."""
         try:
-            return os.path.samestat(os.fstat(file), os.lstat(self.path))
+            found = os.lstat(self.path)
         except FileNotFoundError:
-            return False
+            return None
+        return found if os.path.samestat(os.fstat(file), found) else None
 
-    def _mend(self, file: int) -> None:
+    def _mend(self, file: int, found: os.stat_result) -> None:
         """See to it, under the lock, that the file ends with a whole record: what is torn goes to `PATH.torn`."""
-        size, identity = true_size(file), _identity(os.fstat(file))
+        size, identity = true_size(file), _identity(found)
+        self._touched = self._left != _stamp(found) and (self._left is not None or found.st_size > 0)
         if self._end is not None and self._end[:2] == (identity, size):
             return
         fresh = open_own(self.path, os.O_RDONLY)  # what was cached while others wrote is not believed
         try:
             head = os.pread(fresh, _HEADER_BYTES, 0)
-            self._header_of(head if b"\n" in head else head + b"\n")
-            end, records = whole_end(fresh, size)
-            rest = os.pread(fresh, size - end, end)
+            self._header_of(head if b"\n" in head else os.pread(fresh, size, 0))
+            end, records, torn = whole_end(fresh, size)
         finally:
             os.close(fresh)
         seq = records[-1].get("seq") if records and self.numbered else 0
         seq = seq if isinstance(seq, int) else 0
-        begin = end + bool(records)
-        if records and not rest:
-            put(file, b"\n", end)
-        elif torn := rest[begin - end :]:
-            keep_torn(self.path, torn, begin, seq)
+        if torn:
+            keep_torn(self.path, torn, end, seq)
             reached(f"{self.kind}.torn.kept")
-            os.ftruncate(file, begin)
-        self._end = identity, begin, seq
+            os.ftruncate(file, end)
+        elif end > size:
+            put(file, b"\n", size)
+        self._end = identity, end, seq
+
+    def torn(self) -> bytes:
+        """What a crash left after the last whole record, or is being written just now. No file: nothing."""
+        try:
+            file = open_own(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return b""
+        try:
+            return whole_end(file, true_size(file))[2]
+        finally:
+            os.close(file)
 
     def append(
         self, *records: Mapping[str, Any], now: bool = False, guard: AbstractContextManager[object] | None = None
@@ -257,40 +291,46 @@ class Log:
         waited for; what it raises is raised. Raises UserError if the disk does not take the line, FileNotFoundError if
         the log or its folder was moved away; then nothing is there.
         """
-        if self._file is None:
-            with self.locked():
-                return self.append(*records, now=now, guard=guard)
-        if self.segment_bytes is not None and self._size >= self.segment_bytes:
+        if self._file is not None:
+            if self._found(self._file) is None:  # a line must not land where nobody looks for it
+                raise FileNotFoundError(errno.ENOENT, "was moved away while it was written to", self.path)
+            return self._append(records, now, guard)
+        self._take()
+        try:
+            return self._append(records, now, guard)
+        finally:
+            self._let_go()
+
+    def _append(
+        self, records: Sequence[Mapping[str, Any]], now: bool, guard: AbstractContextManager[object] | None
+    ) -> int:
+        if self.segment_bytes is not None and self.size >= self.segment_bytes:
             self._rotate()
-        if not self._is_current(self._file):  # a line must not land where nobody looks for it
-            raise FileNotFoundError(errno.ENOENT, "was moved away while it was written to", self.path)
-        before, size, untouched = _identity(os.fstat(self._file)), self._size, self.is_untouched
-        last = self._last + len(records) if self.numbered else 0
-        line = self._line(records, self._last + 1)
-        sync = self.durable and (now or not self.lazy)
+        assert self._file is not None
+        assert self._end is not None
+        identity, size, last = self._end
+        line = self._line(records, last + 1)
         self._unnamed |= not size
         try:
-            with self._telling("cannot be written"):
-                self._put(self._file, line if size else self._header() + line, size, guard or nullcontext(), sync)
-        except BaseException:
-            if untouched:  # the line was taken back, which is no change
-                self._left = _stamp(os.fstat(self._file))
-            raise
-        status = os.fstat(self._file)
-        if self._offset == size and self._identity in (None, before):
-            self._identity, self._offset, self.seq = before, status.st_size, last
+            self._put(
+                self._file,
+                line if size else self._header() + line,
+                size,
+                guard,
+                self.durable and (now or not self.lazy),
+            )
+        except OSError as error:
+            self._refuse("cannot be written", error)
+        finally:
+            status = os.fstat(self._file)
+            if not self._touched:  # a line that was taken back is no change
+                self._left = _stamp(status)
+        if self.numbered:
+            last += len(records)
+        if self._offset == size and self._identity in (None, identity):
+            self._identity, self._offset, self.seq = identity, status.st_size, last
         self._know(status, last)
         return last
-
-    @property
-    def _size(self) -> int:
-        assert self._end is not None
-        return self._end[1]
-
-    @property
-    def _last(self) -> int:
-        assert self._end is not None
-        return self._end[2]
 
     def _header(self) -> bytes:
         return as_line({"kind": self.kind, "version": self.version})
@@ -299,12 +339,15 @@ class Log:
         said = [{"seq": seq, **one} for seq, one in enumerate(records, due)] if self.numbered else records
         return as_line(said[0] if len(said) == 1 else said)
 
-    def _put(self, file: int, line: bytes, at: int, guard: AbstractContextManager[object], sync: bool) -> None:
+    def _put(self, file: int, line: bytes, at: int, guard: AbstractContextManager[object] | None, sync: bool) -> None:
         """Write all of a line or nothing of it."""
         try:
-            with guard:
+            if guard is None:
                 put(file, line, at)
-                reached(f"{self.kind}.append.written")
+            else:
+                with guard:
+                    put(file, line, at)
+            reached(f"{self.kind}.append.written")
             if sync:
                 os.fdatasync(file)
                 self._name()
@@ -321,17 +364,18 @@ class Log:
         """
         if not (self.durable and self._unsynced):
             return
-        with self._telling("cannot be made durable"):
-            try:
-                file = open_own(self.path, os.O_RDONLY)
-            except FileNotFoundError:
-                os.stat(os.path.dirname(self.path) or ".")
-                return  # nothing was written yet
-            try:
-                os.fdatasync(file)
-            finally:
-                os.close(file)
+        try:
+            file = open_own(self.path, os.O_RDONLY)
+        except FileNotFoundError:
+            os.stat(os.path.dirname(self.path) or ".")
+            return  # nothing was written yet
+        try:
+            os.fdatasync(file)
             self._name()
+        except OSError as error:
+            self._refuse("cannot be made durable", error)
+        finally:
+            os.close(file)
         self._unsynced = False
 
     def _name(self) -> None:
@@ -342,13 +386,16 @@ class Log:
 
     def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Put these records in the place of all that stand there. Raises UserError, and then nothing has changed."""
-        with self.locked() if os.path.lexists(self.path) else nullcontext(), self._telling("cannot be written"):
+        with self.locked() if os.path.lexists(self.path) else nullcontext():
             mode = 0o666 if self._file is None else stat.S_IMODE(os.fstat(self._file).st_mode)
             lines = [self._header(), *(self._line((one,), seq) for seq, one in enumerate(records, 1))]
             content = b"".join(lines)
-            write(self.path, content, durable=self.durable, mode=mode)
-            reached(f"{self.kind}.rewritten")
-            status = os.lstat(self.path)
+            try:
+                write(self.path, content, durable=self.durable, mode=mode)
+                reached(f"{self.kind}.rewritten")
+                status = os.lstat(self.path)
+            except OSError as error:
+                self._refuse("cannot be written", error)
         self.seq = len(lines) - 1 if self.numbered else 0
         self._identity, self._offset = _identity(status), len(content)
         self._unsynced = self._unnamed = False
@@ -380,16 +427,12 @@ class Log:
             return []
         return sorted((int(found[1]), os.path.join(folder, one)) for one in names if (found := pattern.fullmatch(one)))
 
-    @contextmanager
-    def _telling(self, what: str) -> Iterator[None]:
-        """Tell a person in one line what the disk refused."""
-        try:
-            yield
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            mend = mend_of(error) or "look after the disk, then go on"
-            raise UserError(f"{what} ({error.strerror})", where=self.path, mend=mend) from error
+    def _refuse(self, what: str, error: OSError) -> NoReturn:
+        """Tell a person in one line what the disk refused; a folder that is gone is told as it is."""
+        if isinstance(error, FileNotFoundError):
+            raise error
+        mend = mend_of(error) or "look after the disk, then go on"
+        raise UserError(f"{what} ({error.strerror})", where=self.path, mend=mend) from error
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -69,7 +69,7 @@ class Intake:
         it is recorded all the same, and will not be given out again.
         """
         if message.key not in self._record.taken:
-            self._record.add("+", message.key)
+            self._record.add("taken", message.key)
         reached("mail.intake.recorded")
         self._waiting.pop(message.key, None)
         self._move(Entry(message.base, message.flags, message.path, os.path.dirname(message.path) == self._box.new))
@@ -77,7 +77,7 @@ class Intake:
 
     def failed(self, message: Message, reason: str) -> bool:
         """Count that the message's handler failed; the third time it goes to `.Dead`. True if it is there now."""
-        self._record.add("!", message.key)
+        self._record.add("failed", message.key)
         reached("mail.intake.counted")
         times = self._record.failures[message.key]
         if times < _FAILURES:
@@ -89,10 +89,6 @@ class Intake:
         """Move the message to `.Dead` now, with the reason beside it."""
         entry = self._waiting.get(message.key) or Entry(message.base, message.flags, message.path, True)
         self._bury(message.key, entry, reason)
-
-    def close(self) -> None:
-        """Give the record back."""
-        self._record.close()
 
     # -- looking
 
@@ -185,7 +181,7 @@ class Intake:
 
     def _bury(self, key: str, entry: Entry, reason: str) -> None:
         self._mail.bury(self._agent, entry, reason)
-        self._record.add("-", key)
+        self._record.add("dead", key)
         self._waiting.pop(key, None)
 
 

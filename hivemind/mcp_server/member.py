@@ -196,7 +196,7 @@ class Member:
             mine = lease is None or lease.holder_agent_id == self.name  # a step of another's is not written to
             focus.work.trace(record["actions"], focus.step if mine else None)
             return
-        self._log.append(record)
+        self._log.note(record)
 
     def _after(self, focus: Focus, tool: str) -> None:
         work = focus.work

@@ -1,22 +1,20 @@
-"""Working memory on disk: JSON lines, one line per save (format: README.md in this folder, *On disk*).
+"""Working memory on disk: a log with a record for each save (format: README.md in this folder, *On disk*).
 
-The first line says what the file is, every further line is one save: blocks that were set, ids that were dropped. A save
-appends what changed since the last one; once the lines outweigh what they stand for, the file is written anew, atomically.
-A last line without its end is a save that did not happen. An unknown version is refused and kept.
+A record says which blocks were set and which ids dropped since the one before; once the records outweigh what they stand
+for, the log is rewritten.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from hivemind.boundary import Unreadable, boundary, read_input
-from hivemind.errors import UnknownVersion, UserError
-from hivemind.fs import reached, write
+from hivemind.boundary import Unreadable, boundary
+from hivemind.errors import UserError
+from hivemind.fs import Log
 from hivemind.memory.blocks import (
     ContextMemoryBlock,
     FileMemoryBlock,
@@ -32,10 +30,8 @@ from hivemind.memory.blocks import (
 
 __all__ = ["SaveFile"]
 
-KIND = "working-memory"
-VERSION = 1
 SLACK = 65_536  # bytes of changes that are always tolerated before the file is written anew
-BATCH = 1_000  # blocks a line of a file written anew
+BATCH = 1_000  # blocks a record of a log that is rewritten
 _MEND = "hivemind doctor --fix sets it aside"
 
 _CLASSES: dict[str, type[MemoryBlock]] = {
@@ -80,20 +76,16 @@ def _block(record: dict[str, Any]) -> MemoryBlock:
     return kind(**record)
 
 
-def _line(what: dict[str, Any]) -> bytes:
-    return json.dumps(what, separators=(",", ":"), default=str, skipkeys=True).encode() + b"\n"
-
-
 class SaveFile:
-    """One file of saved blocks, and which of them have changed since."""
+    """One log of saved blocks, and which of them have changed since."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
+        self._log = Log(path, "working-memory", 2, numbered=True)
         self._changed: dict[str, None] = {}  # ids in the order in which they changed first
         self._dropped: set[str] = set()
-        self._stands: tuple[int, int] | None = None  # inode and size of the file as this object left it
         self._max_tokens: int | None = None  # as it was saved
-        self._whole = 0  # its size when it was written anew
+        self._whole = 0  # the log's size when it was rewritten
 
     def mark(self, memory_id: str) -> None:
         """The block of that id is new, or not as it was saved."""
@@ -106,117 +98,44 @@ class SaveFile:
 
     def save(self, blocks: Mapping[str, MemoryBlock], max_tokens: int, *, durable: bool) -> None:
         """Save the blocks. Raises UserError if the disk does not take them; what was saved before still stands then."""
+        self._log.durable = durable
         try:
-            if self._stands is None or self._stands != self._found() or self._stands[1] > 2 * self._whole + SLACK:
-                self._write_anew(blocks, max_tokens, durable)
+            if not 0 < self._log.size <= 2 * self._whole + SLACK or not self._log.is_untouched:
+                self._log.rewrite(_saves(blocks, max_tokens))
+                self._whole = self._log.size
             elif self._changed or self._dropped or max_tokens != self._max_tokens:
-                self._append(blocks, max_tokens, durable)
-        except OSError as error:
-            self._stands = None
-            raise UserError(
-                f"working memory cannot be saved ({error.strerror})", where=self.path, mend="the save before it stands"
-            ) from error
+                changed = [_record(blocks[name]) for name in self._changed]
+                self._log.append({"max_tokens": max_tokens, "drop": sorted(self._dropped), "set": changed})
+        except FileNotFoundError as error:
+            raise UserError("cannot be written (its folder is gone)", where=self.path) from error
         self._changed = {}
         self._dropped = set()
         self._max_tokens = max_tokens
 
-    def _found(self) -> tuple[int, int] | None:
-        try:
-            found = os.stat(self.path)
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_size
-
-    def _write_anew(self, blocks: Mapping[str, MemoryBlock], max_tokens: int, durable: bool) -> None:
-        if self._found() is not None:
-            self._refuse_unknown()
-        lines = [_line({"kind": KIND, "version": VERSION, "max_tokens": max_tokens})]
-        batch: list[dict[str, Any]] = []
-        for block in blocks.values():
-            batch.append(_record(block))
-            if len(batch) == BATCH:
-                lines.append(_line({"set": batch}))
-                batch = []
-        if batch:
-            lines.append(_line({"set": batch}))
-        whole = b"".join(lines)
-        write(self.path, whole, durable=durable)
-        reached("memory.save.written")
-        self._whole = len(whole)
-        self._stands = self._found()
-
-    def _append(self, blocks: Mapping[str, MemoryBlock], max_tokens: int, durable: bool) -> None:
-        line = _line(
-            {
-                "max_tokens": max_tokens,
-                "drop": sorted(self._dropped),
-                "set": [_record(blocks[name]) for name in self._changed],
-            }
-        )
-        assert self._stands is not None
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        try:
-            half = len(line) // 2
-            _write_all(file, line[:half])
-            reached("memory.save.torn")
-            _write_all(file, line[half:])
-            reached("memory.save.appended")
-            if durable:
-                os.fdatasync(file)
-        finally:
-            os.close(file)
-        self._stands = self._stands[0], self._stands[1] + len(line)
-
-    def _refuse_unknown(self) -> None:
-        with open(self.path, "rb") as file:
-            first = file.readline()
-        if first:
-            _check_header(first, self.path)
-
     def load(self) -> tuple[list[MemoryBlock], int]:
-        """The blocks in their order, and max_tokens. Raises Unreadable if it is damaged, UnknownVersion, and UserError if
-        there is none."""
-        try:
-            raw = read_input(self.path)
-        except OSError as error:
-            raise UserError(f"no working memory can be read ({error.strerror})", where=self.path) from None
-        end = raw.rfind(b"\n") + 1
-        lines = raw[:end].splitlines()
-        max_tokens = _check_header(lines[0] if lines else raw, self.path)
+        """The blocks in their order, and max_tokens. Raises Unreadable or LogDamaged if it is damaged, UnknownVersion, and
+        UserError if there is none."""
+        saves = self._log.read()
+        if not saves:
+            if not os.path.lexists(self.path):
+                raise UserError("no working memory is there", where=self.path)
+            raise Unreadable("holds no working memory", where=self.path, mend=_MEND)
         records: dict[str, dict[str, Any]] = {}
-        for number, line in enumerate(lines[1:], start=2):
-            with boundary("save", f"{self.path}:{number}", mend=_MEND):
-                saved = json.loads(line)
-                for memory_id in saved.get("drop", ()):
-                    records.pop(memory_id, None)
-                for record in saved.get("set", ()):
-                    records[record["id"]] = record
-                max_tokens = int(saved.get("max_tokens", max_tokens))
+        max_tokens = 0
         with boundary("working memory", self.path, mend=_MEND):
+            for save in saves:
+                for memory_id in save.get("drop", ()):
+                    records.pop(memory_id, None)
+                for record in save.get("set", ()):
+                    records[record["id"]] = record
+                max_tokens = int(save.get("max_tokens", max_tokens))
             blocks = [_block(record) for record in records.values()]
-        # A save that was cut off is written over, by writing the file anew.
-        self._stands = self._found() if end == len(raw) else None
-        self._whole, self._max_tokens = end, max_tokens
+        self._whole, self._max_tokens = self._log.size, max_tokens
         return blocks, max_tokens
 
 
-def _check_header(line: bytes, path: str) -> int:
-    """max_tokens in the first line. Raises Unreadable if it is no such file, UnknownVersion for another version."""
-    with boundary(f"{KIND} file", path, mend=_MEND):
-        header = json.loads(line)
-        kind, version, max_tokens = header["kind"], header["version"], int(header.get("max_tokens", 0))
-    if kind != KIND:
-        raise Unreadable(f"is no {KIND} file but of kind {kind!r}", where=path, mend=_MEND)
-    if version == VERSION:
-        return max_tokens
-    raise UnknownVersion(
-        f"is a {KIND} file of version {version}, this program knows version {VERSION}",
-        where=path,
-        mend="use the hivemind that wrote it, or move the file away",
-    )
-
-
-def _write_all(file: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(file, view) :]
+def _saves(blocks: Mapping[str, MemoryBlock], max_tokens: int) -> Iterator[dict[str, Any]]:
+    """All blocks as they are, as saves of a log that has no others."""
+    known = list(blocks.values())
+    for at in range(0, max(1, len(known)), BATCH):
+        yield {"max_tokens": max_tokens, "set": [_record(block) for block in known[at : at + BATCH]]}

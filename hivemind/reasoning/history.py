@@ -67,11 +67,9 @@ class History:
         """Build everything anew from the file at the next look."""
         self.log.rewind()
 
-    def refresh(self, *, repair: bool = False) -> None:
-        """Take in what is new; under the lock also mend the tail. Raises UserError naming a damaged line."""
+    def refresh(self) -> None:
+        """Take in what is new. Raises UserError naming a damaged line."""
         records = self.log.read()
-        if repair:
-            records += self.log.repair()
         if self._epoch != self.log.epoch:
             self._start()
         try:
@@ -122,7 +120,7 @@ class History:
         until = dict(self.chain(name, seq))
         state, pending = State(), dict[str, _Record]()
         highest = 0
-        for record in GraphLog(self.log.folder).read():
+        for record in self.log.records():
             if record["seq"] > seq:
                 break
             with self._readable(record):

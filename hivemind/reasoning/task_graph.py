@@ -126,7 +126,7 @@ class TaskGraph:
                     yield self._changing
                 return
             with self._history.log.locked():
-                self._history.refresh(repair=True)
+                self._history.refresh()
                 self._settle()
                 yield from self._locked_change(agent_id, commit)
 
@@ -161,10 +161,10 @@ class TaskGraph:
     ) -> None:
         log = self._history.log
         if commit is None:
-            log.append(record, guard)
+            log.append(record, guard=guard)
             return
         name = f"{self.folder.name}:{log.seq + 1}"
-        log.append({**record, "tx": name}, guard, now=True)
+        log.append({**record, "tx": name}, guard=guard, now=True)
         reached("graph.commit.prepared")
         try:
             commit(name)

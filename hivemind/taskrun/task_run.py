@@ -31,7 +31,7 @@ from hivemind.taskrun.step_waits import StepWaits
 from hivemind.taskrun.task_wait import TaskWait, has_come
 from hivemind.taskrun.trail import Trail
 from hivemind.tasks import Said, Task, TaskStep
-from hivemind.tasks.log import append as append_log
+from hivemind.tasks.log import open_log
 
 __all__ = ["PlannedStep", "TaskRun"]
 
@@ -233,7 +233,7 @@ class TaskRun:
     def log(self, record: Mapping[str, Any]) -> None:
         """Append a record to the task's log.jsonl, wherever the task lies by now."""
         if self.ended:
-            append_log(self._folder, record, durable=False)
+            open_log(self._folder, durable=False).append(record)
         else:
             self._hive.tasks.log(self.task, record)
         if self._account is not None:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import make_folder, reached, write
+from hivemind.fs import Log, make_folder, reached, write
 from hivemind.layout import Layout
 from hivemind.masking import harmless, mask
-from hivemind.tasks import log
 from hivemind.tasks.claim import Claims, remove_ends
 from hivemind.tasks.folder import ATTEMPTS, held, leave
 from hivemind.tasks.ids import free_name, place_of
+from hivemind.tasks.log import LOG, open_log
 from hivemind.tasks.record import Handed, Records, Tampered, TaskRecord
 from hivemind.tasks.task import Parked, Said, Task, TaskMoved
 
@@ -41,11 +41,12 @@ class Closing:
         self._records = records
         self._durable = durable
         self._clock = clock
-        self._logs: dict[str, log.Version | None] = {}
+        self._logs: dict[str, Log] = {}  # of tasks in hand, as this process knows them
 
     def follow(self, task: Task) -> Task:
         """Note what the log is of a task that was just claimed, so that a change of it by anything else is found out."""
-        self._logs[task.id] = log.version(task.path)
+        log = self._logs[task.id] = open_log(task.path, durable=self._durable)
+        log.note_state()
         return task
 
     def finish(self, task: Task, result: str) -> Path:
@@ -128,9 +129,11 @@ class Closing:
             self._records.save(folder, replace(record, said=(*record.said, said)), "task.said", by=by)
 
     def log(self, task: Task, record: Mapping[str, object], *, durable: bool) -> None:
-        """Append to log.jsonl. Raises OSError if it could not be written whole; the log is then as it was."""
+        """Append to log.jsonl. Raises UserError if it could not be written whole; the log is then as it was."""
         with self._own(task):
-            self._logs[task.id] = log.append(task.path, record, durable=durable and self._durable)
+            log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
+            log.append(record, now=durable)
+            self._logs[task.id] = log
 
     def cancel(self, path: Path, reason: str) -> Path:
         """Move an active task to failed/ under its agent's hands; what the agent still writes is turned away."""
@@ -157,10 +160,11 @@ class Closing:
             raise TaskMoved("the claim is over, the task was moved out of active/", where=task.id) from None
 
     def _checked(self, task: Task) -> TaskRecord:
+        known = self._logs.get(task.id)
         try:
-            if task.id not in self._logs or log.version(task.path) == self._logs[task.id]:
+            if known is None or known.is_untouched:
                 return self._records.load(task.path, task.id)
-            problem: UserError = Tampered(f"{log.LOG} was changed by something other than hivemind", where=task.path)
+            problem: UserError = Tampered(f"{LOG} was changed by something other than hivemind", where=task.path)
         except Tampered as error:
             problem = error
         self._forget(task.id)

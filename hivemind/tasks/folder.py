@@ -15,10 +15,10 @@ from hivemind.errors import UserError
 from hivemind.fs import fsync_folder, make_folder, move, reached, write
 from hivemind.fs.doorbell import ring
 from hivemind.layout import HUMAN, Layout
-from hivemind.tasks import log
 from hivemind.tasks.drops import attachments, id_of, read_regular, text_name
 from hivemind.tasks.form import TextReader, Written, is_yaml, read_text
 from hivemind.tasks.ids import free_name
+from hivemind.tasks.log import open_log
 from hivemind.tasks.record import RECORD, TaskRecord, load
 from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 
@@ -143,7 +143,7 @@ def leave(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
             taken = layout.relative(target)
             target = place / free_name(folder.name, lambda one: os.path.lexists(place / one))
             why = f"something lies at {taken}: this task goes to {layout.relative(target)}"
-            log.append(folder, {"event": "task.renamed", "why": why}, durable=durable)
+            open_log(folder, durable=durable).append({"event": "task.renamed", "why": why}, now=True)
         else:
             wake_parent(layout, target)
             return target

@@ -15,7 +15,6 @@ from hivemind.errors import UserError
 from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, reached
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
-from hivemind.tasks import log
 from hivemind.tasks.adding import Adding, Attached
 from hivemind.tasks.board import lanes_of
 from hivemind.tasks.claim import Claims, Orphan, Rejected, Rename, Taken, rename
@@ -24,6 +23,7 @@ from hivemind.tasks.form import TextReader
 from hivemind.tasks.ids import is_open
 from hivemind.tasks.inbox import Inbox, Settled
 from hivemind.tasks.listing import Listing
+from hivemind.tasks.log import open_log
 from hivemind.tasks.queue import Queue
 from hivemind.tasks.record import RECORD, Records, load
 from hivemind.tasks.step import as_written
@@ -251,7 +251,7 @@ class Tasks:
 
     def read_log(self, task_id: str) -> Iterator[dict[str, Any]]:
         """The records of a task's log, oldest first. Raises UserError if there is no such task."""
-        return log.read(self.get(task_id).path)
+        return open_log(self.get(task_id).path, durable=False).records()
 
     def park(self, task: Task, reason: str, until: datetime | None = None) -> Parked:
         """Say why the task does not go on by itself, for `status` and `--until-idle`; it stays its agent's."""

@@ -13,14 +13,14 @@ from tests.tasks.conftest import killed_at
 
 
 def numbers(log: AgentLog) -> list[int]:
-    return [record["number"] for record in log.read()]
+    return [record["number"] for record in log.records()]
 
 
 def test_a_full_segment_is_renamed_and_all_are_read_in_order(tmp_path):
     log = AgentLog(tmp_path, segment_bytes=200)
     assert numbers(log) == []
     for number in range(100):
-        log.append({"number": number})
+        log.note({"number": number})
     assert numbers(AgentLog(tmp_path)) == list(range(100))
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names[:2] == ["log-000001.jsonl", "log-000002.jsonl"]
@@ -30,20 +30,20 @@ def test_a_full_segment_is_renamed_and_all_are_read_in_order(tmp_path):
 
 def test_who_is_killed_when_it_has_renamed_a_segment_loses_nothing(tmp_path):
     log = AgentLog(tmp_path, segment_bytes=1)
-    log.append({"number": 1})
-    killed_at("fs.move.renamed", lambda: log.append({"number": 2}))
+    log.note({"number": 1})
+    killed_at("fs.move.renamed", lambda: log.note({"number": 2}))
     assert numbers(log) == [1]
-    log.append({"number": 3})
+    log.note({"number": 3})
     (tmp_path / "log.jsonl").write_bytes((tmp_path / "log.jsonl").read_bytes() + b'{"number": 4')
     assert numbers(log) == [1, 3]
-    log.append({"number": 5})
+    log.note({"number": 5})
     assert numbers(log) == [1, 3, 5]
 
 
 def test_two_who_write_at_once_lose_none_of_each_others_records(tmp_path):
     def write(first: int) -> None:
         for number in range(first, first + 300):
-            AgentLog(tmp_path, segment_bytes=100).append({"number": number})
+            AgentLog(tmp_path, segment_bytes=100).note({"number": number})
 
     child = os.fork()
     if child == 0:
@@ -57,11 +57,11 @@ def test_two_who_write_at_once_lose_none_of_each_others_records(tmp_path):
 def test_while_one_reads_another_may_rotate(tmp_path):
     log = AgentLog(tmp_path, segment_bytes=30)
     for number in range(10):
-        log.append({"number": number})
+        log.note({"number": number})
     found = []
-    for record in log.read():
+    for record in log.records():
         found.append(record["number"])
-        log.append({"number": 100 + len(found)})
+        log.note({"number": 100 + len(found)})
         assert len(found) < 100
     assert found[:10] == list(range(10))
     assert len(set(found)) == len(found)
@@ -69,9 +69,9 @@ def test_while_one_reads_another_may_rotate(tmp_path):
 
 def test_a_log_that_cannot_be_renamed_grows(tmp_path):
     log = AgentLog(tmp_path, segment_bytes=1)
-    log.append({"number": 1})
+    log.note({"number": 1})
     (tmp_path / f"log-{'9' * 245}.jsonl").write_text("")  # the name with the next number is too long
-    log.append({"number": 2})
+    log.note({"number": 2})
     assert numbers(log) == [1, 2]
 
 
@@ -81,7 +81,7 @@ def test_the_command_line_reads_across_the_segments(tmp_path, capsys):
     log = AgentLog(hive.layout.agent_state("claude"), segment_bytes=1)
     hive.layout.agent_state("claude").mkdir(parents=True, exist_ok=True)
     for number in (1, 2):
-        log.append({"kind": "call", "agent": "claude", "by": "mcp", "actions": [{"tool": "check_mailbox", "arguments": {}}],
+        log.note({"kind": "call", "agent": "claude", "by": "mcp", "actions": [{"tool": "check_mailbox", "arguments": {}}],
                     "number": number})  # fmt: skip
     words = ["--hive", str(tmp_path / "hive"), "log", "--agent"]
     assert main([*words, "claude", "--json"]) == 0

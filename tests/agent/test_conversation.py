@@ -95,7 +95,7 @@ def folder(hive: Hive, name: str = "t") -> Path:
 
 
 def log(hive: Hive, name: str = "t") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder(hive, name) / "log.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (folder(hive, name) / "log.jsonl").read_text().splitlines()[1:]]
 
 
 def graph(hive: Hive, name: str = "t") -> ReasoningGraph:
@@ -316,7 +316,8 @@ def test_what_a_person_made_of_the_log_is_left_out_and_breaks_nothing(hive: Hive
     records = log(hive)
     records[1] |= {"actions": [7, {"tool": None}, {"tool": "add_card", "result": {"node": []}}], "turns": [3, "4"]}
     strange = [{"kind": "cycle"}, {"turns": [1, 2], "thought": "again"}, {"turns": 9, "thought": 3}]
-    path.write_text("".join(json.dumps(record) + "\n" for record in [*records, *strange]))
+    header = path.read_text().partition("\n")[0]
+    path.write_text("".join(f"{line}\n" for line in [header, *map(json.dumps, [*records, *strange])]))
     again = Hive.open(hive.layout.root)
     work(agent_of(again))
     assert (folder(again) / "result.md").exists()

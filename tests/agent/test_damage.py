@@ -178,7 +178,7 @@ def test_an_agent_lives_with_a_file_where_a_folder_should_be(scene: Path, tmp_pa
 def test_an_agent_that_is_stuck_says_so_and_goes_on_once_it_is_mended(crew: Crew):
     record = crew.root / ".hive/agents/ada/mail-taken"
     record.parent.mkdir(parents=True)
-    record.write_text("hivemind-taken 99\n")
+    record.write_text('{"kind":"mail-taken","version":99}\n')
     hive = Hive.open(crew.root)
     life = Life(hive, "ada", take_name(hive.layout, "ada"))
     thread = threading.Thread(target=life.run)

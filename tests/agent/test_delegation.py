@@ -96,7 +96,7 @@ agent.cycle()
 """
 
 
-@pytest.mark.parametrize("point", ["tasks.add.written", "tasks.add.dropped", "tasks.log.appended"])
+@pytest.mark.parametrize("point", ["tasks.add.written", "tasks.add.dropped", "task-log.append.written"])
 def test_killed_anywhere_each_subtask_is_made_once(crew, point):
     crew.drop(LEAD)
     killed = subprocess.run(

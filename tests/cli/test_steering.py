@@ -80,9 +80,8 @@ def evil(hive: Path) -> Path:
         folder.mkdir(parents=True)
         (folder / "task.md").write_text(f"# {EVIL}\n")
         (folder / name).write_text(f"# {EVIL}\n\n{EVIL}\n")
-        (folder / "log.jsonl").write_text(
-            json.dumps({"kind": EVIL, "thought": EVIL, "agent": EVIL}, ensure_ascii=False) + "\n"
-        )
+        said = json.dumps({"kind": EVIL, "thought": EVIL, "agent": EVIL}, ensure_ascii=False)
+        (folder / "log.jsonl").write_text(f'{{"kind":"task-log","version":1}}\n{said}\n')
     letter = f"From: {EVIL.replace(chr(127), '')} <ann@example.org>\r\nSubject: {EVIL}\r\nMessage-ID: <evil@x>\r\n\r\n{EVIL}\r\n"
     (hive / "mailboxes" / "human" / "new").mkdir(parents=True, exist_ok=True)
     (hive / "mailboxes" / "human" / "new" / "1.evil").write_bytes(letter.encode())

@@ -115,7 +115,7 @@ def test_a_torn_journal_is_mended_and_the_torn_piece_kept(hive: Hive, visit, tre
     treatment()
     assert visit() == []
     assert [event.payload["text"] for event in hive.journal.read()] == ["whole"]
-    assert "agent.no" in (hive.layout.journal / "repairs.log").read_text()
+    assert "agent.no" in Path(f"{segment}.torn").read_text()
 
 
 def test_a_damaged_line_in_the_journal_is_named_and_left_to_a_person(hive: Hive, visit, treatment) -> None:
@@ -139,17 +139,37 @@ def test_the_torn_end_of_a_tasks_log_is_cut_off_and_kept(hive: Hive, visit, trea
     with open(log, "ab") as file:
         file.write(b'{"kind":"ha')
     treatment()
-    assert log.read_bytes() == b'{"kind":"note"}\n'
-    (kept,) = (hive.layout.state / "aside").glob("*/tasks/done/one/log.jsonl.torn")
-    assert kept.read_bytes() == b'{"kind":"ha'
+    assert log.read_bytes().endswith(b'\n{"kind":"note"}\n')
+    (kept,) = map(json.loads, log.with_name("log.jsonl.torn").read_text().splitlines())
+    assert kept["torn"] == '{"kind":"ha'
     assert visit() == []
+
+
+def test_a_tasks_log_that_is_something_else_is_set_aside(hive: Hive, visit, treatment) -> None:
+    hive.tasks.add("x", id="one")
+    task = hive.tasks.claim("researcher")
+    assert task is not None
+    log = hive.tasks.finish(task, "done") / "log.jsonl"
+    log.write_text('{"kind":"other","version":1}\n')
+    (found,) = visit()
+    assert "is no task-log" in found.what
+    treatment()
+    assert visit() == []
+    assert list(hive.tasks.read_log("one")) == []
+    log.write_text('{"kind":"task-log","version":99}\n')
+    (found,) = visit()
+    assert "version 99" in found.what
+    treatment()
+    assert log.exists()
 
 
 def test_a_last_line_that_only_lacks_its_newline_is_whole(hive: Hive, visit) -> None:
     hive.tasks.add("x", id="one")
     task = hive.tasks.claim("researcher")
     assert task is not None
-    (hive.tasks.finish(task, "done") / "log.jsonl").write_text('{"kind":"note"}')
+    hive.tasks.log(task, {"kind": "note"})
+    log = hive.tasks.finish(task, "done") / "log.jsonl"
+    log.write_bytes(log.read_bytes()[:-1])
     assert visit() == []
 
 

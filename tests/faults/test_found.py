@@ -48,10 +48,9 @@ def test_an_agent_whose_log_cannot_be_written_is_told_in_one_line_and_the_others
     assert [line for line in up.errors().splitlines() if "ada.log: " in line]
 
 
-@pytest.mark.xfail(strict=True, reason="the journal's tail is cut at a size that is seen late, and written there again")
 def test_two_machines_that_see_a_files_size_late_keep_one_journal(tmp_path: Path, warm: Warm) -> None:
-    """FUSE keeps a size for as long as it is told to, whatever lock is taken (NFS asks again): an append by one machine
-    reads up to the old size, calls what the other wrote torn, cuts it off, and writes over it."""
+    """FUSE keeps a size for as long as it is told to, whatever lock is taken: an append by one machine read up to the old
+    size, called what the other had written torn, cut it off, and wrote over it."""
     needs("late-folders")
     trial = try_once(SCENARIOS["reservations"], FAULTS["late-folders"], 1, warm=warm, keep=tmp_path)
     assert not trial.violations, trial.violations

@@ -128,7 +128,6 @@ def test_whoever_is_killed_at_any_moment_loses_at_most_the_line_that_nobody_was_
         assert told <= len(seqs) <= told + 1
         told = len(seqs)
         told = log.append({"n": "after"})
-    assert not Path(f"{path}.torn").exists(), "kill -9 tears no line: only power loss does"
 
 
 POINTS = ["things.append.written", "things.append.synced", "things.append.written:3"]
@@ -366,9 +365,15 @@ def test_a_log_that_was_replaced_or_cut_is_read_anew(path: Path) -> None:
 
 def test_a_foreign_hand_is_found_out(path: Path) -> None:
     log = loose(path)
+    assert log.is_untouched, "there was none, and there is none"
+    path.touch()
     assert not log.is_untouched
     log.append({"n": 1})
     assert log.is_untouched
+    other = loose(path)
+    assert not other.is_untouched
+    other.note_state()
+    assert other.is_untouched
     for change in (lambda: path.write_bytes(path.read_bytes()), lambda: os.truncate(path, 3), path.unlink):
         log = loose(path.with_name("other"))
         log.rewrite([{"n": 1}])

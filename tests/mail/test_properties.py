@@ -28,8 +28,10 @@ _WORDS = st.sampled_from(
         b"To: (" * 40, b"Date: 31 Dec 9999 23:59:59 -2359\n", b"Content-Type: text/html; charset=utf-7\n",
         b"Content-Type: multipart/mixed; boundary=b\n", b"\n", b"\n\n", b"--b\n", b"--b--\n", b"+2AA-", b"<a href=x><b",
         b"Content-Disposition: attachment; filename*=utf-7''%2B2AA-\n", b"<!--", b"&#xd800;", b"&#99999999;", b"\0",
-        b"hivemind-taken 1\n", b"+ 1763765432.M000001P1Q0R00000000.host\n", b"! x\n", b"hivemind-sent 1\n",
-        b"id step@hive\n", b"name x\n", b"delivered bob\n", b"\xff\xfe", b"hivemind-taken 99\n", b"hivemind-sent 99\n",
+        b'{"kind":"mail-taken","version":2}\n', b'{"taken":"1763765432.M000001P1Q0R00000000.host"}\n', b'{"failed":"x"}\n',
+        b'{"kind":"mail-sent","version":2}\n', b'[{"taken":7},[]]\n', b'{"seq":1,"id":7}\n',
+        b'{"seq":1,"id":"step@hive","name":"x"}\n', b'{"seq":2,"to":"bob","is":"delivered"}\n', b"\xff\xfe",
+        b'{"kind":"mail-taken","version":99}\n', b'{"kind":"mail-sent","version":99}\n',
         b"0123456789abcdef" * 4,
     ]
 )  # fmt: skip
@@ -70,7 +72,6 @@ def test_any_bytes_as_a_letter(raw: bytes, name: str) -> None:
             intake.taken(message)
         assert [one.subject for one in intake.new()] == []
         assert all("S" in one.flags for one in mail.list("bob"))
-        intake.close()
 
 
 @settings(max_examples=100, deadline=None)
@@ -81,7 +82,6 @@ def test_any_bytes_as_the_record_of_what_was_taken_in(raw: bytes) -> None:
         mail.send("alice", "bob", "old", "b")
         intake = open_intake(mail, root)
         intake.taken(intake.new()[0])
-        intake.close()
         mail.send("alice", "bob", "good", "b")
         record = Layout.at(root).agent_state("bob") / "mail-taken"
         record.write_bytes(raw)
@@ -89,13 +89,12 @@ def test_any_bytes_as_the_record_of_what_was_taken_in(raw: bytes) -> None:
         try:
             intake = open_intake(mail, root)
         except UnknownVersion:
-            assert raw.startswith((b"hivemind-taken 9", b"hivemind-taken 1"))
+            assert b'"version":' in raw
             return
         subjects = [message.subject for message in intake.new()]
         assert subjects[-1:] == ["good"]
         for message in intake.new():
             intake.taken(message)
-        intake.close()
         assert open_intake(mail, root).new() == []
 
 
@@ -106,7 +105,6 @@ def test_a_damaged_record_is_kept_and_what_was_seen_is_not_given_out_again(tmp_p
     intake = open_intake(mail, tmp_path)
     for message in intake.new():
         intake.taken(message)
-    intake.close()
     mail.send("alice", "bob", "new", "b")
     record = Layout.at(tmp_path).agent_state("bob") / "mail-taken"
     record.write_bytes(b"\0\0garbage")
@@ -173,7 +171,7 @@ def test_an_agent_and_the_doctor_go_on_with_all_other_letters(place: str, raw: b
             try:
                 agent = crew.start(doing())
             except UnknownVersion:
-                assert raw.startswith(b"hivemind-taken ")
+                assert b'"version":' in raw
                 return
             until_idle(agent)
             assert [one.flags for one in hive.mail.list("ada") if one.subject == "good"] == ["S"]

@@ -181,10 +181,11 @@ def test_a_memory_of_a_send_that_was_cut_short_is_mended(tmp_path: Path, mail: M
 def test_a_memory_of_another_version_is_refused_and_kept(tmp_path: Path, mail: Mail) -> None:
     mail.send("alice", "bob", "s", "b", message_id="step-1")
     (memo,) = Layout.at(tmp_path).sends("alice").iterdir()
-    memo.write_text("hivemind-sent 2\n")
-    with pytest.raises(UserError, match="hivemind-sent 1"):
+    future = '{"kind":"mail-sent","version":99}\n'
+    memo.write_text(future)
+    with pytest.raises(UserError, match="knows version 2"):
         mail.send("alice", "bob", "s", "b", message_id="step-1")
-    assert memo.read_text() == "hivemind-sent 2\n"
+    assert memo.read_text() == future
 
 
 def test_the_memory_of_an_id_is_locked_while_its_send_runs(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def use(hive, *calls, name: str = "claude") -> None:
 
 
 @pytest.mark.parametrize(
-    "point", ["mail.send.remembered", "mail.send.staged", "mail.send.delivered", "tasks.log.appended"]
+    "point", ["mail.send.remembered", "mail.send.staged", "mail.send.delivered", "agent-log.append.written"]
 )
 def test_a_letter_with_a_key_that_is_sent_again_after_a_crash_comes_once(hive, point):
     killed_at(point, lambda: use(hive, ("send_mail", LETTER)))

@@ -157,7 +157,9 @@ def test_a_save_that_was_cut_off_at_any_byte_did_not_happen(tmp_path: Path) -> N
         assert list(WorkingMemoryManager.load(path).memory_index) == ["a", "c"]
 
 
-@pytest.mark.parametrize("point", ["memory.save.torn", "memory.save.appended", "fs.write.written", "fs.write.synced"])
+@pytest.mark.parametrize(
+    "point", ["working-memory.append.written", "working-memory.append.synced", "fs.write.written", "fs.write.synced"]
+)
 @pytest.mark.parametrize("nth", [1, 2, 4])
 def test_a_process_that_is_killed_while_it_saves_loses_at_most_that_save(tmp_path: Path, point: str, nth: int) -> None:
     path = tmp_path / "m"
@@ -184,7 +186,7 @@ def test_an_unknown_version_is_refused_and_kept_by_load_and_by_save(tmp_path: Pa
     manager = WorkingMemoryManager()
     manager.add_memory(FileMemoryBlock(location="a"))
     manager.save(path)
-    future = path.read_bytes().replace(b'"version":1', b'"version":99')
+    future = path.read_bytes().replace(b'"version":2', b'"version":99')
     path.write_bytes(future)
     with pytest.raises(UnknownVersion, match="version 99"):
         WorkingMemoryManager.load(path)
@@ -197,11 +199,11 @@ def test_an_unknown_version_is_refused_and_kept_by_load_and_by_save(tmp_path: Pa
     ("content", "where"),
     [
         (b"", ""),
-        (b"no json\n", ""),
+        (b"no json\n", ":1"),
         (b'{"kind":"other","version":1}\n', ""),
-        (b'{"kind":"working-memory","version":1,"max_tokens":5}\n{"set":[{"id":"x"}]}\n', ""),
-        (b'{"kind":"working-memory","version":1,"max_tokens":5}\n[1]\n{}\n', ":2"),
-        (b'{"kind":"working-memory","version":1,"max_tokens":5}\n\xff\n{}\n', ":2"),
+        (b'{"kind":"working-memory","version":2}\n{"seq":1,"set":[{"id":"x"}]}\n', ""),
+        (b'{"kind":"working-memory","version":2}\n[1]\n{"seq":1}\n', ":2"),
+        (b'{"kind":"working-memory","version":2}\n\xff\n{"seq":1}\n', ":2"),
     ],
 )
 def test_what_is_damaged_is_refused_with_its_place_and_kept(tmp_path: Path, content: bytes, where: str) -> None:
@@ -233,7 +235,7 @@ def test_another_program_s_save_in_between_is_written_over_whole(tmp_path: Path)
 def test_a_full_disk_is_said_in_one_line_and_the_save_before_stands() -> None:
     manager = WorkingMemoryManager()
     manager.add_memory(FileMemoryBlock(location="a"))
-    with pytest.raises(UserError, match="cannot be saved"):
+    with pytest.raises(UserError, match="cannot be written"):
         manager.save("/dev/full/m")
     manager.add_memory(StatusMemoryBlock(status_type="s", value={1, 2}))
     assert json.loads(json.dumps("what JSON has no word for is kept as text"))
@@ -251,7 +253,7 @@ def test_a_full_disk_leaves_the_save_before(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, hard))
     try:
         manager.add_memory(FileMemoryBlock(location="b"))
-        with pytest.raises(UserError, match="the save before it stands"):
+        with pytest.raises(UserError, match="cannot be written"):
             manager.save(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

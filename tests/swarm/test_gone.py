@@ -79,7 +79,7 @@ def test_an_agent_by_itself_and_one_that_is_stuck_end_as_well(hive):
     lone = hive.start("agent", "run", "analyst")
     hive.wait(lambda: hive.pid_of("analyst"), "its start")
     (hive.root / ".hive/agents/reviewer").mkdir(parents=True, exist_ok=True)
-    (hive.root / ".hive/agents/reviewer/mail-taken").write_text("hivemind-taken 99\n")
+    (hive.root / ".hive/agents/reviewer/mail-taken").write_text('{"kind":"mail-taken","version":99}\n')
     stuck = hive.start("agent", "run", "reviewer")
     hive.wait(lambda: hive.pid_of("reviewer"), "its start")
     os.rename(hive.root / ".hive", hive.root / "old")

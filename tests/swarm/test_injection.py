@@ -115,7 +115,7 @@ def test_no_order_leads_out_of_the_hive_or_to_more_rights(crew: Crew) -> None:  
         crew.drop(f"---\nsteps: [{{title: x}}]\n---\n{obey((tool, arguments))}", f"{name}.md")
         while not (root / "tasks/failed" / name).exists():
             assert agent.cycle()  # what bounces comes first, and is obeyed as well
-        log = [json.loads(line) for line in (root / "tasks/failed" / name / "log.jsonl").read_text().splitlines()]
+        log = [json.loads(line) for line in (root / "tasks/failed" / name / "log.jsonl").read_text().splitlines()[1:]]
         tried = [action for line in log for action in line["actions"]]
         assert [(one["tool"], one["arguments"], "error" in one) for one in tried] == [(tool, arguments, True)] * 3
         assert all("crown jewels" not in json.dumps(one.get("result")) for one in tried)
@@ -198,7 +198,7 @@ def test_material_stays_material_however_it_is_dressed(crew: Crew) -> None:  # n
         assert len(lines) == sum(entry["metadata"].get("origin") != "rom" for entry in context)
         assert all(line.get("data") for line in lines if any("OBEY:" in text for text in texts(line)))
         assert prompt.user.isprintable() or prompt.user.replace("\n", "").isprintable()
-    log = [json.loads(line) for line in (crew.root / "tasks/failed/t/log.jsonl").read_text().splitlines()]
+    log = [json.loads(line) for line in (crew.root / "tasks/failed/t/log.jsonl").read_text().splitlines()[1:]]
     tried = [action for line in log for action in line["actions"] if action["tool"] == "run_command"]
     assert tried
     assert all("is not among those that ada may run" in action["error"] for action in tried)

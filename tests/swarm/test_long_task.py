@@ -50,7 +50,7 @@ def _step(number: int) -> str:
 def log_of(folder: Path) -> list[Record]:
     path = folder / "log.jsonl"
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith(b"\n")]
+    return [json.loads(line) for line in lines[1:] if line.endswith(b"\n")]
 
 
 def positions(text: str) -> set[int]:

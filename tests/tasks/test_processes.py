@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import signal
 from pathlib import Path
@@ -45,7 +44,7 @@ def test_each_of_many_tasks_is_claimed_by_exactly_one_of_many_processes(layout: 
     done = sorted(os.listdir(layout.done))
     assert done == sorted(f"t{number}" for number in range(200))
     for task_id in done:
-        (record,) = map(json.loads, (layout.done / task_id / "log.jsonl").read_text().splitlines())
+        (record,) = Tasks(layout).read_log(task_id)
         assert record["text"] == f"task {task_id[1:]}"
         assert (layout.done / task_id / "result.md").read_text() == f"by {record['by']}"
     assert os.listdir(layout.inbox) == []

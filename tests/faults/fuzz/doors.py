@@ -66,7 +66,6 @@ class Doors:
         intake = Intake(hive.mail, "ann", hive.layout.agent_state("ann"))
         for message in intake.new():
             intake.taken(message)
-        intake.close()
         hive.memory.put(("memories", "ann"), "boat", "A boat swims.")
         hive.knowledge.sync()
         hive.journal.snapshot()
@@ -146,7 +145,6 @@ class Doors:
             yield f"the good letter beside it was not given out, but {subjects}"
         if any(message.key in keys for message in intake.new()):
             yield "what was taken in is given out again"
-        intake.close()
         yield from _commands(self, ("mail", "list", "ann", "--json"), ("doctor",))
 
     def file(self, name: str, data: bytes) -> Iterator[str]:
@@ -310,7 +308,6 @@ def _use_mail(hive: Hive) -> None:
     intake = Intake(hive.mail, "ann", hive.layout.agent_state("ann"))
     for message in intake.new():
         intake.taken(message)
-    intake.close()
 
 
 def _use_journal(hive: Hive) -> None:

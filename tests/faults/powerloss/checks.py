@@ -117,7 +117,6 @@ def _letters(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
         yield f"letters that nobody sent: {torn}"
     intake = Intake(hive.mail, "bob", hive.layout.agent_state("bob"))
     given = [message.subject for message in intake.new()]
-    intake.close()
     for subject in facts.keys("letter"):
         if "bob" not in facts.may_be("letter", subject)[-1]["to"]:
             continue

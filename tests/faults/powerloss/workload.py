@@ -84,7 +84,6 @@ def stores(work: Workload) -> None:
     letter("Second", ["bob"])
     for message in intake.new()[:1]:
         work.fact("taken", message.subject, "bob", lambda message=message: intake.taken(message))
-    intake.close()
 
     for name in ("one", "two", "three"):
         work.fact("task", name, "inbox", lambda name=name: tasks.add(f"The task {name}.\n", id=name))
