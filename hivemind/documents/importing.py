@@ -75,7 +75,7 @@ def write_places(
     for at, (node_id, piece, passage, lines, gap) in enumerate(each, 1):
         leads = piece.kind != "heading" and (at == 1 or passage != passages[at - 2])
         rows.append((node_id, file_id, at, passage, piece.kind, *lines, gap, int(leads)))
-    sql.executemany("INSERT INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    sql.executemany("INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     after = _compositions(sql, file_id)
     drop_meanings(sql, [lead for lead, members in before.items() if after.get(lead) != members])
 
