@@ -47,7 +47,8 @@ class TakenRecord:
         try:
             for word, key in _read(self._log):
                 self._apply(word, key)
-            problem = "is damaged" if self._log.torn() and not self._log.has_header else ""
+            begun = os.path.isfile(path) and os.path.getsize(path) > 0
+            problem = "is damaged" if begun and not self._log.has_header else ""
         except UnknownVersion:
             raise
         except UserError as error:

@@ -261,7 +261,7 @@ LETTER_CHECKERS = (
 
 LETTERS = Scenario(
     "letters", __doc__ or "", prepare, play, again, (*LETTER_CHECKERS, *TASK_CHECKERS, *GENERAL),
-    ("mail.", "fs.", "journal.", "memory.", "tasks.", "graph."),
+    ("mail.", "fs.", "journal.", "working-memory.", "tasks.", "graph."),
 )  # fmt: skip
 
 POST = Scenario(

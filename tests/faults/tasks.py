@@ -283,7 +283,7 @@ TASK_CHECKERS = (
     Checker("told ends", ("P2",), told_ends),
 )
 
-POINTS = ("tasks.", "journal.", "fs.", "graph.", "command.", "conversation.", "memory.", "mail.", "documents.")
+POINTS = ("tasks.", "journal.", "fs.", "graph.", "command.", "conversation.", "working-memory.", "mail.", "documents.")
 TASKS = Scenario(
     "tasks", __doc__ or "", prepare, play, again,
     (*TASK_CHECKERS, Checker("stays cancelled", ("P12",), stays_cancelled), Checker("masked", ("P39",), masked), *GENERAL),
