@@ -112,6 +112,7 @@ class ChatMessage:
     result: Mapping[str, Any] | None = None
     news: Mapping[str, Any] | None = None
     cut: bool = False
+    step: str | None = None
     agent: str = ""
     at: str = ""
     id: str = ""
@@ -122,7 +123,7 @@ class ChatMessage:
             "id": self.id, "role": self.role, "text": self.text, "parts": list(self.parts),
             "calls": [call.as_record() for call in self.calls], "call_id": self.call_id, "ok": self.ok,
             "at": self.at, "agent": self.agent, "provider": self.provider, "result": self.result, "news": self.news,
-            "cut": self.cut,
+            "cut": self.cut, "step": self.step,
         }  # fmt: skip
         kept = ("role", "text", "ok")
         return {key: value for key, value in record.items() if key in kept or value not in (None, "", [], False)}
@@ -137,7 +138,7 @@ class ChatMessage:
         return cls(
             record["role"], str(record["text"]), calls, record.get("call_id"), record.get("ok"),
             tuple(record.get("parts", ())), record.get("provider"), record.get("result"), record.get("news"),
-            bool(record.get("cut")), str(record.get("agent", "")), str(record.get("at", "")), str(record.get("id", "")),
+            bool(record.get("cut")), record.get("step"), str(record.get("agent", "")), str(record.get("at", "")), str(record.get("id", "")),
         )  # fmt: skip
 
 
@@ -189,7 +190,8 @@ class Turn:
     """One turn of the cycle, filled in step by step: sense, scope, recall, select, build, think, act, tidy.
 
     `found` are the entries of what was recalled (id, content, metadata) for a mind that works by rule, `messages` the
-    conversation for one that reads, `before` the results of the turn before about the same thing.
+    conversation for one that reads, `before` the results of the turn before about the same thing. `parking` says why the
+    task rests after it, `problem` why it came to nothing.
     """
 
     agent: str
@@ -199,6 +201,8 @@ class Turn:
     before: Sequence[Result] = ()
     thought: Thought | None = None
     results: Sequence[Result] = ()
+    parking: Exception | None = None
+    problem: str | None = None
 
     def as_record(self) -> dict[str, Any]:
         """What a program that thinks is told of the turn, beside its messages."""
