@@ -65,9 +65,8 @@ def _lines(found: Replay) -> Iterator[str]:
     yield f"{found.task}: {len(found.turns)} turns of {', '.join(found.agents)} taken again, {ends}."
     for turn in found.turns:
         if turn.differences:
-            step = turn.focus.get("step")
             whose = f" of {turn.agent}" if len(found.agents) > 1 else ""
-            yield f"\nTurn {turn.cycle}{whose}, {turn.focus.get('next')}{f' {step}' if step else ''}:"
+            yield f"\nTurn {turn.number}{whose}{f', step {turn.step}' if turn.step else ''}:"
             for one in turn.differences:
                 yield from _difference(one)
 

@@ -17,7 +17,7 @@ from hivemind.errors import UserError
 
 __all__ = ["check_journal", "check_task_logs"]
 
-_LOG = "log.jsonl"
+_LOG = "messages.jsonl"
 _CHUNK = 65_536
 
 

@@ -13,6 +13,7 @@ __all__ = ["Action", "ChatMessage", "Focus", "MindError", "Result", "Thought", "
 
 _MOST = 2**53  # beyond it numbers are no longer exact in JSON
 Role = Literal["system", "user", "assistant", "tool"]
+_PLAIN = ("role", "text", "call_id", "ok", "provider", "result", "news", "cut", "step", "agent", "at", "id")
 
 
 class MindError(HivemindError):
@@ -135,11 +136,8 @@ class ChatMessage:
             Action(str(one["tool"]), dict(one["arguments"]), str(one["id"]), one.get("raw"))
             for one in record.get("calls", ())
         )
-        return cls(
-            record["role"], str(record["text"]), calls, record.get("call_id"), record.get("ok"),
-            tuple(record.get("parts", ())), record.get("provider"), record.get("result"), record.get("news"),
-            bool(record.get("cut")), record.get("step"), str(record.get("agent", "")), str(record.get("at", "")), str(record.get("id", "")),
-        )  # fmt: skip
+        told = {key: record[key] for key in _PLAIN if key in record}
+        return cls(**told, calls=calls, parts=tuple(record.get("parts", ())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,24 +187,28 @@ class Focus(Protocol):
 class Turn:
     """One turn of the cycle, filled in step by step: sense, scope, recall, select, build, think, act, tidy.
 
+    `focus` is a Focus (the agent's own knows more than a mind may read).
     `found` are the entries of what was recalled (id, content, metadata) for a mind that works by rule, `messages` the
-    conversation for one that reads, `before` the results of the turn before about the same thing. `parking` says why the
-    task rests after it, `problem` why it came to nothing.
+    conversation for one that reads, `before` the results of the turn before about the same thing. `epoch` says why the
+    conversation begins anew, `taken_up` that the calls are those of an earlier answer, `parking` why the task rests after
+    it, `problem` why it came to nothing.
     """
 
     agent: str
-    focus: Focus
+    focus: Any = None
     found: Sequence[Mapping[str, Any]] = ()
     messages: Sequence[ChatMessage] = ()
     before: Sequence[Result] = ()
     thought: Thought | None = None
     results: Sequence[Result] = ()
-    parking: Exception | None = None
+    epoch: str | None = None
+    taken_up: bool = False
+    parking: Any = None
     problem: str | None = None
 
     def as_record(self) -> dict[str, Any]:
         """What a program that thinks is told of the turn, beside its messages."""
-        focus = self.focus
+        focus: Focus = self.focus
         return {
             "agent": self.agent, "about": {"kind": focus.kind, "id": focus.id, "next": focus.tool},
             "title": focus.title, "step": dict(focus.todo),

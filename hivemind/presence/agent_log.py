@@ -14,10 +14,11 @@ from typing import Any
 from hivemind.coordination.journal import SEGMENT_BYTES
 from hivemind.errors import UserError
 from hivemind.fs import move, open_own, set_aside
-from hivemind.tasks.log import LOG, append, records_of
+from hivemind.tasks.log import append, records_of
 
 __all__ = ["AgentLog"]
 
+LOG = "log.jsonl"
 _log = logging.getLogger(__name__)
 _FULL = re.compile(r"log-(\d{6,})\.jsonl")
 
@@ -38,7 +39,7 @@ class AgentLog:
             self._rotate()
         except OSError as error:  # it grows for the time being
             _log.warning("%s: %s", error.filename, error.strerror)
-        append(self._folder, record, durable=False)
+        append(self._folder, record, durable=False, name=LOG)
 
     def read(self) -> Iterator[dict[str, Any]]:
         """The records of all segments, oldest first; what a crash left of a line is left out. None if there is no log."""

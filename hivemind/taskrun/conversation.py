@@ -121,7 +121,9 @@ class Conversation:
 
     def _stamp(self, message: ChatMessage, ahead: int) -> ChatMessage:
         number = self._number + 1 + ahead
-        calls = tuple(replace(one, arguments=masked(dict(one.arguments)), raw=_masked(one.raw)) for one in message.calls)
+        calls = tuple(
+            replace(one, arguments=masked(dict(one.arguments)), raw=_masked(one.raw)) for one in message.calls
+        )
         return replace(
             message, id=f"m{number}", at=_now(), agent=self._agent, text=mask(message.text), calls=calls,
             result=None if message.result is None else masked(dict(message.result)),
@@ -160,7 +162,9 @@ class Conversation:
         for number in reversed(at) if reverse else at:
             ids = {call.id for call in self.messages[number].calls}
             after = self.messages[number + 1 :]
-            yield Exchanged(self.messages[number], tuple(one for one in after if one.role == "tool" and one.call_id in ids))
+            yield Exchanged(
+                self.messages[number], tuple(one for one in after if one.role == "tool" and one.call_id in ids)
+            )
 
     @property
     def is_going_round(self) -> bool:

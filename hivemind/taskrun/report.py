@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-from contextlib import suppress
-from datetime import datetime
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary

@@ -122,7 +122,7 @@ class Closing:
             self._records.save(folder, replace(record, said=(*record.said, said)), "task.said", by=by)
 
     def log(self, task: Task, record: Mapping[str, object], *, durable: bool) -> None:
-        """Append to log.jsonl. Raises OSError if it could not be written whole; the log is then as it was."""
+        """Append to messages.jsonl. Raises OSError if it could not be written whole; the log is then as it was."""
         with self._own(task):
             self._logs[task.id] = log.append(task.path, record, durable=durable and self._durable)
 

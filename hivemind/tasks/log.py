@@ -16,19 +16,19 @@ from hivemind.fs.records import as_line
 
 __all__ = ["LOG", "Version", "append", "read", "records_of", "version"]
 
-LOG = "log.jsonl"
+LOG = "messages.jsonl"
 _CHUNK = 1 << 16
 Version = tuple[int, int, int]
 """Which file a log is, its size and its time: after this process's own append nothing else changes it."""
 
 
-def append(folder: Path, record: Mapping[str, Any], *, durable: bool) -> Version:
+def append(folder: Path, record: Mapping[str, Any], *, durable: bool, name: str = LOG) -> Version:
     """Append one record with a single write; returns what the log is then. Raises OSError, and then it is as it was.
 
     What a crash left of a line is cut off first; a whole last line without its newline (a person's editor) is kept.
     """
     line = as_line(record)
-    file = os.open(folder / LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    file = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
@@ -36,7 +36,7 @@ def append(folder: Path, record: Mapping[str, Any], *, durable: bool) -> Version
         written = os.write(file, line)
         if written != len(line):
             os.ftruncate(file, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(folder / LOG))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(folder / name))
         reached("tasks.log.appended")
         if durable:
             os.fdatasync(file)

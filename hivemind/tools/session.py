@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hivemind.config import AgentConfig
@@ -47,6 +47,11 @@ class Session:
     lifeline: int | None
     stopping: Callable[[], bool]
     in_hand: InHand | None = None
+    call_id: str = ""
+
+    def for_call(self, call_id: str) -> Session:
+        """The same for one call: what it makes (mail, tasks) can be known by the call's id, and is made once."""
+        return replace(self, call_id=call_id)
 
     @property
     def work(self) -> TaskRun:

@@ -21,12 +21,13 @@ class Situation:
 
     @property
     def focus(self) -> Focus:
-        return self.turn.focus
+        focus: Focus = self.turn.focus
+        return focus
 
     @property
     def step(self) -> Mapping[str, Any]:
         """The step in focus: id, kind, argument, title, once; empty if there is none."""
-        return self.turn.focus.todo
+        return self.focus.todo
 
     def last_result(self, tool: str) -> Mapping[str, Any] | None:
         """What the newest use of `tool` in the turn before gave, or None if it was not used."""
