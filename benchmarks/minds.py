@@ -72,7 +72,7 @@ def _agent(root: Path, server: ModelServer) -> Agent:
     (root / "tasks/inbox/t.md").write_text("---\nsteps:\n  - Think\n---\nThink")
     hive = Hive.open(root)
     agent = Agent(hive, "one", announce(hive.journal, "one", os.getpid()))
-    agent.attention.resume()
+    agent.scheduler.resume()
     return agent
 
 

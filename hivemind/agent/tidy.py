@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hivemind.masking import masked
-from hivemind.minds import ChatMessage, Turn
+from hivemind.minds import Turn
 
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
@@ -41,17 +42,17 @@ def _record(agent: Agent, turn: Turn) -> None:
     focus = turn.focus
     if focus.work is None and agent.works_by_rule(turn):
         _log_mail(agent, turn)
-    if not agent.works_by_rule(turn) or focus.work is None:
+    if not agent.works_by_rule(turn):
         return
-    talk = agent.conversation(turn)
-    if turn.thought is not None and (turn.thought.text or turn.thought.actions):
-        step = None if focus.step is None else focus.step.id
-        said = talk.answer(turn.thought, step=step, durable=False)
-        for call, result in zip(said.calls, turn.results, strict=False):
-            talk.add(
-                ChatMessage("tool", result.text, call_id=call.id, ok=result.ok, result=dict(result.value) or None),
-                durable=False,
-            )
+    thought = turn.thought
+    if thought is None or (turn.parking is not None and not turn.results):
+        return  # it only looked whether what it waits for has come
+    if thought.text or thought.actions:
+        talk = agent.conversation(turn)
+        made = replace(thought, actions=thought.actions[: len(turn.results)])
+        said = talk.answer(made, step=None if focus.step is None else focus.step.id, durable=False)
+        for call, result in zip(said.calls, turn.results, strict=True):
+            talk.result(replace(result, call=call), durable=False)
 
 
 def _go_on(agent: Agent, turn: Turn) -> None:

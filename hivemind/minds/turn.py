@@ -127,7 +127,7 @@ class ChatMessage:
             "cut": self.cut, "step": self.step,
         }  # fmt: skip
         kept = ("role", "text", "ok")
-        return {key: value for key, value in record.items() if key in kept or value not in (None, "", [], False)}
+        return {key: one for key, one in record.items() if one is not None and (key in kept or one not in ("", [], False))}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> ChatMessage:

@@ -55,7 +55,7 @@ class Crew:
         agent = Agent(hive, name, announce(hive.journal, name, os.getpid()))
         if think is not None:
             agent.mind = Mind(think)
-        agent.attention.resume()
+        agent.scheduler.resume()
         self._agents.append(agent)
         return agent
 
@@ -97,8 +97,8 @@ def hands(crew: Crew) -> Callable[..., dict[str, Any]]:
     """Tools in the hands of an agent that has a task of one step in focus: each use gives its record, as the log has it."""
     crew.drop("---\nsteps: [{title: x}]\n---\nx\n")
     agent = crew.start()
-    agent.attention.sense()
-    focus = agent.attention.scope()
+    agent.scheduler.sense()
+    focus = agent.scheduler.scope()
     assert focus is not None
 
     def use(tool: str, **arguments: Any) -> dict[str, Any]:

@@ -95,8 +95,8 @@ def using(crew: Crew) -> Callable[..., dict[str, Any]]:
     from hivemind.minds import Action, Thought
 
     agent = crew.start()
-    agent.attention.sense()
-    focus = agent.attention.scope()
+    agent.scheduler.sense()
+    focus = agent.scheduler.scope()
     assert focus is not None
     return lambda tool, **arguments: agent.act(focus, Thought("", (Action(tool, arguments),))).records[0]
 

@@ -92,8 +92,8 @@ def test_an_agent_that_may_run_nothing_runs_nothing_through_a_persons_step(crew:
     agent = crew.start()
 
     def use(tool: str, **arguments: object) -> dict[str, Any]:
-        agent.attention.sense()
-        focus = agent.attention.scope()
+        agent.scheduler.sense()
+        focus = agent.scheduler.scope()
         assert focus is not None
         return agent.act(focus, Thought("", (Action(tool, arguments),))).records[0]
 

@@ -203,7 +203,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     hive = Hive.open(root)
     found = Agent(hive, "analyst", announce(hive.journal, "analyst", os.getpid()))
     found.mind = Spy(found.mind)
-    found.attention.resume()
+    found.scheduler.resume()
     yield found
     found.close()
 
