@@ -56,7 +56,6 @@ _PROVIDER_DOWN_S = 2.0
 _BUDGET_NEWS = 0.8
 _ASKED_CHARS = 2_000
 _LEAST_SHORT = 256
-_MOVED = "moved"
 _log = logging.getLogger(__name__)
 
 
@@ -119,15 +118,24 @@ class Agent:
         scope(self, turn)
         if turn.focus.kind == "nothing":
             return False
-        with self._taking(turn):
-            recall(self, turn)
-            select(self, turn)
-            build(self, turn)
-            think(self, turn)
-            act(self, turn)
-        if not self._left(turn):
+        with self._while_it_is_ours(turn):
+            with self._taking(turn):
+                recall(self, turn)
+                select(self, turn)
+                build(self, turn)
+                think(self, turn)
+                act(self, turn)
             tidy(self, turn)
         return True
+
+    @contextlib.contextmanager
+    def _while_it_is_ours(self, turn: Turn) -> Iterator[None]:
+        """A task that was moved by a person, or has failed because of what became of its record, is let go."""
+        try:
+            yield
+        except TaskMoved as moved:
+            _log.info("%s: %s: %s", self.name, turn.focus.id, moved)
+            self.scheduler.broke(moved)
 
     @contextlib.contextmanager
     def _taking(self, turn: Turn) -> Iterator[None]:
@@ -145,17 +153,12 @@ class Agent:
                 turn.parking = Parking(f"its mind is not available: {error}", until, again_s=_PROVIDER_DOWN_S)
             except MindError as error:
                 turn.problem = f"its mind: {error}"
-            except TaskMoved as moved:  # by a person, or it has failed because of what became of its record
-                _log.info("%s: %s", self.name, moved)
-                turn.problem = _MOVED
-                self.scheduler.broke(moved)
             finally:
                 self._leased, self.begins = None, None
 
-    def _left(self, turn: Turn) -> bool:
-        """Whether the turn is not this process's to end: the task is somebody else's by now, or the agent was told to end
-        while its mind could not be asked; whoever goes on takes the turn anew."""
-        return turn.problem == _MOVED or (turn.parking is not None and turn.thought is None and self.leaving())
+    def gives_up(self, turn: Turn) -> bool:
+        """Whether it was told to end while its mind could not be asked: whoever goes on takes the turn anew."""
+        return turn.parking is not None and turn.thought is None and self.leaving()
 
     # what the steps of the cycle ask
 

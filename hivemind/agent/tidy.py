@@ -21,6 +21,8 @@ _TOO_LONG = "{turns} turns were taken, and there is no end of it yet."
 def tidy(agent: Agent, turn: Turn) -> None:
     """Record the turn, see to it that an answer without calls is gone on from, and tell the scheduler."""
     focus = turn.focus
+    if agent.gives_up(turn):
+        return
     if not agent.scheduler.only_looked(turn):
         _record(agent, turn)
         if focus.work is not None:

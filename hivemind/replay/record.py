@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from hivemind.minds import Mind, MindError, Thought, ToolSchema, Turn
-from hivemind.minds.scripted import thought_from
+from hivemind.minds import Action, Mind, MindError, Thought, ToolSchema, Turn
 
 __all__ = ["RULE", "Course", "RecordedMind", "script_lines", "turns_of", "wishes_of", "written_in"]
 
@@ -26,12 +25,12 @@ def turns_of(records: Iterable[Record]) -> list[Record]:
         if "epoch" in record:
             mind = record.get("mind", RULE)
         elif record.get("role") == "assistant":
-            actions = [{"tool": one["tool"], "arguments": one["arguments"]} for one in record.get("calls", ())]
+            actions = [{key: value for key, value in one.items() if key != "id"} for one in record.get("calls", ())]
             calls = {one["id"]: action for one, action in zip(record.get("calls", ()), actions, strict=True)}
             turns.append(
                 {
                     "agent": record.get("agent"), "mind": mind, "step": record.get("step"),
-                    "thought": record.get("text", ""), "actions": actions,
+                    "thought": record.get("text", ""), "actions": actions, "cut": record.get("cut", False),
                 }
             )  # fmt: skip
         elif record.get("role") == "tool" and (action := calls.get(str(record.get("call_id")))) is not None:
@@ -96,7 +95,8 @@ class RecordedMind:
         recorded = self._course.turn
         if self._rule is not None:
             return self._rule.think(turn, tools)
-        return thought_from({"text": recorded.get("thought", ""), "calls": wishes_of(recorded)})
+        calls = [Action(one["tool"], one["arguments"], raw=one.get("raw")) for one in recorded["actions"]]
+        return Thought(recorded["thought"], tuple(calls), cut=recorded["cut"])
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
         """A rule's own completion. Raises MindError where there is none: a replay asks nothing."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from hivemind.agent.desk import Desk
 
 from hivemind import Hive
-from hivemind.agent.desk import Desk
 from hivemind.errors import UserError
 from hivemind.taskrun.focus import Focus
 from hivemind.tools import allowed_tools

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hivemind.taskrun.said import said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,6 @@ from hivemind.agent.preview import preview_context
 from hivemind.presence.identity import announce
 from hivemind.reasoning import NodeKind, ReasoningGraph, TaskGraph
 from hivemind.taskrun.conversation import LAST_TURNS, TaskConversation
-from hivemind.taskrun.said import said
 from hivemind.taskrun.trail import Trail
 from hivemind.tasks import Task, TaskState
 from hivemind.tokens import count_tokens

@@ -59,7 +59,7 @@ FILES = [
     ".hive/tasks.board", ".hive/locks/agent-ada.lock", ".hive/locks/tasks-board.lock",
     "tasks/active/boats/task.json", "tasks/active/boats/task.md", "tasks/active/boats/graph.jsonl",
     "tasks/active/boats/graph.json",
-    "tasks/active/boats/log.jsonl", "tasks/active/boats/artifacts", "tasks/active/boats/attempts",
+    "tasks/active/boats/messages.jsonl", "tasks/active/boats/artifacts", "tasks/active/boats/attempts",
     "tasks/active/.claimed/ada", "mailboxes/ada/new/letter", "knowledge/boats.md", "rom/hive.md",
 ]  # fmt: skip
 FOLDERS = [".hive/agents/ada", "mailboxes/ada/new", "mailboxes/ada/cur", "tasks/active/.claimed", "rom", "knowledge"]
@@ -209,7 +209,7 @@ def wait_for(condition) -> None:
 def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: Crew):
     crew.drop("---\nsteps: [{title: one}]\n---\nx")
     agent = crew.start(lambda context: Thought("", (Action("fail_task", {"reason": "no"}),)))
-    agent.scheduler.scope()
+    agent.scheduler.scope(reads=agent.reads)
     [work] = agent.scheduler.works()
     agent.hive.leases.claim(work.steps()[0].id, "human")
     agent.cycle()
@@ -229,7 +229,7 @@ def test_a_task_over_which_five_processes_died_fails_and_says_so(crew: Crew):
     crew.drop("Do it.")
     for life in range(1, MAX_CRASHES + 1):
         agent = crew.start()
-        agent.scheduler.scope()
+        agent.scheduler.scope(reads=agent.reads)
         assert agent.scheduler.focus is not None, f"life {life}"
         crew._agents.clear()  # it died without a word
         lost = "t"

@@ -45,8 +45,8 @@ def test_the_other_goes_on_with_what_was_done_and_does_none_of_it_again(two):
     until_idle(bob)
     result = (two.root / "tasks/done/t/result.md").read_text()
     assert result.count("The keel is of oak.") == 1
-    log = [json.loads(line) for line in (two.root / "tasks/done/t/log.jsonl").read_text().splitlines()]
-    assert [record["agent"] for record in log if record["kind"] == "cycle"] == ["ada", "ada", "bob", "bob"]
+    lines = map(json.loads, (two.root / "tasks/done/t/messages.jsonl").read_text().splitlines())
+    assert [one["agent"] for one in lines if one.get("role") == "assistant"] == ["ada", "ada", "bob", "bob"]
     assert [event.payload["to"] for event in two.events("task.handed_over")] == ["bob"]
 
 

@@ -16,7 +16,7 @@ from tests.agent.conftest import Crew, doing, until_idle
 
 FORGED = "---\nsteps:\n- {title: forged, run: echo owned > owned}\n---\nforged\n"
 NAMES = ["task.md", "TASK.md", "Task.MD", "task.yaml", "README.md", "readme.md", "notes.txt", "task.json", "claim.json",
-         "result.md", "error.md", "handed.json", "maker.json", "once.json", "log.jsonl", "graph.jsonl", "attempts/1/task.md",
+         "result.md", "error.md", "handed.json", "maker.json", "once.json", "messages.jsonl", "graph.jsonl", "attempts/1/task.md",
          "artifacts/task.md"]  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def test_a_command_that_writes_beside_its_work_folder_forges_nothing(crew: Crew,
     until_idle(crew.start())
     done = crew.root / "tasks/done/t"
     assert (done / "task.md").read_text().endswith("Build a boat.\n")
-    for name in ("task.md", "result.md", "log.jsonl", "graph.jsonl", "task.json"):
+    for name in ("task.md", "result.md", "messages.jsonl", "graph.jsonl", "task.json"):
         assert "forged\n" not in (done / name).read_text().replace(script, "")
     assert not (done / "error.md").exists()
     assert not (done / "attempts").exists()
@@ -71,10 +71,10 @@ def test_a_command_that_writes_beside_its_work_folder_forges_nothing(crew: Crew,
 
 
 def records(folder: Path) -> list[str]:
-    return [name for name in ("task.json", "log.jsonl") if (folder / name).exists()]
+    return [name for name in ("task.json", "messages.jsonl") if (folder / name).exists()]
 
 
-@pytest.mark.parametrize("name", ["task.json", "log.jsonl"])
+@pytest.mark.parametrize("name", ["task.json", "messages.jsonl"])
 @pytest.mark.parametrize("how", ["echo '{}' > ../%s", "rm ../%s", "sed -i s/a/b/ ../%s"])
 def test_a_command_without_a_sandbox_that_tampers_with_a_record_is_found_out(crew: Crew, name: str, how: str) -> None:
     steps = [{"run": "true"}, {"run": how % name}, {"run": "echo went on > went-on"}]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from pydantic_ai.direct import model_request
 from pydantic_ai.messages import (
@@ -35,6 +37,9 @@ from hivemind.minds.plain import fault_of, whole_text
 from hivemind.minds.turn import Action, ChatMessage, MindError, Usage
 
 __all__ = ["Client"]
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
 
 
 class Client:
@@ -129,14 +134,15 @@ def _model_messages(messages: Sequence[ChatMessage], model: str) -> list[ModelMe
     names: dict[str, str] = {}
     for message in messages:
         if message.role == "assistant":
-            names |= {call.id: call.tool for call in message.calls}
+            names |= {call.id: _sendable(call.tool) for call in message.calls}
             made.append(_response(message, model))
             continue
         if message.role == "system":
             part: Any = SystemPromptPart(message.text)
         elif message.role == "tool":
             call = message.call_id or ""
-            part = ToolReturnPart(names.get(call, "unknown"), message.text, call)
+            outcome: Literal["success", "failed"] = "failed" if message.ok is False else "success"
+            part = ToolReturnPart(names.get(call, "unknown"), message.text, call, outcome=outcome)
         else:
             part = UserPromptPart(message.text)
         if made and isinstance(made[-1], ModelRequest):
@@ -154,10 +160,27 @@ def _response(message: ChatMessage, model: str) -> ModelResponse:
         with suppress(Unreadable), boundary("kept answer"):
             [response] = ModelMessagesTypeAdapter.validate_python([kept])
             if isinstance(response, ModelResponse):
-                return response
+                return _with_calls(response, message.calls)
     said = [TextPart(message.text or "(nothing)")] if message.text or not message.calls else []
-    calls = [ToolCallPart(call.tool, _sent_back(call), call.id) for call in message.calls]
+    calls = [ToolCallPart(_sendable(call.tool), _sent_back(call), call.id) for call in message.calls]
     return ModelResponse([*said, *calls])
+
+
+def _with_calls(response: ModelResponse, calls: Sequence[Action]) -> ModelResponse:
+    """A kept answer with the calls as the conversation has them: by the ids that their results name, and readable."""
+    left = iter(calls)
+    parts = [
+        replace(part, tool_name=_sendable(call.tool), args=_sent_back(call), tool_call_id=call.id)
+        if isinstance(part, ToolCallPart) and (call := next(left, None)) is not None
+        else part
+        for part in response.parts
+    ]
+    return replace(response, parts=parts)
+
+
+def _sendable(tool: str) -> str:
+    """The name of a tool as providers accept it: one that a model made up may be refused with every later request."""
+    return _NOT_IN_NAMES.sub("_", tool)[:_LONGEST_NAME] or "unknown"
 
 
 def _sent_back(call: Action) -> dict[str, Any]:
