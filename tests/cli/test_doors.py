@@ -132,8 +132,8 @@ def test_the_quotes_of_an_answer_are_checked_by_a_tool_that_the_reviewers_log_na
     run("task", "add", "What moves a rowing boat?", "--id", "oars", "--assignee", "analyst")
     assert run("up", "--until-idle").status == 0
     log = (hive / ".hive/agents/reviewer/log.jsonl").read_text()
-    actions = [action for line in log.splitlines() for action in json.loads(line).get("actions", ())]
-    [checked] = [one for one in actions if one["tool"] == "check_citations"]
+    calls = [call for line in log.splitlines() for call in json.loads(line).get("calls", ())]
+    [checked] = [one for one in calls if one["tool"] == "check_citations"]
     assert checked["arguments"]["message"]
 
 
