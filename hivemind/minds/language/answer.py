@@ -52,7 +52,7 @@ def thought_in(answer: Answer, *, model: str, prompted: bool) -> Thought:
     if answer.calls:
         return Thought(answer.text, tuple(map(_action, answer.calls)), answer.usage, provider=provider)
     text, actions = _written(answer.text) if prompted or "{" in answer.text else (answer.text, ())
-    return Thought(text, actions, answer.usage, provider=provider)
+    return Thought(text, actions, answer.usage, provider=None if actions else provider)  # its parts have no such calls
 
 
 def _action(call: Call) -> Action:

@@ -169,13 +169,14 @@ def _response(message: ChatMessage, model: str) -> ModelResponse:
 def _with_calls(response: ModelResponse, calls: Sequence[Action]) -> ModelResponse:
     """A kept answer with the calls as the conversation has them: by the ids that their results name, and readable."""
     left = iter(calls)
-    parts = [
-        replace(part, tool_name=_sendable(call.tool), args=_sent_back(call), tool_call_id=call.id)
-        if isinstance(part, ToolCallPart) and (call := next(left, None)) is not None
-        else part
-        for part in response.parts
-    ]
-    return replace(response, parts=parts)
+    return replace(
+        response,
+        parts=[_as_kept(part, next(left)) if isinstance(part, ToolCallPart) else part for part in response.parts],
+    )
+
+
+def _as_kept(part: ToolCallPart, call: Action) -> ToolCallPart:
+    return replace(part, tool_name=_sendable(call.tool), args=_sent_back(call), tool_call_id=call.id)
 
 
 def _sendable(tool: str) -> str:

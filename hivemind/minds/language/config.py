@@ -41,10 +41,10 @@ _CLIENTS = {"anthropic": "anthropic", "google": "google.genai"}
 class ModelConfig(BaseModel):
     """A model and how it is asked. `key_env` names the variable that its key stands in; the key itself is never kept here.
 
-    `max_output` is the most tokens of one answer (default: what the model allows, 16,000 where that is not known),
-    `timeout_s` how long it may take. `tools` is `native` where the model can call tools, else `prompted`: then it is told
-    about them in words and answers in JSON. Any other key is a setting of the model, as pydantic-ai names it (`temperature`,
-    `thinking`, `top_p`, `seed`, `anthropic_…`); `effort` is another name of `thinking`.
+    `max_output` is the most tokens of one answer, `timeout_s` how long it may take. `tools` is `native` where the model
+    can call tools, else `prompted`: then it is told about them in words and answers in JSON. Any other key is a setting of
+    the model, as pydantic-ai names it (`temperature`, `thinking`, `top_p`, `seed`, `anthropic_…`); `effort` is another name
+    of `thinking`.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
@@ -133,7 +133,6 @@ def model_config(provider: str, argument: Any) -> ModelConfig:
         except ValidationError as error:
             first = error.errors(include_input=False)[0]
             place = ".".join(str(part) for part in first["loc"])
-            what = f"mind: {provider}{'.' if place else ''}{place}: {first['msg']}"
-            raise UserError(
-                what, mend=f"keys: {', '.join(name for name in ModelConfig.model_fields if name != 'provider')}"
-            ) from None
+            what = f"mind: {provider}{'.' if place else ''}{place}: {first['msg'].removeprefix('Value error, ')}"
+            keys = [name for name in ModelConfig.model_fields if name != "provider"] + sorted(_SETTINGS)
+            raise UserError(what, mend=f"keys: {', '.join(keys)}, {provider.partition('-')[0]}_…") from None
