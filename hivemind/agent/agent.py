@@ -28,6 +28,7 @@ from hivemind.agent.tidy import tidy
 from hivemind.agent.upkeep import Upkeep
 from hivemind.agent.usage import Usages, open_agents_mind
 from hivemind.agent.working_memory import Selected, WorkingMemory
+from hivemind.boundary import Unreadable, boundary
 from hivemind.config import BudgetConfig
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
@@ -233,7 +234,7 @@ class Agent:
     def rested_s(self, turn: Turn) -> float:
         """Seconds since the last message of the conversation."""
         talk = self.conversation(turn)
-        with contextlib.suppress(ValueError, IndexError):
+        with contextlib.suppress(Unreadable), boundary("time"):
             return time.time() - datetime.fromisoformat(talk.messages[-1].at).timestamp()
         return 0.0
 

@@ -28,7 +28,7 @@ def add_replay(task: Commands, common: Parser) -> None:
         "replay",
         run,
         "run a finished task again from its log, without its model",
-        about="Shows each turn that would now go another way: another context, another action, another result of a tool.\n"
+        about="Shows each turn that would now go another way: another call, another result of a tool.\n"
         "Everything happens in a copy that is thrown away: no model is asked, no program is run, nothing is sent, and the\n"
         "hive stays as it is. Exit status: 0 if every turn goes as it went, 1 if any differs.",
         examples="  hivemind task replay what-is-a-lease\n"

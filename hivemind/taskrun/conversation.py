@@ -51,7 +51,7 @@ class Conversation:
         self.said = 0
         self.turns = 0
         self._letters: set[str] = set()
-        self._number = 0
+        self._number = self._epochs = 0
         self._calls: set[str] = set()
         with boundary("conversation"):
             for record in records:
@@ -59,6 +59,7 @@ class Conversation:
 
     def _take(self, record: Mapping[str, Any]) -> None:
         if "epoch" in record:
+            self._epochs = int(record["epoch"])
             self.epoch = {key: value for key, value in record.items() if key != "opening"}
             self.messages = []
             for one in record.get("opening", ()):
@@ -82,7 +83,7 @@ class Conversation:
 
     def begin(self, cause: str, opening: Sequence[ChatMessage], **facts: Any) -> None:
         """Begin an epoch with its opening. `facts` are kept with it: what it depends on, what was selected and why."""
-        number = 1 + (int(self.epoch["epoch"]) if self.epoch is not None else 0)
+        number = 1 + self._epochs
         stamped = [self._stamp(one, at) for at, one in enumerate(opening)]
         record = {"epoch": number, "cause": cause, "at": _now(), "agent": self._agent, **masked(facts)}
         self._write({**record, "opening": [one.as_record() for one in stamped]}, durable=True)
@@ -131,7 +132,8 @@ class Conversation:
 
     def _write(self, record: Mapping[str, Any], *, durable: bool) -> None:
         self._append(record, durable)
-        self._take(json.loads(json.dumps(record)))
+        with boundary("conversation"):
+            self._take(json.loads(json.dumps(record)))
 
     # reading
 
