@@ -215,6 +215,7 @@ class OllamaRequest(Request):
 
     root = "/ollama/v1"
     place: ClassVar[str] = "/ollama/"
+    thoughts: ClassVar[str] = "reasoning"
 
     def error(self, status: int, message: str, code: str | None = None, **headers: str) -> None:
         told = {"message": message, "type": "api_error", "param": None, "code": None}

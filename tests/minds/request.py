@@ -17,6 +17,9 @@ class Request:
     root: ClassVar[str] = "/v1"
     """Where below the server's address this protocol's clients are pointed."""
 
+    thoughts: ClassVar[str] = "reasoning_content"
+    """Where a message has what the model thought."""
+
     def __init__(self, web: BaseHTTPRequestHandler, server: ModelServer, body: dict[str, Any]) -> None:
         self.web, self.server, self.body = web, server, body
         self.headers = web.headers
@@ -50,7 +53,7 @@ class Request:
     @property
     def thinking(self) -> list[str]:
         """The thinking that came back with the answers that were sent along."""
-        return [one["reasoning_content"] for one in self.messages if "reasoning_content" in one]
+        return [one[self.thoughts] for one in self.messages if self.thoughts in one]
 
     @property
     def key(self) -> str:
@@ -102,7 +105,7 @@ class Request:
     def completion(self, text, calls, finish=None, tokens_out=None, usage=True, cached=0, thinking=None) -> str:
         message: dict[str, Any] = {"role": "assistant", "content": text}
         if thinking:
-            message["reasoning_content"] = thinking
+            message[self.thoughts] = thinking
         if calls:
             message["tool_calls"] = [
                 {

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,9 +9,9 @@ pytest.importorskip("pydantic_ai")
 pytest.importorskip("openai")
 
 from hivemind.masking import MASK, mask
-from hivemind.minds import ContextTooLong, MindError, MindUnavailable, Prices, open_mind
+from hivemind.minds import ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, open_mind
 from hivemind.minds.language.errors import Refused
-from tests.minds.asking import CONTEXT, TOOL, note
+from tests.minds.asking import OPENING, TOOL, exchanged, note, turn
 from tests.minds.server import Request, model_server
 
 KEY = "sk-test-4711"
@@ -38,7 +39,7 @@ def mind(mind_of):
     return mind_of()
 
 
-def test_a_context_becomes_messages_and_the_answers_calls_become_actions(server, mind):
+def test_a_turn_becomes_messages_and_the_answers_calls_become_actions(server, mind):
     server.think = lambda request: request.answer("so", [("note", {"text": "a"}), ("note", {"text": "b", "times": 2})])
     thought = mind.think(turn(), [TOOL])
     assert [(one.tool, dict(one.arguments)) for one in thought.actions] == [
@@ -47,15 +48,9 @@ def test_a_context_becomes_messages_and_the_answers_calls_become_actions(server,
     ]
     assert thought.text == "so"
     (body,) = server.requests
-    system, user = body["messages"]
-    assert system["role"] == "system"
-    assert "Be brief." in system["content"]
-    assert "Be brief." not in user["content"]
-    lines = [json.loads(line) for line in user["content"].split("\n")]
-    assert [line["id"] for line in lines] == ["capsule", "task:t", "message:m"]
-    assert [line.get("data", False) for line in lines] == [False, False, True]
+    assert body["messages"] == [{"role": one.role, "content": one.text} for one in OPENING]
     assert body["tools"][0]["function"]["name"] == "note"
-    assert body["max_tokens"] == 4096
+    assert body["max_tokens"] == 16_000
     assert server.keys == {KEY}
 
 
@@ -144,18 +139,27 @@ def test_silence_ends_when_its_time_is_up(server, mind_of, meter):
     assert all(exchange.lost for exchange in meter.exchanges)
 
 
+@pytest.mark.parametrize("arguments", ['{"text": "cut o', "[1, 2]", "nonsense"], ids=["truncated", "a list", "no JSON"])
+def test_arguments_that_cannot_be_read_are_kept_as_they_came_and_go_back_readable(server, mind, arguments):
+    server.orders.append(lambda request: request.answer("so", [("note", arguments)], thinking="hm"))
+    thought = mind.think(turn(), [TOOL])
+    (action,) = thought.actions
+    assert (action.tool, dict(action.arguments), action.raw) == ("note", {}, arguments)
+    mind.think(turn(*exchanged(thought, "failed: its arguments are no JSON object", ok=False)), [TOOL])
+    (sent,) = server.requests[1]["messages"][2]["tool_calls"]
+    assert json.loads(sent["function"]["arguments"]) == {"unreadable": arguments}
+
+
 @pytest.mark.parametrize(
-    "arguments",
-    ['{"text": "cut o', "", '{"texte": "x"}', '{"text": 3}', "[1, 2]", "nonsense"],
-    ids=["truncated", "none", "unknown key", "wrong type", "a list", "no JSON"],
-)
-def test_bad_arguments_go_back_with_the_reason(server, mind, arguments):
-    server.orders.append(lambda request: request.answer(None, [("note", arguments)]))
-    server.think = note
-    assert dict(mind.think(turn(), [TOOL]).actions[0].arguments) == {"text": "seen"}
-    told = server.requests[1]["messages"]
-    assert [one["role"] for one in told] == ["system", "user", "assistant", "tool"]
-    assert "note" in told[-1]["content"]
+    ("arguments", "read"),
+    [("", {}), ('{"texte": "x"}', {"texte": "x"}), (json.dumps('{"text": "x"}'), {"text": "x"}), ('{"text": 3}', {"text": 3})],
+    ids=["none", "unknown key", "JSON in a string", "wrong type"],
+)  # fmt: skip
+def test_arguments_that_can_be_read_are_left_to_the_tool(server, mind, arguments, read):
+    server.think = lambda request: request.answer(None, [("note", arguments)])
+    (action,) = mind.think(turn(), [TOOL]).actions
+    assert (dict(action.arguments), action.raw) == (read, None)
+    assert len(server.requests) == 1
 
 
 DEEP = "[" * 50_000 + "]" * 50_000
@@ -185,20 +189,20 @@ HALF = chr(0xD800)
         "name",
     ],
 )
-def test_json_that_no_log_can_hold_goes_back_like_any_other_fault(server, mind, meter, answer):
-    server.orders.append(lambda request: request.answer(*answer))
-    server.think = note
-    assert dict(mind.think(turn(), [TOOL]).actions[0].arguments) == {"text": "seen"}
-    assert len(server.requests) == 2
-    for one in meter.exchanges:
-        json.dumps(one.answer, ensure_ascii=False).encode()
+def test_json_that_no_log_can_hold_gets_into_no_thought(server, mind, meter, answer):
+    server.think = lambda request: request.answer(*answer)
+    thought = mind.think(turn(), [TOOL])
+    for one in (*meter.exchanges[0].answer.values(), thought.text, *(action.as_record() for action in thought.actions)):
+        json.dumps(one, ensure_ascii=False, allow_nan=False).encode()
+    assert all(action.raw is not None or action.tool == "note?" for action in thought.actions)
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
 def test_a_number_that_json_does_not_have_gets_into_no_action(server, mind, number):
-    server.think = lambda request: request.answer(None, [("note", f'{{"text": "x", "times": {number}}}')])
-    with pytest.raises(MindError, match="none that JSON has"):
-        mind.think(turn(), [TOOL])
+    given = f'{{"text": "x", "times": {number}}}'
+    server.think = lambda request: request.answer(None, [("note", given)])
+    (action,) = mind.think(turn(), [TOOL]).actions
+    assert (dict(action.arguments), action.raw) == ({}, given)
 
 
 def test_an_error_in_half_characters_can_be_told(server, mind):
@@ -208,25 +212,16 @@ def test_an_error_in_half_characters_can_be_told(server, mind):
     str(found.value).encode()
 
 
-def test_a_wrong_tool_goes_back_three_times_and_then_the_runtime_refuses_it(server, mind):
+def test_a_tool_that_there_is_not_is_left_to_the_runtime(server, mind):
     server.think = lambda request: request.answer(None, [("teleport", {})])
-    thought = mind.think(turn(), [TOOL])
-    assert [action.tool for action in thought.actions] == ["teleport"]
-    assert len(server.requests) == 4
-    assert "no tool 'teleport'; tools: note" in server.requests[1]["messages"][-1]["content"]
-
-
-def test_the_usage_of_all_tries_adds_up(server, mind):
-    server.orders += [lambda request: request.answer(None, [("teleport", {})])] * 2
-    server.think = note
-    usage = mind.think(turn(), [TOOL]).usage
-    assert (usage.tokens_in, usage.tokens_out) == (server.tokens_in, server.tokens_out)
+    assert [action.tool for action in mind.think(turn(), [TOOL]).actions] == ["teleport"]
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        '{"text": "t", "actions": [{"tool": "note", "arguments": {"text": "seen"}}]}',
+        '{"text": "t", "calls": [{"tool": "note", "arguments": {"text": "seen"}}]}',
         'Sure!\n```json\n{"actions": [{"tool": "note", "arguments": {"text": "seen"}}]}\n```\nDone.',
         'I [will] do: {"tool": "note", "arguments": {"text": "seen"}} now',
         '```\n[{"tool": "note", "arguments": {"text": "seen"}}]',
@@ -240,19 +235,74 @@ def test_calls_that_are_written_down_instead_of_made_are_understood(server, mind
     assert len(server.requests) == 1
 
 
-def test_half_an_order_is_no_order(server, mind):
-    cut = '{"actions": [{"tool": "note", "arguments": {"text": "do not"}}, {"tool": "no'
-    server.orders.append(lambda request: request.answer(cut))
-    server.think = note
-    assert dict(mind.think(turn(), [TOOL]).actions[0].arguments) == {"text": "seen"}
-    assert "cut off" in server.requests[1]["messages"][-1]["content"]
+def test_a_call_that_was_written_down_beside_thinking_goes_back_as_a_call(server, mind):
+    text = '{"tool": "note", "arguments": {"text": "seen"}}'
+    server.orders.append(lambda request: request.answer(text, thinking="hm"))
+    thought = mind.think(turn(), [TOOL])
+    named = replace(thought, actions=(replace(thought.actions[0], id="call_3_0"),))
+    mind.think(turn(*exchanged(named, "noted")), [TOOL])
+    _, _, said, answered = server.requests[1]["messages"]
+    assert [one["id"] for one in said["tool_calls"]] == [answered["tool_call_id"]] == ["call_3_0"]
 
 
-def test_an_answer_that_ends_at_its_bound_goes_back(server, mind_of):
-    server.orders.append(lambda request: request.answer(None, [("note", {"text": "half"})], finish="length"))
-    server.think = note
-    assert dict(mind_of(max_output=100).think(turn(), [TOOL]).actions[0].arguments) == {"text": "seen"}
-    assert "cut off after 100 tokens" in server.requests[1]["messages"][-1]["content"]
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Just words, and a {brace}.",
+        '{"calls": [{"tool": "note", "arguments": {"text": "do not"}}, {"tool": "no',
+        '{"calls": []}',
+        '{"name": "app", "tool": {"ruff": {}}}',
+        "",
+    ],
+    ids=["words", "half an order", "no calls", "JSON of something else", "nothing"],
+)
+def test_a_text_without_a_whole_call_is_only_a_text(server, mind, text):
+    server.think = lambda request: request.answer(text)
+    thought = mind.think(turn(), [TOOL])
+    assert (thought.text, thought.actions, thought.cut) == (text, (), False)
+    assert len(server.requests) == 1
+
+
+def test_an_answer_that_ends_at_its_bound_keeps_its_text_and_drops_its_calls(server, mind_of):
+    server.think = lambda request: request.answer("so", [("note", {"text": "half"})], finish="length", thinking="hm")
+    thought = mind_of(max_output=100).think(turn(), [TOOL])
+    assert (thought.text, thought.actions, thought.cut, thought.provider) == ("so", (), True, None)
+    assert server.requests[0]["max_tokens"] == 100
+
+
+@pytest.mark.parametrize("cause", ["turn", "correction", "continuation", "mail", "fold", "patch"])
+def test_each_request_names_its_cause(server, mind, meter, cause):
+    if cause in ("fold", "patch"):
+        server.think = lambda request: request.answer("A summary.")
+        mind.complete("sum up", cause=cause)
+    else:
+        asked = turn(ChatMessage("assistant", "Well."), ChatMessage("user", "Go on.", news={"cause": cause}))
+        if cause == "turn":
+            asked = turn()
+        elif cause == "mail":
+            asked = replace(turn(), focus=replace(asked.focus, kind="message"))
+        mind.think(asked, [TOOL])
+    assert [one.cause for one in meter.asked] == [cause]
+
+
+def test_what_is_counted_of_a_request_begins_with_what_was_counted_before(server, mind, meter):
+    thought = mind.think(turn(), [TOOL])
+    mind.think(turn(*exchanged(thought, "noted")), [TOOL])
+    first, second = (one.parts for one in meter.asked)
+    assert second[: len(first) - 1] == first[:-1]
+    assert second[-1] == first[-1]  # the tools
+    assert any("noted" in part for part in second)
+
+
+@pytest.mark.parametrize("told", [{"effort": "high"}, {"thinking": "high"}])
+def test_effort_and_thinking_are_two_names_of_one_setting(monkeypatch, server, told):
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    mind = open_mind({"openai": {"model": "gpt-5", "url": server.url, "seed": 7, **told}})
+    try:
+        mind.think(turn(), [TOOL])
+    finally:
+        mind.close()
+    assert [(body["reasoning_effort"], body["seed"]) for body in server.requests] == [("high", 7)]
 
 
 def test_ten_calls_at_once_keep_their_order(server, mind):
@@ -305,13 +355,6 @@ def test_a_report_that_can_be_none_is_one_that_is_missing(server, mind, meter):
     assert meter.exchanges[0].usage.tokens_in == 0  # so that it is estimated
 
 
-def test_empty_answers_end_as_an_error_of_the_mind(server, mind):
-    server.think = lambda request: request.answer("")
-    with pytest.raises(MindError, match="no answer of openai-compatible:played could be used: the answer was empty"):
-        mind.think(turn(), [TOOL])
-    assert len(server.requests) == 4
-
-
 @pytest.mark.parametrize("status", [200, 502], ids=["as an answer", "as an error"])
 def test_a_page_of_a_proxy_is_no_answer(server, mind, status):
     page = "<!doctype html><html><body><h1>Maintenance</h1></body></html>"
@@ -356,6 +399,21 @@ def test_a_completion_by_a_schema_is_asked_for_until_it_fits(server, mind, bad):
     assert len(server.requests) == 2
 
 
+def test_a_completion_that_never_fits_is_an_error_of_the_mind_and_every_try_is_counted(server, mind, meter):
+    server.think = lambda request: request.answer("")
+    with pytest.raises(MindError, match="no answer of openai-compatible:played could be used: the answer was empty"):
+        mind.complete("sum up")
+    assert len(server.requests) == len(meter.exchanges) == 4
+    assert sum(one.usage.tokens_out for one in meter.exchanges) == server.tokens_out
+
+
+def test_a_completion_that_was_cut_off_is_asked_for_again(server, mind):
+    server.orders.append(lambda request: request.answer("half of", finish="length"))
+    server.think = lambda request: request.answer("whole")
+    assert mind.complete("sum up") == "whole"
+    assert "cut off after 16000 tokens" in server.requests[1]["messages"][-1]["content"]
+
+
 def test_a_server_without_json_by_schema_is_asked_in_words(server, mind):
     def answer(request: Request) -> None:
         if "response_format" in request.body:
@@ -374,15 +432,20 @@ def test_a_plain_completion_is_the_text_as_it_stands(server, mind):
     assert mind.complete("sum up") == "A summary."
 
 
-def test_a_model_that_can_call_no_tools_is_told_of_them_in_words(server, mind_of):
-    server.think = lambda request: request.answer(
-        '{"text": "t", "actions": [{"tool": "note", "arguments": {"text": "x"}}]}'
-    )
-    thought = mind_of(tools="prompted").think(turn(), [TOOL])
-    assert thought.actions[0].tool == "note"
-    (body,) = server.requests
-    assert "tools" not in body
-    assert "Write a note." in body["messages"][0]["content"]
+def test_a_model_that_can_call_no_tools_is_told_of_them_in_words_and_reads_results_as_texts(server, mind_of):
+    text = '{"text": "t", "calls": [{"tool": "note", "arguments": {"text": "x"}}]}'
+    server.think = lambda request: request.answer(text)
+    mind = mind_of(tools="prompted")
+    thought = mind.think(turn(), [TOOL])
+    assert [(one.tool, dict(one.arguments)) for one in thought.actions] == [("note", {"text": "x"})]
+    named = replace(thought, actions=(replace(thought.actions[0], id="call_3_0"),))
+    mind.think(turn(*exchanged(named, "noted")), [TOOL])
+    first, second = server.requests
+    assert "tools" not in first
+    assert "tool_calls" not in json.dumps(second)
+    assert "Write a note." in first["messages"][0]["content"]
+    assert second["messages"][:2] == first["messages"]
+    assert [one["content"] for one in second["messages"][2:]] == [text, "Result of note: noted"]
 
 
 def test_what_the_meter_raises_stops_a_request_before_it_is_sent(server, mind_of):

@@ -15,6 +15,7 @@ pytest.importorskip("openai")
 pytest.importorskip("anthropic")
 pytest.importorskip("google.genai")
 
+from hivemind.masking import keep_secret
 from hivemind.minds import Action, ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, Thought, open_mind
 from hivemind.minds.language.errors import Refused
 from tests.minds.asking import OPENING, TOOL, exchanged, note, turn
@@ -162,6 +163,7 @@ def test_a_kept_answer_goes_back_with_the_ids_that_its_results_name(server, mind
 
 def test_thinking_with_a_secret_in_it_is_not_kept(server, mind, monkeypatch):
     monkeypatch.setenv("HERON_TOKEN", "heron-secret-0815")
+    keep_secret("HERON_TOKEN")
     server.think = lambda request: request.answer("so", [("note", {"text": "a"})], thinking="It is heron-secret-0815.")
     assert mind.think(turn(), [TOOL]).provider is None
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from pydantic_ai.direct import model_request
 from pydantic_ai.messages import (
@@ -141,8 +141,7 @@ def _model_messages(messages: Sequence[ChatMessage], model: str) -> list[ModelMe
             part: Any = SystemPromptPart(message.text)
         elif message.role == "tool":
             call = message.call_id or ""
-            outcome: Literal["success", "failed"] = "failed" if message.ok is False else "success"
-            part = ToolReturnPart(names.get(call, "unknown"), message.text, call, outcome=outcome)
+            part = ToolReturnPart(names.get(call, "unknown"), message.text, call)
         else:
             part = UserPromptPart(message.text)
         if made and isinstance(made[-1], ModelRequest):
