@@ -127,7 +127,9 @@ class ChatMessage:
             "cut": self.cut, "step": self.step,
         }  # fmt: skip
         kept = ("role", "text", "ok")
-        return {key: one for key, one in record.items() if one is not None and (key in kept or one not in ("", [], False))}
+        return {
+            key: one for key, one in record.items() if one is not None and (key in kept or one not in ("", [], False))
+        }
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> ChatMessage:

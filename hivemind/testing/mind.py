@@ -29,7 +29,7 @@ class About:
 
     kind: str = "task"
     id: str = "birds"
-    tool: str = "finish_step"
+    tool: str = "note_step"
     title: str = "Which bird wades?"
     text: str = "Which bird wades? 🐝 \u2028"
     todo: Mapping[str, Any] = field(default_factory=lambda: {"id": "birds.s1", "title": "Which bird wades?"})

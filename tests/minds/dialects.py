@@ -139,7 +139,12 @@ class GeminiRequest(Request):
 
     @property
     def thinking(self) -> list[str]:
-        signed = [one["thoughtSignature"] for message in self.messages for one in message["parts"] if "thoughtSignature" in one]
+        signed = [
+            one["thoughtSignature"]
+            for message in self.messages
+            for one in message["parts"]
+            if "thoughtSignature" in one
+        ]
         found = [base64.b64decode(one).decode() for one in signed]
         return [one.removeprefix("signed ") for one in found if one.startswith("signed ")]
 

@@ -39,7 +39,7 @@ class Request:
 
     @property
     def conversation(self) -> list[tuple[Any, ...]]:
-        """What was said after the system message: (user, text), (assistant, text), (call, tool, arguments), (result, id, text)."""
+        """What was said after the system message: (user | assistant, text), (call, tool, arguments), (result, id, text)."""
         said: list[tuple[Any, ...]] = []
         for one in self.messages:
             if one["role"] == "tool":

@@ -120,7 +120,8 @@ def test_a_conversation_is_told_in_the_providers_own_protocol(server, mind):
 
 def test_each_request_begins_with_the_one_before_it_exactly(server, mind):
     seen = []
-    answers = [("so", [("note", {"text": "a"}), ("note", {"text": "b"})]), (None, [("note", {"text": "c"})]), ("", None), ("Well.", None)]
+    notes = [("note", {"text": "a"}), ("note", {"text": "b"})]
+    answers = [("so", notes), (None, notes[:1]), ("", None), ("Well.", None)]
     server.orders += [lambda request, answer=answer: request.answer(*answer, thinking="hm") for answer in answers]
     server.think = lambda request: (seen.append(request), note(request))
     said: list[ChatMessage] = []
@@ -179,7 +180,9 @@ def test_what_is_asked_again_is_read_from_the_providers_cache(server, provider, 
     mind.think(turn(), [TOOL])
     (body,) = server.requests
     if provider.name == "anthropic":
-        assert [where["cache_control"]["type"] for where in (body["system"][-1], body["tools"][-1], body)] == ["ephemeral"] * 3
+        assert [where["cache_control"]["type"] for where in (body["system"][-1], body["tools"][-1], body)] == [
+            "ephemeral"
+        ] * 3
     else:
         assert without_marks(body) == body
         assert ("prompt_cache_key" in body) == (provider.name == "openai")
