@@ -189,3 +189,16 @@ def test_a_conversation_of_many_epochs_keeps_to_its_tokens_and_loses_neither_tas
             if at < steps and len(messages) == 2:
                 assert f"{at}. [done] " in messages[1].text or at == 0
                 assert f"{at + 1}. [open] Weigh engine {at} " in messages[1].text
+
+
+def test_a_mind_that_comes_to_no_end_is_a_persons_to_judge(tmp_path: Path) -> None:
+    with closing(an_agent(tmp_path / "hive", 0, tools="max_turns: 3\n")) as agent:
+        (agent.hive.layout.inbox / "long.md").write_text(QUESTION)
+        agent.mind = mind = Mind(lambda _: Thought("", (Action("note_step", {"text": f"Look {mind.asked}."}),)))
+        agent.scheduler.resume()
+        until_idle(agent)
+        assert mind.asked == 3
+        parked = agent.hive.tasks.get("long").parked
+        assert parked is not None
+        assert "3 turns were taken" in parked.reason
+        assert [message.sender for message in agent.hive.mail.list("human")] == ["analyst"]

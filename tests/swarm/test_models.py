@@ -55,7 +55,8 @@ def server() -> Iterator[ModelServer]:
     chance, turns = random.Random(7), itertools.count()
 
     def think(request: Request) -> None:
-        told = "No tool was called" in request.told or "cut off" in request.told  # three times would be too often
+        last = json.dumps(request.messages[-1])
+        told = "No tool was called" in last or "cut off" in last  # a third time would be too often
         misbehave(request) if chance.random() < 0.15 and not told else play(request)
 
     with model_server(think) as server:

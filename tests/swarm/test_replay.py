@@ -61,7 +61,7 @@ def test_what_a_changed_file_would_change_is_shown_turn_by_turn(done):
     found = json.loads(done.run("task", "replay", "t", "--json", status=1))
     assert found["differs"]
     kinds = {one["what"] for turn in found["turns"] for one in turn["differences"]}
-    assert kinds == {"action"}
+    assert kinds == {"action", "result"}
     told = done.run("task", "replay", "t", status=1)
     assert "needs a lot of wind" in told
     assert "Turn 1," not in told  # planning was not about boats
