@@ -25,6 +25,8 @@ def think(agent: Agent, turn: Turn) -> None:
     A conversation that was too long for the mind is begun anew, shorter. Raises Parking if a budget is used up,
     MindUnavailable if what the mind needs is down, MindError if its answer is none.
     """
+    if turn.focus.blocked is not None:
+        agent.take_lease(turn.focus)  # raises Parking: what stands in the way is another's to mend
     if agent.works_by_rule(turn):
         turn.thought = agent.rule.think(turn, agent.schemas)
         return

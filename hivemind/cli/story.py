@@ -36,10 +36,10 @@ def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _message(record: Mapping[str, Any]) -> Iterator[str]:
     """A message: who speaks, then each line of it."""
-    who = {"assistant": record.get("agent"), "user": "to " + str(record.get("agent"))}.get(str(record["role"]))
+    who = {"assistant": record.get("agent"), "user": "to " + str(record.get("agent"))}.get(str(record.get("role")))
     used = _mapping(record.get("usage"))
     failed = " (failed)" if record.get("ok") is False else ""
-    yield one_line(f"{_time(record)}{who or record['role']}{failed}{f'  {said(used)}' if used else ''}")
+    yield one_line(f"{_time(record)}{who or record.get('role')}{failed}{f'  {said(used)}' if used else ''}")
     yield from (f"    {one_line(line)}" for line in str(record.get("text", "")).splitlines())
     for call in record.get("calls") or ():
         yield from _call(call)

@@ -22,7 +22,7 @@ def turns_of(records: Iterable[Record]) -> list[Record]:
     mind: Any = RULE
     calls: dict[str, dict[str, Any]] = {}
     for record in records:
-        if "epoch" in record:
+        if "opening" in record:
             mind = record.get("mind", RULE)
         elif record.get("role") == "assistant":
             actions = [{key: value for key, value in one.items() if key != "id"} for one in record.get("calls", ())]

@@ -53,19 +53,19 @@ class Conversation:
         self._letters: set[str] = set()
         self._number = self._epochs = 0
         self._calls: set[str] = set()
-        with boundary("conversation"):
-            for record in records:
-                self._take(record)
+        for record in records:
+            self._take(record)
 
     def _take(self, record: Mapping[str, Any]) -> None:
-        if "epoch" in record:
-            self._epochs = int(record["epoch"])
-            self.epoch = {key: value for key, value in record.items() if key != "opening"}
-            self.messages = []
-            for one in record.get("opening", ()):
-                self._hear(ChatMessage.of(one))
-        elif "role" in record:
-            self._hear(ChatMessage.of(record))
+        with boundary("conversation"):
+            if "opening" in record:
+                self._epochs = int(record["epoch"])
+                self.epoch = {key: value for key, value in record.items() if key != "opening"}
+                self.messages = []
+                for one in record["opening"]:
+                    self._hear(ChatMessage.of(one))
+            elif "role" in record:
+                self._hear(ChatMessage.of(record))
 
     def _hear(self, message: ChatMessage) -> None:
         self.messages.append(message)
@@ -132,8 +132,9 @@ class Conversation:
 
     def _write(self, record: Mapping[str, Any], *, durable: bool) -> None:
         self._append(record, durable)
-        with boundary("conversation"):
-            self._take(json.loads(json.dumps(record)))
+        with boundary("conversation"):  # as it will be read again
+            record = json.loads(json.dumps(record))
+        self._take(record)
 
     # reading
 

@@ -146,7 +146,7 @@ def test_a_tasks_own_log_is_told_as_a_story(run: Command, hive: Path) -> None:
     tasks.log(task, {"role": "tool", "text": "exit 1 after 0.01 s\nno", "call_id": "c1", "ok": False})
     tasks.log(task, {"event": "task.renamed", "why": "taken"})
     lines = run("log", "--task", "one").out.splitlines()
-    assert lines[0].endswith("researcher  tokens_in=7")
+    assert lines[0].endswith("researcher tokens_in=7")
     assert lines[1:] == [
         "    Nothing \ufffd[2J to it.",
         '    run_command  command="echo hi"',
@@ -178,22 +178,26 @@ def test_a_log_that_a_person_has_changed_is_still_told(record: dict[str, object]
 def test_an_opening_is_shown_and_explained_block_by_block(run: Command, hive: Path) -> None:
     (hive / "rom").mkdir()
     (hive / "rom" / "rules.md").write_text("# Rules\nQuote \x1b[2J exactly.\n")
+    (hive / "knowledge").mkdir(exist_ok=True)
+    (hive / "knowledge" / "sea.md").write_text("# The sea\n\nThe colour of the sea is green.\n")
+    run("task", "add", "What colour is the sea?", "--id", "one")
+    assert Hive.open(hive).tasks.claim("researcher") is not None
     shown = run("context", "researcher")
     assert shown.status == 0
-    assert "Quote \ufffd[2J exactly." in shown.out
-    system, *_ = run("context", "researcher", "--json").json
-    assert system["role"] == "system"
+    assert "Quote \\u001b[2J exactly." in shown.out
+    system, task = run("context", "researcher", "--json").json
+    assert (system["role"], task["role"]) == ("system", "user")
     assert "Quote" in system["text"]
+    assert "What colour is the sea?" in task["text"]
+    assert "is green" in task["text"]
     explained = run("context", "researcher", "--why", "--json").json
-    (rules,) = [block for block in explained["blocks"] if "rules.md" in block["block"]]
-    assert rules["in"] is True
-    assert rules["tokens"] > 0
-    assert rules["parts"]["confidence"] == 1.0
-    assert set(rules["parts"]) >= {"confidence", "recency"}
-    assert "CRITICAL" in rules["because"]
+    [sea, *_] = [block for block in explained["blocks"] if "sea.md" in block["block"]]
+    assert sea["in"] is True
+    assert sea["tokens"] > 0
+    assert set(sea["parts"]) >= {"confidence", "recency"}
     table = run("context", "researcher", "--why").out
     assert "BLOCK" in table.splitlines()[0]
-    assert "confidence 1 × recency 1" in table
+    assert "confidence 1 × " in table
     assert run("context", "nobody").status == 2
 
 

@@ -173,7 +173,7 @@ def test_a_conversation_of_many_epochs_keeps_to_its_tokens_and_loses_neither_tas
         agent.scheduler.resume()
         until_idle(agent)
         folder = agent.hive.layout.done / "long"
-        epochs = [line for line in lines_of(folder) if "epoch" in line]
+        epochs = [line for line in lines_of(folder) if "opening" in line]
         assert len(epochs) > 3
         assert {line["cause"] for line in epochs[1:]} == {"full"}
         assert [step for turn in turns_of(folder) for step in closed_by(turn)] == [

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
+import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +141,24 @@ def test_four_agents_of_four_providers_finish_fifty_tasks_with_models_that_misbe
     asked = len(server.requests)
     assert "all of them as they went" in hive.run("task", "replay", "t07")
     assert len(server.requests) == asked
+
+
+def test_an_agent_that_is_killed_while_it_waits_for_an_answer_sends_the_same_again(hive, server):
+    def think(request: Request) -> None:
+        if len(server.requests) == 2:
+            os.kill(hive.pid_of("one"), signal.SIGKILL)
+        else:
+            play(request)
+
+    server.think = think
+    give_models(hive, server, ["one"])
+    hive.drop("t.md", "Think")
+    hive.run("up", "--until-idle", PLAYED_KEY=KEY)
+    assert hive.task("t") == "done"
+    sent = [body["messages"] for body in server.requests]
+    assert sent[1] == sent[2]
+    assert all(after[: len(before)] == before for before, after in pairwise(sent))
+    assert sum("reserved" in line for line in lines(hive)) == len(sent)
 
 
 def test_a_provider_that_does_not_serve_parks_the_task_which_goes_on_when_it_does(hive, server):
