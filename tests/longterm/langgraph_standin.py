@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import langgraph.store.memory
 from langgraph.store.base import ensure_embeddings
@@ -26,11 +26,14 @@ from hivemind.longterm.langgraph.embedder import LangChainEmbedder
 class Standin(HivemindStore):
     """HivemindStore, made as those tests make theirs."""
 
+    order: Literal["hybrid", "vector"] = "hybrid"
+
     def __init__(self, path: str = ":memory:", *, index: Any = None, ttl: Any = None) -> None:
         told = dict(index or {})
         self.embeddings = ensure_embeddings(told["embed"]) if index else None
         embedder = None if self.embeddings is None else LangChainEmbedder(self.embeddings, told["dims"])
-        super().__init__(open_store(path, embedder), fields=told.get("fields") or told.get("text_fields"), ttl=ttl)
+        fields = told.get("fields") or told.get("text_fields")
+        super().__init__(open_store(path, embedder), fields=fields, ttl=ttl, mode=self.order)
         self.index_config = told or None
 
     @classmethod
@@ -44,9 +47,15 @@ class Standin(HivemindStore):
         """Nothing to do: the tables are made at the first use."""
 
 
+class Cosines(Standin):
+    """The same in the order of vectors alone: the tests of the SQLite store look at scores, which are cosines there."""
+
+    order = "vector"
+
+
 langgraph.store.memory.InMemoryStore = Standin  # type: ignore[misc,assignment]
 sqlite, base = ModuleType("langgraph.store.sqlite"), ModuleType("langgraph.store.sqlite.base")
-sqlite.SqliteStore = Standin  # type: ignore[attr-defined]
+sqlite.SqliteStore = Cosines  # type: ignore[attr-defined]
 for name in (
     "NS_MATCH_FUNCTION",
     "BaseSqliteStore",
