@@ -1,7 +1,8 @@
 """What a turn costs beside its model's own time: a server on loopback that answers at once, asked in three ways.
 
 A bare HTTP client sends the very same body; the mind sends it through its client library, its checks and its meter; a
-whole turn of an agent lays out the context, thinks, acts and logs. Wall-clock milliseconds, medians; interleaved.
+whole turn of an agent senses, thinks, acts and keeps its conversation, which grows by a turn a round. Wall-clock
+milliseconds, medians; interleaved.
 Run with: python -m benchmarks.minds [--quick]
 """
 
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -23,9 +25,10 @@ from urllib.parse import urlsplit
 from benchmarks.table import Row, show
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.minds import Mind
+from hivemind.minds import Action, ChatMessage, Mind
 from hivemind.minds.language import LanguageMind, model_config
 from hivemind.presence.identity import announce
+from hivemind.testing.mind import a_turn
 from tests.minds.server import ModelServer, Request, model_server
 
 __all__ = ["run"]
@@ -50,7 +53,7 @@ def run(quick: bool = False) -> list[Row]:
     return [
         Row("bare HTTP client, the same request", median(bare), "ms"),
         Row("a mind's think: messages, client library, checks", median(mind), "ms", "bare client", median(bare)),
-        Row("a whole turn: context, think, act, log (relaxed)", median(turn), "ms", "bare client", median(bare)),
+        Row("a whole turn: sense, think, act, tidy (relaxed)", median(turn), "ms", "bare client", median(bare)),
     ]
 
 
@@ -59,7 +62,8 @@ def _note(request: Request) -> None:
     if "response_format" in request.body:
         request.answer('{"add_nodes": []}')
     else:
-        request.answer("so", [("note_step", {"text": "seen"})])
+        said = len(request.body["messages"])  # the same call again and again would have a person asked
+        request.answer("so", [("note_step", {"text": f"seen after {said}"})])
 
 
 def _agent(root: Path, server: ModelServer) -> Agent:
@@ -68,19 +72,27 @@ def _agent(root: Path, server: ModelServer) -> Agent:
     for path in (root / "agents").glob("*.yaml"):
         path.unlink()
     mind = {"openai-compatible": {"url": server.url, "model": "played"}}
-    (root / "agents/one.yaml").write_text(json.dumps({"mind": mind}))
+    (root / "agents/one.yaml").write_text(json.dumps({"mind": mind, "max_turns": 1_000}))
     (root / "tasks/inbox/t.md").write_text("---\nsteps:\n  - Think\n---\nThink")
     hive = Hive.open(root)
     agent = Agent(hive, "one", announce(hive.journal, "one", os.getpid()))
-    agent.attention.resume()
+    agent.scheduler.resume()
     return agent
 
 
 def _asking(mind: Mind, body: Mapping[str, Any]) -> Callable[[], Any]:
-    """The same request through a mind of its own: with the context and the tools that the agent sent."""
-    context = [json.loads(line) for line in body["messages"][1]["content"].split("\n")]
+    """The same request through a mind of its own: with the messages and the tools that the agent sent."""
+    turn = replace(a_turn(), messages=[_message(one) for one in body["messages"]])
     tools = [tool["function"] for tool in body["tools"]]
-    return lambda: mind.think(context, tools)
+    return lambda: mind.think(turn, tools)
+
+
+def _message(sent: Mapping[str, Any]) -> ChatMessage:
+    calls = [
+        Action(call["function"]["name"], json.loads(call["function"]["arguments"]), call["id"])
+        for call in sent.get("tool_calls", ())
+    ]
+    return ChatMessage(sent["role"], sent["content"] or "", tuple(calls), call_id=sent.get("tool_call_id"))
 
 
 def _last_thought(server: ModelServer) -> dict[str, Any]:

@@ -87,10 +87,12 @@ class MailConfig(_Strict):
 
 
 class PriceConfig(_Strict):
-    """What a million tokens cost: `in`, those that are sent; `out`, those that are answered."""
+    """What a million tokens cost: `in`, those that are sent; `out`, those that are answered; `cached`, those that are sent
+    and read from the provider's cache (default: a tenth of `in`)."""
 
     tokens_in: float = Field(alias="in", ge=0, allow_inf_nan=False)
     tokens_out: float = Field(alias="out", ge=0, allow_inf_nan=False)
+    cached: float | None = Field(None, ge=0, allow_inf_nan=False)
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -129,6 +131,8 @@ class AgentConfig(_Strict):
     rom: list[str] = []
     tools: list[str] | None = None
     max_tokens: int = Field(100_000, ge=LEAST_CONTEXT)
+    max_turns: int = Field(100, ge=1)
+    graph: Literal["rules", "model"] = "rules"
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig | None = None
     view: Literal["focus_only", "smart", "explore", "audit", "full"] = "smart"

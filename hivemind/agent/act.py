@@ -1,90 +1,143 @@
-"""Act: use the tools that a thought asks for, in order, under the step's lease, until one fails."""
+"""Act: make the calls that a mind asks for, in order, under the step's lease; each gets its result (spec 8)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 from hivemind.errors import HivemindError, is_disk_full
-from hivemind.memory import MemoryBlock, create_memory_from_action
-from hivemind.minds import Action
-from hivemind.taskrun.parking import DISK_FULL, Parking, until_there_is_room
-from hivemind.tools import Session, Tool, ToolProblem
+from hivemind.minds import Action, Result, Thought, Turn
+from hivemind.taskrun.parking import Parking, until_there_is_room
+from hivemind.tools import Session, Tool
+from hivemind.tools.excerpt import result_limit
 
-__all__ = ["Acted", "act"]
+if TYPE_CHECKING:
+    from hivemind.agent.agent import Agent
 
-_log = logging.getLogger(__name__)
+__all__ = ["INTERRUPTED", "act", "make_calls", "short"]
+
+INTERRUPTED = "interrupted: its process ended before there was a result; check whether it took effect"
+_AT_ONCE = 8
+_NOT_TWICE = frozenset({"add_task", "apply_patch", "doc_append", "edit_file", "run_command"})
+"""What reads, or is known by its id or its content, may be made again."""
 _SHOWN_CHARS = 500
 _SHOWN_ITEMS = 20
+_log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Acted:
-    """What became of a thought's actions: a record for the log of each, the blocks they gave, why it stopped early."""
+def act(agent: Agent, turn: Turn) -> None:
+    """Take the step's lease, and make the calls of the thought; of a mind that reads each result stands in the conversation at
+    once. Sets why the task rests, or why a turn by rule came to nothing. Raises Parking if another holds the step."""
+    thought = turn.thought
+    assert thought is not None
+    agent.take_lease(turn.focus)
+    results: list[Result] = []
+    turn.results = results
+    if agent.works_by_rule(turn):
+        limit = result_limit(agent.config.max_tokens)
+        turn.parking = make_calls(agent.session(turn), agent.tools, thought, limit, results.append)
+        turn.problem = next((one.problem for one in results if not one.ok), None) or _exit(results)
+        return
+    talk = agent.conversation(turn)
 
-    records: tuple[dict[str, Any], ...]
-    blocks: tuple[MemoryBlock, ...] = ()
-    parking: Parking | None = None
-    problem: str | None = None
-    last: str | None = field(default=None)
+    def tell(result: Result) -> None:
+        results.append(result)
+        talk.result(result)
+
+    thought = _without_interrupted(agent, turn, thought, tell)
+    limit = result_limit(agent.most_tokens(turn))
+    turn.parking = make_calls(agent.session(turn), agent.tools, thought, limit, tell)
 
 
-def act(session: Session, tools: Mapping[str, Tool], actions: Sequence[Action]) -> Acted:
-    """Use the tools one after the other. The first problem ends it: the mind sees the reason in the next context."""
-    records: list[dict[str, Any]] = []
-    blocks: list[MemoryBlock] = []
-    last: str | None = None
-    for action in actions:
-        last = action.tool
-        told: dict[str, Any] = {"tool": action.tool, "arguments": dict(action.arguments)}
+def _exit(results: Sequence[Result]) -> str | None:
+    """Why the last command of a turn by rule is no success."""
+    status = results[-1].value.get("exit_status") if results else None
+    return None if status in (None, 0) else f"the command ended with status {status}"
+
+
+def _without_interrupted(agent: Agent, turn: Turn, thought: Thought, tell: Callable[[Result], object]) -> Thought:
+    """Calls are made in order, so of those that an earlier process left the first may have taken effect: where it must not
+    be made twice, it is answered with that."""
+    first = thought.actions[0] if thought.actions else None
+    if first is None or not turn.taken_up or first.id in agent.asked or first.tool not in _NOT_TWICE:
+        return thought
+    tell(_failed(first, INTERRUPTED))
+    return replace(thought, actions=thought.actions[1:])
+
+
+def make_calls(
+    session: Session,
+    tools: Mapping[str, Tool],
+    thought: Thought,
+    limit_chars: int,
+    tell: Callable[[Result], object],
+) -> Parking | None:
+    """Make the calls of a thought; `tell` gets each result as soon as it is there. Adjacent reads run side by side.
+
+    A call that fails does not stop the others, unless the thought is chained. After one that ends the task or hands it over
+    the rest are skipped, and say so. Gives why the task rests, if a call says so: that one and the rest have no result yet.
+    """
+    for reads, some in groupby(thought.actions, lambda call: call.tool in tools and tools[call.tool].reads):
+        calls = list(some)
         try:
-            result = _tool(tools, action.tool).call(session, action.arguments)
+            for result in _made(session, tools, calls, limit_chars, reads=reads and not thought.chained):
+                tell(result)
+                if thought.chained and (not result.ok or result.value.get("exit_status") not in (None, 0)):
+                    return None
         except Parking as parking:
-            records.append({**told, "parked": parking.reason})
-            return Acted(tuple(records), tuple(blocks), parking=parking, last=last)
-        except (
-            Exception
-        ) as error:  # the boundary of a tool: a fault in one must not end the agent; it is logged and told
-            if is_disk_full(error):
-                records.append({**told, "parked": DISK_FULL})
-                return Acted(tuple(records), tuple(blocks), parking=until_there_is_room(), last=last)
-            if not isinstance(error, HivemindError):
-                _log.exception("%s: the tool %s broke on %s", session.agent, action.tool, session.focus.id)
-            said = (
-                str(error) if isinstance(error, HivemindError) else f"the tool broke: {type(error).__name__}: {error}"
-            )
-            result = {**getattr(error, "result", {}), "error": said}
-            records.append({**told, "error": said, "result": result})
-            blocks += _blocks(session, action, result)
-            return Acted(tuple(records), tuple(blocks), problem=said, last=last)
-        records.append({**told, "result": result})
-        blocks += _blocks(session, action, result)
-        if session.focus.work is not None and (session.focus.work.ended or session.focus.work.handed):
-            break
-    return Acted(tuple(records), tuple(blocks), last=last)
+            return parking
+    return None
 
 
-def _tool(tools: Mapping[str, Tool], name: str) -> Tool:
-    if name not in tools:
-        raise ToolProblem(f"there is no tool {name!r}", mend=f"tools: {', '.join(sorted(tools))}")
-    return tools[name]
+def _made(
+    session: Session, tools: Mapping[str, Tool], calls: Sequence[Action], limit: int, *, reads: bool
+) -> Iterator[Result]:
+    if reads and len(calls) > 1 and session.focus.work is not None and all(call.tool in _FILES for call in calls):
+        with ThreadPoolExecutor(min(len(calls), _AT_ONCE)) as pool:
+            yield from pool.map(lambda call: _make(session, tools, call, limit), calls)
+        return
+    for call in calls:
+        yield _make(session, tools, call, limit)
 
 
-def _blocks(session: Session, action: Action, result: dict[str, Any]) -> list[MemoryBlock]:
-    """The results as blocks again; each says which target it belongs to, and in short what came out."""
-    made = create_memory_from_action(action.tool, result)
-    found = list(made) if isinstance(made, list) else [made]
-    for block in found:
-        block.metadata.update(target=session.focus.id, tool=action.tool, outcome=_short(result))
-        if session.focus.work is not None:
-            block.metadata["task_id"] = session.focus.id
-    return found
+_FILES = frozenset({"read_file", "list_files", "search_files"})
+"""Reads that touch nothing but files, which threads may do at the same time."""
 
 
-def _short(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a result a mind needs to decide: its small values. The whole of it is in the task's log."""
+def _make(session: Session, tools: Mapping[str, Tool], call: Action, limit_chars: int) -> Result:
+    """Make one call. Raises Parking."""
+    work = session.focus.work
+    if work is not None and (work.ended or work.handed):
+        return _failed(call, "skipped: the task is over" if work.ended else "skipped: the task was handed over")
+    if call.raw is not None:
+        return _failed(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
+    if call.tool not in tools:
+        return _failed(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
+    tool = tools[call.tool]
+    try:
+        value = tool.call(session.for_call(call.id), call.arguments)
+    except Parking:
+        raise
+    except Exception as error:  # the boundary of a tool: a fault in one must not end the agent; it is logged and told
+        if is_disk_full(error):
+            raise until_there_is_room() from None
+        if isinstance(error, HivemindError):
+            return _failed(call, str(error), getattr(error, "result", {}))
+        _log.exception("%s: the tool %s broke on %s", session.agent, call.tool, session.focus.id)
+        return _failed(call, f"the tool broke: {type(error).__name__}: {error}")
+    return Result(call, tool.shown(value, limit_chars), short(value))
+
+
+def _failed(call: Action, problem: str, value: Mapping[str, Any] | None = None) -> Result:
+    return Result(call, f"failed: {problem}", short(value or {}), problem)
+
+
+def short(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The small values of a result, for programs: what a mind needs stands in its text."""
     kept: dict[str, Any] = {}
     for key, value in result.items():
         if isinstance(value, list):

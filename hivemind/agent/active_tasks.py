@@ -216,7 +216,6 @@ class ActiveTasks:
         """The task is not in hand any more: it ended, was taken away, or goes to whom it was handed over."""
         self._release(work)
         if work.handed:
-            work.close()
             work.let_go()
         self._works.pop(work.task.id, None)
         self._parked.pop(work.task.id, None)

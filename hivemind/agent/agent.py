@@ -1,44 +1,62 @@
-"""An agent: its cycle, and the loop around it (spec 1, *The agent's cycle*)."""
+"""An agent: its cycle, and the loop around it (spec 8)."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import logging
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from hivemind.agent.act import Acted, act
+from hivemind.agent.act import act
 from hivemind.agent.budget import Budget, hives_account
-from hivemind.agent.desk import Desk
+from hivemind.agent.build import build
+from hivemind.agent.opening import system_message
+from hivemind.agent.recall import questions_of, recall
 from hivemind.agent.scheduler import Scheduler
+from hivemind.agent.scope import scope
+from hivemind.agent.select import select
+from hivemind.agent.sense import sense
+from hivemind.agent.think import think
+from hivemind.agent.tidy import tidy
 from hivemind.agent.upkeep import Upkeep
 from hivemind.agent.usage import Usages, open_agents_mind
+from hivemind.agent.working_memory import Selected, WorkingMemory
+from hivemind.boundary import Unreadable, boundary
 from hivemind.config import BudgetConfig
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
 from hivemind.fs.doorbell import Doorbell, ring
+from hivemind.fs.log import Log
 from hivemind.fs.ready import readable
-from hivemind.minds import ContextTooLong, Mind, MindError, MindUnavailable, Patience, Thought, ToolSchema
+from hivemind.minds import Mind, MindError, MindUnavailable, Patience, ToolSchema, Turn
+from hivemind.minds.extractive import ExtractiveMind
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
 from hivemind.presence.identity import HiveGone, announce_life
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import SUPERVISOR
+from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.parking import Parking
+from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskMoved
-from hivemind.tools import Session, allowed_tools
+from hivemind.tools import TOOLS, Session, allowed_tools
 
 __all__ = ["Agent"]
 
 TURN_S = 900
 _PROVIDER_DOWN_S = 2.0
+_BUDGET_NEWS = 0.8
+_ASKED_CHARS = 2_000
+_LEAST_SHORT = 256
 _log = logging.getLogger(__name__)
 
 
@@ -72,10 +90,13 @@ class Agent:
         else:
             budget = Budget(BudgetConfig(), folder)
         mind = mind or open_agents_mind(self.config, hive.config, hive.layout, Patience(sleep=self._sleep))
-        self.usages = Usages(mind, budget, hive.count_tokens, AgentLog(folder))
+        self.usages = Usages(mind, budget, hive.count_tokens)
+        self.log = AgentLog(folder)
+        self.selected: Selected | None = None
+        self.begins: str | None = None
         if (folder / "memory").exists():
-            self.desk.save()  # opened now: what cannot be read is said at the start
-        self.attention = Scheduler(hive, name, incarnation)
+            self.memory.save()  # opened now: what cannot be read is said at the start
+        self.scheduler = Scheduler(hive, name, incarnation)
         self.pulse = Heartbeat(self._beat, min(1.0, hive.config.hang_after / 4))
         self.lifeline = lifeline
         self._bell = Doorbell(hive.layout.doorbells, name)
@@ -86,6 +107,62 @@ class Agent:
         self._stopping = False
         self._told_idle = False
         self._looks = 0
+        self._most: int | None = None
+        self.asked: set[str] = set()  # ids of the calls that its mind asked for in this process
+        self._threads: dict[str, Conversation] = {}
+
+    # the cycle
+
+    def cycle(self) -> bool:
+        """One turn: sense, scope, recall, select, build, think, act, tidy. False if there was nothing to do."""
+        turn = Turn(self.name)
+        sense(self, turn)
+        scope(self, turn)
+        if turn.focus.kind == "nothing":
+            return False
+        with self._while_it_is_ours(turn):
+            with self._taking(turn):
+                recall(self, turn)
+                select(self, turn)
+                build(self, turn)
+                think(self, turn)
+                act(self, turn)
+            tidy(self, turn)
+        return True
+
+    @contextlib.contextmanager
+    def _while_it_is_ours(self, turn: Turn) -> Iterator[None]:
+        """A task that was moved by a person, or has failed because of what became of its record, is let go."""
+        try:
+            yield
+        except TaskMoved as moved:
+            _log.info("%s: %s: %s", self.name, turn.focus.id, moved)
+            self.scheduler.broke(moved)
+
+    @contextlib.contextmanager
+    def _taking(self, turn: Turn) -> Iterator[None]:
+        """Vouch for the turn while it lasts, and note on it why it ended early."""
+        self._shows(turn.focus)
+        self._leased = self.scheduler.leased(turn.focus)
+        with self.pulse.busy(TURN_S):  # a question, a tool, a first reading of the knowledge may take long
+            try:
+                yield
+                self._check()
+            except Parking as parking:
+                turn.parking = parking
+            except MindUnavailable as error:
+                until = None if error.after_s is None else datetime.now(UTC) + timedelta(seconds=error.after_s)
+                turn.parking = Parking(f"its mind is not available: {error}", until, again_s=_PROVIDER_DOWN_S)
+            except MindError as error:
+                turn.problem = f"its mind: {error}"
+            finally:
+                self._leased, self.begins = None, None
+
+    def gives_up(self, turn: Turn) -> bool:
+        """Whether it was told to end while its mind could not be asked: whoever goes on takes the turn anew."""
+        return turn.parking is not None and turn.thought is None and self.leaving()
+
+    # what the steps of the cycle ask
 
     @property
     def mind(self) -> Mind:
@@ -96,93 +173,139 @@ class Agent:
     def mind(self, mind: Mind) -> None:
         self.usages.base = mind
 
+    @property
+    def reads(self) -> bool:
+        """Whether its mind reads conversations, and does not work by rule."""
+        return not getattr(self.mind, "by_rule", False)
+
+    @cached_property
+    def rule(self) -> Mind:
+        """The mind that works by rule: its own, or the one that checks quotes for any agent."""
+        return ExtractiveMind() if self.reads else self.mind
+
+    def works_by_rule(self, turn: Turn) -> bool:
+        """Whether the turn is taken by rule: by such a mind, or because it is about quotes that are to be checked."""
+        return not self.reads or turn.focus.asks_review
+
     @cached_property
     def schemas(self) -> list[ToolSchema]:
         return [tool.schema() for tool in self.tools.values()]
 
     @cached_property
-    def desk(self) -> Desk:
+    def memory(self) -> WorkingMemory:
         """Its working memory, opened when there is something to do: a swarm has many agents that never have."""
-        return Desk(self.hive, self.name, self.schemas, self.usages)
+        return WorkingMemory(self.hive, self.name)
 
     @cached_property
     def upkeep(self) -> Upkeep:
-        return Upkeep(self.hive, lambda: self.usages.mind_of(None))
+        return Upkeep(self.hive, lambda: self.usages.mind_for(None, None))
 
-    # the cycle
+    @property
+    def system(self) -> str:
+        """The system message: the same for every task, until a rule of the hive is changed."""
+        return system_message(self.name, self.config, self.memory.rom())
 
-    def cycle(self) -> bool:
-        """One turn: sense, scope, recall, score, select, build, think, act, tidy. False if there was nothing to do."""
-        self.attention.sense()
-        focus = self.attention.scope()
-        if focus is None:
-            return False
-        self._shows(focus)
-        with self.pulse.busy(TURN_S):  # a question, a tool, a first reading of the knowledge may take long
-            try:
-                self._turn(focus)
-            except TaskMoved as moved:  # by a person, or it has failed because of what became of its record
-                _log.info("%s: %s", self.name, moved)
-                self.attention.broke(moved)
-        return True
+    @property
+    def fixed_tokens(self) -> int:
+        """The tokens of what every request has: the system message and the tools."""
+        return self.usages.count(self.system) + self.usages.count(json.dumps(self.schemas))
 
-    def _turn(self, focus: Focus) -> None:
-        try:
-            thought = self.think(focus)
-            acted = self.act(focus, thought)
-            self._check()
-        except Parking as parking:
-            thought, acted = Thought(), Acted((), parking=parking)
-        except MindUnavailable as error:
-            if self.leaving():  # asked no longer because of that: whoever goes on takes the turn anew
-                return
-            until = None if error.after_s is None else datetime.now(UTC) + timedelta(seconds=error.after_s)
-            down = Parking(f"its mind is not available: {error}", until, again_s=_PROVIDER_DOWN_S)
-            thought, acted = Thought(), Acted((), parking=down)
-        except MindError as error:
-            thought, acted = self.desk.useless(str(error)), Acted((), problem=f"its mind: {error}")
-        self._leased = None
-        if not self.attention.only_looked(focus, acted):
-            self.desk.tidy(focus, acted, thought)
-        self.attention.after(focus, acted, bool(thought.actions))
-        self._told(acted)
+    def tokens_of(self, talk: Conversation) -> int:
+        """The tokens of a request with a conversation as it stands."""
+        told = sum(self.usages.count(one.text) for one in talk.messages[1:])
+        asked = sum(self.usages.count(json.dumps(call.as_record())) for one in talk.messages for call in one.calls)
+        return self.fixed_tokens + told + asked
 
-    def think(self, focus: Focus) -> Thought:
-        """Ask the mind; once more with a shorter context, if that was too long for it.
+    def most_tokens(self, turn: Turn) -> int:
+        """The tokens that a request may have: by the agent's file, the task, and what its model has taken."""
+        work = turn.focus.work
+        bounds = [self.config.max_tokens, self._most, None if work is None else work.task.max_tokens]
+        return min(bound for bound in bounds if bound is not None)
 
-        Raises Parking if the budget is used up, MindUnavailable if what the mind needs is down, MindError if its answer is
-        none.
-        """
-        try:
-            return self._think(focus)
-        except ContextTooLong as error:
-            _log.warning("%s: %s; asked once more with a shorter one", self.name, error)
-            self.desk.shorten()
-            return self._think(focus)
+    def shorten(self, talk: Conversation) -> None:
+        """A request was too long for the model: from now on half of it is the most, and the conversation begins anew."""
+        self._most = self.fixed_tokens + max(_LEAST_SHORT, (self.tokens_of(talk) - self.fixed_tokens) // 2)
+        self.begins = "too long"
 
-    def _think(self, focus: Focus) -> Thought:
-        self._leased = self.attention.leased(focus)
-        context = self.desk.lay_out(focus, self.attention.works())
-        return self.usages.think(focus.work, context, self.schemas, self.desk.tokens)
+    def questions(self, turn: Turn) -> list[str]:
+        """What the opening of a conversation is selected for."""
+        focus = turn.focus
+        return questions_of(focus) or [f"{focus.title}\n{focus.text}"[:_ASKED_CHARS]]
 
-    def act(self, focus: Focus, thought: Thought) -> Acted:
-        """Do what the mind wants, under the step's lease. Raises Parking if another holds the step."""
-        lease = self.attention.lease(focus)
-        self._leased = None if lease is None else (lease.step_id, lease.generation)
-        if focus.work is not None:
-            focus.work.lease = lease
-        session = Session(
+    def rested_s(self, turn: Turn) -> float:
+        """Seconds since the last message of the conversation."""
+        talk = self.conversation(turn)
+        with contextlib.suppress(Unreadable), boundary("time"):
+            return time.time() - datetime.fromisoformat(talk.messages[-1].at).timestamp()
+        return 0.0
+
+    def budget_news(self, work: TaskRun) -> str | None:
+        """A word at four fifths of the task's budget, once in a conversation."""
+        most = self.config.budget.task.tokens
+        told = any((one.news or {}).get("budget") for one in work.conversation.messages)
+        if most is None or told or (spent := work.spent().tokens) < most * _BUDGET_NEWS:
+            return None
+        return f"{spent:,} of the task's {most:,} tokens are used. Come to an end."
+
+    def conversation(self, turn: Turn) -> Conversation:
+        """The conversation that the turn goes on: the task's, or that of a thread of mail."""
+        work, message = turn.focus.work, turn.focus.message
+        if work is not None:
+            found: Conversation = work.conversation
+            return found
+        assert message is not None
+        if self.works_by_rule(turn):
+            return self._rules_threads.setdefault(message.id, Conversation((), lambda *_: None, self.name))
+        root = (message.references or ((message.in_reply_to,) if message.in_reply_to else ()) or (message.id,))[0]
+        name = hashlib.sha256(root.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        if name not in self._threads:
+            folder = self.hive.layout.agent_state(self.name) / "threads"
+            make_folder(folder, durable=self.hive.config.durable)
+            log = Log(folder / f"{name}.jsonl", "messages", 1, durable=self.hive.config.durable, lazy=True)
+            self._threads[name] = Conversation(
+                log.records(), lambda record, durable: log.append(record, now=durable), self.name
+            )
+        return self._threads[name]
+
+    @cached_property
+    def _rules_threads(self) -> dict[str, Conversation]:
+        """Of turns by rule about mail: kept nowhere, since the next turn only needs the last one's results."""
+        return {}
+
+    def session(self, turn: Turn) -> Session:
+        """What tools work with in this turn."""
+        return Session(
             hive=self.hive,
             agent=self.name,
             config=self.config,
-            focus=focus,
+            focus=turn.focus,
             pulse=self.pulse,
             lifeline=self.lifeline,
             stopping=lambda: self._stopping,
         )
-        acted = act(session, self.tools, thought.actions)
-        self._leased = None
-        return acted
+
+    def take_lease(self, focus: Focus) -> None:
+        """Take or keep the lease of the step in focus. Raises Parking if another agent or a person holds it."""
+        lease = self.scheduler.lease(focus)
+        self._leased = None if lease is None else (lease.step_id, lease.generation)
+        if focus.work is not None:
+            focus.work.lease = lease
+
+    def ask_person(self, turn: Turn, why: str) -> None:
+        """Have a person judge a task that does not come to an end: its step is blocked with the question."""
+        step = turn.focus.step
+        if step is None:
+            turn.parking = Parking(f"{why} hivemind task say {turn.focus.id} TEXT lets it go on.")
+            return
+        reason = {"step": step.id, "reason": f"{why} Shall it go on?"}
+        try:
+            TOOLS["block_step"].call(self.session(turn), reason)
+        except HivemindError as error:
+            turn.parking = error if isinstance(error, Parking) else Parking(f"{why} ({error})")
+
+    def memory_tidy(self, ended: str | None) -> None:
+        if "memory" in vars(self):
+            self.memory.tidy(ended=ended)
 
     # the loop around it
 
@@ -201,7 +324,7 @@ class Agent:
             except (
                 Exception
             ) as error:  # the boundary of the process: what fails again and again is put aside, not retried
-                if self.attention.focus is None or not self.attention.broke(error):
+                if self.scheduler.focus is None or not self.scheduler.broke(error):
                     raise
                 _log.exception("%s: a turn broke", self.name)
                 moved = True
@@ -234,7 +357,7 @@ class Agent:
             closing.callback(self._bell.close)
             closing.callback(self._save)
             closing.callback(self.usages.close)
-            closing.callback(self.attention.close)
+            closing.callback(self.scheduler.close)
             closing.callback(self.hive.tasks.close)
             closing.callback(self.pulse.close)
             closing.callback(self.status.update, state="stopping")
@@ -253,7 +376,7 @@ class Agent:
         self.status.beat()
         if self._leased is not None:
             try:
-                self.attention.keep_lease(*self._leased)
+                self.scheduler.keep_lease(*self._leased)
                 announce_life(self.hive.journal, self.hive.layout, self.name)
             except HivemindError as error:  # taken over meanwhile: the write that follows is refused, and says so
                 _log.warning("%s: %s", self.name, error)
@@ -266,22 +389,22 @@ class Agent:
             state="working",
             task=focus.work.task.id if focus.work else None,
             step=step,
-            unread=len(self.attention.letters),
+            unread=len(self.scheduler.letters),
         )
 
-    def _told(self, acted: Acted) -> None:
+    def tell_status(self, turn: Turn) -> None:
         now = self.status.current
         self.status.update(
             tokens=self.usages.total.tokens,
             money=self.usages.total.money,
             unpriced=self.usages.total.unpriced,
-            last_action=acted.last or now.last_action,
-            steps_finished=self.attention.steps_finished,
+            last_action=turn.results[-1].call.tool if turn.results else now.last_action,
+            steps_finished=self.scheduler.steps_finished,
         )
 
     def _save(self) -> None:
-        if "desk" in vars(self):
-            self.desk.save()
+        if "memory" in vars(self):
+            self.memory.save()
 
     def _keeps_up(self) -> bool:
         """One piece of the upkeep that somebody has to do; False if there is none, or if it fails."""
@@ -294,9 +417,9 @@ class Agent:
 
     def _rest(self) -> None:
         """Say that there is nothing to do, and wait for a ring, a signal, the parent's end, or a time."""
-        rest = self.attention.letters.rest
+        rest = self.scheduler.letters.rest
         self.status.update(
-            state="idle", task=None, step=None, unread=len(self.attention.letters),
+            state="idle", task=None, step=None, unread=len(self.scheduler.letters),
             mail_rests=rest.reason if rest else None,
             mail_rests_until=rest.until.isoformat() if rest and rest.until else None,
         )  # fmt: skip
@@ -306,7 +429,7 @@ class Agent:
         self._save()
         self._resting()
         limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
-        until = time.monotonic() + self.attention.next_moment(limit, self._looks)
+        until = time.monotonic() + self.scheduler.next_moment(limit, self._looks)
         descriptors: list[Any] = [self._bell, self._wake] + ([] if self.lifeline is None else [self.lifeline])
         while not readable(descriptors, 0) and self._keeps_up():
             self.status.beat()

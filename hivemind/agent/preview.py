@@ -1,14 +1,17 @@
-"""The context that an agent would think with now, laid out without thinking (`hivemind context AGENT`)."""
+"""The opening that an agent would begin a conversation with now, and why (`hivemind context AGENT`). Changes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from hivemind.agent.desk import Desk
+from hivemind.agent.opening import material, system_message, task_opening
+from hivemind.agent.recall import questions_of
 from hivemind.agent.scope import focus_on
-from hivemind.memory import MemoryBlock, Selection
+from hivemind.agent.select import MOST
+from hivemind.agent.working_memory import Selected, WorkingMemory
+from hivemind.minds import ChatMessage
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.task_run import TaskRun
@@ -20,30 +23,35 @@ __all__ = ["Preview", "preview_context"]
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A context with its selection, and what it is about (None: the agent has nothing in hand).
+    """An opening with its selection, and what it is about (None: the agent has nothing in hand)."""
 
-    `explain` gives the parts that a block's score is the product of, at the time of the preview.
-    """
-
-    context: list[dict[str, Any]]
-    selection: Selection
+    messages: Sequence[ChatMessage]
+    selected: Selected
     target: dict[str, str] | None
     tokens: int
     budget: int
-    explain: Callable[[MemoryBlock], dict[str, float]]
 
 
 def preview_context(hive: Parts, name: str) -> Preview:
-    """Lay out the context of the agent's next turn from what lies on the disk. Changes nothing that the agent has."""
-    schemas = [tool.schema() for tool in allowed_tools(hive.agents[name].tools).values()]
-    desk = Desk(hive, name, schemas, looking=True)
+    """The opening of the agent's next epoch, from what lies on the disk."""
+    config = hive.agents[name]
+    memory = WorkingMemory(hive, name, looking=True)
     works = [
         TaskRun(hive, hive.tasks.get(summary.id), name)
         for summary in hive.tasks.list(TaskState.ACTIVE)
         if summary.owner == name
     ]
     ready = [work for work in works if work.task.parked is None] or works
-    focus = focus_on(min(ready, key=lambda work: (work.task.priority, work.task.id))) if ready else Focus("rest")
-    context = desk.lay_out(focus, works)
-    assert desk.selection is not None
-    return Preview(context, desk.selection, focus.target, desk.tokens, desk.budget, desk.scorer.explain)
+    run = min(ready, key=lambda work: (work.task.priority, work.task.id)) if ready else None
+    focus = Focus("rest") if run is None else focus_on(run, reads=True)
+    questions = questions_of(focus) or [f"{focus.title}\n{focus.text}"]
+    selected = memory.select(focus, questions if run is not None else [], min(MOST, config.max_tokens // 5))
+    system = system_message(name, config, memory.rom())
+    if run is not None:
+        text = task_opening(hive, run, config, selected.entries, "", config.max_tokens // 5)
+    else:
+        text = "\n\n".join(material(str(one["id"]), str(one["content"])) for one in selected.entries)
+    messages = [ChatMessage("system", system), *([ChatMessage("user", text)] if text else [])]
+    schemas = [tool.schema() for tool in allowed_tools(config.tools).values()]
+    tokens = sum(hive.count_tokens(one.text) for one in messages) + hive.count_tokens(json.dumps(schemas))
+    return Preview(messages, selected, None if run is None else focus.target, tokens, config.max_tokens)

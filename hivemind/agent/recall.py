@@ -7,17 +7,22 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from hivemind.documents import Passage, title_of
 from hivemind.layout import HUMAN
 from hivemind.memory import Given, KnowledgeMemoryBlock, Priority
 from hivemind.memory.loading import Source
+from hivemind.minds import Turn
 from hivemind.minds.extractive import questions_in
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 from hivemind.tools.documents import DOCUMENTS
 
-__all__ = ["PASSAGE", "document_sources", "questions_of", "recall"]
+if TYPE_CHECKING:
+    from hivemind.agent.agent import Agent
+
+__all__ = ["PASSAGE", "document_sources", "questions_of", "recall", "recalled"]
 
 PASSAGE = "passage"
 """What a location begins with that names the passage that is quoted with a node."""
@@ -26,6 +31,14 @@ PER_QUESTION = 6
 _PARTS = 2  # parts of documents for each question, of which several passages were found,
 _PART_TOKENS = 800  # and the most that one of them is shown of
 _EXTRACTED = frozenset({".pdf", ".html", ".htm", ".xhtml"})  # whose passages are no lines of the file
+
+
+def recall(agent: Agent, turn: Turn) -> None:
+    """For a mind that works by rule: what the hive knows about the question in focus, and the results of the turn before.
+    For one that reads `select` asks, at the start of an epoch."""
+    if agent.works_by_rule(turn):
+        turn.found = agent.memory.found(turn.focus, questions_of(turn.focus))
+        turn.before = agent.conversation(turn).before
 
 
 def document_sources(hive: Parts) -> dict[str, Source]:
@@ -55,12 +68,11 @@ def questions_of(focus: Focus) -> list[str]:
     return [str(focus.step.todo.argument or focus.step.todo.title)]
 
 
-def recall(hive: Parts, focus: Focus) -> list[KnowledgeMemoryBlock]:
-    """Passages of knowledge/ and the task's attachments for each question in focus, as blocks that point at their lines.
+def recalled(hive: Parts, focus: Focus, questions: Sequence[str]) -> list[KnowledgeMemoryBlock]:
+    """Passages of knowledge/ and the task's attachments for each question, as blocks that point at their lines.
 
     Best first, and newest: where scores are equal, the newer block is selected first.
     """
-    questions = questions_of(focus)
     if not questions:
         return []
     attachments = [] if focus.work is None else list(focus.work.task.attachments)

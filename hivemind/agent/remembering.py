@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from hivemind.agent.recall import questions_of
 from hivemind.errors import UserError
 from hivemind.longterm import (
     MemorySearchResult,
@@ -21,10 +20,9 @@ from hivemind.longterm import (
 )
 from hivemind.memory import KnowledgeMemoryBlock
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.focus import Focus
 from hivemind.tools.memory import namespaces_of, soundly
 
-__all__ = ["SOURCE", "asked_of", "memory_source", "retrieve"]
+__all__ = ["SOURCE", "memory_source", "remembered"]
 
 SOURCE = "memory"
 """What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
@@ -35,22 +33,13 @@ _WORDS, _MEANING = 0.5, 0.45
 _log = logging.getLogger(__name__)
 
 
-def asked_of(focus: Focus) -> str:
-    """The last real message of what is in focus: the mail, the question of the step, else what the task says."""
-    if focus.message is not None:
-        return f"{focus.message.subject}\n{focus.message.body}"[:_LONGEST]
-    questions = questions_of(focus)
-    if questions or focus.work is None:
-        return "\n".join(questions)
-    task = focus.work.task
-    return f"{task.title}\n{task.text}"[:_LONGEST]
-
-
-def retrieve(hive: Parts, agent: str, focus: Focus, *, max_tokens: int = MAX_TOKENS) -> list[KnowledgeMemoryBlock]:
-    """What the agent and its workspace remember about what is in focus, best first, within `max_tokens` (content and what
-    is told about it). A hit that does not fit is passed over. Nothing is written, not even a database.
+def remembered(
+    hive: Parts, agent: str, questions: Sequence[str], *, max_tokens: int = MAX_TOKENS
+) -> list[KnowledgeMemoryBlock]:
+    """What the agent and its workspace remember about the questions, best first, within `max_tokens` (content and what is
+    told about it). A hit that does not fit is passed over. Nothing is written, not even a database.
     """
-    query = asked_of(focus)
+    query = "\n".join(questions)[:_LONGEST]
     if not query.strip() or not hive.memory.database.was_made:
         return []
     try:
@@ -58,7 +47,7 @@ def retrieve(hive: Parts, agent: str, focus: Focus, *, max_tokens: int = MAX_TOK
     except (UserError, OSError) as error:  # of another version, no room to mend it: work goes on without it
         _log.warning("%s: nothing is remembered now: %s", agent, error)
         return []
-    now, questions, left = datetime.now(UTC), questions_of(focus), max_tokens
+    now, left = datetime.now(UTC), max_tokens
     blocks = []
     for number, hit in enumerate(hits):
         answered = [question for question in questions if _answers(hive.memory, question, hit)]

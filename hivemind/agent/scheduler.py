@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-from hivemind.agent.act import Acted
 from hivemind.agent.active_tasks import ActiveTasks
+from hivemind.agent.opening import letter
 from hivemind.agent.scope import focus_on
 from hivemind.agent.unread_mail import UnreadMail
 from hivemind.coordination import StepLease, StepLeaseHeld
 from hivemind.errors import is_disk_full
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
+from hivemind.minds import Turn
 from hivemind.presence.identity import unless_dead
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
@@ -90,19 +91,37 @@ class Scheduler:
 
     # scope
 
-    def scope(self) -> Focus | None:
-        """What this turn is about: the oldest message, else a task in hand that can go on, else a new task, else None."""
+    def scope(self, *, reads: bool) -> Focus | None:
+        """What this turn is about: the oldest message that needs one, else a task in hand that can go on, else a new task,
+        else None. `reads` says that the mind reads conversations: it is not woken by mail that asks nothing."""
         self.focus = None
-        message = self.letters.first()
-        if message is not None:
+        while (message := self.letters.first()) is not None:
             heard, stranger = self.letters.is_awaited(message), not self._hive.mail.knows(message.sender)
-            self.focus = Focus("reply_mail", message=message, heard=heard, stranger=stranger)
-        else:
-            work = self.holding.next() or self.claim()
-            if work is not None:
-                self.focus = Focus("finish_step", work=work)  # whose account it is, should its plan not be readable
-                self.focus = focus_on(work)
+            focus = Focus("reply_mail", message=message, heard=heard, stranger=stranger)
+            if not reads or focus.asks_review or self._wakes(focus, message):
+                self.focus = focus
+                return focus
+            self.letters.read(message)
+        work = self.holding.next() or self.claim()
+        if work is not None:
+            self.focus = Focus("finish_step", work=work)  # whose account it is, should its plan not be readable
+            if reads:
+                work.begin_without_steps()
+            self.focus = focus_on(work, reads=reads)
         return self.focus
+
+    def _wakes(self, focus: Focus, message: Message) -> bool:
+        """Whether a mind that reads is woken by a message: one from a person, from a stranger who may be answered, or one that
+        expects a reply. What belongs to a task in hand is news in its conversation."""
+        work = next((one for one in self.works() if one.task.id == message.task), None)
+        if work is not None:
+            if not focus.heard and not work.conversation.has_letter(message.id):
+                colleague = message.origin == "agent"
+                by = "person" if message.origin == "human" else message.sender
+                work.conversation.tell(letter(message, colleague=colleague), letter=message.id, by=by)
+                self.holding.unpark(work)
+            return False
+        return not focus.heard and (message.origin == "human" or focus.stranger or message.expects_reply)
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
         """Claim the next task for this agent, or a certain one; see `ActiveTasks.claim`."""
@@ -140,33 +159,33 @@ class Scheduler:
 
     # after a turn
 
-    def only_looked(self, focus: Focus, acted: Acted) -> bool:
+    def only_looked(self, turn: Turn) -> bool:
         """Whether a turn did nothing but find that what rests still has to, for the reason that was told already."""
-        if acted.parking is None or any("parked" not in record for record in acted.records):
+        if turn.parking is None or turn.results or turn.thought is not None:
             return False
-        if focus.work is not None:
-            return self.holding.rests_for(focus.work, acted.parking)
-        return self.letters.rest is not None and self.letters.rest.reason == acted.parking.reason
+        if turn.focus.work is not None:
+            return self.holding.rests_for(turn.focus.work, turn.parking)
+        return self.letters.rest is not None and self.letters.rest.reason == turn.parking.reason
 
-    def after(self, focus: Focus, acted: Acted, did_anything: bool) -> None:
+    def after(self, turn: Turn) -> None:
         """Draw the consequences: a message is read, a task parked, ended, or in trouble."""
-        if focus.message is not None:
-            self.letters.after(focus.message, acted, did_anything)
-        elif focus.work is not None:
-            self._after_work(focus.work, acted, did_anything)
+        if turn.focus.message is not None:
+            self.letters.after(turn.focus.message, turn)
+        elif turn.focus.work is not None:
+            self._after_work(turn.focus.work, turn)
 
-    def _after_work(self, work: TaskRun, acted: Acted, did_anything: bool) -> None:
-        finished = [record for record in acted.records if record["tool"] == "finish_step" and "error" not in record]
+    def _after_work(self, work: TaskRun, turn: Turn) -> None:
+        finished = [one for one in turn.results if one.call.tool == "finish_step" and one.ok]
         self.steps_finished += len(finished)
         if work.ended or work.handed:
             self.drop(work)
             return
         if finished:
             work.went_on()
-        if acted.parking is not None:
-            self.holding.park(work, acted.parking)
-        elif acted.problem is not None or not did_anything:
-            self.holding.trouble(work, acted.problem or "its mind sees nothing to do")
+        if turn.parking is not None:
+            self.holding.park(work, turn.parking)
+        elif turn.problem is not None:
+            self.holding.trouble(work, turn.problem)
         else:
             self.holding.went_well(work)
 
@@ -177,7 +196,7 @@ class Scheduler:
             return False
         reason = f"{type(error).__name__}: {error}"
         if is_disk_full(error):
-            self.after(focus, Acted((), parking=until_there_is_room()), did_anything=False)
+            self.after(Turn(self._name, focus, parking=until_there_is_room()))
         elif focus.message is not None:
             self.letters.failed(focus.message, reason)
         elif focus.work is not None:

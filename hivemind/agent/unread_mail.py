@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from hivemind.agent.act import Acted
 from hivemind.boundary import Unreadable
 from hivemind.errors import UserError, is_disk_full
 from hivemind.mail import Intake, Message
+from hivemind.minds import Turn
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.parking import Rest, until_there_is_room
 
@@ -96,19 +96,19 @@ class UnreadMail:
     def is_awaited(self, message: Message) -> bool:
         return message.key in self._awaited
 
-    def after(self, message: Message, acted: Acted, did_anything: bool) -> None:
+    def after(self, message: Message, turn: Turn) -> None:
         """Draw the consequences of a turn about a message."""
         self._turn.close()
-        if acted.parking is not None:
-            self.rest = Rest.of(acted.parking, self.rest)
+        if turn.parking is not None:
+            self.rest = Rest.of(turn.parking, self.rest)
             return
         self.rest = None
-        if not did_anything and acted.problem is None:
-            self._taken(message)
-        elif any(record["tool"] == "reply_mail" and "error" not in record for record in acted.records):
-            self._taken(message)  # whoever wrote has the answer; what went wrong after it stands in the log
-        elif acted.problem is not None:
-            self.failed(message, acted.problem)
+        if turn.problem is None and not turn.results:
+            self.read(message)
+        elif any(one.call.tool == "reply_mail" and one.ok for one in turn.results):
+            self.read(message)  # whoever wrote has the answer; what went wrong after it stands in the log
+        elif turn.problem is not None:
+            self.failed(message, turn.problem)
         else:
             self._count(message)
 
@@ -127,7 +127,9 @@ class UnreadMail:
         self._turn.close()
         self._crashes.close()
 
-    def _taken(self, message: Message) -> None:
+    def read(self, message: Message) -> None:
+        """A message that is over."""
+        self._turn.close()
         self._intake.taken(message)
         self._messages.remove(message)
         self._forget(message)

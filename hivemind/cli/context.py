@@ -1,4 +1,4 @@
-"""hivemind context: what an agent would think with now, and why."""
+"""hivemind context: the opening that would be made now, and why."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.hive_of import known_agent, look_at
-from hivemind.cli.output import as_json, print_json, say, table
+from hivemind.cli.output import print_json, say, table
 from hivemind.cli.parser import Commands, Parser, add_command, add_json
 from hivemind.cli.text import one_line
 
@@ -23,7 +23,7 @@ def add_to(commands: Commands, common: Parser) -> None:
         common,
         "context",
         run,
-        "show the context that an agent would think with now",
+        "show the opening that an agent would begin a conversation with now",
         about="With --why: every block there was to choose from, its score and the parts that it is the product of, its\n"
         "tokens, whether it is in, and because of what.",
         examples="  hivemind context researcher\n  hivemind context researcher --why",
@@ -41,19 +41,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.why:
         return _why(preview, arguments.json)
     if arguments.json:
-        print_json(preview.context)
+        print_json([message.as_record() for message in preview.messages])
     else:
         _show(preview)
     return 0
 
 
 def _show(preview: Preview) -> None:
-    """Each entry under a line that says what it is."""
-    for entry in preview.context:
-        heads = (f"{key}: {one_line(str(value))}" for key, value in entry.items() if key not in ("content", "metadata"))
-        say(f"--- {'  '.join(heads)}")
-        content = entry.get("content", "")
-        say((content if isinstance(content, str) else as_json(content)).rstrip("\n"))
+    """Each message under a line that says whose it is."""
+    for message in preview.messages:
+        say(f"--- {message.role}")
+        say(message.text.rstrip("\n"))
         say()
     say(_summed(preview))
 
@@ -62,11 +60,12 @@ def _summed(preview: Preview) -> str:
     target = preview.target
     about = f"for {target['kind']} {target['id']}" if target and target["id"] else "with nothing in hand"
     used = f"{preview.tokens:,} of {preview.budget:,} tokens (the tools' descriptions among them)"
-    return f"{len(preview.context)} entries, {used}, {about}."
+    return f"{len(preview.selected.entries)} blocks selected, {used}, {about}."
 
 
 def _why(preview: Preview, as_json: bool) -> int:
-    choices = [_explained(preview, choice) for choice in preview.selection]
+    inside = {entry["id"] for entry in preview.selected.entries}
+    choices = [_explained(preview, choice, inside) for choice in preview.selected.selection]
     choices.sort(key=lambda choice: (not choice["in"], -choice["score"], choice["block"]))
     if as_json:
         print_json({"target": preview.target, "budget": preview.budget, "tokens": preview.tokens, "blocks": choices})
@@ -86,14 +85,14 @@ def _why(preview: Preview, as_json: bool) -> int:
     return 0
 
 
-def _explained(preview: Preview, choice: Choice) -> dict[str, Any]:
+def _explained(preview: Preview, choice: Choice, inside: set[Any]) -> dict[str, Any]:
     return {
         "block": choice.id,
         "type": choice.block.type.value,
         "priority": choice.block.priority.name.lower(),
-        "in": choice.taken,
+        "in": choice.id in inside,
         "score": choice.score,
-        "parts": preview.explain(choice.block),
+        "parts": preview.selected.explain(choice.block),
         "tokens": choice.tokens,
         "because": choice.reason,
     }

@@ -28,7 +28,7 @@ def add_replay(task: Commands, common: Parser) -> None:
         "replay",
         run,
         "run a finished task again from its log, without its model",
-        about="Shows each turn that would now go another way: another context, another action, another result of a tool.\n"
+        about="Shows each turn that would now go another way: another call, another result of a tool.\n"
         "Everything happens in a copy that is thrown away: no model is asked, no program is run, nothing is sent, and the\n"
         "hive stays as it is. Exit status: 0 if every turn goes as it went, 1 if any differs.",
         examples="  hivemind task replay what-is-a-lease\n"
@@ -65,9 +65,8 @@ def _lines(found: Replay) -> Iterator[str]:
     yield f"{found.task}: {len(found.turns)} turns of {', '.join(found.agents)} taken again, {ends}."
     for turn in found.turns:
         if turn.differences:
-            step = turn.focus.get("step")
             whose = f" of {turn.agent}" if len(found.agents) > 1 else ""
-            yield f"\nTurn {turn.cycle}{whose}, {turn.focus.get('next')}{f' {step}' if step else ''}:"
+            yield f"\nTurn {turn.number}{whose}{f', step {turn.step}' if turn.step else ''}:"
             for one in turn.differences:
                 yield from _difference(one)
 

@@ -1,4 +1,4 @@
-"""What happened, as a person reads it: an event of the journal, a cycle of a task's log (`hivemind log`)."""
+"""What happened, as a person reads it: an event of the journal, a message of a conversation (`hivemind log`)."""
 
 from __future__ import annotations
 
@@ -15,28 +15,38 @@ __all__ = ["event_line", "said", "story_lines"]
 
 
 def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of one record; one that is no cycle, or that a person has changed, is shown field by field."""
-    if record.get("kind") not in ("cycle", "call") or not isinstance(record.get("actions"), list):
-        fields = {key: value for key, value in record.items() if key not in ("kind", "event", "time")}
-        yield f"{_time(record)}{one_line(str(record.get('kind') or record.get('event') or ''))}  {said(fields)}".rstrip()
+    """The lines of one record of a conversation, or of an agent's own log; what is neither is shown field by field."""
+    if "role" in record:
+        yield from _message(record)
         return
-    if record["kind"] == "call":  # of a member from outside: what it thought is not known here
-        yield one_line(f"{_time(record)}{record.get('agent')}, by {record.get('by')}")
-        for action in record["actions"]:
-            yield from _action(action)
+    if record.get("kind") == "turn" and isinstance(record.get("calls"), list):
+        yield one_line(f"{_time(record)}{record.get('agent')}, about {said(_mapping(record.get('about')))}")
+        if record.get("text"):
+            yield f"    {one_line(str(record['text']))}"
+        for call in record["calls"]:
+            yield from _call(call)
         return
-    focus = record.get("focus")
-    about = [str(focus.get(key)) for key in ("next", "step") if focus.get(key)] if isinstance(focus, dict) else []
-    selected = record.get("selected")
-    blocks = f"{len(selected)} blocks, " if isinstance(selected, list) else ""
-    yield one_line(
-        f"{_time(record)}{record.get('agent')}, cycle {record.get('cycle')}: {' '.join(about)}"
-        f" ({blocks}{record.get('tokens')} tokens)"
-    )
-    if record.get("thought"):
-        yield f"    thought: {one_line(str(record['thought']))}"
-    for action in record["actions"]:
-        yield from _action(action)
+    fields = {
+        key: value for key, value in record.items() if key not in ("kind", "event", "time", "at", "opening", "selected")
+    }
+    yield f"{_time(record)}{one_line(str(record.get('kind') or record.get('event') or ''))}  {said(fields)}".rstrip()
+    for message in record.get("opening") or ():
+        yield from _message(_mapping(message))
+
+
+def _message(record: Mapping[str, Any]) -> Iterator[str]:
+    """A message: who speaks, then each line of it."""
+    who = {"assistant": record.get("agent"), "user": "to " + str(record.get("agent"))}.get(str(record.get("role")))
+    used = _mapping(record.get("usage"))
+    failed = " (failed)" if record.get("ok") is False else ""
+    yield one_line(f"{_time(record)}{who or record.get('role')}{failed}{f'  {said(used)}' if used else ''}")
+    yield from (f"    {one_line(line)}" for line in str(record.get("text", "")).splitlines())
+    for call in record.get("calls") or ():
+        yield from _call(call)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def event_line(event: Mapping[str, Any]) -> str:
@@ -45,13 +55,13 @@ def event_line(event: Mapping[str, Any]) -> str:
     return f"{event.get('seq'):>6}  {one_line(str(event.get('kind'))):18} {said(payload)}".rstrip()
 
 
-def _action(action: object) -> Iterator[str]:
+def _call(action: object) -> Iterator[str]:
     if not isinstance(action, dict):
         yield f"    {_value(action)}"
         return
     yield f"    {one_line(str(action.get('tool')))}  {_told(action.get('arguments'))}".rstrip()
     for key, value in action.items():
-        if key not in ("tool", "arguments"):
+        if key not in ("id", "tool", "arguments"):
             yield f"      {one_line(key)}: {_told(value)}"
 
 
@@ -73,5 +83,7 @@ def _value(value: object) -> str:
 def _time(record: Mapping[str, Any]) -> str:
     """The record's time of day in this machine's zone, if it has one."""
     with suppress(Unreadable), boundary("time"):
+        if "at" in record:
+            return f"{datetime.fromisoformat(str(record['at'])).astimezone():%H:%M:%S}  "
         return f"{datetime.fromtimestamp(float(record['time']), UTC).astimezone():%H:%M:%S}  "
     return ""

@@ -18,7 +18,7 @@ from hivemind.swarm.supervisor import supervisor_lock
 __all__ = ["check_claims", "check_task_folders"]
 
 _NAME = "tasks"
-_ERROR, _LOG = "error.md", "log.jsonl"
+_ERROR, _LOG = "error.md", "messages.jsonl"
 
 
 def check_claims(patient: Patient) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ def check_task_folders(patient: Patient) -> Iterator[Finding]:
                     _NAME,
                     layout.relative(path),
                     f"has no {_ERROR}: nothing says why it failed",
-                    f"its log.jsonl may tell; hivemind task retry {name} tries it again",
+                    f"its messages.jsonl may tell; hivemind task retry {name} tries it again",
                     note=True,
                 )
 

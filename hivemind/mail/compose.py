@@ -44,6 +44,7 @@ class Draft:
     lane: str | None = None
     importance: str | None = None
     automatic: bool = False
+    expects_reply: bool = False
     hops: int = 0
     attachments: tuple[Attachment, ...] = ()
 
@@ -107,6 +108,8 @@ def _hive_fields(draft: Draft) -> Iterable[str]:
         if draft.importance not in IMPORTANCE:
             raise UserError(f"{draft.importance!r} is no importance", mend=f"one of {', '.join(IMPORTANCE)}")
         yield field("Importance", draft.importance)
+    if draft.expects_reply:
+        yield field("X-Hive-Expects-Reply", "yes")
     if draft.automatic:
         yield field("Auto-Submitted", "auto-replied")
     if draft.hops:

@@ -28,7 +28,7 @@ _NO_CHARSETS = {"idna", "punycode", "raw-unicode-escape", "unicode-escape", "und
 _TELLING = {
     "from", "to", "cc", "bcc", "subject", "date", "message-id", "in-reply-to", "references", "reply-to", "sender",
     "received", "return-path", "mime-version", "content-type", "delivered-to", "importance",
-    "x-hive-task", "x-hive-step", "x-hive-lane",
+    "x-hive-task", "x-hive-step", "x-hive-lane", "x-hive-expects-reply",
 }  # fmt: skip
 
 

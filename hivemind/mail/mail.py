@@ -82,6 +82,7 @@ class Mail:
         step: str | None = None,
         lane: str | None = None,
         importance: str | None = None,
+        expects_reply: bool = False,
         attachments: Iterable[Attachment | str | os.PathLike[str]] = (),
         cause: Message | None = None,
     ) -> SendReport:
@@ -122,6 +123,7 @@ class Mail:
             lane=lane,
             importance=importance,
             automatic=cause is not None and cause.automatic,
+            expects_reply=expects_reply,
             hops=0 if cause is None else _next_hop(cause),
             attachments=tuple(_attachment(one) for one in attachments),
         )

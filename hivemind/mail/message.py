@@ -102,6 +102,7 @@ class Message:
     lane: str | None = None
     importance: str | None = None
     automatic: bool = False
+    expects_reply: bool = False
     hops: int = 0
     attachments: tuple[Attachment, ...] = ()
 

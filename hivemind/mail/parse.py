@@ -47,6 +47,7 @@ class Parsed:
     lane: str | None
     importance: str | None
     automatic: bool
+    expects_reply: bool
     hops: int
     attachments: tuple[Attachment, ...]
 
@@ -81,6 +82,7 @@ def parse_message(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
         lane=_text(fields, "x-hive-lane") or None,
         importance=_text(fields, "importance").lower() or None,
         automatic=fields.get("auto-submitted", "no").strip().lower() != "no",
+        expects_reply=fields.get("x-hive-expects-reply", "no").strip().lower() == "yes",
         hops=_hops(fields.get("x-hive-hops", "")),
         attachments=attachments,
     )

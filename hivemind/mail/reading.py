@@ -121,6 +121,7 @@ class Reader:
             lane=parsed.lane,
             importance=parsed.importance,
             automatic=parsed.automatic,
+            expects_reply=parsed.expects_reply,
             hops=parsed.hops,
             attachments=parsed.attachments,
         )

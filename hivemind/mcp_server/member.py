@@ -6,9 +6,11 @@ import logging
 import os
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from hivemind.agent.act import short
 from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.scope import focus_on
 from hivemind.errors import HivemindError, UserError
@@ -16,6 +18,7 @@ from hivemind.fs import make_folder
 from hivemind.masking import masked
 from hivemind.mcp_server.arrivals import Arrivals
 from hivemind.mcp_server.profiles import tools_of
+from hivemind.minds import Action, Result, Thought
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
 from hivemind.presence.identity import HiveGone, announce, announce_life, check_here, farewell, take_name, unless_dead
@@ -27,6 +30,7 @@ from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tools import Session, Tool, ToolProblem
+from hivemind.tools.excerpt import LONGEST
 
 __all__ = ["HiveGone", "Member"]
 
@@ -73,8 +77,8 @@ class Member:
         self._log = AgentLog(self.folder)
         self._arrivals = Arrivals(hive.mail, name)
         self._pulse = Heartbeat(self.beat, min(_BEAT_S, hive.config.hang_after / 4))
-        self._attention = Scheduler(hive, name, self.incarnation)
-        self._attention.resume()
+        self._scheduler = Scheduler(hive, name, self.incarnation)
+        self._scheduler.resume()
         self._parked = {work.task.id for work in self.works() if work.task.parked is not None}
         self._heard: set[str] = set()
         self._task: str | None = next((work.task.id for work in self.works()), None)
@@ -87,10 +91,10 @@ class Member:
     # what its tools ask of it (InHand)
 
     def works(self) -> Collection[TaskRun]:
-        return self._attention.works()
+        return self._scheduler.works()
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
-        return self._attention.claim(task_id)
+        return self._scheduler.claim(task_id)
 
     def turn_to(self, work: TaskRun) -> None:
         self._task = work.task.id
@@ -113,17 +117,19 @@ class Member:
         if focus.work is not None and focus.id in self._parked:
             self.hive.tasks.unpark(focus.work.task)
             self._parked.discard(focus.id)
-        told: dict[str, Any] = {"tool": tool, "arguments": dict(arguments)}
+        call, outcome = Action(tool, dict(arguments)), None
         try:
             result = self._use(tool, arguments, focus)
-            told["result"] = result
+            outcome = Result(call, self._text(tool, result), short(result))
         except Parking as parking:
-            result = told["result"] = self._waits(focus, parking)
+            result = self._waits(focus, parking)
+            outcome = Result(call, f"waiting: {parking.reason}", result)
         except Exception as error:
-            told["error"] = str(error) if isinstance(error, HivemindError) else f"the tool broke: {error!r}"
+            problem = str(error) if isinstance(error, HivemindError) else f"the tool broke: {error!r}"
+            outcome = Result(call, f"failed: {problem}", problem=problem)
             raise
         finally:
-            self._record(focus, told)
+            self._record(focus, call, outcome)
             self._after(focus, tool)
         come = self._arrivals.count()
         return {**result, "new_mail": come} if come and tool not in _OF_THE_MAILBOX else result
@@ -142,7 +148,7 @@ class Member:
             except UserError as error:  # no message, or deleted this moment
                 _log.warning("%s: %s", self.name, error)
             else:
-                self._attention.hear(message)
+                self._scheduler.hear(message)
 
     def _use(self, name: str, arguments: Mapping[str, Any], focus: Focus) -> dict[str, Any]:
         tool = self.tools.get(name)
@@ -154,6 +160,9 @@ class Member:
             work.lease = unless_dead(self.hive, claim, by=self.name)
         return tool.call(self._session(focus), arguments)
 
+    def _text(self, tool: str, result: Mapping[str, Any]) -> str:
+        return self.tools[tool].shown(result, LONGEST)
+
     def _session(self, focus: Focus) -> Session:
         return Session(
             hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self._pulse, lifeline=None,
@@ -164,7 +173,7 @@ class Member:
         """The task in hand at the step that a call names, else at its first open one; nothing, if none is in hand."""
         for known in list(self.works()):
             if not known.task.path.exists():  # a person has moved it away: it is not ours any more
-                self._attention.drop(known)
+                self._scheduler.drop(known)
         work = next((one for one in self.works() if one.task.id == self._task), None)
         if work is None:
             return Focus("claim_task")
@@ -186,22 +195,27 @@ class Member:
             "next": "call again when it may be over; check_mailbox meanwhile",
         }
 
-    def _record(self, focus: Focus, told: dict[str, Any]) -> None:
-        """The call for the task's log and trace, or for the agent's own log."""
-        now = {"kind": "call", "time": round(time.time(), 3), "agent": self.name, "by": "mcp", "focus": focus.target}
-        record: dict[str, Any] = masked({**now, "actions": [told]})
-        if focus.work is not None:
-            focus.work.log(record)
+    def _record(self, focus: Focus, call: Action, result: Result | None) -> None:
+        """The call for the task's conversation and trace, or for the agent's own log."""
+        if focus.work is None:
+            now = {"kind": "turn", "time": round(time.time(), 3), "agent": self.name, "by": "mcp"}
+            told = {} if result is None else {"ok": result.ok, "result": dict(result.value)}
+            told |= {} if result is None or result.ok else {"error": result.problem}
+            self._log.note(masked({**now, "about": focus.target, "calls": [{**call.as_record(), **told}]}))
+            return
+        talk = focus.work.conversation
+        step = None if focus.step is None else focus.step.id
+        said = talk.answer(Thought(actions=(call,)), step=step, durable=False)
+        if result is not None:
+            talk.result(replace(result, call=said.calls[0]), durable=False)
             lease = None if focus.step is None else self.hive.leases.get(focus.step.id)
             mine = lease is None or lease.holder_agent_id == self.name  # a step of another's is not written to
-            focus.work.trace(record["actions"], focus.step if mine else None)
-            return
-        self._log.note(record)
+            focus.work.trace([result], focus.step if mine else None)
 
     def _after(self, focus: Focus, tool: str) -> None:
         work = focus.work
         if work is not None and (work.ended or work.handed):
-            self._attention.drop(work)
+            self._scheduler.drop(work)
             self._task = next((one.task.id for one in self.works()), None)
         state = "idle" if self._task is None else "working"
         step = focus.step.step.path if focus.step is not None and self._task is not None else None
@@ -219,7 +233,7 @@ class Member:
         held = self.hive.leases.list(self.name)
         for lease in held:
             try:
-                self._attention.keep_lease(lease.step_id, lease.generation)
+                self._scheduler.keep_lease(lease.step_id, lease.generation)
             except (
                 HivemindError
             ) as error:  # taken over this very moment: the write that follows is refused, and says so
@@ -238,8 +252,7 @@ class Member:
     def _give_back(self) -> None:
         """Its client has left, and the server stays: what is in hand goes back to the inbox."""
         for work in list(self.works()):
-            work.close()
-            self._attention.drop(work)
+            self._scheduler.drop(work)
             self.hive.tasks.release(work.task)
             self.hive.journal.append(
                 "task.returned", task_id=work.task.id, agent_id=self.name, reason=f"the client of {self.name} has left"
@@ -261,9 +274,7 @@ class Member:
             return
         self._status.update(state="stopping")
         self._pulse.close()
-        for work in self.works():
-            work.close()
-        self._attention.close()
+        self._scheduler.close()
         self._status.update(state="exited", task=None, step=None)
         farewell(self.hive.journal, self.name, self.incarnation, by="itself")
         self._lock.release()

@@ -1,37 +1,31 @@
-"""Minds: what looks at a context and says what to do."""
+"""Minds: what looks at a turn and says what to do."""
 
 from __future__ import annotations
 
 from hivemind.minds.meter import Asked, Exchange, Meter
-from hivemind.minds.mind import (
-    Action,
-    Context,
-    ContextTooLong,
-    Mind,
-    MindError,
-    MindUnavailable,
-    Thought,
-    ToolSchema,
-    Usage,
-)
+from hivemind.minds.mind import ContextTooLong, Mind, MindUnavailable, ToolSchema
 from hivemind.minds.open import is_language_model, open_mind, warm_mind
 from hivemind.minds.patience import Patience
 from hivemind.minds.prices import Prices
+from hivemind.minds.turn import Action, ChatMessage, Focus, MindError, Result, Thought, Turn, Usage
 
 __all__ = [
     "Action",
     "Asked",
-    "Context",
+    "ChatMessage",
     "ContextTooLong",
     "Exchange",
+    "Focus",
     "Meter",
     "Mind",
     "MindError",
     "MindUnavailable",
     "Patience",
     "Prices",
+    "Result",
     "Thought",
     "ToolSchema",
+    "Turn",
     "Usage",
     "is_language_model",
     "open_mind",

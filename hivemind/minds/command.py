@@ -1,4 +1,4 @@
-"""Any program as a mind: JSON context on its standard input, JSON actions on its standard output (spec 7)."""
+"""Any program as a mind: a JSON request on its standard input, a JSON answer on its standard output (spec 8)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.guarded import Guarded
-from hivemind.minds.mind import Context, MindError, MindUnavailable, Thought, ToolSchema
+from hivemind.minds.mind import MindUnavailable, ToolSchema
 from hivemind.minds.scripted import thought_from
+from hivemind.minds.turn import MindError, Thought, Turn
 
 __all__ = ["CommandMind"]
 
 _LOOK_S = 0.1
+_VERSION = 2  # of the request
 _NOT_STARTED = (126, 127)  # as a shell says that there is no such program, or that it is none
 
 
 class CommandMind:
     """Runs `program` once per thought, in `folder`; it ends, with all that it started, when the asking process does.
 
-    Its input is `{"context": […], "tools": […]}` or `{"prompt": …, "schema": …}`; its answer
-    `{"text": …, "actions": [{"tool": …, "arguments": {…}}]}`, or the completion as it stands.
+    Its input is `{"version": 2, "turn": {…}, "messages": […], "tools": […]}`, the messages as they stand in messages.jsonl, or
+    `{"version": 2, "prompt": …, "schema": …}`; its answer `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}`,
+    or the completion as it stands.
     """
 
     def __init__(
@@ -43,8 +46,9 @@ class CommandMind:
         self._folder = folder
         self._timeout_s = timeout_s
 
-    def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:
-        printed = self._ask({"context": list(context), "tools": list(tools)})
+    def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:
+        messages = [message.as_record() for message in turn.messages]
+        printed = self._ask({"version": _VERSION, "turn": turn.as_record(), "messages": messages, "tools": list(tools)})
         try:
             with boundary("JSON answer"):
                 answer = json.loads(printed)
@@ -55,7 +59,7 @@ class CommandMind:
         return thought_from(answer)
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
-        return self._ask({"prompt": text, "schema": schema})
+        return self._ask({"version": _VERSION, "prompt": text, "schema": schema})
 
     def _ask(self, question: Mapping[str, Any]) -> str:
         try:

@@ -6,19 +6,22 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from hivemind.minds.mind import Usage
 from hivemind.minds.prices import Prices
+from hivemind.minds.turn import Usage
 
 __all__ = ["Asked", "Exchange", "Meter", "Unmetered"]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request about to be sent. `purpose` is think or complete, `parts` all of it as it counts (those that are the same
-    each time stand for themselves, and need be counted once), `sha256` its digest, `max_output` the most tokens that the
-    answer may have, `prices` what they cost, or None if nobody knows; its `id` is another one each time."""
+    """One request about to be sent, under an `id` of its own.
 
-    purpose: str
+    `cause` is turn, correction, continuation, fold, patch or mail; `parts` are all of it as it counts (each is the same text in
+    every request that has it, and need be counted once), `sha256` is its digest, `max_output` the most tokens that the answer
+    may have, `prices` what they cost, or None if nobody knows.
+    """
+
+    cause: str
     model: str
     parts: tuple[str, ...] = field(repr=False)
     sha256: str
@@ -29,7 +32,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request that is over. `answer` is what came (text, actions), or None; then `error` says why, and `lost` whether
+    """One request that is over. `answer` is what came (text, calls), or None; then `error` says why, and `lost` whether
     it may have cost something nevertheless. `usage` is what was reported, or None if nothing was."""
 
     asked: Asked

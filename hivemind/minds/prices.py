@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hivemind.minds.mind import Usage
+from hivemind.minds.turn import Usage
 
 __all__ = ["Prices", "priced"]
 
@@ -13,17 +13,24 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Money for a million tokens in and a million tokens out, in whatever currency the budgets are in."""
+    """Money for a million tokens in and a million tokens out, in whatever currency the budgets are in.
+
+    `cached` is for tokens in that the provider reads from its cache; by default a tenth.
+    """
 
     tokens_in: float
     tokens_out: float
+    cached: float | None = None
 
-    def of(self, tokens_in: int, tokens_out: int) -> float:
-        return (tokens_in * self.tokens_in + tokens_out * self.tokens_out) / _MILLION
+    def of(self, tokens_in: int, tokens_out: int, cached: int = 0) -> float:
+        """What a request costs, `cached` of whose tokens in were read from the cache."""
+        rate = self.tokens_in / 10 if self.cached is None else self.cached
+        new = max(0, tokens_in - cached)
+        return (new * self.tokens_in + cached * rate + tokens_out * self.tokens_out) / _MILLION
 
 
-def priced(tokens_in: int, tokens_out: int, prices: Prices | None) -> Usage:
-    """The usage of one request. Without prices all of its tokens are unpriced, and stay so in every sum."""
+def priced(used: Usage, prices: Prices | None) -> Usage:
+    """The usage of one request with its price. Without prices all of its tokens are unpriced, and stay so in every sum."""
     if prices is None:
-        return Usage(tokens_in, tokens_out, 0.0, tokens_in + tokens_out)
-    return Usage(tokens_in, tokens_out, prices.of(tokens_in, tokens_out))
+        return replace(used, money=0.0, unpriced=used.tokens)
+    return replace(used, money=prices.of(used.tokens_in, used.tokens_out, used.cached), unpriced=0)

@@ -11,19 +11,20 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.minds.mind import Action, Context, MindError, MindUnavailable, Thought, ToolSchema, Usage
+from hivemind.minds.mind import MindUnavailable, ToolSchema
 from hivemind.minds.plain import fault_of
+from hivemind.minds.turn import Action, MindError, Thought, Turn, Usage
 
 __all__ = ["ScriptedMind", "thought_from"]
 
 
-_KEYS = (frozenset({"text", "actions", "usage"}), {"complete"}, {"error", "unavailable"}, {"then"})
+_KEYS = (frozenset({"text", "actions", "calls", "usage"}), {"complete"}, {"error", "unavailable"}, {"then"})
 
 
 class ScriptedMind:
     """Gives the thoughts of a script one after the other, and completions likewise.
 
-    A script is JSON lines: `{"text": …, "actions": [{"tool": …, "arguments": {…}}], "usage": {…}}` for a thought,
+    A script is JSON lines: `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}` for a thought,
     `{"complete": "…"}` for a completion, `{"error": "…"}` for a thought that fails (with `"unavailable": true`: because what
     the mind needs is down). After its end it raises MindError, or with `then="idle"` thinks nothing.
     """
@@ -50,7 +51,7 @@ class ScriptedMind:
                 answers.append(answer)
         return cls(answers, then=then)
 
-    def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - the script knows
+    def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - the script knows
         answer = next(self._thoughts, None)
         if answer is None:
             if self._then == "idle":
@@ -79,7 +80,7 @@ def _answer(line: str, where: str) -> Mapping[str, Any]:
     raise UserError(
         f"is no line of a script: it has {', '.join(sorted(answer))}",
         where=where,
-        mend="a line has text, actions, usage; or complete; or error, unavailable",
+        mend="a line has text, calls, usage; or complete; or error, unavailable",
     )
 
 
@@ -98,13 +99,13 @@ def thought_from(answer: Mapping[str, Any]) -> Thought:
     """A Thought from its JSON form. Raises MindError for what is none."""
     if fault := fault_of(answer):
         raise MindError(f"the answer can't be used: {fault}")
-    wishes = answer.get("actions", [])
+    wishes = answer.get("calls", answer.get("actions", []))
     if not isinstance(wishes, list):
-        raise MindError("'actions' is no list")
+        raise MindError("'calls' is not a list")
     actions = []
     for wish in wishes:
         if not isinstance(wish, Mapping) or not isinstance(wish.get("tool"), str):
-            raise MindError(f"an action without a tool: {json.dumps(wish)[:200]}")
+            raise MindError(f"a call without a tool: {json.dumps(wish)[:200]}")
         arguments = wish.get("arguments") or {}
         if not isinstance(arguments, Mapping):
             raise MindError(f"the arguments of {wish['tool']} are no object")

@@ -22,7 +22,7 @@ _NUMBERED = frozenset({"node", "card"})
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`what` is focus, context, action, result or end; `where` which entry or action; then what it was and would be now."""
+    """`what` is focus, action, result or end; `where` which call; then what it was and would be now."""
 
     what: str
     where: str
@@ -32,11 +32,8 @@ class Difference:
 
 def differences(was: Mapping[str, Any], now: Mapping[str, Any], *, by_rule: bool) -> Iterator[Difference]:
     """The differences of two records of a turn, in the order of the turn."""
-    before, after = was.get("focus", {}), now.get("focus", {})
-    for key in ("next", "step"):
-        if before.get(key) != after.get(key):
-            yield Difference("focus", key, before.get(key), after.get(key))
-    yield from _entries(was.get("asked", {}).get("entries"), now.get("asked", {}).get("entries", {}), by_rule=by_rule)
+    if was.get("step") != now.get("step"):
+        yield Difference("focus", "step", was.get("step"), now.get("step"))
     wanted, wants = wishes_of(was), wishes_of(now)
     for at in range(max(len(wanted), len(wants))):
         one = wanted[at] if at < len(wanted) else None
@@ -49,17 +46,6 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any], *, by_rule: bool
         before, after = _outcome(one, passing), _outcome(other, passing)
         if before != after:
             yield Difference("result", f"{at} {one['tool']}", before, after)
-
-
-def _entries(was: Any, now: Mapping[str, str], *, by_rule: bool) -> Iterator[Difference]:
-    """Entries that differ; a log of before entries had digests says nothing of them."""
-    if not isinstance(was, Mapping):
-        return
-    for name in sorted({*was, *now}):
-        if name.startswith("context:conversation:") and not by_rule:
-            continue  # a model has folded it: see `conversation.py`
-        if was.get(name) != now.get(name):
-            yield Difference("context", name, was.get(name), now.get(name))
 
 
 def _outcome(action: Mapping[str, Any], passing: Collection[str]) -> dict[str, Any]:

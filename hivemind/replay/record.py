@@ -7,28 +7,42 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from hivemind.minds import Context, Mind, MindError, Thought, ToolSchema
-from hivemind.minds.scripted import thought_from
+from hivemind.minds import Action, Mind, MindError, Thought, ToolSchema, Turn
 
-__all__ = ["Course", "RecordedMind", "script_lines", "turns_of", "wishes_of", "written_in"]
+__all__ = ["RULE", "Course", "RecordedMind", "script_lines", "turns_of", "wishes_of", "written_in"]
 
 Record = Mapping[str, Any]
+RULE = "extractive"
 
 
 def turns_of(records: Iterable[Record]) -> list[Record]:
-    """The turns in which something was thought. Those that only waited (for a provider, a lease, a budget) come about by
-    what was around them, and are left out."""
-    return [
-        record
-        for record in records
-        if record.get("kind") == "cycle" and (record.get("thought") or record.get("actions") or record.get("problem"))
-    ]
+    """The turns of a conversation: who took it (`agent`, `mind`), what was answered, and for each call what came of it. Those
+    that only waited (for a provider, a lease, a budget) come about by what was around them, and are none."""
+    turns: list[Record] = []
+    mind: Any = RULE
+    calls: dict[str, dict[str, Any]] = {}
+    for record in records:
+        if "opening" in record:
+            mind = record.get("mind", RULE)
+        elif record.get("role") == "assistant":
+            actions = [{key: value for key, value in one.items() if key != "id"} for one in record.get("calls", ())]
+            calls = {one["id"]: action for one, action in zip(record.get("calls", ()), actions, strict=True)}
+            turns.append(
+                {
+                    "agent": record.get("agent"), "mind": mind, "step": record.get("step"),
+                    "thought": record.get("text", ""), "actions": actions, "cut": record.get("cut", False),
+                }
+            )  # fmt: skip
+        elif record.get("role") == "tool" and (action := calls.get(str(record.get("call_id")))) is not None:
+            action |= {"result": record.get("result", {}), "text": record.get("text", "")}
+            if not record.get("ok"):
+                action["error"] = str(record.get("text", "")).removeprefix("failed: ")
+    return turns
 
 
 def wishes_of(turn: Record) -> list[dict[str, Any]]:
-    """All actions that were thought of in a turn, those that were not come to among them."""
-    wishes = [*turn.get("actions", ()), *turn.get("unused", ())]
-    return [{"tool": one["tool"], "arguments": one.get("arguments", {})} for one in wishes]
+    """All calls that were asked for in a turn, those that were not come to among them."""
+    return [{"tool": one["tool"], "arguments": one.get("arguments", {})} for one in turn.get("actions", ())]
 
 
 def written_in(turns: Iterable[Record]) -> set[str]:
@@ -41,21 +55,13 @@ def written_in(turns: Iterable[Record]) -> set[str]:
 
 
 def script_lines(records: Iterable[Record]) -> Iterator[str]:
-    """A script for a scripted mind: the thoughts of a log, and the completions that its memory asked for."""
+    """A script for a scripted mind: what was answered, and the completions that folds asked for."""
     kept = list(records)
     for turn in turns_of(kept):
-        if _was_no_thought(turn):
-            yield json.dumps({"error": str(turn["problem"])}, ensure_ascii=False)
-        else:
-            yield json.dumps({"text": turn.get("thought", ""), "actions": wishes_of(turn)}, ensure_ascii=False)
+        yield json.dumps({"text": turn.get("thought", ""), "calls": wishes_of(turn)}, ensure_ascii=False)
     for record in kept:
-        if record.get("kind") == "exchange" and record.get("purpose") == "complete" and "answer" in record:
-            yield json.dumps({"complete": record["answer"].get("text", "")}, ensure_ascii=False)
-
-
-def _was_no_thought(turn: Record) -> bool:
-    """A turn whose mind failed: its thought is the reason, in brackets."""
-    return not wishes_of(turn) and "problem" in turn
+        if "answered" in record and "text" in record:
+            yield json.dumps({"complete": record["text"]}, ensure_ascii=False)
 
 
 class Course:
@@ -74,26 +80,23 @@ class Course:
 
 
 class RecordedMind:
-    """Thinks what stands in the log, turn by turn, for one of the agents that share a course.
+    """Thinks what stands in the conversation, turn by turn, for one of the agents that share a course.
 
     A mind that works by rule (`rule`) thinks for itself instead: its thoughts are a part of what a change of code changes.
     """
 
     def __init__(self, course: Course, rule: Mind | None) -> None:
         self._course, self._rule = course, rule
-        self.by_rule = (
-            True  # a model's folds are looked at one by one (`conversation.py`); here the memory does without
-        )
+        self.by_rule = rule is not None
 
-    def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:
-        """The thought of the next turn. Raises MindError where that failed, and after the last."""
+    def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:
+        """The thought of the next turn. Raises MindError after the last."""
         self._course.at += 1
-        turn = self._course.turn
+        recorded = self._course.turn
         if self._rule is not None:
-            return self._rule.think(context, tools)
-        if _was_no_thought(turn):
-            raise MindError(str(turn["problem"]))
-        return thought_from({"text": turn.get("thought", ""), "actions": wishes_of(turn)})
+            return self._rule.think(turn, tools)
+        calls = [Action(one["tool"], one["arguments"], raw=one.get("raw")) for one in recorded["actions"]]
+        return Thought(recorded["thought"], tuple(calls), cut=recorded["cut"])
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
         """A rule's own completion. Raises MindError where there is none: a replay asks nothing."""

@@ -10,9 +10,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
-from itertools import takewhile
-from operator import is_not
 from pathlib import Path
 from typing import Any
 
@@ -25,25 +22,23 @@ from hivemind.minds.open import open_mind
 from hivemind.presence.identity import announce, take_name
 from hivemind.presence.parts import Parts
 from hivemind.replay.compare import Difference, differences
-from hivemind.replay.conversation import conversation_differs
 from hivemind.replay.outside import replayed_tools
-from hivemind.replay.record import Course, RecordedMind, turns_of, written_in
+from hivemind.replay.record import RULE, Course, RecordedMind, turns_of, written_in
 from hivemind.tasks import FILES, Task, TaskState
 
 __all__ = ["Replay", "ReplayedTurn", "replay"]
 
-_RULE = "extractive"
 _MOMENT_S = 0.02
 _LOOKS = 500  # turns that only wait, or moments until the task's file has come to rest, between two turns of the log
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedTurn:
-    """One turn of the log, by its agent and its number there, what it was about, and where it would now go another way."""
+    """One turn of the conversation, by its agent, its number and its step, and where it would now go another way."""
 
     agent: str
-    cycle: int
-    focus: Mapping[str, Any]
+    number: int
+    step: str | None
     differences: tuple[Difference, ...]
 
 
@@ -69,10 +64,9 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
     task = hive.tasks.get(task_id)
     if task.state not in (TaskState.DONE, TaskState.FAILED):
         raise UserError(f"task {task.id} is {task.state.value}: only what is finished can be run again")
-    records = list(hive.tasks.read_log(task.id))
-    turns = turns_of(records)
+    turns = turns_of(hive.tasks.read_log(task.id))
     if not turns:
-        raise UserError(f"the log of task {task.id} has no turns", where=task.path / "log.jsonl")
+        raise UserError(f"the log of task {task.id} has no turns", where=task.path / "messages.jsonl")
     agents = tuple(dict.fromkeys(str(turn.get("agent")) for turn in turns))
     for agent in agents:
         if agent not in hive.agents:
@@ -89,13 +83,8 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
         taken = _take_again(copy, task.id, turns)[: len(turns)]
     shown = []
     for at, (was, now) in enumerate(zip(turns, [*taken, *[None] * (len(turns) - len(taken))], strict=True)):
-        with boundary("turn of a log", task.path / "log.jsonl"):
-            found = _compared(was, now)
-            if now is not None and not _is_rule(was):
-                before = list(takewhile(partial(is_not, was), records))
-                folded = conversation_differs(task, was, before, hive.count_tokens)
-                found = found if folded is None else (folded, *found)
-            shown.append(ReplayedTurn(str(was["agent"]), int(was.get("cycle", at + 1)), was.get("focus", {}), found))
+        with boundary("turn of a log", task.path / "messages.jsonl"):
+            shown.append(ReplayedTurn(str(was["agent"]), at + 1, was.get("step"), _compared(was, now)))
     return Replay(task.id, agents, tuple(shown))
 
 
@@ -106,7 +95,7 @@ def _compared(was: Mapping[str, Any], now: Mapping[str, Any] | None) -> tuple[Di
 
 
 def _is_rule(turn: Mapping[str, Any]) -> bool:
-    return bool(turn.get("asked", {}).get("mind", _RULE) == _RULE)
+    return bool(turn.get("mind", RULE) == RULE)
 
 
 def _harmless(config: HiveConfig, layout: Layout) -> HiveConfig:
@@ -180,12 +169,12 @@ def _opened(hive: Parts, name: str, course: Course, *, by_rule: bool, closing: E
     """An agent of the scratch hive that thinks what stands in the log. It takes in no mail: what was said to it about the
     task is in the log, and turns about mail are in another."""
     closing.callback(take_name(hive.layout, name).release)
-    mind = RecordedMind(course, open_mind(_RULE) if by_rule else None)
+    mind = RecordedMind(course, open_mind(RULE) if by_rule else None)
     agent = Agent(hive, name, announce(hive.journal, name, os.getpid()), mind=mind)
     closing.callback(agent.close)
     agent.tools = replayed_tools(agent.tools, course)
-    agent.attention.hears = False
-    agent.attention.resume()
+    agent.scheduler.hears = False
+    agent.scheduler.resume()
     return agent
 
 

@@ -93,7 +93,7 @@ class Life:
         try:
             self._agent = agent
             if not self._stopping:
-                agent.attention.resume(self._lost)
+                agent.scheduler.resume(self._lost)
                 self._lost = None
                 agent.run()
         finally:

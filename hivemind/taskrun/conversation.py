@@ -1,296 +1,200 @@
-"""The conversation of a task: every turn of its agents is an episode in the task's own graph (spec 4, ReasoningMemory).
+"""A task's conversation, exactly as its mind has it: messages.jsonl (README.md), which only grows (spec 8).
 
-`log.jsonl` says what a turn was, `graph.jsonl` what it belongs to and what became of it. The log comes first: what stands
-there and not in the graph is put into the graph when the task is taken up again.
+Besides messages the file has three kinds of lines: `epoch` begins a conversation anew with its opening, `request` says what is
+about to be sent and what that may cost, `answered` what a request came to that gave no message.
 """
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
-from hivemind.coordination import CoordinationError
-from hivemind.errors import HivemindError
-from hivemind.fs import reached
-from hivemind.masking import mask
-from hivemind.memory import ContextMemoryBlock, Priority
-from hivemind.memory.weighing import Weigher
-from hivemind.minds import Mind
-from hivemind.reasoning import BudgetTooSmall, ReasoningGraph, ReasoningMemory, ReasoningNode, TaskGraph
-from hivemind.reasoning.context import Context, excerpt
-from hivemind.reasoning.memory import Place
-from hivemind.reasoning.rules import is_settled
-from hivemind.taskrun.parking import Parking
-from hivemind.taskrun.said import Record, actions_of, indented, said
-from hivemind.taskrun.trail import Trail
+from hivemind.boundary import boundary
+from hivemind.masking import mask, masked
+from hivemind.minds import Action, ChatMessage, Result, Thought, Usage
 
-__all__ = ["LAST_TURNS", "Shown", "TaskConversation"]
+__all__ = ["Conversation", "Exchanged"]
 
-LAST_TURNS = 4
-_EPISODE = 2  # messages of a turn: what was thought and done, what answered it
-_LAST_SHARE = 2 / 3  # of the conversation, for the last turns: what was before is never pushed out by one long turn
-_PATIENCE_S = 60.0
-_TITLE_CHARS = 160
-_TRIES = 4
-_DIGEST_CHARS = 12
-_log = logging.getLogger(__name__)
-
-Count = Callable[[str], int]
+SAME = 5
+"""So many turns with the same calls and the same results, and a person is asked."""
+Append = Callable[[Mapping[str, Any], bool], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What of a conversation stands in a context: turns as they were said, nodes by their notes, tokens of the entry.
+class Exchanged:
+    """One turn of a conversation: what was answered, and the results of its calls as far as there are any."""
 
-    `budget`, `seqs` and `digest` are for who makes it again: in how many tokens it was to fit, between which lines of the
-    graph's log it was made, and the beginning of the SHA-256 of its text.
+    answer: ChatMessage
+    results: tuple[ChatMessage, ...]
+
+    @property
+    def shape(self) -> str:
+        """What was asked for and what came of it: the same for a turn that is the same again."""
+        calls = [[call.tool, dict(call.arguments)] for call in self.answer.calls]
+        return json.dumps([calls, [one.text for one in self.results]], sort_keys=True, default=str)
+
+
+class Conversation:
+    """Folded from the records of the file; `append` writes one record to it, durable or not.
+
+    `messages` are those of the present epoch, `pending` the calls of its last answer that have no result.
     """
 
-    turns: tuple[int, ...]
-    notes: tuple[int, ...]
-    tokens: int
-    budget: int
-    seqs: tuple[int, int]
-    digest: str
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "turns": list(self.turns), "notes": list(self.notes), "tokens": self.tokens,
-            "budget": self.budget, "seqs": list(self.seqs), "sha256": self.digest,
-        }  # fmt: skip
-
-
-class _Asked:
-    """The agent's mind as the memory asks it; counts what that costs."""
-
-    def __init__(self, mind: Mind, count: Count) -> None:
-        self._mind, self._count = mind, count
-        self._mutex = threading.Lock()
-        self._tokens = 0
-
-    def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
-        answer = self._mind.complete(text, schema)
-        with self._mutex:
-            self._tokens += self._count(text) + self._count(str(answer))
-        return answer
-
-    def take_tokens(self) -> int:
-        with self._mutex:
-            tokens, self._tokens = self._tokens, 0
-        return tokens
-
-
-class TaskConversation:
-    """One task's conversation, for the agent that has the task in hand.
-
-    `records` are those of the task's log so far. A `mind` that does not work by rule makes patches beside the agent, and
-    folds. `looking` changes nothing on the disk: what does not fit is folded in a copy of the graph, or in the graph of
-    `then`.
-    """
-
-    def __init__(
-        self,
-        trail: Trail,
-        title: str,
-        records: Iterable[Record],
-        count: Count,
-        mind: Mind | None = None,
-        *,
-        looking: bool = False,
-        then: ReasoningGraph | None = None,
-    ) -> None:
-        self._trail, self._weigher = trail, Weigher(count)
-        by_rule = mind is None or looking or getattr(mind, "by_rule", False)
-        self._mind = None if by_rule or mind is None else _Asked(mind, count)
-        graph: ReasoningGraph | TaskGraph = trail.store
-        if looking:
-            graph = then or ReasoningGraph.from_dict(trail.store.graph.to_dict())
-        self._memory = ReasoningMemory(
-            self._mind, count, graph=graph, lane=trail.lane, agent_id=trail.agent, only=True, timeout=_PATIENCE_S,
-            background=self._mind is not None, last_turns=LAST_TURNS * _EPISODE, last_share=_LAST_SHARE,
-        )  # fmt: skip
-        if isinstance(graph, ReasoningGraph):
-            trail.rooted(graph)
-        elif graph.graph.root is None:
-            with graph.change(trail.agent) as empty:
-                trail.rooted(empty)
-        self._next = self._take_up(title, records)
-
-    # taking in
-
-    def _take_up(self, title: str, records: Iterable[Record]) -> int:
-        """Hear again what was said; gives the first id that no turn has had."""
-        graph = self._memory.graph
-        known = {turn for node in graph.nodes.values() for turn in node.related_turn_ids}
-        messages: list[dict[str, Any]] = [{"role": "user", "content": excerpt(indented(mask(title)), _TITLE_CHARS)}]
-        ids = [0]
-        places: dict[int, Place] = {}
+    def __init__(self, records: Iterable[Mapping[str, Any]], append: Append, agent: str) -> None:
+        """Raises Unreadable for records that something else has written."""
+        self._append, self._agent = append, agent
+        self.messages: list[ChatMessage] = []
+        self.epoch: Mapping[str, Any] | None = None
+        self.said = 0
+        self.turns = 0
+        self._letters: set[str] = set()
+        self._number = self._epochs = 0
+        self._calls: set[str] = set()
         for record in records:
-            episode = said(record)
-            turns = _turns(record, len(episode), ids[-1])
-            if not turns:
-                continue  # nothing was said, or it is of an older program, or changed by hand
-            messages += episode
-            ids += turns
-            if known.isdisjoint(turns):  # the process ended between the log and the graph
-                with _later():
-                    self._memory.give(self._outcome(record), turns)
-                places[turns[0]] = self._place(record)
-        with _later():
-            self._memory.resume(messages, ids, places)
-        return max((*known, *ids)) + 1
+            self._take(record)
 
-    def number(self, record: dict[str, Any]) -> None:
-        """Give the record of a turn the ids of what was said in it, before it is logged."""
-        episode = said(record)
-        if episode:
-            record["turns"] = list(range(self._next, self._next + len(episode)))
-            self._next += len(episode)
+    def _take(self, record: Mapping[str, Any]) -> None:
+        with boundary("conversation"):
+            if "opening" in record:
+                self._epochs = int(record["epoch"])
+                self.epoch = {key: value for key, value in record.items() if key != "opening"}
+                self.messages = []
+                for one in record["opening"]:
+                    self._hear(ChatMessage.of(one))
+            elif "role" in record:
+                self._hear(ChatMessage.of(record))
 
-    def add(self, record: Record) -> None:
-        """Put a turn that is in the log into the graph.
+    def _hear(self, message: ChatMessage) -> None:
+        self.messages.append(message)
+        self._number += 1
+        self._calls |= {call.id for call in message.calls}
+        self.turns += message.role == "assistant"
+        news = message.news or {}
+        self.said = max(self.said, int(news.get("said", 0)))
+        if "letter" in news:
+            self._letters.add(str(news["letter"]))
+        if news.get("by") == "person":
+            self.turns = 0  # whoever answers lets it go on for as long again
 
-        It is attached to the cards that it made, or to the step that it closed; one that left nothing there becomes a
-        node of its own. What can't be written now is put there by the next turn or the next process.
-        """
-        reached("conversation.logged")
-        episode, turns = said(record), record.get("turns")
-        if not episode:
-            return
-        nodes = self._outcome(record)
-        with _later():
-            if nodes:
-                self._memory.attach(episode, nodes, turn_ids=turns)
-            else:
-                self._memory.memorize(episode, turn_ids=turns, place=self._place(record))
+    # writing
 
-    def _outcome(self, record: Record) -> list[int]:
-        """The nodes that say what a turn brought: the cards that it made, or else the steps that it closed."""
-        graph = self._memory.graph
-        cards: list[int] = []
-        steps: list[int] = []
-        for action in actions_of(record):
-            if "error" in action or "parked" in action:
-                continue
-            if action["tool"] == "add_card":
-                made = action["result"].get("node")
-                cards += _standing_for(graph.nodes.get(made) if isinstance(made, int) else None)
-            elif action["tool"] == "finish_step":
-                steps += _standing_for(self._trail.subtask(str(action["result"].get("step"))))
-        return cards or steps
+    def begin(self, cause: str, opening: Sequence[ChatMessage], **facts: Any) -> None:
+        """Begin an epoch with its opening. `facts` are kept with it: what it depends on, what was selected and why."""
+        number = 1 + self._epochs
+        stamped = [self._stamp(one, at) for at, one in enumerate(opening)]
+        record = {"epoch": number, "cause": cause, "at": _now(), "agent": self._agent, **masked(facts)}
+        self._write({**record, "opening": [one.as_record() for one in stamped]}, durable=True)
 
-    def _place(self, record: Record) -> Place:
-        """What is known of a turn without an outcome: it belongs below the node of its step, else the task."""
-        focus = record.get("focus")
-        step = focus.get("step") if isinstance(focus, Mapping) else None
-        found = self._trail.subtask(str(step)) or self._memory.graph.root
-        assert found is not None  # the task's own node was made first
-        return Place(found.node_id, fruitless=_is_fruitless(record))
+    def add(self, message: ChatMessage, *, durable: bool = True, **told: Any) -> ChatMessage:
+        """Append a message, masked; `told` (usage, request) is kept on its line."""
+        stamped = self._stamp(message, 0)
+        self._write({**stamped.as_record(), **{key: one for key, one in told.items() if one}}, durable=durable)
+        return stamped
 
-    # giving back
+    def answer(
+        self, thought: Thought, *, step: str | None = None, request: str | None = None, durable: bool = True
+    ) -> ChatMessage:
+        """Append what the mind answered; its calls get ids where they have none of their own."""
+        calls: list[Action] = []
+        for at, call in enumerate(thought.actions):
+            taken = not call.id or call.id in self._calls or call.id in {one.id for one in calls}
+            calls.append(replace(call, id=f"call_{self._number}_{at}") if taken else call)
+        message = ChatMessage(
+            "assistant", thought.text, tuple(calls), provider=thought.provider, cut=thought.cut, step=step
+        )
+        return self.add(message, durable=durable, usage=thought.usage.as_record(), request=request)
 
-    def block(self, task: str, room: int) -> tuple[ContextMemoryBlock, Shown] | None:
-        """The conversation as a block whose entry has at most `room` tokens, folded where it must be; None if not even
-        excerpts of the last turns fit. Raises Parking if what is to be folded is in another agent's hands."""
-        budget = room - self._weigher.tokens(_block(task, "", []))
-        for _ in range(_TRIES):
-            if budget < 0:
+    def result(self, result: Result, *, durable: bool = True) -> None:
+        """Append the result of a call."""
+        value = dict(result.value) or None
+        self.add(ChatMessage("tool", result.text, call_id=result.call.id, ok=result.ok, result=value), durable=durable)
+
+    def tell(self, text: str, **news: Any) -> None:
+        """Append news: something happened that the mind should know."""
+        self.add(ChatMessage("user", text, news=news))
+
+    def note(self, record: Mapping[str, Any], *, durable: bool = True) -> None:
+        """Append a line that is no message: a request that is about to be sent, or what it came to."""
+        self._append(masked(dict(record)), durable)
+
+    def _stamp(self, message: ChatMessage, ahead: int) -> ChatMessage:
+        number = self._number + 1 + ahead
+        calls = tuple(
+            replace(one, arguments=masked(dict(one.arguments)), raw=_masked(one.raw)) for one in message.calls
+        )
+        return replace(
+            message, id=f"m{number}", at=_now(), agent=self._agent, text=mask(message.text), calls=calls,
+            result=None if message.result is None else masked(dict(message.result)),
+        )  # fmt: skip
+
+    def _write(self, record: Mapping[str, Any], *, durable: bool) -> None:
+        self._append(record, durable)
+        with boundary("conversation"):  # as it will be read again
+            record = json.loads(json.dumps(record))
+        self._take(record)
+
+    # reading
+
+    @property
+    def pending(self) -> list[Action]:
+        """The calls of the last answer that have no result yet: its process ended, or the task rests."""
+        last = next(self.exchanged(reverse=True), None)
+        if last is None:
+            return []
+        done = {one.call_id for one in last.results}
+        return [call for call in last.answer.calls if call.id not in done]
+
+    @property
+    def before(self) -> list[Result]:
+        """The results of the last turn."""
+        last = next(self.exchanged(reverse=True), None)
+        if last is None:
+            return []
+        calls = {call.id: call for call in last.answer.calls}
+        return [
+            Result(calls[one.call_id or ""], one.text, one.result or {}, None if one.ok else one.text)
+            for one in last.results
+        ]
+
+    def exchanged(self, *, reverse: bool = False) -> Iterator[Exchanged]:
+        """The turns of this epoch, oldest first or newest first."""
+        at = [number for number, one in enumerate(self.messages) if one.role == "assistant"]
+        for number in reversed(at) if reverse else at:
+            ids = {call.id for call in self.messages[number].calls}
+            after = self.messages[number + 1 :]
+            yield Exchanged(
+                self.messages[number], tuple(one for one in after if one.role == "tool" and one.call_id in ids)
+            )
+
+    @property
+    def is_going_round(self) -> bool:
+        """Whether the last turns had the same calls with the same results, and nothing else happened in between."""
+        last: list[Exchanged] = []
+        for one in self.exchanged(reverse=True):
+            last.append(one)
+            if len(last) == SAME:
                 break
-            before = self._trail.store.seq
-            try:
-                context = self._memory.recall_context(budget)
-            except BudgetTooSmall:
-                return None
-            except CoordinationError as error:
-                raise Parking(str(error)) from None
-            text, notes = _text(context), _numbers(context, "node")
-            block = _block(task, text, notes)
-            tokens = self._weigher.tokens(block)
-            if tokens <= room:
-                made = (before, self._trail.store.seq)
-                return block, Shown(_numbers(context, "turn"), notes, tokens, budget, made, _digest(text))
-            budget = min(budget - (tokens - room), budget * room // tokens)
-        return None
+        since = self.messages.index(last[-1].answer) if last else 0
+        quiet = all(one.role != "user" for one in self.messages[since:])
+        return len(last) == SAME and quiet and bool(last[0].answer.calls) and len({one.shape for one in last}) == 1
 
-    def again(self, budget: int) -> str:
-        """The digest of the conversation's text in so many tokens; what does not fit at all has none, ''. For replays."""
-        try:
-            return _digest(_text(self._memory.recall_context(budget)))
-        except BudgetTooSmall:
-            return ""
-
-    def settle(self) -> None:
-        """See to it that every turn is in the graph, before the task ends: a slow mind is waited for a minute, no longer."""
-        with _later():
-            self._memory.flush(_PATIENCE_S)
-
-    def take_tokens(self) -> int:
-        """What the memory's questions have cost since the last call."""
-        return 0 if self._mind is None else self._mind.take_tokens()
-
-    def close(self) -> None:
-        """Ask nothing more. What is not in the graph is in the log."""
-        self._memory.close(wait=False)
+    def has_letter(self, message_id: str) -> bool:
+        """Whether a letter stands in the conversation already."""
+        return message_id in self._letters
 
 
-@contextmanager
-def _later() -> Iterator[None]:
-    """What can't be written into the graph now stays in the log, and is tried again."""
-    try:
-        yield
-    except HivemindError as error:
-        _log.warning("a turn is not in the graph yet: %s", error)
+def used(record: Mapping[str, Any]) -> Usage:
+    """The usage on a line, none if it has none."""
+    told = record.get("usage") or {}
+    return Usage(**told) if isinstance(told, Mapping) else Usage()
 
 
-def _turns(record: Record, number: int, last: int) -> list[int]:
-    """The ids of what was said in a turn, [] if they are none: as many as messages, rising from after `last`."""
-    turns = record.get("turns")
-    if not isinstance(turns, list) or len(turns) != number or any(type(one) is not int for one in turns):
-        return []
-    return turns if all(one < other for one, other in pairwise([last, *turns])) else []
+def _masked(raw: str | None) -> str | None:
+    return None if raw is None else mask(raw)
 
 
-def _is_fruitless(record: Record) -> bool:
-    """Whether a turn led to nothing: all that it tried failed, or it only waited."""
-    actions = actions_of(record)
-    return bool(actions) and all("error" in action or "parked" in action for action in actions)
-
-
-def _standing_for(node: ReasoningNode | None) -> list[int]:
-    """The node, if it can stand for a turn: what is pinned or still open stays, and would keep the turn with it."""
-    fits = node is not None and node.active is True and not node.pinned and is_settled(node)
-    return [node.node_id] if fits and node is not None else []
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
-
-
-def _numbers(context: Context, kind: str) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(number for source, number in context.sources if source == kind))
-
-
-def _text(context: Context) -> str:
-    """The messages, one after the other; only who speaks stands at the beginning of a line."""
-    lines = []
-    for (source, number), message in zip(context.sources, context.messages, strict=True):
-        told = str(message["content"])
-        lines.append(f"{message['role']}: {told}" if source == "turn" else f"node {number}: {indented(told)}")
-    return "\n".join(lines)
-
-
-def _block(task: str, text: str, notes: Iterable[int]) -> ContextMemoryBlock:
-    return ContextMemoryBlock(
-        id=f"context:conversation:{task}",
-        context_type="conversation_context",
-        summary=text,
-        related_ids=[f"task:{task}", *(f"node:{number}" for number in notes)],
-        priority=Priority.CRITICAL,
-        metadata={"task_id": task, "origin": "agent"},
-    )
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

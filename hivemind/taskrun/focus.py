@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from hivemind.errors import UserError
 from hivemind.mail import Message
+from hivemind.masking import mask
+from hivemind.taskrun.review import read_request
 from hivemind.taskrun.task_run import PlannedStep, TaskRun
 
 __all__ = ["Focus"]
@@ -41,13 +45,31 @@ class Focus:
         return "" if self.message is None else self.message.id
 
     @property
+    def title(self) -> str:
+        """The task's title, or the message's subject."""
+        if self.work is not None:
+            return mask(self.work.task.title)
+        return "" if self.message is None else mask(self.message.subject)
+
+    @property
+    def text(self) -> str:
+        """The task's text with all that people added to it, or the message's body."""
+        if self.work is not None:
+            return mask(self.work.task.full_text or self.work.task.title)
+        return "" if self.message is None else mask(self.message.body)
+
+    @property
+    def todo(self) -> dict[str, Any]:
+        """The step in focus as a mind sees it; {} if there is none."""
+        return {} if self.step is None else self.step.shown()
+
+    @property
+    def asks_review(self) -> bool:
+        """True for a request to check sources that can be read; one that can't is mail like any other."""
+        with suppress(UserError):
+            return self.message is not None and read_request(self.message.body) is not None
+        return False
+
+    @property
     def target(self) -> dict[str, str]:
         return {"kind": self.kind, "id": self.id}
-
-    def next_call(self) -> dict[str, Any]:
-        """The call that would do it, for the capsule."""
-        if self.work is None:
-            return {"tool": self.tool, "arguments": {"id": self.id}}
-        if self.step is not None:
-            return {"tool": self.tool, "arguments": {"step": self.step.id}}
-        return {"tool": self.tool, "arguments": {"task": self.id}}

@@ -7,11 +7,14 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from hivemind import fs
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.taskrun.review import Citation, Review
 
@@ -40,14 +43,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the task has used: cycles of the agent, tokens of context and answer, money, seconds from claim to end, and how
-    many of the tokens have a price that nobody knows."""
+    """What the task has used: turns of its agents, tokens of requests and answers, money, seconds from the first turn to the
+    last, how many of the tokens have a price that nobody knows, and how many were read from a provider's cache."""
 
     cycles: int = 0
     tokens: int = 0
     money: float = 0.0
     seconds: float = 0.0
     unpriced: int = 0
+    cached: int = 0
 
     @property
     def cost(self) -> str:
@@ -58,7 +62,7 @@ class Spent:
 
 
 class Account:
-    """What a task has used so far, booked record by record of its log: so no turn reads the whole log again.
+    """What a task has used so far, booked line by line of its conversation: so no turn reads the whole of it again.
 
     A request to a language model stands there twice: what it may use up at most, before it is sent, and what it did. One
     whose end is missing (the process was killed meanwhile) has used up what it might. May be used by several threads.
@@ -66,7 +70,7 @@ class Account:
 
     def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
         self._mutex = threading.Lock()
-        self._cycles, self._tokens, self._money, self._unpriced = 0, 0, 0.0, 0
+        self._cycles, self._tokens, self._cached, self._money, self._unpriced = 0, 0, 0, 0.0, 0
         self._open: dict[str, tuple[int, float]] = {}
         self._first: float | None = None
         self._last: float | None = None
@@ -74,27 +78,29 @@ class Account:
             self.book(record)
 
     def book(self, record: Mapping[str, Any]) -> None:
-        """Take a record of the log in; those of cycles and of requests count."""
+        """Take a line of the conversation in; answers and requests count."""
         with self._mutex:
-            if record.get("kind") == "cycle":
-                self._cycle(record)
-            elif record.get("kind") == "asking":
-                self._open[str(record.get("id"))] = (int(_number(record, "tokens")), _number(record, "money"))
-            elif record.get("kind") == "exchange":
-                self._open.pop(str(record.get("id")), None)
-                self._used(record)
+            if "request" in record and "reserved" in record:
+                held = record["reserved"] if isinstance(record["reserved"], Mapping) else {}
+                self._open[str(record["request"])] = (int(_number(held, "tokens")), _number(held, "money"))
+            elif "answered" in record or record.get("role") == "assistant":
+                self._open.pop(str(record.get("answered") or record.get("request")), None)
+                self._used(record.get("usage"))
+            if record.get("role") == "assistant":
+                self._turn(record)
 
-    def _cycle(self, record: Mapping[str, Any]) -> None:
+    def _turn(self, record: Mapping[str, Any]) -> None:
         self._cycles += 1
-        if not record.get("metered"):  # else its requests are booked one by one
-            self._used(record)
-        self._last = _number(record, "time")
-        self._first = self._last if self._first is None else self._first
+        with suppress(Unreadable), boundary("time"):
+            self._last = datetime.fromisoformat(str(record.get("at"))).timestamp()
+            self._first = self._last if self._first is None else self._first
 
-    def _used(self, record: Mapping[str, Any]) -> None:
-        self._tokens += int(_number(record, "tokens"))
-        self._money += _number(record, "money")
-        self._unpriced += int(_number(record, "unpriced"))
+    def _used(self, usage: Any) -> None:
+        told = usage if isinstance(usage, Mapping) else {}
+        self._tokens += int(_number(told, "tokens_in")) + int(_number(told, "tokens_out"))
+        self._cached += int(_number(told, "cached"))
+        self._money += _number(told, "money")
+        self._unpriced += int(_number(told, "unpriced"))
 
     def spent(self) -> Spent:
         """Cycles, tokens and money, those of requests under way as they may come to; seconds from the first cycle to the
@@ -104,7 +110,7 @@ class Account:
             seconds = max(0.0, (self._last or 0.0) - (self._first or 0.0)) if known else 0.0
             tokens = self._tokens + sum(tokens for tokens, _ in self._open.values())
             money = self._money + sum(money for _, money in self._open.values())
-            return Spent(self._cycles, tokens, money, seconds, self._unpriced)
+            return Spent(self._cycles, tokens, money, seconds, self._unpriced, self._cached)
 
 
 def _number(record: Mapping[str, Any], key: str) -> float:
@@ -217,4 +223,4 @@ def _provenance(review: Review, agent: str, spent: Spent | None, cited: bool) ->
         yield f"* Checked by {agent} itself: no other agent was there to do it."
     elif not cited:
         yield "* It quotes nothing, so there were no sources to check."
-    yield "* The trail: `task.md`, `graph.json` (what was asked, found, concluded), `log.jsonl` (every cycle and action)."
+    yield "* The trail: `task.md`, `graph.json` (what was asked, found, concluded), `messages.jsonl` (every turn and call)."

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,11 +19,11 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.masking import mask
-from hivemind.minds import Mind
+from hivemind.minds import Result
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.reasoning import Branch, MergeReport
-from hivemind.taskrun.conversation import TaskConversation
+from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.report import Account, Finding, Spent, compose, printed
 from hivemind.taskrun.review import Citation, Review
@@ -31,7 +31,6 @@ from hivemind.taskrun.step_waits import StepWaits
 from hivemind.taskrun.task_wait import TaskWait, has_come
 from hivemind.taskrun.trail import Trail
 from hivemind.tasks import Said, Task, TaskStep
-from hivemind.tasks.log import open_log
 
 __all__ = ["PlannedStep", "TaskRun"]
 
@@ -59,6 +58,11 @@ class PlannedStep:
         if self.todo.kind != "run" or self.todo.argument is None:
             return None
         return self.todo.argument if isinstance(self.todo.argument, str) else shlex.join(self.todo.argument)
+
+    @property
+    def is_implicit(self) -> bool:
+        """Whether nobody planned it: it is the task itself."""
+        return bool(self.step.meta.get("implicit"))
 
     def shown(self) -> dict[str, Any]:
         """The step as a mind sees it in the task's block."""
@@ -91,8 +95,7 @@ class TaskRun:
         self.review = Review.of(self._kept.get("review"))
         self._folder = task.path
         self.handed: str | None = None
-        self._conversation: TaskConversation | None = None
-        self._account: Account | None = None
+        self._account = Account()
         self.wait = TaskWait.of(self._kept.get("wait_for"))
         self.attempt = _attempt_of(task)
         self._said = len(task.said)
@@ -109,19 +112,20 @@ class TaskRun:
         held = self.lease is not None and self.lease.step_id == step_id
         return {"agent_id": self.agent, "generation": self.lease.generation if held and self.lease else None}
 
-    def conversation(self, mind: Mind | None, *, looking: bool = False) -> TaskConversation:
-        """The task's conversation so far, opened when it is first asked for. `looking` changes nothing on the disk."""
-        if self._conversation is None:
-            records = self._hive.tasks.read_log(self.task.id)
-            self._conversation = TaskConversation(
-                self.trail, self.task.title, records, self._hive.count_tokens, mind, looking=looking
-            )
-        return self._conversation
+    @cached_property
+    def conversation(self) -> Conversation:
+        """The task's conversation so far, read when it is first asked for."""
+        records = list(self._hive.tasks.read_log(self.task.id))
+        self._account = Account(records)
+        return Conversation(records, self._write, self.agent)
 
-    def close(self) -> None:
-        """Let go of what goes on beside the agent."""
-        if self._conversation is not None:
-            self._conversation.close()
+    def _write(self, record: Mapping[str, Any], durable: bool) -> None:
+        """Append a line to messages.jsonl, wherever the task lies by now. Raises TaskMoved if the claim is over."""
+        if self.ended:
+            open_log(self._folder, durable=False).append(record)
+        else:
+            self._hive.tasks.log(self.task, record, durable=durable)
+        self._account.book(record)
 
     @property
     def kept(self) -> Mapping[str, Any]:
@@ -160,7 +164,7 @@ class TaskRun:
         if news and entry is not None:
             self._said = entry.said
             self.task = replace(self.task, said=self._hive.tasks.said(self.task))
-        if self.task.said and (steps := self.steps()):
+        if self.task.said and (steps := [step for step in self.steps() if not step.is_implicit]):
             heard = max((at for step in steps if isinstance(at := step.step.meta.get("heard"), int)), default=0)
             for at, said in enumerate(self.task.said[heard:], heard + 1):
                 self._hive.steps.add(self.task.id, **self._row_of(said, at), agent_id=self.agent)
@@ -230,35 +234,39 @@ class TaskRun:
         """True once the task was closed here."""
         return self._folder != self.task.path
 
-    def log(self, record: Mapping[str, Any]) -> None:
-        """Append a record to the task's log.jsonl, wherever the task lies by now."""
-        if self.ended:
-            open_log(self._folder, durable=False).append(record)
-        else:
-            self._hive.tasks.log(self.task, record)
-        if self._account is not None:
-            self._account.book(record)
-
-    def trace(self, records: Iterable[Mapping[str, Any]], step: PlannedStep | None) -> None:
-        """One line for the task's trace for each action; what ended the task is in its log only."""
-        for record in records:
+    def trace(self, results: Iterable[Result], step: PlannedStep | None) -> None:
+        """One line for the task's trace for each call; what ended the task is in its conversation only."""
+        for one in results:
             if not self.ended:
-                outcome = f" → {record['error']}" if "error" in record else ""
-                said = json.dumps(record["arguments"], ensure_ascii=False, default=str)
-                self.trail.trace(record["tool"], f"{said[:_TRACED_CHARS]}{outcome}", step.id if step else None)
+                outcome = "" if one.ok else f" → {one.problem}"
+                said = json.dumps(dict(one.call.arguments), ensure_ascii=False, default=str)
+                self.trail.trace(one.call.tool, f"{said[:_TRACED_CHARS]}{outcome}", step.id if step else None)
 
     # the plan
 
     def plan(self, steps: Sequence[TaskStep]) -> list[PlannedStep]:
         """Add the steps to the journal, all or none, and to the graph. Raises UserError if there is a plan already."""
-        if self.steps():
+        before = self.steps()
+        if any(not step.is_implicit for step in before):
             raise UserError(f"task {self.task.id} has its steps already")
+        for step in before:
+            if self.lease is not None and self.lease.step_id == step.id:
+                self._hive.leases.release(step.id, self.agent)
+                self.lease = None
+            self._hive.steps.delete(step.id, agent_id=self.agent)
         given = self.task.steps == tuple(steps)
         rows = [self._row(at, step, given) for at, step in enumerate(steps)]
         self._hive.steps.plan(self.task.id, rows, agent_id=self.agent)
         made = self.steps()
         self.trail.planned([(step.id, step.todo.title) for step in made])
         return made
+
+    def begin_without_steps(self) -> None:
+        """A task whose mind needs no plan has one step, the task itself, and that step's lease."""
+        if not self.steps():
+            row = self._row(0, TaskStep(self.task.title), given=False)
+            row["meta"]["implicit"] = True
+            self._hive.steps.plan(self.task.id, [row], agent_id=self.agent)
 
     def begin(self) -> None:
         """Make ready what was just claimed: steps of an earlier attempt go, steps that the task brings are planned."""
@@ -445,9 +453,8 @@ class TaskRun:
         return compose(self.task.title, answer, found, self.review, self.agent, None)
 
     def spent(self) -> Spent:
-        """Cycles, tokens and money by the task's own log, and the seconds from its first line to its last."""
-        if self._account is None:
-            self._account = Account(self._hive.tasks.read_log(self.task.id))
+        """Turns, tokens and money by the task's conversation, and the seconds from its first turn to its last."""
+        assert self.conversation is not None  # its lines are booked when it is read
         return self._account.spent()
 
     # review and end
@@ -462,6 +469,10 @@ class TaskRun:
         Raises Parking, before anything has changed, while another holds one of its steps.
         """
         self._check_end()
+        for step in self.steps():
+            if step.is_implicit and step.step.status == "open":
+                self._hive.steps.done(step.id, evidence=[], **self.shown(step.id))
+                self.step_finished(step)
         self.trail.publish_all(self._commit_publication)
         self.trail.save()
         notes = self._hive.tasks.get(self.task.id).notes  # its text may have been edited meanwhile

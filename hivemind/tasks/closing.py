@@ -129,7 +129,7 @@ class Closing:
             self._records.save(folder, replace(record, said=(*record.said, said)), "task.said", by=by)
 
     def log(self, task: Task, record: Mapping[str, object], *, durable: bool) -> None:
-        """Append to log.jsonl. Raises UserError if it could not be written whole; the log is then as it was."""
+        """Append to messages.jsonl. Raises UserError if it could not be written whole; the log is then as it was."""
         with self._own(task):
             log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
             log.append(record, now=durable)

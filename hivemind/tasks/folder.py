@@ -29,7 +29,7 @@ __all__ = [
 
 ATTEMPTS = "attempts"
 ENDS = ("error.md", "result.md")
-_OF_AN_ATTEMPT = ("artifacts", "graph.json", "graph.jsonl", "graph.lock", "log.jsonl")
+_OF_AN_ATTEMPT = ("artifacts", "graph.json", "graph.jsonl", "graph.lock", "messages.jsonl")
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _SHOWN_CHANGES = 40
 _EDITED = (

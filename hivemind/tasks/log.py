@@ -1,4 +1,4 @@
-"""A task's log: what was done in it, record by record (README.md, *The log*)."""
+"""A task's conversation on the disk: a log (`hivemind/fs/README.md`) in the task's folder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hivemind.fs import Log
 
 __all__ = ["LOG", "open_log"]
 
-LOG = "log.jsonl"
+LOG = "messages.jsonl"
 
 
 def open_log(folder: Path, *, durable: bool) -> Log:
-    """The log in a task's folder. A record is on the disk if it was appended `now` to a durable one."""
-    return Log(folder / LOG, "task-log", 1, durable=durable, lazy=True)
+    """The conversation in a task's folder. A line is on the disk if it was appended `now` to a durable one."""
+    return Log(folder / LOG, "messages", 1, durable=durable, lazy=True)

@@ -246,7 +246,7 @@ class Tasks:
     # working
 
     def log(self, task: Task, record: Mapping[str, Any], *, durable: bool = False) -> None:
-        """Append one record to the task's log.jsonl; with `durable` it is on the disk when this returns."""
+        """Append one record to the task's messages.jsonl; with `durable` it is on the disk when this returns."""
         self._closing.log(task, record, durable=durable)
 
     def read_log(self, task_id: str) -> Iterator[dict[str, Any]]:

@@ -10,20 +10,42 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
-from hivemind.minds import Mind, MindError, Thought, ToolSchema, Usage
+from hivemind.minds import ChatMessage, Mind, MindError, Thought, ToolSchema, Turn, Usage
 from hivemind.testing.case import Case, says
 
-__all__ = ["CASES", "CONTEXT", "TOOLS"]
+__all__ = ["CASES", "TOOLS", "a_turn"]
 
 CASES: list[Case[Mind]] = []
 
-CONTEXT: Sequence[Mapping[str, Any]] = (
-    {"id": "task:birds", "type": "task", "content": "Which bird wades?", "metadata": {"task_id": "birds"}},
-    {"id": "knowledge:birds.md:1-1", "type": "knowledge", "content": "A heron wades. 🐝 \u2028"},
-)
-"""A context as a mind may get it: entries with an id, a type and a content."""
+_TASK = "# Which bird wades?\n\nTask `birds`, from the operator.\n\nWhich bird wades? 🐝 \u2028"
+
+
+@dataclass(frozen=True)
+class About:
+    """A task of one step, as a mind may read it."""
+
+    kind: str = "task"
+    id: str = "birds"
+    tool: str = "note_step"
+    title: str = "Which bird wades?"
+    text: str = "Which bird wades? 🐝 \u2028"
+    todo: Mapping[str, Any] = field(default_factory=lambda: {"id": "birds.s1", "title": "Which bird wades?"})
+    message: None = None
+    asks_review: bool = False
+    heard: bool = False
+    stranger: bool = False
+
+
+def a_turn(*, empty: bool = False) -> Turn:
+    """A turn as a mind may get it: a conversation that has been begun, or, `empty`, with nothing said."""
+    if empty:
+        return Turn("heron", About(tool="rest", todo={}))
+    messages = [ChatMessage("system", "You act by calling tools.", id="m1"), ChatMessage("user", _TASK, id="m2")]
+    return Turn("heron", About(), messages=messages)
+
 
 TOOLS: Sequence[ToolSchema] = (
     {
@@ -36,16 +58,16 @@ TOOLS: Sequence[ToolSchema] = (
 _SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 
-def _thought(mind: Mind, context: Sequence[Mapping[str, Any]], tools: Sequence[ToolSchema]) -> Thought | None:
+def _thought(mind: Mind, turn: Turn, tools: Sequence[ToolSchema]) -> Thought | None:
     try:
-        return mind.think(copy.deepcopy(context), copy.deepcopy(tools))
+        return mind.think(turn, copy.deepcopy(tools))
     except MindError:
         return None
 
 
 @says(CASES, "think gives a Thought, or raises MindError")
 def a_thought_is_a_thought(mind: Mind) -> None:
-    found = _thought(mind, CONTEXT, TOOLS)
+    found = _thought(mind, a_turn(), TOOLS)
     if found is not None:
         assert isinstance(found, Thought)
         assert isinstance(found.text, str)
@@ -55,7 +77,7 @@ def a_thought_is_a_thought(mind: Mind) -> None:
 
 @says(CASES, "Its actions name tools that it was given, and their arguments are JSON")
 def actions_name_tools_that_there_are(mind: Mind) -> None:
-    found = _thought(mind, CONTEXT, TOOLS)
+    found = _thought(mind, a_turn(), TOOLS)
     for action in () if found is None else found.actions:
         assert action.tool in {tool["name"] for tool in TOOLS}
         assert isinstance(action.arguments, Mapping)
@@ -64,22 +86,22 @@ def actions_name_tools_that_there_are(mind: Mind) -> None:
 
 @says(CASES, "Without tools it asks for none")
 def without_tools_there_are_no_actions(mind: Mind) -> None:
-    found = _thought(mind, CONTEXT, ())
+    found = _thought(mind, a_turn(), ())
     assert found is None or found.actions == ()
 
 
-@says(CASES, "An empty context is a context")
+@says(CASES, "A turn about nothing is a turn")
 def it_can_think_about_nothing(mind: Mind) -> None:
-    found = _thought(mind, [], TOOLS)
+    found = _thought(mind, a_turn(empty=True), TOOLS)
     assert found is None or isinstance(found, Thought)
 
 
 @says(CASES, "What it is shown stays as it is")
 def what_it_is_shown_is_left_alone(mind: Mind) -> None:
-    context, tools = copy.deepcopy(list(CONTEXT)), copy.deepcopy(list(TOOLS))
+    turn, tools = a_turn(), copy.deepcopy(list(TOOLS))
     with suppress(MindError):
-        mind.think(context, tools)
-    assert context == list(CONTEXT)
+        mind.think(turn, tools)
+    assert (turn.messages, turn.focus) == (a_turn().messages, a_turn().focus)
     assert tools == list(TOOLS)
 
 

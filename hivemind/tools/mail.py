@@ -29,6 +29,7 @@ class SendMail(Arguments):
     key: str | None = Field(
         None, min_length=1, max_length=200, description="names the message: sent again, it comes once"
     )
+    expects_reply: bool = Field(False, description="you ask something: a colleague is woken only by what does")
 
 
 class ReadMail(Arguments):
@@ -61,9 +62,12 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
     elif arguments.step is not None:
         step = session.step(arguments.step)
         message_id = _made_id(session, "step", step.id, str(step.step.added_seq), arguments.subject)
+    elif session.call_id:
+        message_id = _made_id(session, "call", task or "", session.call_id)
     report = session.hive.mail.send(
         session.agent, arguments.to, arguments.subject, arguments.body,
         cc=arguments.cc, message_id=message_id, task=task, step=arguments.step, cause=session.focus.message,
+        expects_reply=arguments.expects_reply,
     )  # fmt: skip
     if report.disk_full:
         raise until_there_is_room()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pydantic import BaseModel
@@ -51,6 +51,10 @@ class Session:
     stopping: Callable[[], bool]
     in_hand: InHand | None = None
     call_id: str | None = None
+
+    def for_call(self, call_id: str | None) -> Session:
+        """The same for one call: what it makes (mail, tasks) can be known by the call's id, and is made once."""
+        return replace(self, call_id=call_id or None)
 
     def call_key(self, tool: str, arguments: BaseModel) -> str:
         """What names the call under way, the same when it is made again after a crash: its id in the conversation, or,

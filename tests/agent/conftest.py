@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +12,12 @@ import pytest
 
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.minds import Action, Thought
+from hivemind.agent.scope import scope
+from hivemind.agent.sense import sense
+from hivemind.errors import HivemindError
+from hivemind.minds import Action, Thought, Turn
 from hivemind.presence.identity import announce
+from hivemind.taskrun.parking import Parking
 
 
 class Mind:
@@ -22,9 +27,9 @@ class Mind:
         self.asked = 0
         self._think = think
 
-    def think(self, context: Any, tools: Any) -> Thought:
+    def think(self, turn: Turn, tools: Any) -> Thought:
         self.asked += 1
-        return self._think(context)
+        return self._think(turn)
 
     def complete(self, text: str, schema: Any = None) -> str:
         return text
@@ -55,7 +60,7 @@ class Crew:
         agent = Agent(hive, name, announce(hive.journal, name, os.getpid()))
         if think is not None:
             agent.mind = Mind(think)
-        agent.attention.resume()
+        agent.scheduler.resume()
         self._agents.append(agent)
         return agent
 
@@ -90,21 +95,49 @@ def until_idle(agent: Agent, turns: int = 200) -> int:
 
 def doing(*actions: tuple[str, dict[str, Any]]) -> Callable[[Any], Thought]:
     """A mind that always wants the same."""
-    return lambda context: Thought("", tuple(Action(tool, arguments) for tool, arguments in actions))
+    return lambda turn: Thought("", tuple(Action(tool, arguments) for tool, arguments in actions))
 
 
-def hands(crew: Crew, task: str = "---\nsteps: [{title: x}]\n---\nx\n") -> Callable[..., dict[str, Any]]:
-    """Tools in the hands of an agent that has a task of one step in focus: each use gives its record, as the log has it."""
-    crew.drop(task)
-    agent = crew.start()
-    agent.attention.sense()
-    focus = agent.attention.scope()
-    assert focus is not None
+def hands(crew: Crew) -> Callable[..., dict[str, Any]]:
+    """Tools in the hands of an agent that has a task of one step in focus: each use gives its result, or its error."""
+    crew.drop("---\nsteps: [{title: x}]\n---\nx\n")
+    return using_tools(crew.start())
+
+
+def using_tools(agent: Agent) -> Callable[..., dict[str, Any]]:
+    """Tools on what the agent's turn would be about now."""
+    turn = Turn(agent.name)
+    sense(agent, turn)
+    scope(agent, turn)
 
     def use(tool: str, **arguments: Any) -> dict[str, Any]:
-        return agent.act(focus, Thought("", (Action(tool, arguments),))).records[0]
+        agent.take_lease(turn.focus)
+        told = {"tool": tool, "arguments": arguments}
+        try:
+            return {**told, "result": agent.tools[tool].call(agent.session(turn), arguments)}
+        except Parking as parking:
+            return {**told, "parked": parking.reason}
+        except HivemindError as error:
+            return {**told, "error": str(error), "result": getattr(error, "result", {})}
 
     return use
+
+
+def calls_of(root: Path, task: str) -> list[dict[str, Any]]:
+    """The calls of a task as its conversation has them: tool, arguments, ok, result, text, and the error of one that failed."""
+    [path] = [root / "tasks" / state / task / "messages.jsonl" for state in ("active", "done", "failed")
+              if (root / "tasks" / state / task / "messages.jsonl").exists()]  # fmt: skip
+    found: dict[str, dict[str, Any]] = {}
+    for line in path.read_text().splitlines():
+        told = json.loads(line)
+        for record in told if isinstance(told, list) else [told]:
+            found |= {call["id"]: dict(call) for call in record.get("calls", ())}
+            if record.get("role") == "tool":
+                call = found[record["call_id"]]
+                call |= {"ok": record["ok"], "text": record["text"], "result": record.get("result", {})}
+                if not record["ok"]:
+                    call["error"] = record["text"]
+    return list(found.values())
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from hivemind.agent.desk import Desk
 
 from hivemind import Hive
-from hivemind.agent.desk import Desk
 from hivemind.errors import UserError
 from hivemind.taskrun.focus import Focus
 from hivemind.tools import allowed_tools
@@ -37,7 +37,7 @@ def test_a_budget_without_room_for_the_task_beside_the_tools_says_so_and_whose_i
     for _ in range(3):
         with pytest.raises(UserError) as refused:
             agent.cycle()
-        assert agent.attention.broke(refused.value)
+        assert agent.scheduler.broke(refused.value)
     told = (crew.root / "tasks/failed/t/error.md").read_text()
     assert "max_tokens: 2000 leaves no room for a turn" in told
     assert ("ada.yaml:2" if whose == "agent" else "task.md") in told
@@ -46,8 +46,8 @@ def test_a_budget_without_room_for_the_task_beside_the_tools_says_so_and_whose_i
 def test_no_share_of_any_budget_is_negative_and_what_is_laid_out_shows_the_task(crew: Crew) -> None:
     crew.drop("What is the oldest boat made of?\n")
     agent = crew.start()
-    agent.attention.sense()
-    focus = agent.attention.scope()
+    agent.scheduler.sense()
+    focus = agent.scheduler.scope()
     assert focus is not None
     refused, laid_out = 0, 0
     for budget in range(1000, 7000, 150):
@@ -55,7 +55,7 @@ def test_no_share_of_any_budget_is_negative_and_what_is_laid_out_shows_the_task(
         hive = Hive.open(crew.root)
         schemas = [tool.schema() for tool in allowed_tools(None).values()]
         try:
-            context = Desk(hive, "ada", schemas, looking=True).lay_out(focus, agent.attention.works())
+            context = Desk(hive, "ada", schemas, looking=True).lay_out(focus, agent.scheduler.works())
         except UserError as error:
             assert "leaves no room" in str(error)  # noqa: PT017 - which of the two depends on the budget
             refused += 1
@@ -70,8 +70,8 @@ def test_no_share_of_any_budget_is_negative_and_what_is_laid_out_shows_the_task(
 def test_a_conversation_that_has_no_room_at_all_is_left_out(crew: Crew) -> None:
     crew.drop("What is the oldest boat made of?\n")
     agent = crew.start()
-    agent.attention.sense()
-    focus = agent.attention.scope()
+    agent.scheduler.sense()
+    focus = agent.scheduler.scope()
     assert isinstance(focus, Focus)
     assert focus.work is not None
     conversation = focus.work.conversation(None, looking=True)

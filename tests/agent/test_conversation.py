@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hivemind.taskrun.said import said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,6 @@ from hivemind.agent.preview import preview_context
 from hivemind.presence.identity import announce
 from hivemind.reasoning import NodeKind, ReasoningGraph, TaskGraph
 from hivemind.taskrun.conversation import LAST_TURNS, TaskConversation
-from hivemind.taskrun.said import said
 from hivemind.taskrun.trail import Trail
 from hivemind.tasks import Task, TaskState
 from hivemind.tokens import count_tokens
@@ -75,7 +75,7 @@ def asking(number: int, max_tokens: int = 8_000, text: str = "What do the engine
 def agent_of(hive: Hive, name: str = "analyst") -> Agent:
     agent = Agent(hive, name, announce(hive.journal, name, os.getpid()))
     agent.mind = Spy(agent.mind)  # type: ignore[assignment]
-    agent.attention.resume()
+    agent.scheduler.resume()
     _agents.append(agent)
     return agent
 
@@ -213,7 +213,7 @@ def test_an_agent_that_comes_back_goes_on_with_the_same_words_and_the_next_ids(h
     work(agent_of(hive), turns=7)
     before = log(hive)[-1]["turns"]
     one, other = (Hive.open(hive.layout.root) for _ in range(2))
-    [work_of_one], [work_of_other] = (list(agent_of(again).attention.works()) for again in (one, other))
+    [work_of_one], [work_of_other] = (list(agent_of(again).scheduler.works()) for again in (one, other))
     block, shown = work_of_one.conversation(None).block("t", 1_500)  # type: ignore[misc]
     assert work_of_other.conversation(None).block("t", 1_500)[0].summary == block.summary  # type: ignore[index]
     assert shown.turns[-1] == before[-1]
@@ -243,9 +243,9 @@ def test_another_agent_that_takes_the_task_over_goes_on_with_the_conversation(hi
     drop(hive, asking(20, 8_300))
     first = agent_of(hive, "bert")
     work(first, turns=10)
-    [taken] = first.attention.works()
+    [taken] = first.scheduler.works()
     hive.tasks.release(taken.task)
-    first.attention.drop(taken)
+    first.scheduler.drop(taken)
     contexts = work(agent_of(hive, "analyst"))
     records = log(hive)
     ids = [turn for record in records for turn in record.get("turns", ())]
@@ -275,7 +275,7 @@ def test_a_step_that_is_taken_up_again_is_unfolded_and_summaries_beside_it_are_n
     drop(hive, asking(30, 8_300))
     agent = agent_of(hive)
     work(agent, turns=26)
-    [taken] = agent.attention.works()
+    [taken] = agent.scheduler.works()
     folded = [step for step in taken.steps() if (node := taken.trail.subtask(step.id)) and node.active is False]
     assert len(folded) > 10
     found, again = graph(hive), folded[-1]

@@ -59,7 +59,7 @@ FILES = [
     ".hive/tasks.board", ".hive/locks/agent-ada.lock", ".hive/locks/tasks-board.lock",
     "tasks/active/boats/task.json", "tasks/active/boats/task.md", "tasks/active/boats/graph.jsonl",
     "tasks/active/boats/graph.json",
-    "tasks/active/boats/log.jsonl", "tasks/active/boats/artifacts", "tasks/active/boats/attempts",
+    "tasks/active/boats/messages.jsonl", "tasks/active/boats/artifacts", "tasks/active/boats/attempts",
     "tasks/active/.claimed/ada", "mailboxes/ada/new/letter", "knowledge/boats.md", "rom/hive.md",
 ]  # fmt: skip
 FOLDERS = [".hive/agents/ada", "mailboxes/ada/new", "mailboxes/ada/cur", "tasks/active/.claimed", "rom", "knowledge"]
@@ -209,8 +209,8 @@ def wait_for(condition) -> None:
 def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: Crew):
     crew.drop("---\nsteps: [{title: one}]\n---\nx")
     agent = crew.start(lambda context: Thought("", (Action("fail_task", {"reason": "no"}),)))
-    agent.attention.scope()
-    [work] = agent.attention.works()
+    agent.scheduler.scope(reads=agent.reads)
+    [work] = agent.scheduler.works()
     agent.hive.leases.claim(work.steps()[0].id, "human")
     agent.cycle()
     assert Hive.open(crew.root).tasks.get("t").parked is not None
@@ -218,8 +218,8 @@ def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: 
     again = crew.start(lambda context: Thought("", (Action("fail_task", {"reason": "no"}),)))
     again.cycle()
     again.hive.leases.release(work.steps()[0].id, "human")
-    [work] = again.attention.works()
-    again.attention.holding.unpark(work)
+    [work] = again.scheduler.works()
+    again.scheduler.holding.unpark(work)
     until_idle(again)
     assert (crew.root / "tasks/failed/t/error.md").exists()
     assert [event.payload["reason"] for event in crew.events("task.failed")] == ["no"]
@@ -229,14 +229,14 @@ def test_a_task_over_which_five_processes_died_fails_and_says_so(crew: Crew):
     crew.drop("Do it.")
     for life in range(1, MAX_CRASHES + 1):
         agent = crew.start()
-        agent.attention.scope()
-        assert agent.attention.focus is not None, f"life {life}"
+        agent.scheduler.scope(reads=agent.reads)
+        assert agent.scheduler.focus is not None, f"life {life}"
         crew._agents.clear()  # it died without a word
         lost = "t"
         hive = Hive.open(crew.root)
         successor = Agent(hive, "ada", life + 100)
-        successor.attention.resume(lost)
-        successor.attention.close()
+        successor.scheduler.resume(lost)
+        successor.scheduler.close()
         agent._bell.close()
         successor._bell.close()
     assert f"ended {MAX_CRASHES} times" in (crew.root / "tasks/failed/t/error.md").read_text()

@@ -30,13 +30,13 @@ def test_the_other_goes_on_with_what_was_done_and_does_none_of_it_again(two):
         doing(("hand_over", {"to": "bob", "reason": "he knows masts"}), ("fail_task", {"reason": "no"}))
     )
     ada.cycle()
-    assert not ada.attention.works()
+    assert not ada.scheduler.works()
     waiting = Hive.open(two.root).tasks.list("inbox")
     assert [(one.id, one.assignee) for one in waiting] == [("t", "bob")]
     assert not ada.cycle()  # it is not hers to claim
     bob = two.start(doing(("finish_step", {})), "bob")
     bob.cycle()
-    [work] = bob.attention.works()
+    [work] = bob.scheduler.works()
     assert [step.step.status for step in work.steps()] == ["done", "done"]
     assert any("he knows masts" in note.text for note in work.trail.store.notes())
     shared = [node.text for node in work.trail.store.graph.by_lane("shared")]
@@ -45,8 +45,8 @@ def test_the_other_goes_on_with_what_was_done_and_does_none_of_it_again(two):
     until_idle(bob)
     result = (two.root / "tasks/done/t/result.md").read_text()
     assert result.count("The keel is of oak.") == 1
-    log = [json.loads(line) for line in (two.root / "tasks/done/t/log.jsonl").read_text().splitlines()[1:]]
-    assert [record["agent"] for record in log if record["kind"] == "cycle"] == ["ada", "ada", "bob", "bob"]
+    lines = map(json.loads, (two.root / "tasks/done/t/messages.jsonl").read_text().splitlines())
+    assert [one["agent"] for one in lines if one.get("role") == "assistant"] == ["ada", "ada", "bob", "bob"]
     assert [event.payload["to"] for event in two.events("task.handed_over")] == ["bob"]
 
 
@@ -58,7 +58,7 @@ def test_a_role_gets_it_and_it_can_come_back(two):
     assert not bob.cycle()
     ada.mind = type(ada.mind)(doing(("finish_step", {}), ("finish_step", {})))
     assert ada.cycle()
-    assert [work.task.id for work in ada.attention.works()] == ["t"]
+    assert [work.task.id for work in ada.scheduler.works()] == ["t"]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ lock = take_name(hive.layout, "ada")
 agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
 from tests.agent.conftest import Mind
 agent.mind = Mind(doing(("hand_over", {"to": "bob", "reason": "x"})))
-agent.attention.resume()
+agent.scheduler.resume()
 agent.cycle()
 """
 
@@ -108,9 +108,32 @@ def test_killed_anywhere_it_is_handed_over_once_or_not_yet(two, point):
     ada = two.start(doing(("hand_over", {"to": "bob", "reason": "x"})))
     while ada.cycle():
         pass
-    assert not ada.attention.works()
+    assert not ada.scheduler.works()
     bob = two.start(doing(("finish_step", {}), ("finish_step", {})), "bob")
     bob.cycle()
-    [work] = bob.attention.works()
+    [work] = bob.scheduler.works()
     assert (work.task.id, len(work.steps())) == ("t", 2)
     assert sum("hands this over" in note.text for note in TaskGraph(work.task.path).notes()) == 1
+
+
+def test_one_step_becomes_a_task_that_the_step_waits_for(two):
+    asked = {"to": "bob", "reason": "he knows", "step": "t.s1"}
+    ada = two.start(doing(("hand_over", asked)))
+    until_idle(ada)
+    [parked] = Hive.open(two.root).tasks.list("active")
+    assert "waits for the task t.s1" in parked.parked.reason
+    bob = two.start(doing(("plan_steps", {"steps": [{"title": "do it"}]})), "bob")
+    bob.cycle()
+    bob.mind = type(bob.mind)(
+        doing(("add_card", {"kind": "note", "text": "Oak it is."}), ("finish_step", {}), ("finish_task", {}))
+    )
+    until_idle(bob)
+    assert (two.root / "tasks/done/t.s1/result.md").exists()
+    assert "he knows" in (two.root / "tasks/done/t.s1/task.md").read_text()
+    ada.mind = type(ada.mind)(doing(("hand_over", asked), ("finish_step", {"step": "t.s1"})))
+    ada.cycle()
+    [work] = ada.scheduler.works()
+    first = work.steps()[0]
+    assert first.step.status == "done"
+    assert [receipt.text for receipt in first.step.evidence] == ["tasks/done/t.s1/result.md"]
+    assert "Oak it is." in work.findings()[0].text

@@ -32,7 +32,7 @@ def replying(crew_agent, *more):
     """A mind that answers what is in focus, before or after other things."""
 
     def think(context):
-        message = crew_agent[0].attention.focus.message
+        message = crew_agent[0].scheduler.focus.message
         reply = Action("reply_mail", {"id": message.id, "body": "Yes."})
         return Thought("", tuple(reply if one == "reply" else Action(*one) for one in more))
 
@@ -105,8 +105,8 @@ def test_the_days_budget_bounds_mail_too_and_the_mail_stays(crew: Crew):
     agent = crew.start(doing(MAIL))
     until_idle(agent)
     assert agent.mind.asked == 0
-    assert agent.attention.letters.rest is not None
-    assert "day's budget" in agent.attention.letters.rest.reason
+    assert agent.scheduler.letters.rest is not None
+    assert "day's budget" in agent.scheduler.letters.rest.reason
     agent.stop()
     agent._rest()
     found = survey(agent.hive, ["ada"])
@@ -150,10 +150,10 @@ def test_a_provider_that_stays_down_is_asked_ever_less(crew: Crew):
     pauses = []
     for _ in range(10):
         agent.cycle()
-        rest = agent.attention.letters.rest
+        rest = agent.scheduler.letters.rest
         assert rest is not None
         pauses.append(round(rest.left_s))
-        agent.attention.letters.rest = Rest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
+        agent.scheduler.letters.rest = Rest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
     assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 512, LONGEST_PAUSE_S]
 
 
@@ -200,13 +200,13 @@ def think(context):
 hive = Hive.open(Path(sys.argv[1]))
 agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(think)
-agent.attention.resume()
+agent.scheduler.resume()
 if sys.argv[2] == "task":
-    agent.attention.claim()
-    agent.attention.sense()
+    agent.scheduler.claim()
+    agent.scheduler.sense()
     think(None)
 if sys.argv[2] == "idle":
-    agent.attention.sense()
+    agent.scheduler.sense()
     think(None)
 agent.cycle()
 """
@@ -236,7 +236,7 @@ def test_deaths_that_have_nothing_to_do_with_a_message_are_not_held_against_it(c
         die(crew, where)
     agent = crew.start(doing())
     agent.cycle()
-    assert agent.attention.focus.message is not None
+    assert agent.scheduler.focus.message is not None
     assert not reasons(crew)
 
 
@@ -245,7 +245,7 @@ def take_a_turn(agent) -> None:
     try:
         agent.cycle()
     except Exception as error:
-        if agent.attention.focus is None or not agent.attention.broke(error):
+        if agent.scheduler.focus is None or not agent.scheduler.broke(error):
             raise
 
 
@@ -258,7 +258,7 @@ def test_a_full_disk_is_a_pause_for_a_message_and_uses_up_no_try(tmp_path, pages
 
         def think(context):
             return Thought(
-                "", (Action("reply_mail", {"id": held[0].attention.focus.message.id, "body": "Yes. " * 40_000}),)
+                "", (Action("reply_mail", {"id": held[0].scheduler.focus.message.id, "body": "Yes. " * 40_000}),)
             )
 
         held.append(crew.start(think))
@@ -266,10 +266,10 @@ def test_a_full_disk_is_a_pause_for_a_message_and_uses_up_no_try(tmp_path, pages
         ballast = fill(crew.root, pages_left)
         for _ in range(5):
             take_a_turn(agent)
-            rest = agent.attention.letters.rest
+            rest = agent.scheduler.letters.rest
             assert rest is not None
             assert rest.reason == "disk full"
-            agent.attention.letters.rest = Rest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
+            agent.scheduler.letters.rest = Rest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
         ballast.unlink()
         assert until_idle(agent) == 1
         assert not reasons(crew)
@@ -307,7 +307,7 @@ def test_a_letter_from_an_unknown_address_needs_you_and_takes_no_turn(crew: Crew
 @pytest.mark.parametrize("point", ["mail.send.delivered", "mail.intake.recorded"])
 def test_a_letter_from_an_unknown_address_is_shown_once_also_across_a_crash(crew: Crew, point: str):
     crew.write(STRANGER.format(""))
-    run_child(_DIES.replace("agent.cycle()", "agent.attention.sense()"), crew.root, "crash", crash_at=point)
+    run_child(_DIES.replace("agent.cycle()", "agent.scheduler.sense()"), crew.root, "crash", crash_at=point)
     until_idle(crew.start(doing(MAIL)))
     assert len(letters_of(crew, "human")) == 1
     assert [one.flags for one in letters_of(crew, "ada")] == ["S"]

@@ -32,7 +32,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     (root / "knowledge" / "oars.md").write_text(OARS)
     hive = Hive.open(root)
     made = Agent(hive, "analyst", announce(hive.journal, "analyst", os.getpid()))
-    made.attention.resume()
+    made.scheduler.resume()
     yield made
     made.close()
 
@@ -40,14 +40,14 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 def context(agent: Agent, text: str, budget: int = 100_000) -> list[dict[str, Any]]:
     """The context of the turn that is about the question: the first one after the plan."""
     (agent.hive.layout.inbox / "t.md").write_text(f"---\nmax_tokens: {budget}\nsteps:\n  - ask: {text}\n---\n{text}\n")
-    agent.attention.sense()
-    focus = agent.attention.scope()
+    agent.scheduler.sense()
+    focus = agent.scheduler.scope()
     assert focus is not None
     if focus.step is None:
         agent.cycle()
-        focus = agent.attention.scope()
+        focus = agent.scheduler.scope()
         assert focus is not None
-    return agent.desk.lay_out(focus, agent.attention.works())
+    return agent.desk.lay_out(focus, agent.scheduler.works())
 
 
 def of(entries: list[dict[str, Any]], start: str) -> list[dict[str, Any]]:

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hivemind.agent.desk import Desk
 
 from hivemind import Hive
 from hivemind.agent.act import Acted
-from hivemind.agent.desk import Desk
 from hivemind.agent.remembering import retrieve
 from hivemind.agent.upkeep import Upkeep
 from hivemind.longterm import MemoryStore, NamespaceForbidden

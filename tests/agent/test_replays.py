@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hivemind.taskrun.said import said
 
 from hivemind import Hive
 from hivemind.minds import Action, MindError, Thought
 from hivemind.reasoning import TaskGraph
 from hivemind.replay import Difference, replay
-from hivemind.taskrun.said import said
 from hivemind.tools import TOOLS, ToolProblem
 from tests.agent.conftest import Crew, until_idle
 

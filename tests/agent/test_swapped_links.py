@@ -15,7 +15,7 @@ import pytest
 
 from hivemind.errors import UserError
 from hivemind.tools.sandbox import check_sandbox
-from tests.agent.conftest import Crew, hands, until_idle
+from tests.agent.conftest import Crew, hands, until_idle, using_tools
 
 SECRET = "nobody's business"
 USES: list[tuple[str, dict[str, Any]]] = [
@@ -93,13 +93,9 @@ def test_what_stands_in_the_place_of_a_commands_folders_is_said_in_words(crew: C
 
 
 def using(crew: Crew) -> Callable[..., dict[str, Any]]:
-    from hivemind.minds import Action, Thought
-
     agent = crew.start()
-    agent.attention.sense()
-    focus = agent.attention.scope()
-    assert focus is not None
-    return lambda tool, **arguments: agent.act(focus, Thought("", (Action(tool, arguments),))).records[0]
+    agent.scheduler.sense()
+    return using_tools(agent)
 
 
 @pytest.mark.parametrize("tool", ["read_file", "list_files", "search_files", "write_file"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hivemind.minds import extractive
 from hivemind.tools import MEMBER_TOOLS, TOOLS
-from tests.agent.conftest import Crew, until_idle
+from tests.agent.conftest import Crew, calls_of, until_idle
 
 NAMED = """read_file, write_file, edit_file, list_files, search_files, run_command, send_mail, check_mailbox, reply_mail,
 plan_steps, claim_step, note_step, verify_step, finish_step, block_step, add_evidence, add_card, link_cards,
@@ -35,12 +35,7 @@ def test_the_extractive_mind_asks_for_tools_that_there_are_with_arguments_that_t
     crew.write("From: human@hive\n\nWhat is the oldest boat made of?\n")
     agent = crew.start()
     until_idle(agent)
-    acted = [
-        action
-        for name in ("t", "plan", "fails")
-        for line in agent.hive.tasks.read_log(name)
-        for action in line["actions"]
-    ]
+    acted = [call for name in ("t", "plan", "fails") for call in calls_of(crew.root, name)]
     for action in acted:
         TOOLS[action["tool"]].arguments.model_validate(action["arguments"])
     known = {

@@ -168,7 +168,7 @@ def test_an_agent_that_rests_does_it(hive: Hive) -> None:
     summary = stale(hive)
     agent = Agent(hive, "analyst", announce(hive.journal, "analyst", os.getpid()))
     try:
-        agent.attention.resume()
+        agent.scheduler.resume()
         agent._rest()
     finally:
         agent.close()

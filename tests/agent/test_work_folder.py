@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from hivemind.config import LimitsConfig
-from hivemind.minds import Action, Thought
 from hivemind.tools.commands import clean_environment, run_command
-from tests.agent.conftest import Crew
+from tests.agent.conftest import Crew, using_tools
 
 OWNED = "import pathlib, os; pathlib.Path(os.environ['OWNED']).touch()\n"
 
@@ -92,10 +91,8 @@ def test_an_agent_that_may_run_nothing_runs_nothing_through_a_persons_step(crew:
     agent = crew.start()
 
     def use(tool: str, **arguments: object) -> dict[str, Any]:
-        agent.attention.sense()
-        focus = agent.attention.scope()
-        assert focus is not None
-        return agent.act(focus, Thought("", (Action(tool, arguments),))).records[0]
+        agent.scheduler.sense()
+        return using_tools(agent)(tool, **arguments)
 
     for name in ("json.py", "sitecustomize.py", "HEAD", "config", "objects/x", "refs/x", ".git/config", "git", "sh"):
         use("write_file", path=name, text=script)

@@ -116,7 +116,9 @@ def tool(run: Command, name: str, agent: str = "analyst", **arguments: Any) -> A
 
 def test_mail_tools_send_copies_list_up_to_a_limit_and_give_a_verdict(run: Command, hive: Path) -> None:
     tool(run, "send_mail", to=["reviewer"], cc=["human"], subject="Review: sails", body="Please look.")
-    tool(run, "send_mail", to=["reviewer"], subject="Another", body="x")
+    tool(run, "send_mail", to=["reviewer"], subject="Another", body="x", expects_reply=True)
+    [asks] = [one for path in (hive / "mailboxes/reviewer/new").iterdir() if "Another" in (one := path.read_text())]
+    assert "X-Hive-Expects-Reply: yes" in asks
     assert list((hive / "mailboxes/human/new").iterdir())
     listed = tool(run, "check_mailbox", agent="reviewer", limit=1)
     assert len(listed["messages"]) == 1
@@ -132,8 +134,8 @@ def test_the_quotes_of_an_answer_are_checked_by_a_tool_that_the_reviewers_log_na
     run("task", "add", "What moves a rowing boat?", "--id", "oars", "--assignee", "analyst")
     assert run("up", "--until-idle").status == 0
     log = (hive / ".hive/agents/reviewer/log.jsonl").read_text()
-    actions = [action for line in log.splitlines() for action in json.loads(line).get("actions", ())]
-    [checked] = [one for one in actions if one["tool"] == "check_citations"]
+    calls = [call for line in log.splitlines() for call in json.loads(line).get("calls", ())]
+    [checked] = [one for one in calls if one["tool"] == "check_citations"]
     assert checked["arguments"]["message"]
 
 

@@ -135,28 +135,27 @@ def test_a_tasks_own_log_is_told_as_a_story(run: Command, hive: Path) -> None:
     tasks = Hive.open(hive).tasks
     task = tasks.claim("researcher")
     assert task is not None
-    cycle = {
-        "kind": "cycle",
-        "time": 1.0,
-        "agent": "researcher",
-        "cycle": 1,
-        "focus": {"next": "finish_step", "step": "one.s1"},
-        "selected": [{"id": "rom/hive.md"}],
-        "thought": "Nothing \x1b[2J to it.",
-        "actions": [{"tool": "run_command", "arguments": {"command": "echo hi"}, "result": {"status": 0}}],
-        "tokens": 7,
+    call = {"id": "c1", "tool": "run_command", "arguments": {"command": "echo hi"}}
+    said = {
+        "role": "assistant",
+        "text": "Nothing \x1b[2J to it.",
+        "calls": [call],
+        "at": "2026-01-01T00:00:00.000+00:00",
     }
-    tasks.log(task, cycle)
+    tasks.log(task, {**said, "agent": "researcher", "usage": {"tokens_in": 7}})
+    tasks.log(task, {"role": "tool", "text": "exit 1 after 0.01 s\nno", "call_id": "c1", "ok": False})
     tasks.log(task, {"event": "task.renamed", "why": "taken"})
     lines = run("log", "--task", "one").out.splitlines()
-    assert lines[0].endswith("researcher, cycle 1: finish_step one.s1 (1 blocks, 7 tokens)")
+    assert lines[0].endswith("researcher tokens_in=7")
     assert lines[1:] == [
-        "    thought: Nothing \ufffd[2J to it.",
+        "    Nothing \ufffd[2J to it.",
         '    run_command  command="echo hi"',
-        "      result: status=0",
+        "tool (failed)",
+        "    exit 1 after 0.01 s",
+        "    no",
         "task.renamed  why=taken",
     ]
-    assert run("log", "--task", "one", "--json").json[0]["tokens"] == 7
+    assert run("log", "--task", "one", "--json").json[0]["usage"] == {"tokens_in": 7}
     assert run("log", "--task", "one", "--follow").status == 2
     assert run("log", "--task", "nothing").status == 2
 
@@ -164,14 +163,10 @@ def test_a_tasks_own_log_is_told_as_a_story(run: Command, hive: Path) -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        {
-            "kind": "cycle",
-            "actions": ["odd", None, {}, {"tool": 1, "arguments": [2]}],
-            "focus": 3,
-            "selected": 4,
-            "time": "x",
-        },
-        {"kind": "cycle", "actions": "none", "time": 1e300},
+        {"role": "assistant", "calls": ["odd", None, {}, {"tool": 1, "arguments": [2]}], "usage": 4, "at": "x"},
+        {"role": 3, "text": None, "at": 1e300},
+        {"kind": "turn", "calls": ["odd", None], "about": 3, "time": 1e300},
+        {"epoch": 1, "opening": ["odd", {"role": "user"}]},
         {"kind": 5},
         {},
     ],
@@ -180,28 +175,33 @@ def test_a_log_that_a_person_has_changed_is_still_told(record: dict[str, object]
     assert list(story_lines(record))
 
 
-def test_a_context_is_shown_and_explained_block_by_block(run: Command, hive: Path) -> None:
+def test_an_opening_is_shown_and_explained_block_by_block(run: Command, hive: Path) -> None:
     (hive / "rom").mkdir()
     (hive / "rom" / "rules.md").write_text("# Rules\nQuote \x1b[2J exactly.\n")
+    (hive / "knowledge").mkdir(exist_ok=True)
+    (hive / "knowledge" / "sea.md").write_text("# The sea\n\nThe colour of the sea is green.\n")
+    run("task", "add", "What colour is the sea?", "--id", "one")
+    assert Hive.open(hive).tasks.claim("researcher") is not None
     shown = run("context", "researcher")
     assert shown.status == 0
-    assert "Quote \ufffd[2J exactly." in shown.out
-    entries = run("context", "researcher", "--json").json
-    assert any("Quote" in str(entry["content"]) for entry in entries)
+    assert "Quote \\u001b[2J exactly." in shown.out
+    system, task = run("context", "researcher", "--json").json
+    assert (system["role"], task["role"]) == ("system", "user")
+    assert "Quote" in system["text"]
+    assert "What colour is the sea?" in task["text"]
+    assert "is green" in task["text"]
     explained = run("context", "researcher", "--why", "--json").json
-    (rules,) = [block for block in explained["blocks"] if "rules.md" in block["block"]]
-    assert rules["in"] is True
-    assert rules["tokens"] > 0
-    assert rules["parts"]["confidence"] == 1.0
-    assert set(rules["parts"]) >= {"confidence", "recency"}
-    assert "CRITICAL" in rules["because"]
+    [sea, *_] = [block for block in explained["blocks"] if "sea.md" in block["block"]]
+    assert sea["in"] is True
+    assert sea["tokens"] > 0
+    assert set(sea["parts"]) >= {"confidence", "recency"}
     table = run("context", "researcher", "--why").out
     assert "BLOCK" in table.splitlines()[0]
-    assert "confidence 1 × recency 1" in table
+    assert "confidence 1 × " in table
     assert run("context", "nobody").status == 2
 
 
-def test_looking_at_a_context_changes_nothing_of_the_agents(run: Command, hive: Path) -> None:
+def test_looking_at_an_opening_changes_nothing_of_the_agents(run: Command, hive: Path) -> None:
     run("task", "add", "x", "--id", "one")
     opened = Hive.open(hive)
     opened.journal.append("task.noted")

@@ -74,14 +74,15 @@ def evil(hive: Path) -> Path:
         graph.add_node("task", EVIL, title=EVIL)
         graph.add_node("decision", EVIL, title=EVIL, lane="agent/researcher", tags=["evil"])
         graph.add_node("decision", f"not {EVIL}", lane="shared", tags=["evil"])
-    opened.tasks.log(task, {"kind": "evil", "thought": EVIL, "error": EVIL})
+    opened.tasks.log(task, {"role": "user", "text": EVIL, "error": EVIL})
     for place, name in (("done", "result.md"), ("failed", "error.md")):
         folder = hive / "tasks" / place / place
         folder.mkdir(parents=True)
         (folder / "task.md").write_text(f"# {EVIL}\n")
         (folder / name).write_text(f"# {EVIL}\n\n{EVIL}\n")
-        said = json.dumps({"kind": EVIL, "thought": EVIL, "agent": EVIL}, ensure_ascii=False)
-        (folder / "log.jsonl").write_text(f'{{"kind":"task-log","version":1}}\n{said}\n')
+        (folder / "messages.jsonl").write_text(
+            json.dumps({"role": "assistant", "text": EVIL, "agent": EVIL}, ensure_ascii=False) + "\n"
+        )
     letter = f"From: {EVIL.replace(chr(127), '')} <ann@example.org>\r\nSubject: {EVIL}\r\nMessage-ID: <evil@x>\r\n\r\n{EVIL}\r\n"
     (hive / "mailboxes" / "human" / "new").mkdir(parents=True, exist_ok=True)
     (hive / "mailboxes" / "human" / "new" / "1.evil").write_bytes(letter.encode())

@@ -135,13 +135,13 @@ def test_the_torn_end_of_a_tasks_log_is_cut_off_and_kept(hive: Hive, visit, trea
     task = hive.tasks.claim("researcher")
     assert task is not None
     hive.tasks.log(task, {"kind": "note"})
-    log = hive.tasks.finish(task, "done") / "log.jsonl"
+    log = hive.tasks.finish(task, "done") / "messages.jsonl"
     with open(log, "ab") as file:
         file.write(b'{"kind":"ha')
     treatment()
-    assert log.read_bytes().endswith(b'\n{"kind":"note"}\n')
-    (kept,) = map(json.loads, log.with_name("log.jsonl.torn").read_text().splitlines())
-    assert kept["torn"] == '{"kind":"ha'
+    assert log.read_bytes() == b'{"kind":"note"}\n'
+    (kept,) = (hive.layout.state / "aside").glob("*/tasks/done/one/messages.jsonl.torn")
+    assert kept.read_bytes() == b'{"kind":"ha'
     assert visit() == []
 
 
@@ -167,9 +167,7 @@ def test_a_last_line_that_only_lacks_its_newline_is_whole(hive: Hive, visit) -> 
     hive.tasks.add("x", id="one")
     task = hive.tasks.claim("researcher")
     assert task is not None
-    hive.tasks.log(task, {"kind": "note"})
-    log = hive.tasks.finish(task, "done") / "log.jsonl"
-    log.write_bytes(log.read_bytes()[:-1])
+    (hive.tasks.finish(task, "done") / "messages.jsonl").write_text('{"kind":"note"}')
     assert visit() == []
 
 

@@ -19,23 +19,23 @@ from .tasks import TASK_CHECKERS, drop_task, missing_tasks, places_of
 
 __all__ = ["BUDGETS", "HAND_OVER", "mind"]
 
-DAY = 6_500
-MOST = 8_000  # tokens of a context
-TASKS = 10  # each context has somewhat over 1,000 tokens: a day allows six of them, and one more passes it
+DAY = 3_500
+MOST = 8_000  # tokens of a conversation
+TASKS = 10  # each opening has about 550 tokens: a day allows six of them, and one more passes it
 
 
 def mind(marks: str) -> None:
     """A program as a mind (run by the agents): it does the task in one thought, or hands it over, and marks what it did."""
     told = json.load(sys.stdin)
-    text = json.dumps(told.get("context", ""))
-    actions = [{"tool": "finish_task", "arguments": {"result": "It floats."}}]
+    text = json.dumps(told.get("messages", ""))
+    calls = [{"tool": "finish_task", "arguments": {"result": "It floats."}}]
     if "PASS ON" in text and "ada" in sys.argv[2:]:
-        actions = [{"tool": "hand_over", "arguments": {"to": "bob", "reason": "bob knows boats"}}]
-    used = sum(count_tokens(json.dumps(told.get(part, []))) for part in ("context", "tools"))
+        calls = [{"tool": "hand_over", "arguments": {"to": "bob", "reason": "bob knows boats"}}]
+    used = sum(count_tokens(message["text"]) for message in told.get("messages", []))
     record = {"agent": sys.argv[2:], "used": used, "day": datetime.now(UTC).date().toordinal()}
     with open(Path(marks) / "thoughts", "a") as file:
         file.write(json.dumps(record) + "\n")
-    print(json.dumps({"text": "done", "actions": actions}))
+    print(json.dumps({"text": "done", "calls": calls}))
 
 
 def program(subject: Subject, name: str) -> dict[str, list[str]]:
@@ -54,7 +54,7 @@ def prepare(subject: Subject) -> None:
         "mind": program(subject, "dee"),
         "role": "worker",
         "budget": {"task": {"tokens": 100}},
-    }  # no context is so small
+    }  # no opening is so small
     minds["dee"] = {**minds["ada"], **dear}
     make_hive(subject, minds, budget={"day": {"tokens": DAY}})
 
@@ -150,5 +150,5 @@ BUDGETS = Scenario(
 )  # fmt: skip
 HAND_OVER = Scenario(
     "hand-over", "A task that one agent gives to another.", prepare_hand_over, play_hand_over, again_hand_over,
-    (Checker("handed", ("P9",), handed), *TASK_CHECKERS, *GENERAL), ("fs.", "tasks.", "journal.", "conversation."),
+    (Checker("handed", ("P9",), handed), *TASK_CHECKERS, *GENERAL), ("fs.", "tasks.", "journal."),
 )  # fmt: skip

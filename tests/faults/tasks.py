@@ -187,7 +187,7 @@ def whole_folders(subject: Subject) -> Iterator[str]:
         for place in places_of(subject, key):
             state = place.parent.name
             if state == "done":
-                names = ["task.md", "result.md", "graph.json", "log.jsonl"]
+                names = ["task.md", "result.md", "graph.json", "messages.jsonl"]
             elif state == "failed":
                 names = ["error.md"]
             else:
@@ -211,7 +211,7 @@ def body(text: str) -> str:
 
 
 def unreadable(place: Path) -> Iterator[str]:
-    for path in (place / "graph.json", place / "log.jsonl"):
+    for path in (place / "graph.json", place / "messages.jsonl"):
         if not path.is_file():
             continue
         text = path.read_text("utf-8")
@@ -283,7 +283,7 @@ TASK_CHECKERS = (
     Checker("told ends", ("P2",), told_ends),
 )
 
-POINTS = ("tasks.", "journal.", "fs.", "graph.", "command.", "conversation.", "working-memory.", "mail.", "documents.")
+POINTS = ("tasks.", "journal.", "fs.", "graph.", "command.", "messages.", "working-memory.", "mail.", "documents.")
 TASKS = Scenario(
     "tasks", __doc__ or "", prepare, play, again,
     (*TASK_CHECKERS, Checker("stays cancelled", ("P12",), stays_cancelled), Checker("masked", ("P39",), masked), *GENERAL),

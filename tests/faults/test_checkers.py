@@ -86,7 +86,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
         "P2",
     ),
     "a result is gone": ("tasks", lambda root, _: (root / "tasks/done/plain/result.md").unlink(), "P11"),
-    "a log is torn": ("tasks", lambda root, _: shorten(root / "tasks/done/plain/log.jsonl"), "P11"),
+    "a conversation is torn": ("tasks", lambda root, _: shorten(root / "tasks/done/plain/messages.jsonl"), "P11"),
     "a text is another one": (
         "tasks",
         lambda root, _: (root / "tasks/failed/broken/broken.md").write_text("x"),

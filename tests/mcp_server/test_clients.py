@@ -8,6 +8,7 @@ from mcp.shared.exceptions import MCPError
 
 from hivemind.tokens import TokenCounter
 from tests.mcp_server.conftest import run
+from tests.messages import calls_of
 
 
 def test_two_clients_of_one_hive_mail_each_other(hive):
@@ -114,8 +115,7 @@ def test_a_client_works_on_a_task_from_the_claim_to_the_result(hive):
     result = (hive.root / "tasks/done/boat/result.md").read_text()
     assert "It floats." in result
     assert "The keel is of oak." in result
-    log = [json.loads(line) for line in (hive.root / "tasks/done/boat/log.jsonl").read_text().splitlines()[1:]]
-    tools = [action["tool"] for record in log for action in record["actions"]]
+    tools = [call["tool"] for call in calls_of(hive.root / "tasks/done/boat")]
     assert "plan_steps" in tools
     assert tools[-1] == "finish_task"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any, ClassVar
 
@@ -32,6 +33,25 @@ class AnthropicRequest(Request):
         return system if isinstance(system, str) else "".join(part["text"] for part in system)
 
     @property
+    def conversation(self) -> list[tuple[Any, ...]]:
+        said: list[tuple[Any, ...]] = []
+        for message in self.messages:
+            for one in _blocks(message):
+                if one["type"] == "text":
+                    said.append((message["role"], one["text"]))
+                elif one["type"] == "tool_use":
+                    said.append(("call", one["name"], one["input"]))
+                elif one["type"] == "tool_result":
+                    said.append(("result", one["tool_use_id"], "".join(part["text"] for part in _blocks(one))))
+        return said
+
+    @property
+    def thinking(self) -> list[str]:
+        blocks = [one for message in self.messages for one in _blocks(message) if one["type"] == "thinking"]
+        assert all(one["signature"] == f"signed {one['thinking']}" for one in blocks)
+        return [one["thinking"] for one in blocks]
+
+    @property
     def key(self) -> str:
         return self.headers.get("X-Api-Key") or super().key
 
@@ -43,8 +63,11 @@ class AnthropicRequest(Request):
         told = {"type": code or "invalid_request_error", "message": message}
         self.send(status, json.dumps({"type": "error", "error": told, "request_id": "req_1"}), **headers)
 
-    def completion(self, text, calls, finish=None, tokens_out=None, usage=True) -> str:
-        content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    def completion(self, text, calls, finish=None, tokens_out=None, usage=True, cached=0, thinking=None) -> str:
+        content: list[dict[str, Any]] = (
+            [{"type": "thinking", "thinking": thinking, "signature": f"signed {thinking}"}] if thinking else []
+        )
+        content += [{"type": "text", "text": text}] if text else []
         content += [
             {"type": "tool_use", "id": f"toolu_{at}", "name": tool, "input": _object(given)}
             for at, (tool, given) in enumerate(calls or ())
@@ -56,7 +79,10 @@ class AnthropicRequest(Request):
         return json.dumps({
             "id": "msg_1", "type": "message", "role": "assistant", "model": self.body["model"], "content": content,
             "stop_reason": ends[finish], "stop_sequence": None,
-            "usage": {"input_tokens": self.tokens_in if usage else 0, "output_tokens": out if usage else 0},
+            "usage": {
+                "input_tokens": self.tokens_in - cached if usage else 0, "output_tokens": out if usage else 0,
+                "cache_read_input_tokens": cached,
+            },
         })  # fmt: skip
 
     def limited(self, after_s: int | None = None) -> None:
@@ -98,6 +124,31 @@ class GeminiRequest(Request):
         return "".join(part["text"] for part in self.body["systemInstruction"]["parts"])
 
     @property
+    def conversation(self) -> list[tuple[Any, ...]]:
+        said: list[tuple[Any, ...]] = []
+        for message in self.messages:
+            for one in message["parts"]:
+                if "functionCall" in one:
+                    said.append(("call", one["functionCall"]["name"], one["functionCall"]["args"]))
+                elif "functionResponse" in one:
+                    given = one["functionResponse"]
+                    said.append(("result", given["id"], next(iter(given["response"].values()))))
+                elif not one.get("thought"):
+                    said.append(("assistant" if message["role"] == "model" else "user", one["text"]))
+        return said
+
+    @property
+    def thinking(self) -> list[str]:
+        signed = [
+            one["thoughtSignature"]
+            for message in self.messages
+            for one in message["parts"]
+            if "thoughtSignature" in one
+        ]
+        found = [base64.b64decode(one).decode() for one in signed]
+        return [one.removeprefix("signed ") for one in found if one.startswith("signed ")]
+
+    @property
     def key(self) -> str:
         return self.headers.get("X-Goog-Api-Key", "")
 
@@ -116,9 +167,12 @@ class GeminiRequest(Request):
         told = {"code": status, "message": message, "status": name, "details": details}
         self.send(status, json.dumps({"error": told}), **headers)
 
-    def completion(self, text, calls, finish=None, tokens_out=None, usage=True) -> str:
-        parts: list[dict[str, Any]] = [{"text": text}] if text else []
+    def completion(self, text, calls, finish=None, tokens_out=None, usage=True, cached=0, thinking=None) -> str:
+        parts: list[dict[str, Any]] = [{"text": thinking, "thought": True}] if thinking else []
+        parts += [{"text": text}] if text else []
         parts += [{"functionCall": {"name": tool, "args": _object(given)}} for tool, given in calls or ()]
+        if thinking and parts:  # the last part of an answer is signed
+            parts[-1]["thoughtSignature"] = base64.b64encode(f"signed {thinking}".encode()).decode()
         out = tokens_out if tokens_out is not None else max(1, len(json.dumps(parts)) // 4)
         ends = {"length": "MAX_TOKENS", "content_filter": "SAFETY", None: "STOP"}
         whole: dict[str, Any] = {
@@ -127,7 +181,8 @@ class GeminiRequest(Request):
         }
         if usage:
             whole["usageMetadata"] = {
-                "promptTokenCount": self.tokens_in, "candidatesTokenCount": out, "totalTokenCount": self.tokens_in + out
+                "promptTokenCount": self.tokens_in, "candidatesTokenCount": out, "totalTokenCount": self.tokens_in + out,
+                "cachedContentTokenCount": cached,
             }  # fmt: skip
             self.server.charge(self.tokens_in, out)
         return json.dumps(whole)
@@ -165,6 +220,7 @@ class OllamaRequest(Request):
 
     root = "/ollama/v1"
     place: ClassVar[str] = "/ollama/"
+    thoughts: ClassVar[str] = "reasoning"
 
     def error(self, status: int, message: str, code: str | None = None, **headers: str) -> None:
         told = {"message": message, "type": "api_error", "param": None, "code": None}

@@ -17,6 +17,9 @@ class Request:
     root: ClassVar[str] = "/v1"
     """Where below the server's address this protocol's clients are pointed."""
 
+    thoughts: ClassVar[str] = "reasoning_content"
+    """Where a message has what the model thought."""
+
     def __init__(self, web: BaseHTTPRequestHandler, server: ModelServer, body: dict[str, Any]) -> None:
         self.web, self.server, self.body = web, server, body
         self.headers = web.headers
@@ -27,7 +30,7 @@ class Request:
 
     @property
     def user(self) -> str:
-        """The first message of the user: the context."""
+        """The first message of the user: the task."""
         return next(_text(one) for one in self.messages if one["role"] == "user")
 
     @property
@@ -35,9 +38,22 @@ class Request:
         return next(_text(one) for one in self.messages if one["role"] == "system")
 
     @property
-    def told(self) -> str:
-        """What was said last: an answer that could not be used goes back with the reason."""
-        return json.dumps(self.messages[-1], ensure_ascii=False)
+    def conversation(self) -> list[tuple[Any, ...]]:
+        """What was said after the system message: (user | assistant, text), (call, tool, arguments), (result, id, text)."""
+        said: list[tuple[Any, ...]] = []
+        for one in self.messages:
+            if one["role"] == "tool":
+                said.append(("result", one["tool_call_id"], _text(one)))
+            elif one["role"] != "system":
+                said += [(one["role"], text)] if (text := _text(one)) else []
+                calls = [call["function"] for call in one.get("tool_calls", ())]
+                said += [("call", call["name"], json.loads(call["arguments"])) for call in calls]
+        return said
+
+    @property
+    def thinking(self) -> list[str]:
+        """The thinking that came back with the answers that were sent along."""
+        return [one[self.thoughts] for one in self.messages if self.thoughts in one]
 
     @property
     def key(self) -> str:
@@ -79,12 +95,17 @@ class Request:
         finish: str | None = None,
         tokens_out: int | None = None,
         usage: bool = True,
+        cached: int = 0,
+        thinking: str | None = None,
     ) -> None:
-        """A completion; arguments that are a string are sent as they stand."""
-        self.send(200, self.completion(text, calls, finish, tokens_out, usage))
+        """A completion; arguments that are a string are sent as they stand. `cached` of the tokens in came from a cache,
+        `thinking` is what the model thought before, signed where the provider signs it."""
+        self.send(200, self.completion(text, calls, finish, tokens_out, usage, cached, thinking))
 
-    def completion(self, text, calls, finish=None, tokens_out=None, usage=True) -> str:
+    def completion(self, text, calls, finish=None, tokens_out=None, usage=True, cached=0, thinking=None) -> str:
         message: dict[str, Any] = {"role": "assistant", "content": text}
+        if thinking:
+            message[self.thoughts] = thinking
         if calls:
             message["tool_calls"] = [
                 {
@@ -102,7 +123,8 @@ class Request:
         }  # fmt: skip
         if usage:
             whole["usage"] = {
-                "prompt_tokens": self.tokens_in, "completion_tokens": out, "total_tokens": self.tokens_in + out
+                "prompt_tokens": self.tokens_in, "completion_tokens": out, "total_tokens": self.tokens_in + out,
+                "prompt_tokens_details": {"cached_tokens": cached},
             }  # fmt: skip
             self.server.charge(self.tokens_in, out)
         return json.dumps(whole)

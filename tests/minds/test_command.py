@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from hivemind.minds import MindError, MindUnavailable
+from hivemind.minds import ChatMessage, MindError, MindUnavailable
 from hivemind.minds.command import CommandMind
+from tests.minds.asking import OPENING, TOOL, turn
 
 THINKS_LONG = "sleep 1000 & echo $! > pid.new; mv pid.new pid; wait"
 
@@ -33,26 +34,37 @@ def wait_for(condition, limit_s: float = 30) -> None:
 
 
 def test_a_program_gets_the_question_whole_and_its_answer_is_a_thought(tmp_path: Path):
-    counts = "import sys, json; print(json.dumps({'text': str(len(json.load(sys.stdin)['context'][0]['content']))}))"
-    mind = CommandMind([sys.executable, "-c", counts])
-    assert mind.think([{"content": "é" * 300_000}], []).text == "300000"
+    answers = (
+        "import sys, json; print(json.dumps({'text': json.dumps(json.load(sys.stdin)), 'calls': [{'tool': 'note'}]}))"
+    )
+    mind = CommandMind([sys.executable, "-c", answers])
+    thought = mind.think(turn(ChatMessage("user", "é" * 300_000)), [TOOL])
+    assert [(one.tool, dict(one.arguments)) for one in thought.actions] == [("note", {})]
+    asked = json.loads(thought.text)
+    assert [(one["role"], one["text"]) for one in asked["messages"]] == [
+        *((one.role, one.text) for one in OPENING), ("user", "é" * 300_000),
+    ]  # fmt: skip
+    assert asked["version"] == 2
+    assert asked["tools"] == [TOOL]
+    assert asked["turn"]["about"] == {"kind": "task", "id": "birds", "next": "note_step"}
+    assert asked["turn"]["step"] == {"id": "birds.s1", "title": "Which bird wades?"}
 
 
 def test_what_is_no_answer_says_so():
     with pytest.raises(MindError, match="no JSON"):
-        CommandMind(["echo", "hello"]).think([], [])
+        CommandMind(["echo", "hello"]).think(turn(), [])
     with pytest.raises(MindError, match="no JSON"):
-        CommandMind([sys.executable, "-c", "print('[' * 100_000)"]).think([], [])
+        CommandMind([sys.executable, "-c", "print('[' * 100_000)"]).think(turn(), [])
     with pytest.raises(MindError, match="half a character"):
-        CommandMind(["printf", r'{"text": "\\ud800"}']).think([], [])
+        CommandMind(["printf", r'{"text": "\\ud800"}']).think(turn(), [])
     with pytest.raises(MindError, match="64 deep"):
-        CommandMind(["echo", '{"text": ' + "[" * 100 + "]" * 100 + "}"]).think([], [])
+        CommandMind(["echo", '{"text": ' + "[" * 100 + "]" * 100 + "}"]).think(turn(), [])
     with pytest.raises(MindUnavailable, match=r"can't be started: .*no-such-program"):
-        CommandMind(["no-such-program"]).think([], [])
+        CommandMind(["no-such-program"]).think(turn(), [])
     with pytest.raises(MindUnavailable, match="ended with status 3: why"):
-        CommandMind(["sh", "-c", "echo why >&2; exit 3"]).think([], [])
+        CommandMind(["sh", "-c", "echo why >&2; exit 3"]).think(turn(), [])
     with pytest.raises(MindUnavailable, match="no answer"):
-        CommandMind(["sleep", "1000"], timeout_s=0.2).think([], [])
+        CommandMind(["sleep", "1000"], timeout_s=0.2).think(turn(), [])
 
 
 def test_a_program_and_its_children_end_when_it_is_not_waited_for_any_longer(tmp_path: Path):
@@ -64,15 +76,15 @@ def test_a_program_and_its_children_end_when_it_is_not_waited_for_any_longer(tmp
             raise Enough
 
     with pytest.raises(Enough):
-        CommandMind(["sh", "-c", THINKS_LONG], folder=tmp_path, waiting=waiting).think([], [])
+        CommandMind(["sh", "-c", THINKS_LONG], folder=tmp_path, waiting=waiting).think(turn(), [])
     pid = int((tmp_path / "pid").read_text())
     wait_for(lambda: not is_alive(pid))
 
 
 def test_a_program_and_its_children_end_when_who_asked_is_killed(tmp_path: Path):
     asks = (
-        "from pathlib import Path; from hivemind.minds.command import CommandMind; "
-        f"CommandMind(['sh', '-c', {THINKS_LONG!r}], folder=Path({str(tmp_path)!r})).think([], [])"
+        "from pathlib import Path; from hivemind.testing.mind import a_turn; from hivemind.minds.command import CommandMind; "
+        f"CommandMind(['sh', '-c', {THINKS_LONG!r}], folder=Path({str(tmp_path)!r})).think(a_turn(), [])"
     )
     process = subprocess.Popen([sys.executable, "-c", asks])
     wait_for((tmp_path / "pid").exists)
@@ -88,13 +100,13 @@ def test_a_program_and_its_children_end_when_who_asked_is_killed(tmp_path: Path)
 
 def test_a_completion_is_what_was_printed():
     asked = CommandMind(["cat"]).complete("hello", {"type": "object"})
-    assert json.loads(asked) == {"prompt": "hello", "schema": {"type": "object"}}
+    assert json.loads(asked) == {"version": 2, "prompt": "hello", "schema": {"type": "object"}}
 
 
 def test_a_program_may_read_late_and_more_than_a_pipe_holds() -> None:
     mind = CommandMind(["sh", "-c", "sleep 0.5; wc -c >&2; echo '{}'"], timeout_s=60)
-    assert mind.think([{"content": "x" * 300_000}], []).actions == ()
+    assert mind.think(turn(ChatMessage("user", "x" * 300_000)), []).actions == ()
 
 
 def test_a_program_may_answer_without_reading() -> None:
-    assert CommandMind(["echo", "{}"], timeout_s=60).think([{"content": "x" * 300_000}], []).actions == ()
+    assert CommandMind(["echo", "{}"], timeout_s=60).think(turn(ChatMessage("user", "x" * 300_000)), []).actions == ()

@@ -14,7 +14,7 @@ pytest.importorskip("openai")
 
 from hivemind.minds import MindUnavailable, open_mind
 from hivemind.minds.language.connection import LARGEST_ANSWER
-from tests.minds.asking import CONTEXT, TOOL, Clock
+from tests.minds.asking import TOOL, Clock, turn
 
 AMBIENT = {
     "OPENAI_ORG_ID": "org-ambient",
@@ -38,7 +38,7 @@ def ask(server):
             {provider: {"model": "played", "url": url or server.url, **more}}, patience=Clock().patience(tries=1)
         )
         try:
-            return mind.think(CONTEXT, [TOOL])
+            return mind.think(turn(), [TOOL])
         finally:
             mind.close()
 
@@ -113,7 +113,7 @@ def test_a_small_answer_that_unpacks_to_a_huge_one_is_not_unpacked_to_its_end(se
     tracemalloc.start()
     try:
         with pytest.raises(MindUnavailable):
-            ask_once.think(CONTEXT, [TOOL])
+            ask_once.think(turn(), [TOOL])
         assert tracemalloc.get_traced_memory()[1] < 6 * LARGEST_ANSWER
     finally:
         tracemalloc.stop()

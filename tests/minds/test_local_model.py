@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
 
 from hivemind import Hive
-from hivemind.minds import open_mind
+from hivemind.minds import ChatMessage, open_mind
+from hivemind.testing.mind import a_turn
 
 pytest.importorskip("pydantic_ai")
 pytest.importorskip("openai")
@@ -51,9 +53,9 @@ def test_a_thought_with_prompted_tools_is_one_that_the_tools_take(url):
     text = {"type": "string", "maxLength": 40}
     parameters = {"type": "object", "properties": {"text": text}, "required": ["text"], "additionalProperties": False}
     tool = {"name": "say", "description": "Say something to the crew.", "parameters": parameters}
-    task = {"id": "task:hello", "content": "Say hello.", "metadata": {"type": "task", "origin": "human"}}
+    messages = [ChatMessage("system", "You act by calling tools."), ChatMessage("user", "Say hello.")]
     try:
-        thought = mind.think([task], [tool])
+        thought = mind.think(replace(a_turn(), messages=messages), [tool])
     finally:
         mind.close()
     assert {action.tool for action in thought.actions} == {"say"}
@@ -79,7 +81,8 @@ def test_an_agent_that_thinks_with_it_brings_a_task_to_an_end(url, tmp_path):
     assert ended in (["done"], ["failed"]), (
         done.stderr
     )  # by its answer, or after three turns in which none could be used
-    (log,) = (root / "tasks").glob("*/boat/log.jsonl")
-    exchanges = [one for one in map(json.loads, log.read_text().splitlines()[1:]) if one["kind"] == "exchange"]
-    assert exchanges
-    assert all(one["tokens_in"] > 0 for one in exchanges if "error" not in one)
+    (kept,) = (root / "tasks").glob("*/boat/messages.jsonl")
+    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    answers = [one for one in lines if one.get("role") == "assistant"]
+    assert len([one for one in lines if "reserved" in one]) >= len(answers) > 0
+    assert all(one["usage"]["tokens_in"] > 0 for one in answers)

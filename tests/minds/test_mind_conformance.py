@@ -15,11 +15,11 @@ from hivemind.minds.scripted import ScriptedMind
 from hivemind.testing.case import Case
 from hivemind.testing.mind import CASES
 
-ANSWER = {"text": "a heron", "actions": []}
+ANSWER = {"text": "a heron", "calls": []}
 PROGRAM = (
     "import json, sys\n"
     "asked = json.load(sys.stdin)\n"
-    f"print(json.dumps({ANSWER!r} if 'context' in asked else {{'text': json.dumps({{'text': 'heron'}})}}))"
+    f"print(json.dumps({ANSWER!r} if 'messages' in asked else {{'text': json.dumps({{'text': 'heron'}})}}))"
 )
 MINDS: dict[str, Callable[[], Mind]] = {
     "extractive": ExtractiveMind,
@@ -38,10 +38,9 @@ def test_a_mind_keeps_to_its_port(case: Case[Mind], kind: str) -> None:
 class Chatty(ScriptedMind):
     """A mind that keeps to nothing."""
 
-    def think(self, context, tools):  # type: ignore[no-untyped-def]
-        if context:
-            context[0].clear()
-        return {"actions": [{"tool": "launch", "arguments": {}}], "tools": len(tools)}
+    def think(self, turn, tools):  # type: ignore[no-untyped-def]
+        turn.messages = []
+        return {"calls": [{"tool": "launch", "arguments": {}}], "tools": len(tools)}
 
     def complete(self, text, schema=None):  # type: ignore[no-untyped-def]
         return json.loads(text) if schema is None else "no JSON"

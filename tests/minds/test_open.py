@@ -10,6 +10,7 @@ import pytest
 from hivemind.errors import UserError
 from hivemind.minds import Action, MindError, MindUnavailable, open_mind
 from hivemind.minds.open import is_language_model
+from tests.minds.asking import turn
 
 
 def test_an_unknown_mind_is_refused_with_the_names_of_those_that_there_are():
@@ -43,13 +44,13 @@ def test_what_can_be_no_model_is_refused_in_words(told):
 
 
 def test_a_scripted_mind_gives_its_thoughts_in_order_and_then_says_that_it_has_none(tmp_path):
-    script = [{"actions": [{"tool": "finish_task", "arguments": {"result": "x"}}]}, {"complete": "a summary"}]
+    script = [{"calls": [{"tool": "finish_task", "arguments": {"result": "x"}}]}, {"complete": "a summary"}]
     (tmp_path / "script.jsonl").write_text("\n".join(map(json.dumps, script)))
     mind = open_mind({"scripted": "script.jsonl"}, root=tmp_path)
-    assert mind.think([], []).actions == (Action("finish_task", {"result": "x"}),)
+    assert mind.think(turn(), []).actions == (Action("finish_task", {"result": "x"}),)
     assert mind.complete("…") == "a summary"
     with pytest.raises(MindError, match="come to its end"):
-        mind.think([], [])
+        mind.think(turn(), [])
 
 
 def test_a_broken_script_names_its_line(tmp_path):
@@ -58,36 +59,37 @@ def test_a_broken_script_names_its_line(tmp_path):
         open_mind("scripted: s", root=tmp_path)
 
 
-def test_a_command_mind_reads_the_context_and_prints_its_actions(tmp_path):
-    program = (
-        "import json,sys; q=json.load(sys.stdin); print(json.dumps({'text': q['context'][0]['id'], 'actions': []}))"
-    )
+@pytest.mark.parametrize("key", ["calls", "actions"])
+def test_a_command_mind_reads_the_messages_and_prints_its_calls(tmp_path, key):
+    answer = f"{{'text': q['messages'][0]['text'], '{key}': [{{'tool': 'note', 'arguments': {{'text': 'x'}}}}]}}"
+    program = f"import json,sys; q=json.load(sys.stdin); print(json.dumps({answer}))"
     mind = open_mind({"command": [sys.executable, "-c", program]}, root=tmp_path)
-    assert mind.think([{"id": "capsule"}], []).text == "capsule"
+    thought = mind.think(turn(), [])
+    assert (thought.text, thought.actions) == ("Be brief.", (Action("note", {"text": "x"}),))
 
 
 def test_a_command_that_fails_or_prints_no_json_is_told_apart():
     with pytest.raises(MindUnavailable, match="ended with status 3: oh no"):
         open_mind(
             {"command": [sys.executable, "-c", "import sys; sys.exit(print('oh no', file=sys.stderr) or 3)"]}
-        ).think([], [])
+        ).think(turn(), [])
     with pytest.raises(MindError, match="no JSON"):
-        open_mind({"command": [sys.executable, "-c", "print('hello')"]}).think([], [])
+        open_mind({"command": [sys.executable, "-c", "print('hello')"]}).think(turn(), [])
     with pytest.raises(MindUnavailable, match="can't be started"):
-        open_mind({"command": ["/no/such/program"]}).think([], [])
+        open_mind({"command": ["/no/such/program"]}).think(turn(), [])
 
 
-def test_an_action_that_is_none_is_an_error_of_the_mind():
-    program = 'print(\'{"actions": [{"arguments": {}}]}\')'
+def test_a_call_that_is_none_is_an_error_of_the_mind():
+    program = 'print(\'{"calls": [{"arguments": {}}]}\')'
     with pytest.raises(MindError, match="without a tool"):
-        open_mind({"command": [sys.executable, "-c", program]}).think([], [])
+        open_mind({"command": [sys.executable, "-c", program]}).think(turn(), [])
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e999"])
-def test_an_action_with_a_number_that_json_does_not_have_is_an_error_of_the_mind(number):
-    answer = f'{{"actions": [{{"tool": "note", "arguments": {{"times": [{number}]}}}}]}}'
+def test_a_call_with_a_number_that_json_does_not_have_is_an_error_of_the_mind(number):
+    answer = f'{{"calls": [{{"tool": "note", "arguments": {{"times": [{number}]}}}}]}}'
     with pytest.raises(MindError, match="none that JSON has"):
-        open_mind({"command": [sys.executable, "-c", f"print({answer!r})"]}).think([], [])
+        open_mind({"command": [sys.executable, "-c", f"print({answer!r})"]}).think(turn(), [])
 
 
 def test_a_script_plays_errors_too_and_refuses_what_it_does_not_know(tmp_path):
@@ -95,11 +97,11 @@ def test_a_script_plays_errors_too_and_refuses_what_it_does_not_know(tmp_path):
     (tmp_path / "s").write_text("\n".join(lines))
     mind = open_mind("scripted: s", root=tmp_path)
     with pytest.raises(MindError, match="it rains") as caught:
-        mind.think([], [])
+        mind.think(turn(), [])
     assert not isinstance(caught.value, MindUnavailable)
     with pytest.raises(MindUnavailable, match="no network"):
-        mind.think([], [])
-    assert mind.think([], []).actions == ()
+        mind.think(turn(), [])
+    assert mind.think(turn(), []).actions == ()
     (tmp_path / "s").write_text('{"text": "a", "action": []}')
     with pytest.raises(UserError, match="s:1: is no line of a script: it has action, text"):
         open_mind("scripted: s", root=tmp_path)
@@ -124,7 +126,11 @@ def test_a_model_without_its_key_is_refused_in_words(monkeypatch):
     [
         ({"openai-compatible": {"model": "m"}}, "needs a url"),
         ({"openai-compatible": {"model": "m", "url": "ftp://x"}}, "openai-compatible.url"),
-        ({"openai-compatible": {"model": "m", "url": "http://x", "key": "sk-1"}}, r"openai-compatible.key: Extra"),
+        (
+            {"openai-compatible": {"model": "m", "url": "http://x", "key": "sk-1"}},
+            "unknown key 'key'; keys: .*temperature",
+        ),
+        ({"openai": {"model": "m", "temprature": 0.5}}, "openai: unknown key 'temprature'"),
         ({"openai": {}}, "openai.model: Field required"),
         ("openai:", "openai.model"),
         ("openai", "needs a model"),

@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 
+from tests.messages import calls_of
+
 
 def test_a_dropped_question_becomes_a_cited_answer_that_another_agent_checked(hive):
     hive.drop("boats.md", "What keeps a sailing boat upright?\n")
@@ -23,11 +25,9 @@ def test_a_dropped_question_becomes_a_cited_answer_that_another_agent_checked(hi
     kinds = [node["kind"] for node in graph["nodes"].values()]
     assert kinds[:2] == ["task", "subtask"]
     assert "evidence" in kinds
-    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()[1:]]
-    tools = [action["tool"] for record in log for action in record["actions"]]
+    tools = [call["tool"] for call in calls_of(folder)]
     assert tools[0] == "plan_steps"
     assert tools[-1] == "finish_task"
-    assert all(row["why"] for record in log for row in record["selected"])
 
 
 def test_what_is_not_known_is_said_to_be_unknown(hive):

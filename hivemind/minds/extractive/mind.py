@@ -1,4 +1,4 @@
-"""The extractive mind: from a context to actions, by rule (spec 1, *The default mind*)."""
+"""The extractive mind: from a turn to calls, by rule (spec 1, *The default mind*)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 from hivemind.minds.extractive.plan import plan_steps, questions_in
 from hivemind.minds.extractive.quote import MAX_QUOTES, Quote, quotes_for
 from hivemind.minds.extractive.situation import Situation
-from hivemind.minds.mind import Action, Context, MindError, Thought, ToolSchema
+from hivemind.minds.mind import ToolSchema
+from hivemind.minds.turn import Action, MindError, Thought, Turn
 
 __all__ = ["NOTHING_FOUND", "ExtractiveMind"]
 
@@ -23,15 +24,13 @@ class ExtractiveMind:
     by_rule = True
     """It gives no JSON: a memory that is its own makes patches and folds by rule, too."""
 
-    def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - it knows its tools
-        now = Situation.read(context)
-        if now.focus is None:
-            return Thought("There is nothing to do.")
-        if now.target.get("kind") == "message":
+    def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - it knows its tools
+        now = Situation(turn)
+        if turn.focus.kind == "message":
             return _about_mail(now)
-        match now.next_call.get("tool"):
+        match turn.focus.tool:
             case "plan_steps":
-                steps = plan_steps(str(now.focus["metadata"].get("title", "")), str(now.focus["content"]))
+                steps = plan_steps(turn.focus.title, turn.focus.text)
                 wishes = [{"title": step, "ask": step} for step in steps]
                 return _do("One step per question or list item.", Action("plan_steps", {"steps": wishes}))
             case "finish_step" | "verify_step":
@@ -53,7 +52,7 @@ class ExtractiveMind:
 
 
 def _do(text: str, *actions: Action) -> Thought:
-    return Thought(text, actions)
+    return Thought(text, actions, chained=True)
 
 
 def _about_step(now: Situation) -> Thought:
@@ -119,26 +118,24 @@ def _evidence(step: str, quote: Quote) -> dict[str, Any]:
 
 
 def _about_mail(now: Situation) -> Thought:
-    assert now.focus is not None
-    told = now.focus["metadata"]
-    message = str(now.target.get("id"))
-    if told.get("asks") == "review":
+    focus = now.focus
+    assert focus.message is not None
+    if focus.asks_review:
         checked = now.last_result("check_citations")
         if checked is None:
-            return _do("Check each quote where it is said to stand.", Action("check_citations", {"message": message}))
+            return _do("Check each quote where it is said to stand.", Action("check_citations", {"message": focus.id}))
         problems = [str(problem) for problem in checked.get("problems", ())]
         verdict = "rejected" if problems else "approved"
         body = "\n".join([f"{verdict}: {checked.get('checked', 0)} citations checked.", *problems])
-        return _do(verdict, Action("reply_mail", {"id": message, "body": body, "verdict": verdict}))
-    if (told.get("origin") == "human" or told.get("stranger")) and not told.get("answered"):
-        return _do("Answer with quotes.", Action("reply_mail", {"id": message, "body": _reply(now)}))
+        return _do(verdict, Action("reply_mail", {"id": focus.id, "body": body, "verdict": verdict}))
+    if (focus.message.origin == "human" or focus.stranger) and not focus.heard:
+        return _do("Answer with quotes.", Action("reply_mail", {"id": focus.id, "body": _reply(now)}))
     return Thought("Read.")
 
 
 def _reply(now: Situation) -> str:
-    assert now.focus is not None
     parts: list[str] = []
-    for question in questions_in(str(now.focus["metadata"].get("subject", "")), str(now.focus["content"])):
+    for question in questions_in(now.focus.title, now.focus.text):
         parts.append(f"**{question}**\n")
         quotes = quotes_for(question, now.found_for(question))
         for quote in quotes:

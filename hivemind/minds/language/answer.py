@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hivemind.minds.language.json_text import NoJson, fault_in, find_json
-from hivemind.minds.mind import Action, MindError, Thought, ToolSchema, Usage
+from hivemind.minds.language.json_text import NoJson, find_json
 from hivemind.minds.scripted import thought_from
+from hivemind.minds.turn import Action, MindError, Thought, Usage
 
-__all__ = ["Answer", "Call", "thought_in"]
+__all__ = ["Answer", "Call", "thought_in", "written_form"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer. `cut` if it ended at the bound of its length; `cost` is what the provider's library makes of it."""
+    """One answer. `cut` if it ended at the bound of its length; `cost` is what the provider's library makes of it; `parts`
+    is what the provider wants back unchanged, if it wants anything."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
     cut: bool = False
     usage: Usage = field(default_factory=Usage)
     cost: float | None = None
+    parts: Sequence[Mapping[str, Any]] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The answer for the log."""
@@ -42,69 +44,50 @@ class Answer:
         return replace(self, usage=usage)
 
 
-def thought_in(answer: Answer, tools: Sequence[ToolSchema], max_output: int) -> tuple[Thought, str | None]:
-    """The thought that an answer amounts to, and what is wrong with it, in words for the model (None: nothing).
-
-    A thought with a fault may have actions nevertheless: those that could be read.
-    """
-    if not answer.calls:
-        return _written(answer, tools, max_output)
-    actions: list[Action] = []
-    faults: list[str] = []
-    for call in answer.calls:
-        try:
-            actions.append(Action(call.tool, _arguments(call)))
-        except NoJson as error:
-            faults.append(f"{call.tool}: {error}")
+def thought_in(answer: Answer, *, model: str, prompted: bool) -> Thought:
+    """The thought that an answer amounts to: of one that was cut only the text, since half a call may be another call."""
     if answer.cut:
-        faults.append(f"the answer was cut off after {max_output} tokens; be shorter")
-    faults += _faults(actions, tools)
-    return Thought(answer.text, tuple(actions) if not answer.cut else ()), "; ".join(faults) or None
+        return Thought(answer.text, usage=answer.usage, cut=True)
+    provider = {"model": model, "parts": list(answer.parts)} if answer.parts else None
+    if answer.calls:
+        return Thought(answer.text, tuple(map(_action, answer.calls)), answer.usage, provider=provider)
+    text, actions = _written(answer.text) if prompted or "{" in answer.text else (answer.text, ())
+    return Thought(text, actions, answer.usage, provider=None if actions else provider)  # its parts have no such calls
 
 
-def _written(answer: Answer, tools: Sequence[ToolSchema], max_output: int) -> tuple[Thought, str | None]:
-    """Calls that were written down as JSON instead of being made."""
-    if answer.cut:
-        return Thought(answer.text), f"the answer was cut off after {max_output} tokens; be shorter"
-    try:
-        thought = thought_from(_as_thought(find_json(answer.text)))
-    except MindError as error:
-        return Thought(
-            answer.text
-        ), f"{error}: call a tool; if nothing is left to do, the tool that ends the task or message"
-    return thought, "; ".join(_faults(thought.actions, tools)) or None
-
-
-def _as_thought(value: Any) -> Mapping[str, Any]:
-    """The JSON of a thought from what stands for one: a thought, a list of actions, one action. Raises NoJson."""
-    if isinstance(value, dict) and "tool" in value:
-        value = [value]
-    told = {"actions": value} if isinstance(value, list) else value
-    if not isinstance(told, dict) or not told.get("actions"):
-        raise NoJson("no tool was called")
-    return {"text": told.get("text") or "", "actions": told["actions"]}
-
-
-def _arguments(call: Call) -> Mapping[str, Any]:
-    """The arguments as an object. Raises NoJson."""
+def _action(call: Call) -> Action:
+    """The call with its arguments as an object; what cannot be read stands in `raw`."""
     if isinstance(call.arguments, Mapping):
-        return call.arguments
+        return Action(call.tool, call.arguments, call.key)
     if not call.arguments:
-        return {}
-    value = find_json(call.arguments)
-    if isinstance(value, str):  # JSON in a string in JSON, as some models write it
-        value = find_json(value)
-    if not isinstance(value, dict):
-        raise NoJson(f"the arguments are no JSON object but {json.dumps(value)[:80]}")
-    return value
+        return Action(call.tool, {}, call.key)
+    try:
+        value = find_json(call.arguments)
+        if isinstance(value, str):  # JSON in a string in JSON, as some models write it
+            value = find_json(value)
+    except NoJson:
+        value = None
+    if isinstance(value, dict):
+        return Action(call.tool, value, call.key)
+    return Action(call.tool, {}, call.key, raw=str(call.arguments))
 
 
-def _faults(actions: Sequence[Action], tools: Sequence[ToolSchema]) -> list[str]:
-    known = {tool["name"]: tool for tool in tools}
-    found = []
-    for action in actions:
-        if action.tool not in known:
-            found.append(f"there is no tool {action.tool!r}; tools: {', '.join(sorted(known))}")
-        elif fault := fault_in(dict(action.arguments), known[action.tool]["parameters"]):
-            found.append(f"{action.tool}: {fault}")
-    return found
+def _written(text: str) -> tuple[str, tuple[Action, ...]]:
+    """Calls that were written down as JSON instead of being made; a text without any is only a text."""
+    try:
+        value = find_json(text)
+        if isinstance(value, dict) and "tool" in value:
+            value = [value]
+        told = {"calls": value} if isinstance(value, list) else value
+        if not isinstance(told, dict) or not (told.get("calls") or told.get("actions")):
+            return text, ()
+        thought = thought_from({"text": str(told.get("text") or ""), "calls": told.get("calls") or told.get("actions")})
+    except MindError:
+        return text, ()
+    return thought.text, thought.actions
+
+
+def written_form(text: str, actions: Sequence[Action]) -> str:
+    """An answer with prompted tools, as it is sent back: one JSON object."""
+    calls = [{"tool": one.tool, "arguments": dict(one.arguments)} for one in actions]
+    return json.dumps({"text": text, "calls": calls}, ensure_ascii=False)

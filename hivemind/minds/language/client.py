@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.direct import model_request
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
     SystemPromptPart,
     TextPart,
+    ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
-from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.masking import masked
 from hivemind.minds.language.answer import Answer, Call
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.language.connection import http_client
 from hivemind.minds.language.errors import Refused, in_our_words
-from hivemind.minds.language.prompt import Prompt
 from hivemind.minds.language.provider import open_model
-from hivemind.minds.mind import MindError, ToolSchema, Usage
+from hivemind.minds.mind import ToolSchema
 from hivemind.minds.plain import fault_of, whole_text
+from hivemind.minds.turn import Action, ChatMessage, MindError, Usage
 
 __all__ = ["Client"]
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
 
 
 class Client:
@@ -46,21 +52,14 @@ class Client:
         self._model = open_model(config, self._http)
 
     async def ask(
-        self,
-        prompt: Prompt,
-        past: Sequence[tuple[Answer, str]],
-        tools: Sequence[ToolSchema],
-        schema: Mapping[str, Any] | None,
+        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None
     ) -> Answer:
-        """The answer to a prompt, after what was answered before and refused. Raises MindError and its kinds."""
-        settings = ModelSettings(
-            max_tokens=self._config.max_output, timeout=self._config.timeout_s, request_timeout=self._config.timeout_s,
-            max_retries=0,
-        )  # fmt: skip
-        messages, parameters = _messages(prompt, past), self._parameters(tools, schema)
+        """The answer to a conversation. Raises MindError and its kinds."""
+        asked, parameters = _model_messages(messages, self._config.name), self._parameters(tools, schema)
+        settings = self._config.settings()
         try:
             response = await model_request(
-                self._model, messages, model_settings=settings, model_request_parameters=parameters
+                self._model, asked, model_settings=settings, model_request_parameters=parameters
             )
         except Exception as error:  # the boundary of the network: whatever a client library raises is said in our words
             raise in_our_words(error, self._key) from None
@@ -94,7 +93,7 @@ class Client:
             for part in response.parts
             if isinstance(part, ToolCallPart)
         )
-        return Answer(text, calls, response.finish_reason == "length", used, cost)
+        return Answer(text, calls, response.finish_reason == "length", used, cost, _opaque(response))
 
 
 def _given(arguments: str | Mapping[str, Any] | None) -> str | Mapping[str, Any] | None:
@@ -106,7 +105,8 @@ def _given(arguments: str | Mapping[str, Any] | None) -> str | Mapping[str, Any]
 def _usage(response: ModelResponse) -> Usage:
     """The tokens as reported; none for a report that can't be one, which is estimated like one that is missing."""
     try:
-        return Usage(response.usage.input_tokens, response.usage.output_tokens)
+        used = response.usage
+        return Usage(used.input_tokens, used.output_tokens, cached=min(used.cache_read_tokens, used.input_tokens))
     except MindError:
         return Usage()
 
@@ -119,27 +119,70 @@ def _cost(response: ModelResponse) -> float | None:
         return None
 
 
-def _messages(prompt: Prompt, past: Sequence[tuple[Answer, str]]) -> list[ModelMessage]:
-    messages: list[ModelMessage] = [ModelRequest([SystemPromptPart(prompt.system), UserPromptPart(prompt.user)])]
-    for answer, fault in past:
-        said = [TextPart(answer.text or "(nothing)")] if answer.text or not answer.calls else []
-        calls = [ToolCallPart(call.tool, _sent_back(call), call.key) for call in answer.calls]
-        messages.append(ModelResponse([*said, *calls]))
-        told = f"None of this was done. {fault}. Answer again, as a whole."
-        if calls:
-            messages.append(ModelRequest([ToolReturnPart(call.tool_name, told, call.tool_call_id) for call in calls]))
+def _opaque(response: ModelResponse) -> Sequence[Mapping[str, Any]]:
+    """All parts of a response as JSON, if one of them is something that its provider wants back: thinking, signatures."""
+    if not any(isinstance(part, ThinkingPart) or getattr(part, "provider_details", None) for part in response.parts):
+        return ()
+    [whole] = ModelMessagesTypeAdapter.dump_python([response], mode="json")
+    parts: Sequence[Mapping[str, Any]] = whole["parts"]
+    return () if masked(parts) != parts or fault_of(parts) else parts
+
+
+def _model_messages(messages: Sequence[ChatMessage], model: str) -> list[ModelMessage]:
+    """The conversation in the library's words; the same messages always become the same ones."""
+    made: list[ModelMessage] = []
+    names: dict[str, str] = {}
+    for message in messages:
+        if message.role == "assistant":
+            names |= {call.id: _sendable(call.tool) for call in message.calls}
+            made.append(_response(message, model))
+            continue
+        if message.role == "system":
+            part: Any = SystemPromptPart(message.text)
+        elif message.role == "tool":
+            call = message.call_id or ""
+            part = ToolReturnPart(names.get(call, "unknown"), message.text, call)
         else:
-            messages.append(ModelRequest([UserPromptPart(told)]))
-    return messages
+            part = UserPromptPart(message.text)
+        if made and isinstance(made[-1], ModelRequest):
+            made[-1] = ModelRequest([*made[-1].parts, part])
+        else:
+            made.append(ModelRequest([part]))
+    return made
 
 
-def _sent_back(call: Call) -> dict[str, Any]:
+def _response(message: ChatMessage, model: str) -> ModelResponse:
+    """An answer as it was given: what its provider wants back goes only to the model that made it."""
+    opaque = message.provider
+    if opaque is not None and opaque.get("model") == model:
+        kept = {"kind": "response", "parts": opaque["parts"]}
+        with suppress(Unreadable), boundary("kept answer"):
+            [response] = ModelMessagesTypeAdapter.validate_python([kept])
+            if isinstance(response, ModelResponse):
+                return _with_calls(response, message.calls)
+    said = [TextPart(message.text or "(nothing)")] if message.text or not message.calls else []
+    calls = [ToolCallPart(_sendable(call.tool), _sent_back(call), call.id) for call in message.calls]
+    return ModelResponse([*said, *calls])
+
+
+def _with_calls(response: ModelResponse, calls: Sequence[Action]) -> ModelResponse:
+    """A kept answer with the calls as the conversation has them: by the ids that their results name, and readable."""
+    left = iter(calls)
+    return replace(
+        response,
+        parts=[_as_kept(part, next(left)) if isinstance(part, ToolCallPart) else part for part in response.parts],
+    )
+
+
+def _as_kept(part: ToolCallPart, call: Action) -> ToolCallPart:
+    return replace(part, tool_name=_sendable(call.tool), args=_sent_back(call), tool_call_id=call.id)
+
+
+def _sendable(tool: str) -> str:
+    """The name of a tool as providers accept it: one that a model made up may be refused with every later request."""
+    return _NOT_IN_NAMES.sub("_", tool)[:_LONGEST_NAME] or "unknown"
+
+
+def _sent_back(call: Action) -> dict[str, Any]:
     """The arguments as they came; what is no JSON object is wrapped in one, since providers refuse to read it."""
-    if isinstance(call.arguments, Mapping):
-        return dict(call.arguments)
-    value: Any = call.arguments
-    with suppress(Unreadable), boundary("object of arguments"):
-        value = json.loads(call.arguments or "{}")
-    if fault_of(value):
-        value = call.arguments
-    return value if isinstance(value, dict) else {"unreadable": value}
+    return dict(call.arguments) if call.raw is None else {"unreadable": call.raw}

@@ -30,6 +30,11 @@ ADDRESSES = {
 }
 """The environment variables, the client libraries' own, that say where a provider is asked if no `url` does."""
 
+_MAX_OUTPUT = 16_000
+_SETTINGS = frozenset({
+    "effort", "extra_body", "frequency_penalty", "logit_bias", "parallel_tool_calls", "presence_penalty", "seed",
+    "service_tier", "stop_sequences", "temperature", "thinking", "top_k", "top_p",
+})  # fmt: skip
 _CLIENTS = {"anthropic": "anthropic", "google": "google.genai"}
 
 
@@ -37,18 +42,27 @@ class ModelConfig(BaseModel):
     """A model and how it is asked. `key_env` names the variable that its key stands in; the key itself is never kept here.
 
     `max_output` is the most tokens of one answer, `timeout_s` how long it may take. `tools` is `native` where the model
-    can call tools, else `prompted`: then it is told about them in words and answers in JSON.
+    can call tools, else `prompted`: then it is told about them in words and answers in JSON. Any other key is a setting of
+    the model, as pydantic-ai names it (`temperature`, `thinking`, `top_p`, `seed`, `anthropic_…`); `effort` is another name
+    of `thinking`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
     provider: Literal["anthropic", "openai", "google", "ollama", "openai-compatible"]
     model: str = Field(min_length=1)
     url: str | None = Field(None, pattern=r"^https?://[^/]")
     key_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    max_output: int = Field(4096, ge=16)
+    max_output: int = Field(_MAX_OUTPUT, ge=16)
     timeout_s: float = Field(300, gt=0, le=600)
     tools: Literal["native", "prompted"] = "native"
+
+    @model_validator(mode="after")
+    def _has_known_settings(self) -> ModelConfig:
+        for name in self.model_extra or {}:
+            if name not in _SETTINGS and not name.startswith(("anthropic_", "openai_", "google_")):
+                raise ValueError(f"unknown key {name!r}")
+        return self
 
     @model_validator(mode="after")
     def _has_a_place(self) -> ModelConfig:
@@ -60,6 +74,16 @@ class ModelConfig(BaseModel):
     def name(self) -> str:
         """`provider:model`, as the log and the price list have it."""
         return f"{self.provider}:{self.model}"
+
+    def settings(self) -> Any:
+        """The settings of a request: its bounds, the model's own, and the provider's cache for what stays the same."""
+        own = dict(self.model_extra or {})
+        if "effort" in own:
+            own["thinking"] = own.pop("effort")
+        if self.provider == "openai":
+            own.setdefault("openai_prompt_cache_key", f"hivemind-{self.model}")
+        bounds = {"max_tokens": self.max_output, "timeout": self.timeout_s, "request_timeout": self.timeout_s}
+        return {**bounds, "max_retries": 0, "cache": True, **own}
 
     @property
     def address(self) -> str | None:
@@ -109,7 +133,6 @@ def model_config(provider: str, argument: Any) -> ModelConfig:
         except ValidationError as error:
             first = error.errors(include_input=False)[0]
             place = ".".join(str(part) for part in first["loc"])
-            what = f"mind: {provider}{'.' if place else ''}{place}: {first['msg']}"
-            raise UserError(
-                what, mend=f"keys: {', '.join(name for name in ModelConfig.model_fields if name != 'provider')}"
-            ) from None
+            what = f"mind: {provider}{'.' if place else ''}{place}: {first['msg'].removeprefix('Value error, ')}"
+            keys = [name for name in ModelConfig.model_fields if name != "provider"] + sorted(_SETTINGS)
+            raise UserError(what, mend=f"keys: {', '.join(keys)}, {provider.partition('-')[0]}_…") from None

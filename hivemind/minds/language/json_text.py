@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.minds.mind import MindError
 from hivemind.minds.plain import fault_of
+from hivemind.minds.turn import MindError
 
 __all__ = ["NoJson", "fault_in", "find_json"]
 

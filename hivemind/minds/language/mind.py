@@ -1,4 +1,4 @@
-"""A language model as a mind (spec 7): asked through pydantic-ai, corrected where it errs, counted by its meter."""
+"""A language model as a mind (spec 8): asked through pydantic-ai, counted by its meter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,12 @@ from hivemind.minds.language.caller import Caller
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.language.errors import Refused
 from hivemind.minds.language.json_text import NoJson, fault_in, find_json
-from hivemind.minds.language.prompt import Prompt, answer_schema, completion_prompt, prompt_of
+from hivemind.minds.language.prompt import answer_schema, completion_messages, in_words
 from hivemind.minds.meter import Asked, Exchange, Meter, Unmetered
-from hivemind.minds.mind import Context, MindError, MindUnavailable, Thought, ToolSchema, Usage
+from hivemind.minds.mind import MindUnavailable, ToolSchema
 from hivemind.minds.patience import Patience
 from hivemind.minds.prices import Prices, priced
+from hivemind.minds.turn import ChatMessage, MindError, Thought, Turn, Usage
 
 if TYPE_CHECKING:
     from hivemind.minds.language.client import Client
@@ -30,14 +31,6 @@ __all__ = ["CORRECTIONS", "LanguageMind", "warm"]
 
 CORRECTIONS = 3
 _DIGITS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """One exchange of a conversation that goes on: what was answered, and what is wrong with it."""
-
-    answer: Answer
-    fault: str
 
 
 class _Line:
@@ -68,8 +61,8 @@ class _Line:
 class LanguageMind:
     """Thinks and completes with one model. Nothing is imported, opened or asked before the first question.
 
-    What a provider turns away for the moment is asked again (`patience`); an answer that can't be used goes back with the
-    reason, at most three times. Every request goes past `meter`, before and after.
+    A thought is one request. What a provider turns away for the moment is asked again (`patience`); a completion that can't
+    be used goes back with the reason, at most three times. Every request goes past `meter`, before and after.
     """
 
     by_rule = False
@@ -116,59 +109,44 @@ class LanguageMind:
 
     # the Mind protocol
 
-    def think(self, context: Context, tools: Sequence[ToolSchema]) -> Thought:
-        """What to do next. Raises MindUnavailable, ContextTooLong, Refused, MindError, and what the meter raises."""
+    def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:
+        """What to do next: one request with the turn's messages. Raises MindUnavailable, ContextTooLong, Refused, MindError,
+        and what the meter raises."""
         prompted = self.config.tools == "prompted"
-        prompt = prompt_of(context, tools, prompted=prompted)
+        messages = in_words(turn.messages, tools) if prompted else turn.messages
         schema = answer_schema(tools) if prompted else None
-        used = Usage()
-        past: list[_Turn] = []
-        while True:
-            answer = self._ask("think", prompt, past, [] if prompted else tools, schema)
-            used += answer.usage
-            thought, fault = thought_in(answer, tools, self.config.max_output)
-            if fault is None:
-                return Thought(thought.text, thought.actions, used)
-            if len(past) >= CORRECTIONS:
-                # The tools themselves refuse what is wrong in an action, and the log shows it.
-                if thought.actions:
-                    return Thought(thought.text, thought.actions, used)
-                raise MindError(f"no answer of {self.name} could be used: {fault}")
-            past.append(_Turn(answer, fault))
+        answer = self._ask(_cause_of(turn), messages, [] if prompted else tools, schema)
+        return thought_in(answer, model=self.name, prompted=prompted)
 
-    def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
+    def complete(self, text: str, schema: Mapping[str, Any] | None = None, *, cause: str = "fold") -> str:
         """An answer to a plain prompt, JSON by the schema if one is given. Raises as `think` does."""
-        prompt = completion_prompt(text, schema)
-        past: list[_Turn] = []
-        while True:
-            answer = self._ask("complete", prompt, past, [], schema)
+        messages = completion_messages(text, schema)
+        for _ in range(1 + CORRECTIONS):
+            answer = self._ask(cause, messages, [], schema)
             found, fault = _completion(answer, schema, self.config.max_output)
             if fault is None:
                 return found
-            if len(past) >= CORRECTIONS:
-                raise MindError(f"no answer of {self.name} could be used: {fault}")
-            past.append(_Turn(answer, fault))
+            told = f"This cannot be used: {fault}. Answer again, as a whole."
+            messages = [*messages, ChatMessage("assistant", answer.text), ChatMessage("user", told)]
+        raise MindError(f"no answer of {self.name} could be used: {fault}")
 
     # asking
 
     def _ask(
         self,
-        purpose: str,
-        prompt: Prompt,
-        past: Sequence[_Turn],
+        cause: str,
+        messages: Sequence[ChatMessage],
         tools: Sequence[ToolSchema],
         schema: Mapping[str, Any] | None,
     ) -> Answer:
-        said = [turn.answer.as_dict() | {"refused": turn.fault} for turn in past]
-        whole = [prompt.system, prompt.user, said, list(tools), schema]
-        digest = hashlib.sha256(json.dumps(whole, ensure_ascii=False).encode()).hexdigest()
-        parts = tuple(one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in whole if one)
-        history = [(turn.answer, turn.fault) for turn in past]
+        whole = [*(_counted(one) for one in messages), *([list(tools)] if tools else []), *([schema] if schema else [])]
+        parts = tuple(json.dumps(one, ensure_ascii=False) for one in whole)
+        digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
         def once() -> Answer:
             by_schema = schema if self._by_schema else None
-            asked = Asked(purpose, self.name, parts, digest, self.config.max_output, self.prices)
-            return self._metered(asked, lambda: self._line.client.ask(prompt, history, tools, by_schema))
+            asked = Asked(cause, self.name, parts, digest, self.config.max_output, self.prices)
+            return self._metered(asked, lambda: self._line.client.ask(messages, tools, by_schema))
 
         try:
             return self.patience.call(once)
@@ -197,8 +175,8 @@ class LanguageMind:
         """The usage with its price: by the hive's list, else what the provider's library says of this answer."""
         counted = answer.usage
         if self._own_prices is None and answer.cost is not None and self.prices is not None:
-            return Usage(counted.tokens_in, counted.tokens_out, round(answer.cost, 2 * _DIGITS))
-        return priced(counted.tokens_in, counted.tokens_out, self.prices)
+            return replace(counted, money=round(answer.cost, 2 * _DIGITS))
+        return priced(counted, self.prices)
 
 
 def warm(config: ModelConfig) -> None:
@@ -207,6 +185,20 @@ def warm(config: ModelConfig) -> None:
     import_module("jsonschema")
     kind = {"openai-compatible": "openai"}.get(config.provider, config.provider)
     import_module(f"pydantic_ai.models.{kind}")
+
+
+def _counted(message: ChatMessage) -> dict[str, Any]:
+    """What of a message is sent: as it counts, and as its digest is made."""
+    calls = [{"tool": one.tool, "arguments": dict(one.arguments)} for one in message.calls]
+    return {"role": message.role, "text": message.text, **({"calls": calls} if calls else {})}
+
+
+def _cause_of(turn: Turn) -> str:
+    """Why a request is sent: to go on after an answer that was cut off or could not be used, else for the turn itself."""
+    if turn.focus.kind == "message":
+        return "mail"
+    told = turn.messages[-1].news if turn.messages else None
+    return str((told or {}).get("cause", "turn"))
 
 
 def _not_understood(error: MindError) -> bool:

@@ -68,6 +68,9 @@ def published_prices(config: ModelConfig) -> Prices | None:
     try:
         taken = calc_price(Usage(input_tokens=_MILLION), config.model, provider_id=config.provider)
         given = calc_price(Usage(output_tokens=_MILLION), config.model, provider_id=config.provider)
+        kept = calc_price(
+            Usage(input_tokens=_MILLION, cache_read_tokens=_MILLION), config.model, provider_id=config.provider
+        )
     except LookupError:
         return None
-    return Prices(float(taken.total_price), float(given.total_price))
+    return Prices(float(taken.total_price), float(given.total_price), float(kept.total_price))

@@ -1,0 +1,121 @@
+"""Build: the conversation that the mind is sent. It is begun with an opening, and after that only grows (spec 8)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from hivemind.agent.opening import RENDERER, letter, message_opening, task_opening
+from hivemind.config import place_of_key
+from hivemind.errors import UserError
+from hivemind.minds import ChatMessage, Turn
+from hivemind.taskrun.conversation import Conversation
+from hivemind.taskrun.fold import folded
+
+if TYPE_CHECKING:
+    from hivemind.agent.agent import Agent
+
+__all__ = ["build", "new_epoch"]
+
+FULL, OPENING, TEXT, FOLDED = 0.75, 0.5, 0.2, 0.25
+"""Shares of the agent's `max_tokens`: an epoch's end, its opening, and in that the task's text and the turns before."""
+_LEAST_ROOM = 512
+_CACHE_S = 3600.0  # a task that rested for longer begins anew: nothing of it is in a provider's cache any more
+_FEW = 2  # turns for which a new opening would say no less than they do
+
+
+def new_epoch(agent: Agent, turn: Turn) -> str | None:
+    """Why the turn begins an epoch; None if the conversation goes on."""
+    talk = agent.conversation(turn)
+    if talk.epoch is None:
+        return "start"
+    if talk.epoch.get("shape") != _shape(agent):
+        return "changed"
+    if talk.pending or not talk.messages:
+        return None
+    if agent.tokens_of(talk) > FULL * agent.most_tokens(turn):
+        return "full"
+    return "cold" if agent.rested_s(turn) > _CACHE_S and sum(1 for _ in talk.exchanged()) > _FEW else None
+
+
+def build(agent: Agent, turn: Turn) -> None:
+    """Begin an epoch with an opening, or append the news; `turn.messages` is the conversation then.
+
+    Raises UserError if the budget leaves no room for a turn, Parking if what is to be folded is in another's hands.
+    """
+    if agent.works_by_rule(turn):
+        return
+    talk = agent.conversation(turn)
+    cause = turn.epoch
+    if cause is not None:
+        _begin(agent, turn, talk, cause)
+    elif not talk.pending:
+        _tell_news(agent, turn, talk)
+    turn.messages = talk.messages
+
+
+def _begin(agent: Agent, turn: Turn, talk: Conversation, cause: str) -> None:
+    focus = turn.focus
+    selected = agent.selected
+    system = ChatMessage("system", agent.system)
+    most, room = agent.most_tokens(turn), room_of(agent, turn)
+    if focus.work is not None:
+        before = list(talk.exchanged())
+        mind = agent.usages.mind_for(focus.work, talk) if agent.config.graph == "model" else None
+        outline = ""
+        if before:
+            outline = folded(
+                focus.work.trail, focus.title, before, min(room, int(most * FOLDED)), agent.hive.count_tokens, mind
+            )
+        entries = selected.entries if selected is not None else ()
+        text = task_opening(agent.hive, focus.work, agent.config, entries, outline, min(room, int(most * TEXT)))
+    else:
+        assert focus.message is not None
+        entries = selected.entries if selected is not None else ()
+        text = message_opening(focus.message, entries, stranger=focus.stranger)
+    facts: dict[str, Any] = {"shape": _shape(agent), "mind": agent.config.mind}
+    if selected is not None:
+        facts["selected"] = selected.reasons()
+    news = {"said": len(focus.work.task.said)} if focus.work is not None else None
+    talk.begin(cause, [system, ChatMessage("user", text, news=news)], **facts)
+
+
+def room_of(agent: Agent, turn: Turn) -> int:
+    """The tokens that an opening may have beside the system message and the tools. Raises UserError that names the budget
+    which leaves too few."""
+    most = agent.most_tokens(turn)
+    fixed = agent.fixed_tokens
+    if most - fixed >= _LEAST_ROOM:
+        return max(_LEAST_ROOM // 2, int(most * OPENING) - fixed)
+    work = turn.focus.work
+    if work is not None and work.task.max_tokens == most:
+        where = agent.hive.layout.relative(work.task.path / "task.md")
+    else:
+        where = place_of_key(agent.hive.layout, agent.name, "max_tokens")
+    raise UserError(
+        f"max_tokens: {most} leaves no room for a turn: tools and rules alone have {fixed} tokens",
+        where=where, mend=f"at least {fixed + _LEAST_ROOM}, or fewer tools in the agent's file",
+    )  # fmt: skip
+
+
+def _shape(agent: Agent) -> str:
+    """What an epoch depends on: with other tools, another model or another form it cannot go on byte for byte."""
+    whole = [agent.system, agent.schemas, agent.config.mind, RENDERER]
+    return hashlib.sha256(json.dumps(whole, default=str).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _tell_news(agent: Agent, turn: Turn, talk: Conversation) -> None:
+    """What happened since that this conversation should know: each thing once, told with where it is from."""
+    focus = turn.focus
+    if focus.work is None:
+        message = focus.message
+        if message is not None and not talk.has_letter(message.id) and talk.epoch is not None and talk.turns:
+            talk.tell(letter(message, stranger=focus.stranger), letter=message.id)
+        return
+    for number, said in enumerate(focus.work.task.said[talk.said :], talk.said + 1):
+        who = "The operator" if said.by == "human" else said.by
+        by = "person" if said.by == "human" else said.by
+        talk.tell(f"{who} adds to the task:\n\n{said.text.strip()}", said=number, by=by)
+    if (told := agent.budget_news(focus.work)) is not None:
+        talk.tell(told, budget=True)

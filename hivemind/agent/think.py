@@ -1,0 +1,54 @@
+"""Think: ask the mind, within the budgets (spec 7)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from hivemind.agent.build import build
+from hivemind.agent.select import select
+from hivemind.minds import ContextTooLong, Thought, Turn
+
+if TYPE_CHECKING:
+    from hivemind.agent.agent import Agent
+
+__all__ = ["think"]
+
+_SMALLER = 3
+_log = logging.getLogger(__name__)
+
+
+def think(agent: Agent, turn: Turn) -> None:
+    """Ask the mind for a thought, durable before any of its calls is made. Calls that were asked for and have no result yet
+    (the process ended, the task rested) are taken up instead.
+
+    A conversation that was too long for the mind is begun anew, shorter. Raises Parking if a budget is used up,
+    MindUnavailable if what the mind needs is down, MindError if its answer is none.
+    """
+    if turn.focus.blocked is not None:
+        agent.take_lease(turn.focus)  # raises Parking: what stands in the way is another's to mend
+    if agent.works_by_rule(turn):
+        turn.thought = agent.rule.think(turn, agent.schemas)
+        return
+    talk = agent.conversation(turn)
+    if talk.pending:
+        turn.thought, turn.taken_up = Thought(actions=tuple(talk.pending)), True
+        return
+    for tried in range(_SMALLER + 1):
+        try:
+            thought = agent.usages.think(turn, agent.schemas, turn.focus.work, talk)
+            break
+        except ContextTooLong as error:
+            if tried == _SMALLER:
+                raise
+            _log.warning("%s: %s; begun anew with half", agent.name, error)
+            agent.shorten(talk)
+            select(agent, turn)
+            build(agent, turn)
+    step = turn.focus.step
+    said = talk.answer(thought, step=None if step is None else step.id, request=agent.usages.request)
+    agent.asked |= {call.id for call in said.calls}
+    turn.thought = Thought(
+        thought.text, said.calls, thought.usage, cut=thought.cut, chained=thought.chained, provider=thought.provider
+    )
+    turn.messages = talk.messages

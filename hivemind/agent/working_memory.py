@@ -1,0 +1,182 @@
+"""An agent's working memory: what it may recall, and what of it is selected under a share of its budget (specs 2 and 8).
+
+Used at the start of an epoch, for the `recall` tool and by minds that work by rule; what stands in a conversation is not
+selected again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from hivemind.agent.recall import document_sources, recalled
+from hivemind.agent.remembering import SOURCE, memory_source, remembered
+from hivemind.agent.sense import message_block, rom_blocks
+from hivemind.boundary import Unreadable
+from hivemind.mail import Message
+from hivemind.memory import (
+    ContentLoader,
+    FileMemoryBlock,
+    MemoryBlock,
+    MemoryCycle,
+    MemoryJanitor,
+    MessageMemoryBlock,
+    Priority,
+    RelevanceScorer,
+    Selection,
+    WorkingMemoryManager,
+)
+from hivemind.memory.entry import entry_of
+from hivemind.memory.loading import Source
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.focus import Focus
+
+__all__ = ["Selected", "WorkingMemory"]
+
+Entry = Mapping[str, Any]
+_TIDY_ABOVE = 200
+_LOGGED_OUT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What was selected for a question: its entries (id, content, metadata), and why each block is in or not."""
+
+    entries: Sequence[Entry]
+    selection: Selection
+    explain: Callable[[MemoryBlock], dict[str, float]]
+
+    def reasons(self) -> list[dict[str, Any]]:
+        """Each block that is in, and the best of those that are not: score, tokens, why."""
+        inside = {str(entry["id"]) for entry in self.entries}
+        rows = [
+            {
+                "id": one.id,
+                "score": round(one.score, 4),
+                "tokens": one.tokens,
+                "in": one.id in inside,
+                "why": one.reason,
+            }
+            for one in self.selection
+        ]
+        rows.sort(key=lambda row: (not row["in"], -float(str(row["score"])), str(row["id"])))
+        return rows[: len(inside) + _LOGGED_OUT]
+
+
+class WorkingMemory:
+    """One agent's blocks, saved when it rests. With `looking` nothing is written: for a preview."""
+
+    def __init__(self, hive: Parts, name: str, *, looking: bool = False) -> None:
+        self._hive, self._name, self._looking = hive, name, looking
+        self._config = hive.agents[name]
+        self._path = hive.layout.agent_state(name) / "memory"
+        self.blocks = self._saved()
+        self.scorer = RelevanceScorer()
+        sources: dict[str, Source] = {
+            SOURCE: memory_source(lambda: hive.memory, hive.count_tokens),
+            **document_sources(hive),
+        }
+        self._loader = ContentLoader(hive.layout.root, roots=hive.config.read_roots(hive.layout), sources=sources)
+        self._cycle = MemoryCycle(self.blocks, self._loader, token_counter=hive.count_tokens, scorer=self.scorer)
+        self._janitor = MemoryJanitor(
+            task_ended=lambda task: not (hive.layout.active / task).is_dir(),
+            file_exists=lambda location: os.path.exists(self._loader.path_of(location)),
+        )
+
+    def _saved(self) -> WorkingMemoryManager:
+        if not self._path.exists():
+            return WorkingMemoryManager(self._config.max_tokens)
+        try:
+            return WorkingMemoryManager.load(self._path)
+        except Unreadable:  # half a write: it only held what can be sensed again; kept for whoever wants to look
+            if not self._looking:
+                self._path.rename(self._path.with_name(f"memory.damaged-{time.time_ns()}"))
+            return WorkingMemoryManager(self._config.max_tokens)
+
+    # for minds
+
+    def rom(self) -> list[tuple[str, str]]:
+        """Read-only memory: (where, text) of each file that instructs this agent."""
+        blocks = rom_blocks(self._hive, self._name, self._config.rom)
+        return [
+            (block.location, loaded.content)
+            for block, loaded in zip(blocks, self._loader.load_many(blocks), strict=True)
+        ]
+
+    def found(self, focus: Focus, questions: Sequence[str]) -> list[Entry]:
+        """What the hive knows about the questions, whole, best first for each: for a mind that works by rule."""
+        blocks = self._recalled(focus, questions)
+        return [
+            entry_of(block, loaded.content, form=loaded.form or "full", outside=loaded.outside)
+            | ({} if loaded.error is None else {"content": ""})
+            for block, loaded in zip(blocks, self._loader.load_many(blocks), strict=True)
+        ]
+
+    def select(self, focus: Focus, questions: Sequence[str], tokens: int) -> Selected:
+        """Score, select and build: what of all blocks is worth its place in `tokens` tokens."""
+        passing = [*self._recalled(focus, questions), *_attachments(focus)]
+        self.scorer.task_keywords = set(" ".join(questions).lower().split())
+        with self._also(passing):
+            turn = self._cycle.run(tokens, now=datetime.now(UTC))
+        return Selected(turn.context, turn.selection, self.scorer.explain)
+
+    def _recalled(self, focus: Focus, questions: Sequence[str]) -> list[MemoryBlock]:
+        return [
+            *recalled(self._hive, focus, questions),
+            *remembered(self._hive, self._name, questions),
+        ]
+
+    @contextmanager
+    def _also(self, blocks: Iterable[MemoryBlock]) -> Iterator[None]:
+        """What is recalled lives for one selection: the next may recall something else."""
+        added = []
+        for block in blocks:
+            if self.blocks.get(block.id) is None:
+                self.blocks.add_memory(block)
+                added.append(block.id)
+        try:
+            yield
+        finally:
+            for block_id in added:
+                self.blocks.remove_memory(block_id)
+
+    # what stays
+
+    def keep_message(self, message: Message) -> None:
+        """A message becomes one block, also across a crash: saved before it is recorded as taken in."""
+        block = message_block(message)
+        block.read = True
+        known = self.blocks.get(block.id)
+        if not (isinstance(known, MessageMemoryBlock) and known.read):
+            self.blocks.add_memory(block)
+            self.save()
+
+    def tidy(self, *, ended: str | None = None) -> None:
+        """What belongs to a task that has `ended` leaves with it; what is stale leaves when there is much."""
+        if ended is not None:
+            for block in list(self.blocks.symbolic_memory):
+                if block.metadata.get("task_id") == ended or block.metadata.get("task") == ended:
+                    self.blocks.remove_memory(block.id)
+        if len(self.blocks) > _TIDY_ABOVE:
+            self._janitor.tidy(self.blocks)
+
+    def save(self) -> None:
+        """Save what changed since the last time."""
+        if not self._looking:
+            self.blocks.save(self._path, durable=self._hive.config.durable)
+
+
+def _attachments(focus: Focus) -> list[MemoryBlock]:
+    """What a person put beside the task."""
+    if focus.work is None:
+        return []
+    told = {"task_id": focus.id, "origin": "human"}
+    return [
+        FileMemoryBlock(location=str(path), priority=Priority.MEDIUM, metadata=dict(told))
+        for path in focus.work.task.attachments
+    ]

@@ -1,0 +1,217 @@
+"""What passes between an agent and its mind: the messages of a conversation, and the turn that is being taken (spec 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from hivemind.errors import HivemindError
+from hivemind.mail import Message
+
+__all__ = ["Action", "ChatMessage", "Focus", "MindError", "Result", "Thought", "Turn", "Usage"]
+
+_MOST = 2**53  # beyond it numbers are no longer exact in JSON
+Role = Literal["system", "user", "assistant", "tool"]
+_PLAIN = ("role", "text", "call_id", "ok", "provider", "result", "news", "cut", "step", "agent", "at", "id")
+
+
+class MindError(HivemindError):
+    """The mind's answer can't be used, and asking again the same way would not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A call of a tool. The runtime validates the arguments and sets the identity; a mind can't.
+
+    `id` is what its result is known by. `raw` is what came in place of arguments that cannot be read, which are {} then.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+    raw: str | None = None
+
+    def as_record(self) -> dict[str, Any]:
+        record = {"id": self.id, "tool": self.tool, "arguments": dict(self.arguments)}
+        return record if self.raw is None else {**record, "raw": self.raw}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a thought cost: tokens in and out, and money in the currency of the price list.
+
+    `cached` of the tokens in were read from the provider's cache; `unpriced` are those of the tokens whose price nobody
+    knows: `money` is then what the others cost. Raises MindError for tokens that are not whole numbers from 0, and money
+    that is not a finite number from 0.
+    """
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    money: float = 0.0
+    unpriced: int = 0
+    cached: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("tokens_in", "tokens_out", "unpriced", "cached"):
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value <= _MOST:
+                raise MindError(f"its usage is no usage: {name} is {value!r:.50}, and must be a whole number from 0")
+        if type(self.money) not in (int, float) or not 0 <= self.money <= _MOST:
+            raise MindError(f"its usage is no usage: money is {self.money!r:.50}, and must be a finite number from 0")
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.money + other.money,
+            self.unpriced + other.unpriced,
+            self.cached + other.cached,
+        )
+
+    def as_record(self) -> dict[str, Any]:
+        """Its fields, without those that are 0."""
+        names = ("tokens_in", "tokens_out", "cached", "money", "unpriced")
+        return {name: value for name in names if (value := getattr(self, name))}
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What came back: a text (may be empty), the calls to make in order, and what it cost.
+
+    `cut` says that the answer ended at the bound of its length; its calls were dropped. With `chained` a call that fails
+    ends the turn: the ones after it build on it. `provider` is what the provider wants back unchanged, opaque.
+    """
+
+    text: str = ""
+    actions: tuple[Action, ...] = ()
+    usage: Usage = Usage()
+    cut: bool = False
+    chained: bool = False
+    provider: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a conversation, as it stands in messages.jsonl.
+
+    A `tool` message answers the call `call_id`: `ok` is false if that failed, `result` keeps its small values for programs
+    (the mind reads `text`). `news` says what a user message in the middle of a conversation tells of.
+    """
+
+    role: Role
+    text: str = ""
+    calls: tuple[Action, ...] = ()
+    call_id: str | None = None
+    ok: bool | None = None
+    parts: tuple[Mapping[str, Any], ...] = ()
+    provider: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    news: Mapping[str, Any] | None = None
+    cut: bool = False
+    step: str | None = None
+    agent: str = ""
+    at: str = ""
+    id: str = ""
+
+    def as_record(self) -> dict[str, Any]:
+        """Its JSON form, without what is empty."""
+        record: dict[str, Any] = {
+            "id": self.id, "role": self.role, "text": self.text, "parts": list(self.parts),
+            "calls": [call.as_record() for call in self.calls], "call_id": self.call_id, "ok": self.ok,
+            "at": self.at, "agent": self.agent, "provider": self.provider, "result": self.result, "news": self.news,
+            "cut": self.cut, "step": self.step,
+        }  # fmt: skip
+        kept = ("role", "text", "ok")
+        return {
+            key: one for key, one in record.items() if one is not None and (key in kept or one not in ("", [], False))
+        }
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> ChatMessage:
+        """The message from its JSON form. Raises whatever the record provokes."""
+        calls = tuple(
+            Action(str(one["tool"]), dict(one["arguments"]), str(one["id"]), one.get("raw"))
+            for one in record.get("calls", ())
+        )
+        told = {key: record[key] for key in _PLAIN if key in record}
+        return cls(**told, calls=calls, parts=tuple(record.get("parts", ())))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a call: `value` is what the tool answered, `text` the same for a reader, `problem` why it failed."""
+
+    call: Action
+    text: str
+    value: Mapping[str, Any] = field(default_factory=dict)
+    problem: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.problem is None
+
+
+class Focus(Protocol):
+    """What a turn is about, as a mind may read it: a task at one of its steps, a message, or nothing.
+
+    `kind` is task, message or nothing; `tool` what comes next by rule: plan_steps, finish_step, finish_task, reply_mail.
+    `todo` is the step in focus (id, title, kind, argument …), {} if there is none.
+    """
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def tool(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def todo(self) -> Mapping[str, Any]: ...
+    @property
+    def message(self) -> Message | None: ...
+    @property
+    def asks_review(self) -> bool: ...
+    @property
+    def heard(self) -> bool: ...
+    @property
+    def stranger(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn of the cycle, filled in step by step: sense, scope, recall, select, build, think, act, tidy.
+
+    `focus` is a Focus (the agent's own knows more than a mind may read).
+    `found` are the entries of what was recalled (id, content, metadata) for a mind that works by rule, `messages` the
+    conversation for one that reads, `before` the results of the turn before about the same thing. `epoch` says why the
+    conversation begins anew, `taken_up` that the calls are those of an earlier answer, `parking` why the task rests after
+    it, `problem` why it came to nothing.
+    """
+
+    agent: str
+    focus: Any = None
+    found: Sequence[Mapping[str, Any]] = ()
+    messages: Sequence[ChatMessage] = ()
+    before: Sequence[Result] = ()
+    thought: Thought | None = None
+    results: Sequence[Result] = ()
+    epoch: str | None = None
+    taken_up: bool = False
+    parking: Any = None
+    problem: str | None = None
+
+    def as_record(self) -> dict[str, Any]:
+        """What a program that thinks is told of the turn, beside its messages."""
+        focus: Focus = self.focus
+        return {
+            "agent": self.agent, "about": {"kind": focus.kind, "id": focus.id, "next": focus.tool},
+            "title": focus.title, "step": dict(focus.todo),
+        }  # fmt: skip
