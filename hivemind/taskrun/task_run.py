@@ -31,6 +31,7 @@ from hivemind.taskrun.step_waits import StepWaits
 from hivemind.taskrun.task_wait import TaskWait, has_come
 from hivemind.taskrun.trail import Trail
 from hivemind.tasks import Said, Task, TaskStep
+from hivemind.tasks.log import open_log
 
 __all__ = ["PlannedStep", "TaskRun"]
 
