@@ -22,7 +22,8 @@ def messages_of(folder: Path) -> list[Record]:
 
 
 def turns_of(folder: Path) -> list[Record]:
-    """The answers, each with its `calls`: tool, arguments, and what came of it (ok, text, result) if anything did."""
+    """The answers, each with its `calls`: tool, arguments, and what came of it (ok, text, result, `error` if it failed) as far
+    as anything did."""
     found: list[Record] = []
     for one in messages_of(folder):
         if one["role"] == "assistant":
@@ -30,6 +31,7 @@ def turns_of(folder: Path) -> list[Record]:
         elif one["role"] == "tool":
             call = next(call for turn in reversed(found) for call in turn["calls"] if call["id"] == one["call_id"])
             call |= {"ok": one["ok"], "text": one["text"], "result": one.get("result", {})}
+            call |= {} if one["ok"] else {"error": one["text"]}
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from hivemind.errors import HivemindError
 from hivemind.minds import Action, Thought, Turn
 from hivemind.presence.identity import announce
 from hivemind.taskrun.parking import Parking
+from tests.messages import calls_of
 
 
 class Mind:
@@ -98,9 +98,9 @@ def doing(*actions: tuple[str, dict[str, Any]]) -> Callable[[Any], Thought]:
     return lambda turn: Thought("", tuple(Action(tool, arguments) for tool, arguments in actions))
 
 
-def hands(crew: Crew) -> Callable[..., dict[str, Any]]:
+def hands(crew: Crew, task: str = "---\nsteps: [{title: x}]\n---\nx\n") -> Callable[..., dict[str, Any]]:
     """Tools in the hands of an agent that has a task of one step in focus: each use gives its result, or its error."""
-    crew.drop("---\nsteps: [{title: x}]\n---\nx\n")
+    crew.drop(task)
     return using_tools(crew.start())
 
 
@@ -123,21 +123,14 @@ def using_tools(agent: Agent) -> Callable[..., dict[str, Any]]:
     return use
 
 
-def calls_of(root: Path, task: str) -> list[dict[str, Any]]:
-    """The calls of a task as its conversation has them: tool, arguments, ok, result, text, and the error of one that failed."""
-    [path] = [root / "tasks" / state / task / "messages.jsonl" for state in ("active", "done", "failed")
-              if (root / "tasks" / state / task / "messages.jsonl").exists()]  # fmt: skip
-    found: dict[str, dict[str, Any]] = {}
-    for line in path.read_text().splitlines():
-        told = json.loads(line)
-        for record in told if isinstance(told, list) else [told]:
-            found |= {call["id"]: dict(call) for call in record.get("calls", ())}
-            if record.get("role") == "tool":
-                call = found[record["call_id"]]
-                call |= {"ok": record["ok"], "text": record["text"], "result": record.get("result", {})}
-                if not record["ok"]:
-                    call["error"] = record["text"]
-    return list(found.values())
+def wants(agent: Agent, *actions: tuple[str, dict[str, Any]], task: str = "t") -> dict[str, Any]:
+    """One turn in which the agent's mind wants this; the last call in the task's conversation then: tool, arguments, ok, text,
+    result, error. One that waits has none of these yet, and says in `parked` what for."""
+    agent.mind = Mind(doing(*actions))
+    assert agent.cycle()
+    found = agent.hive.tasks.get(task)
+    call = next(reversed(calls_of(found.path)), {})
+    return {**call, "parked": found.parked.reason} if found.parked and "ok" not in call else call
 
 
 @pytest.fixture

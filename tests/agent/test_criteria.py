@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from tests.agent.conftest import Crew, Mind, doing, until_idle
+from tests.agent.conftest import Crew, Mind, doing, until_idle, wants
+from tests.messages import calls_of
 
 TASK = """---
 steps: [{title: Build it}]
@@ -25,13 +23,6 @@ def crew(crew: Crew) -> Crew:
     crew.agent_file("role: critic\n", "eve")
     crew.drop(TASK)
     return crew
-
-
-def wants(agent: Agent, *actions: tuple[str, dict[str, Any]], task: str = "t") -> dict[str, Any]:
-    agent.mind = Mind(doing(*actions))
-    assert agent.cycle()
-    log = list(agent.hive.tasks.read_log(task))
-    return next(one["actions"][-1] for one in reversed(log) if one.get("kind") == "cycle" and one.get("actions"))
 
 
 def reviewing(crew: Crew) -> str:
@@ -93,8 +84,7 @@ def test_or_say_what_is_to_be_done_and_the_rounds_begin_again(crew):
     answer(crew, "Tar it.")
     ada.mind = Mind(doing(FINISH))
     until_idle(ada)
-    log = [json.loads(line) for line in (crew.root / "tasks/active/t/log.jsonl").read_text().splitlines()]
-    told = [action["result"] for one in log for action in one.get("actions", ()) if "result" in action]
+    told = [call["result"] for call in calls_of(crew.root / "tasks/active/t") if "result" in call]
     assert [one["answer"] for one in told if "answer" in one] == ["Tar it."]
     assert Hive.open(crew.root).tasks.get(reviewing(crew)).state.value == "inbox", "a new review"
 
@@ -132,6 +122,7 @@ def test_what_is_said_to_the_task_breaks_its_review_off(crew):
     wants(ada, ("finish_step", {}))
     wants(ada, FINISH)
     Hive.open(crew.root).tasks.say("t", "Paint it red.")
+    assert "t.s2" in wants(ada)["error"], "what was said is a step"
     wants(ada, ("finish_step", {}))
     assert "Paint it red." in wants(ada, FINISH)["error"]
     assert [one.state.value for one in Hive.open(crew.root).tasks.list() if one.parent == "t"] == ["failed"]

@@ -13,7 +13,8 @@ from hivemind.coordination import Reservations
 from hivemind.fs.paths import folder_inside
 from hivemind.tools import TOOLS, matching
 from hivemind.tools.path_access import Place
-from tests.agent.conftest import Crew, calls_of, doing, hands
+from tests.agent.conftest import Crew, doing, hands
+from tests.messages import calls_of
 
 
 def tried(crew: Crew, *actions: tuple[str, dict]) -> list[dict]:
@@ -21,7 +22,7 @@ def tried(crew: Crew, *actions: tuple[str, dict]) -> list[dict]:
     crew.drop("---\nsteps: [{title: x}]\n---\nx\n")
     agent = crew.start(doing(*actions))
     agent.cycle()
-    return calls_of(crew.root, "t")[-len(actions) :]
+    return calls_of(crew.root / "tasks/active/t")[-len(actions) :]
 
 
 def test_a_file_that_another_has_reserved_is_not_edited(crew: Crew) -> None:
@@ -43,7 +44,7 @@ def tried_again(crew: Crew, *actions: tuple[str, dict]) -> list[dict]:
     crew.close()
     agent = crew.start(doing(*actions))
     agent.cycle()
-    return calls_of(crew.root, "t")[-len(actions) :]
+    return calls_of(crew.root / "tasks/active/t")[-len(actions) :]
 
 
 def test_an_edited_file_keeps_its_mode_and_its_other_names_keep_the_old_text(crew: Crew) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hivemind.minds import extractive
 from hivemind.tools import MEMBER_TOOLS, TOOLS
-from tests.agent.conftest import Crew, calls_of, until_idle
+from tests.agent.conftest import Crew, until_idle
+from tests.messages import calls_of
 
 NAMED = """read_file, write_file, edit_file, list_files, search_files, run_command, send_mail, check_mailbox, reply_mail,
 plan_steps, claim_step, note_step, verify_step, finish_step, block_step, add_evidence, add_card, link_cards,
@@ -35,7 +36,7 @@ def test_the_extractive_mind_asks_for_tools_that_there_are_with_arguments_that_t
     crew.write("From: human@hive\n\nWhat is the oldest boat made of?\n")
     agent = crew.start()
     until_idle(agent)
-    acted = [call for name in ("t", "plan", "fails") for call in calls_of(crew.root, name)]
+    acted = [call for folder in crew.root.glob("tasks/*/*") for call in calls_of(folder)]
     for action in acted:
         TOOLS[action["tool"]].arguments.model_validate(action["arguments"])
     known = {
