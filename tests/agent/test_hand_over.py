@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,7 +9,8 @@ import pytest
 
 from hivemind import Hive
 from hivemind.reasoning import TaskGraph
-from tests.agent.conftest import Crew, doing, until_idle
+from tests.agent.conftest import Crew, doing, until_idle, wants
+from tests.messages import turns_of
 
 TASK = "---\nsteps: [{title: The keel}, {title: The mast}]\n---\nBuild a boat.\n"
 FIRST = ("add_card", {"kind": "note", "text": "The keel is of oak."}), ("finish_step", {})
@@ -45,8 +45,7 @@ def test_the_other_goes_on_with_what_was_done_and_does_none_of_it_again(two):
     until_idle(bob)
     result = (two.root / "tasks/done/t/result.md").read_text()
     assert result.count("The keel is of oak.") == 1
-    lines = map(json.loads, (two.root / "tasks/done/t/messages.jsonl").read_text().splitlines())
-    assert [one["agent"] for one in lines if one.get("role") == "assistant"] == ["ada", "ada", "bob", "bob"]
+    assert [one["agent"] for one in turns_of(two.root / "tasks/done/t")] == ["ada", "ada", "bob", "bob"]
     assert [event.payload["to"] for event in two.events("task.handed_over")] == ["bob"]
 
 
@@ -72,10 +71,7 @@ def test_a_role_gets_it_and_it_can_come_back(two):
     ],
 )
 def test_whom_there_is_not_is_refused_in_words(two, asked, said):
-    ada = two.start(doing(("hand_over", {"reason": "x", **asked})))
-    for _ in range(3):
-        ada.cycle()
-    assert said in (two.root / "tasks/failed/t/error.md").read_text()
+    assert said in wants(two.start(), ("hand_over", {"reason": "x", **asked}))["error"]
 
 
 CHILD = """
@@ -97,7 +93,14 @@ agent.cycle()
 
 
 @pytest.mark.parametrize(
-    "point", ["tasks.hand_over.written", "task-log.append.written", "tasks.release.ready", "journal.commit.synced"]
+    "point",
+    [
+        "messages.append.written:2",
+        "tasks.hand_over.written",
+        "messages.append.written:3",
+        "tasks.release.ready",
+        "journal.commit.synced",
+    ],
 )
 def test_killed_anywhere_it_is_handed_over_once_or_not_yet(two, point):
     two.configure()
@@ -114,26 +117,3 @@ def test_killed_anywhere_it_is_handed_over_once_or_not_yet(two, point):
     [work] = bob.scheduler.works()
     assert (work.task.id, len(work.steps())) == ("t", 2)
     assert sum("hands this over" in note.text for note in TaskGraph(work.task.path).notes()) == 1
-
-
-def test_one_step_becomes_a_task_that_the_step_waits_for(two):
-    asked = {"to": "bob", "reason": "he knows", "step": "t.s1"}
-    ada = two.start(doing(("hand_over", asked)))
-    until_idle(ada)
-    [parked] = Hive.open(two.root).tasks.list("active")
-    assert "waits for the task t.s1" in parked.parked.reason
-    bob = two.start(doing(("plan_steps", {"steps": [{"title": "do it"}]})), "bob")
-    bob.cycle()
-    bob.mind = type(bob.mind)(
-        doing(("add_card", {"kind": "note", "text": "Oak it is."}), ("finish_step", {}), ("finish_task", {}))
-    )
-    until_idle(bob)
-    assert (two.root / "tasks/done/t.s1/result.md").exists()
-    assert "he knows" in (two.root / "tasks/done/t.s1/task.md").read_text()
-    ada.mind = type(ada.mind)(doing(("hand_over", asked), ("finish_step", {"step": "t.s1"})))
-    ada.cycle()
-    [work] = ada.scheduler.works()
-    first = work.steps()[0]
-    assert first.step.status == "done"
-    assert [receipt.text for receipt in first.step.evidence] == ["tasks/done/t.s1/result.md"]
-    assert "Oak it is." in work.findings()[0].text

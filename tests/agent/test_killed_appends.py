@@ -97,7 +97,7 @@ def test_every_append_that_returned_is_there_wherever_the_process_was_killed(
 
 def working(agent_of: list[Agent]) -> Callable[[Any], Thought]:
     def think(context: Any) -> Thought:
-        focus = agent_of[0].attention.focus
+        focus = agent_of[0].scheduler.focus
         if focus is None or focus.step is None:
             return Thought("", (Action("finish_task", {}),))
         wrote = Action("write_file", {"path": f"{focus.step.step.position}.txt", "text": "done", "step": focus.step.id})
