@@ -22,12 +22,14 @@ __all__ = [
     "AgentConfig",
     "Agents",
     "BudgetConfig",
+    "DayTokenBudget",
     "EmbedderConfig",
     "HiveConfig",
     "LimitsConfig",
     "MailConfig",
     "PriceConfig",
     "RootConfig",
+    "TaskTokenBudget",
     "load_agents",
     "load_hive",
     "place_of_key",
@@ -48,6 +50,10 @@ class RootConfig(_Strict):
     write: bool = False
 
 
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
 def _as_root(value: Any) -> Any:
     return {"path": value} if isinstance(value, str) else value
 
@@ -57,17 +63,34 @@ class TokenBudget(_Strict):
     money: float | None = Field(None, ge=0)
 
 
-class BudgetConfig(_Strict):
-    """What an agent may use up: per task and per day, in tokens and in money (the currency of its price list)."""
+class TaskTokenBudget(TokenBudget):
+    """`tokens: null` takes the bound away; leaving it out does not."""
 
-    task: TokenBudget = TokenBudget()
+    tokens: int | None = Field(5_000_000, ge=0)
+
+
+class DayTokenBudget(TokenBudget):
+    """`tokens: null` takes the bound away; leaving it out does not."""
+
+    tokens: int | None = Field(50_000_000, ge=0)
+
+
+class BudgetConfig(_Strict):
+    """What an agent may use up: for a task with its subtasks, and per day, in tokens and in money (the currency of its price
+    list)."""
+
+    task: TaskTokenBudget = TaskTokenBudget()
     day: TokenBudget = TokenBudget()
 
 
 class SharedBudgetConfig(_Strict):
     """What all agents of a hive may use up together, per day."""
 
-    day: TokenBudget = TokenBudget()
+    day: DayTokenBudget = DayTokenBudget()
+
+
+def _or_default(value: Any) -> Any:
+    return {} if value is None else value
 
 
 class EmbedderConfig(_Strict):
@@ -130,6 +153,7 @@ class AgentConfig(_Strict):
     mind: str | dict[str, Any] = "extractive"
     rom: list[str] = []
     tools: list[str] | None = None
+    toolset: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
     max_tokens: int = Field(100_000, ge=LEAST_CONTEXT)
     max_turns: int = Field(100, ge=1)
     graph: Literal["rules", "model"] = "rules"
@@ -190,7 +214,7 @@ class HiveConfig(_Strict):
     mail: MailConfig = MailConfig()
     mcp: McpConfig = McpConfig()
     prices: dict[str, PriceConfig] = {}
-    budget: SharedBudgetConfig | None = None
+    budget: Annotated[SharedBudgetConfig, BeforeValidator(_or_default)] = SharedBudgetConfig()
     agents: dict[str, Any] = {}
 
     @property
@@ -203,11 +227,6 @@ class HiveConfig(_Strict):
         It is said in one place, to the kernel, as the umask: databases, mail, logs and what commands write included.
         """
         os.umask(0o007 if self.access == "group" else 0o077)
-
-    @property
-    def shared_budget(self) -> TokenBudget | None:
-        """What all agents may use up together on a day; None where nothing bounds it."""
-        return None if self.budget is None else self.budget.day
 
     @field_validator("workspace")
     @classmethod

@@ -24,10 +24,9 @@ import hivemind
 from hivemind.cli.main import build_parser
 from hivemind.config import AgentConfig, HiveConfig
 from hivemind.layout import Layout
-from hivemind.mcp_server.profiles import PROFILES
 from hivemind.tasks.form import TaskForm
 from hivemind.tasks.step import StepForm
-from hivemind.tools import MEMBER_TOOLS, TOOLS
+from hivemind.tools import PROFILES, MEMBER_TOOLS, TOOLS
 
 __all__ = ["DOCUMENT", "Item", "gone", "inventory", "listed", "shown_by", "write"]
 

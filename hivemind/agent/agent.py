@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from hivemind.agent.act import act
-from hivemind.agent.budget import Budget, hives_account
+from hivemind.agent.budget import Budget
 from hivemind.agent.build import build
 from hivemind.agent.opening import system_message
 from hivemind.agent.recall import questions_of, recall
@@ -29,7 +29,7 @@ from hivemind.agent.upkeep import Upkeep
 from hivemind.agent.usage import Usages, open_agents_mind
 from hivemind.agent.working_memory import Selected, WorkingMemory
 from hivemind.boundary import Unreadable, boundary
-from hivemind.config import BudgetConfig
+from hivemind.config import BudgetConfig, DayTokenBudget, TaskTokenBudget
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
 from hivemind.fs.doorbell import Doorbell, ring
@@ -82,13 +82,11 @@ class Agent:
         make_folder(folder, durable=hive.config.durable)
         self.status = StatusFile(folder, name)
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
-        self.tools = allowed_tools(self.config.tools)
-        if mind is None:
-            durable = hive.config.durable
-            shared = hives_account(hive.layout, hive.config.shared_budget, durable=durable)
-            budget = Budget(self.config.budget, folder, shared, durable=durable)
-        else:
-            budget = Budget(BudgetConfig(), folder)
+        self.tools = allowed_tools(self.config)
+        limits, shared = self.config.budget, hive.config.budget.day
+        if mind is not None:
+            limits, shared = BudgetConfig(task=TaskTokenBudget(tokens=None)), DayTokenBudget(tokens=None)
+        budget = Budget(limits, hive.layout, name, shared, durable=hive.config.durable)
         mind = mind or open_agents_mind(self.config, hive.config, hive.layout, Patience(sleep=self._sleep))
         self.usages = Usages(mind, budget, hive.count_tokens)
         self.log = AgentLog(folder)

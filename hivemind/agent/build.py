@@ -30,10 +30,10 @@ def new_epoch(agent: Agent, turn: Turn) -> str | None:
     talk = agent.conversation(turn)
     if talk.epoch is None:
         return "start"
+    if talk.pending:  # they are answered first
+        return None
     if talk.epoch.get("shape") != _shape(agent):
         return "changed"
-    if talk.pending or not talk.messages:
-        return None
     if agent.tokens_of(talk) > FULL * agent.most_tokens(turn):
         return "full"
     return "cold" if agent.rested_s(turn) > _CACHE_S and sum(1 for _ in talk.exchanged()) > _FEW else None

@@ -52,6 +52,6 @@ def preview_context(hive: Parts, name: str) -> Preview:
     else:
         text = "\n\n".join(material(str(one["id"]), str(one["content"])) for one in selected.entries)
     messages = [ChatMessage("system", system), *([ChatMessage("user", text)] if text else [])]
-    schemas = [tool.schema() for tool in allowed_tools(config.tools).values()]
+    schemas = [tool.schema() for tool in allowed_tools(config).values()]
     tokens = sum(hive.count_tokens(one.text) for one in messages) + hive.count_tokens(json.dumps(schemas))
     return Preview(messages, selected, None if run is None else focus.target, tokens, config.max_tokens)

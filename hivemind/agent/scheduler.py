@@ -79,8 +79,9 @@ class Scheduler:
                 work.set_review(review.with_(state=verdict[0], problems=verdict[1]))
                 self.holding.unpark(work)
         about = message.task == work.task.id and not verdict_mail
-        if work.wakes_at(message):
+        if work.wakes_at(message):  # it is told with what the task waited for
             self.holding.unpark(work)
+            return True
         if not work.waits.heard(message.sender, message.id, message.in_reply_to, about=about):
             return False
         if message.sender == HUMAN and message.in_reply_to is not None:
@@ -113,10 +114,10 @@ class Scheduler:
     def _wakes(self, focus: Focus, message: Message) -> bool:
         """Whether a mind that reads is woken by a message: one from a person, from a stranger who may be answered, or one that
         expects a reply. What belongs to a task in hand is news in its conversation."""
-        work = next((one for one in self.works() if one.task.id == message.task), None)
+        work = next((one for one in self.works() if message.task is not None and one.concerns(message.task)), None)
         if work is not None:
             if not focus.heard and not work.conversation.has_letter(message.id):
-                colleague = message.origin == "agent"
+                colleague = message.origin == "agent" and message.task in (work.task.id, work.task.parent)
                 by = "person" if message.origin == "human" else message.sender
                 work.conversation.tell(letter(message, colleague=colleague), letter=message.id, by=by)
                 self.holding.unpark(work)

@@ -31,7 +31,8 @@ def tidy(agent: Agent, turn: Turn) -> None:
                 _go_on(agent, turn)
         elif focus.message is not None and turn.problem is None and turn.parking is None:
             agent.memory.keep_message(focus.message)
-    if turn.problem is None and turn.parking is None and not turn.results and focus.work is not None:
+    is_cut = turn.thought is not None and turn.thought.cut
+    if turn.problem is None and turn.parking is None and not turn.results and focus.work is not None and not is_cut:
         turn.problem = "its mind sees nothing to do"
     agent.scheduler.after(turn)
     ended = focus.id if focus.work is not None and focus.work.ended else None
@@ -64,7 +65,6 @@ def _go_on(agent: Agent, turn: Turn) -> None:
         talk.tell(
             "Your answer was cut off at its longest. Go on from where it ended, in smaller parts.", cause="continuation"
         )
-        turn.results = turn.results or ()
     elif thought is not None and not thought.actions and turn.parking is None:
         talk.tell("No tool was called. Call one; if nothing is left to do, finish_task.", cause="correction")
         turn.problem = turn.problem or "its mind called no tool"

@@ -68,7 +68,7 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
                 prices=Prices(listed.tokens_in, listed.tokens_out, listed.cached),
             )
             assert isinstance(mind, LanguageMind)
-        bounds = (config.budget.task, config.budget.day, hive.shared_budget)
+        bounds = (config.budget.task, config.budget.day, hive.budget.day)
         if any(one is not None and one.money is not None for one in bounds) and mind.prices is None:
             raise UserError(
                 f"there is a budget of money, and what {mind.name} costs is not known",
@@ -105,7 +105,7 @@ class Usages:
             thought = self.mind_for(work, talk).think(turn, tools)
             return replace(thought, usage=self.used)
         counted = sum(self.count(message.text) for message in turn.messages)
-        self._budget.hold(_UNMETERED, counted, 0.0, self._spent(work), datetime.now(UTC))
+        self._budget.hold(_UNMETERED, counted, 0.0, work, datetime.now(UTC))
         used = Usage()
         try:
             thought = self.base.think(turn, tools)
@@ -129,7 +129,7 @@ class Usages:
         with self._mutex:
             sent, answered = self._sent(counted), math.ceil(asked.max_output * self._excess)
             money = 0.0 if asked.prices is None else asked.prices.of(sent, answered)
-            self._budget.hold(asked.id, sent + answered, money, self._spent(work), datetime.now(UTC))
+            self._budget.hold(asked.id, sent + answered, money, work, datetime.now(UTC))
             self._counted[asked.id] = counted
             through = talk.messages[-1].id if talk is not None and talk.messages else None
             record = {
@@ -190,9 +190,6 @@ class Usages:
                 asked.max_output,
             )
             self._excess = used.tokens_out / asked.max_output
-
-    def _spent(self, work: TaskRun | None) -> Any:
-        return work.spent() if work is not None and self._budget.bounds_tasks else None
 
 
 class _Meter:

@@ -20,12 +20,15 @@ from hivemind.cli.text import is_terminal, one_line
 from hivemind.layout import Layout
 
 if TYPE_CHECKING:
+    from hivemind.config import TokenBudget
     from hivemind.hive import Hive
     from hivemind.swarm.swarm import SwarmPicture, SwarmResult
 
 __all__ = ["add_to"]
 
 INTERRUPTED = 130
+_FREE = ("extractive", "mcp")
+"""Minds that use up no tokens of the hive's."""
 
 
 def add_to(commands: Commands, common: Parser) -> None:
@@ -50,7 +53,7 @@ def add_to(commands: Commands, common: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     # Nothing of the hive is opened here: run_swarm forks its agents from this process as it is now.
     layout = layout_of(arguments)
-    _look_at_settings(layout)
+    _look_at_settings(layout, arguments.json)
     if arguments.detach:
         return _detached(arguments, layout)
     drawn = is_terminal() and not arguments.json
@@ -59,12 +62,24 @@ def run(arguments: argparse.Namespace) -> int:
     return _tell(result, arguments)
 
 
-def _look_at_settings(layout: Layout) -> None:
-    """Take the umask that hive.yaml says, and say which agents are set aside."""
+def _look_at_settings(layout: Layout, json: bool) -> None:
+    """Take the umask that hive.yaml says; say which agents are set aside, and what those that cost something may use up."""
     from hivemind.hive import Hive
 
-    for error in Hive.look(layout.root).agent_files.aside.values():
+    hive = Hive.look(layout.root)
+    for error in hive.agent_files.aside.values():
         warn(f"an agent is set aside: {error}")
+    costly = {name: agent for name, agent in hive.agents.items() if agent.mind not in _FREE}
+    if costly and not json:
+        tasks = sorted({_bound(agent.budget.task) for agent in costly.values()})
+        say(
+            f"Budgets: a task {' or '.join(tasks)}, all agents together {_bound(hive.config.budget.day)} a day (hive.yaml)."
+        )
+
+
+def _bound(budget: TokenBudget) -> str:
+    tokens = "any number of tokens" if budget.tokens is None else f"{budget.tokens:,} tokens"
+    return tokens if budget.money is None else f"{tokens} and {budget.money:g} in money"
 
 
 def _swarm(

@@ -17,7 +17,6 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.fs import make_folder
 from hivemind.masking import masked
 from hivemind.mcp_server.arrivals import Arrivals
-from hivemind.mcp_server.profiles import tools_of
 from hivemind.minds import Action, Result, Thought
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
@@ -29,7 +28,7 @@ from hivemind.swarm.absence import return_tasks
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.task_run import TaskRun
-from hivemind.tools import Session, Tool, ToolProblem
+from hivemind.tools import Session, Tool, ToolProblem, allowed_tools
 from hivemind.tools.excerpt import LONGEST
 
 __all__ = ["HiveGone", "Member"]
@@ -57,7 +56,7 @@ class Member:
         """Join the hive. Raises UserError if there is no such agent, HeldLock if a process has its name already."""
         self.hive, self.name = hive, name
         self.config = hive.agent_files.get(name, " --mind mcp")
-        self.tools: dict[str, Tool] = tools_of(profile, self.config.tools)
+        self.tools: dict[str, Tool] = allowed_tools(self.config, profile)
         self._lock = take_name(hive.layout, name)
         self.incarnation = announce(hive.journal, name, os.getpid())
         try:

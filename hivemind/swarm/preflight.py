@@ -51,7 +51,7 @@ def preflight(hive: Parts, names: Iterable[str]) -> None:
 def _check(hive: Parts, name: str, config: AgentConfig) -> None:
     checks: dict[str, Callable[[], Any]] = {
         "mind": lambda: open_agents_mind(config, hive.config, hive.layout),
-        "tools": lambda: allowed_tools(config.tools),
+        "tools" if config.tools is not None else "toolset": lambda: allowed_tools(config),
     }
     for key, check in checks.items():
         try:

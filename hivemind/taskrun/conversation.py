@@ -53,6 +53,8 @@ class Conversation:
         self._letters: set[str] = set()
         self._number = self._epochs = 0
         self._calls: set[str] = set()
+        self._open: dict[str, Action] = {}
+        self._news: list[ChatMessage] = []
         for record in records:
             self._take(record)
 
@@ -68,7 +70,15 @@ class Conversation:
                 self._hear(ChatMessage.of(record))
 
     def _hear(self, message: ChatMessage) -> None:
-        self.messages.append(message)
+        """Take a message in. What comes while calls are under way stands after the last result."""
+        if message.role == "user" and self._open:
+            self._news.append(message)
+        else:
+            self.messages.append(message)
+        self._open |= {call.id: call for call in message.calls}
+        if message.role == "tool" and self._open.pop(message.call_id or "", None) is not None and not self._open:
+            self.messages += self._news
+            self._news = []
         self._number += 1
         self._calls |= {call.id for call in message.calls}
         self.turns += message.role == "assistant"
@@ -141,11 +151,7 @@ class Conversation:
     @property
     def pending(self) -> list[Action]:
         """The calls of the last answer that have no result yet: its process ended, or the task rests."""
-        last = next(self.exchanged(reverse=True), None)
-        if last is None:
-            return []
-        done = {one.call_id for one in last.results}
-        return [call for call in last.answer.calls if call.id not in done]
+        return [*self._open.values()]
 
     @property
     def before(self) -> list[Result]:

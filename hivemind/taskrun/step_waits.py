@@ -69,6 +69,10 @@ def _for_task(task: str) -> str:
     return f"waits for the task {task} to be done"
 
 
+def _for_failed(task: str) -> str:
+    return f"waits for the task {task}, which has failed (try it again: hivemind task retry {task})"
+
+
 def question_id(step: str, added_seq: int, workspace: str) -> str:
     """The Message-ID of a step's question to a person. The seq of the step's making tells it from a step of the same id in an
     earlier attempt."""
@@ -134,16 +138,17 @@ class StepWaits:
             self._save()
         return False
 
-    def check(self, step: str, now: datetime, task_done: Callable[[str], bool]) -> Wait:
-        """The wait if it is over; raises Parking if it is not."""
+    def check(self, step: str, now: datetime, outcome: Callable[[str], str | None]) -> Wait:
+        """The wait if it is over; raises Parking if it is not. `outcome` says of a task `done`, `failed`, or neither."""
         wait = self._waits[step]
         if wait.kind == "until":
             due = self._due(wait, now)
             if now < due:
                 raise Parking(f"waits until {wait.due.isoformat(timespec='seconds')}", due)
         elif wait.kind == "task":
-            if not task_done(wait.what):
-                raise Parking(_for_task(wait.what))
+            ended = outcome(wait.what)
+            if ended != "done":
+                raise Parking((_for_failed if ended == "failed" else _for_task)(wait.what))
         elif wait.answer is None:
             if wait.kind == "human":
                 raise Parking(f"asks a person: {wait.what} {_how_to_answer(wait.message_id)}", asks=wait.message_id)
@@ -158,10 +163,13 @@ class StepWaits:
         end = self._ends.setdefault(wait.step, self._monotonic() + left)
         return min(wait.due, now + timedelta(seconds=end - self._monotonic()))
 
-    def awaited_task(self, reason: str) -> str | None:
-        """The task that is waited for, if a task was parked for this reason because a step waits for one."""
-        tasks = (wait.what for wait in self._waits.values() if wait.kind == "task")
-        return next((task for task in tasks if reason == _for_task(task)), None)
+    def awaited_task(self, reason: str) -> tuple[str, str | None] | None:
+        """The task that is waited for, if a task was parked for this reason because a step waits for one; and how it had ended
+        then: "failed", or not at all."""
+        for wait in self._waits.values():
+            if wait.kind == "task" and reason in (_for_task(wait.what), _for_failed(wait.what)):
+                return wait.what, None if reason == _for_task(wait.what) else "failed"
+        return None
 
     def _keep(self, wait: Wait) -> None:
         self._waits[wait.step] = wait

@@ -196,6 +196,14 @@ class TaskRun:
         """The tasks that were made of parts of this one in this attempt."""
         return self.as_kept.subtasks
 
+    @cached_property
+    def root(self) -> Path:
+        """The folder of the task that this one is a part of in the end; its own if it is a part of none."""
+        task = self.task
+        while task.parent is not None:
+            task = self._hive.tasks.get(task.parent)
+        return task.path
+
     @property
     def is_orphan(self) -> bool:
         """Whether the task that this one is a part of is over, or gone."""
@@ -234,6 +242,10 @@ class TaskRun:
     def ended(self) -> bool:
         """True once the task was closed here."""
         return self._folder != self.task.path
+
+    def concerns(self, task_id: str) -> bool:
+        """Whether what is said about that task is said to this one: about itself, the one it is a part of, or a part of it."""
+        return task_id in (self.task.id, self.task.parent) or task_id in self.subtasks
 
     def trace(self, results: Iterable[Result], step: PlannedStep | None) -> None:
         """One line for the task's trace for each call; what ended the task is in its conversation only."""

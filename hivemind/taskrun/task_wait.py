@@ -59,9 +59,7 @@ class TaskWait:
 
 def is_over(hive: Parts, parent: Task, task_id: str) -> bool:
     """Whether a task is done or failed; one that was made of a part of `parent` also if a person has deleted it."""
-    layout = hive.layout
-    ended = (layout.done / task_id).is_dir() or (layout.failed / task_id).is_dir()
-    return ended or (task_id in parent.subtasks and not hive.tasks.is_open(task_id))
+    return hive.tasks.outcome(task_id) is not None or (task_id in parent.subtasks and not hive.tasks.is_open(task_id))
 
 
 def has_come(hive: Parts, task: Task, reason: str) -> bool:
@@ -71,4 +69,4 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
     if wait is not None and wait.reason == reason:
         return wait.letter is not None or wait.ends(lambda one: is_over(hive, task, one))
     awaited = StepWaits(task.kept.get("waits"), lambda _: None).awaited_task(reason)
-    return awaited is not None and hive.tasks.is_done(awaited)
+    return awaited is not None and hive.tasks.outcome(awaited[0]) != awaited[1]

@@ -29,7 +29,7 @@ __all__ = [
 
 ATTEMPTS = "attempts"
 ENDS = ("error.md", "result.md")
-_OF_AN_ATTEMPT = ("artifacts", "graph.json", "graph.jsonl", "graph.lock", "messages.jsonl")
+_OF_AN_ATTEMPT = ("artifacts", "graph.json", "graph.jsonl", "graph.lock", "messages.jsonl", "account.json")
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _SHOWN_CHANGES = 40
 _EDITED = (
@@ -122,6 +122,7 @@ def task_of(written: Written, path: Path, state: TaskState, record: TaskRecord, 
         view=form.view,
         max_tokens=form.max_tokens,
         review=None if form.review is None else form.review.review(),
+        budget=form.budget.budget(),
         attachments=tuple(path / name for name in record.attachments),
         notes=record.notes,
         owner=claim.agent if claim else None,

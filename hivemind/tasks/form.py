@@ -16,7 +16,7 @@ from hivemind.frontmatter import Parsed, parse, split, validate
 from hivemind.fs import CrashCount
 from hivemind.tasks.fields import Agent, Id, Proof, Strict, Text, Texts, first_line, listed, moment, named
 from hivemind.tasks.step import StepForm, as_step
-from hivemind.tasks.task import TaskProblem, TaskReview
+from hivemind.tasks.task import TaskBudget, TaskProblem, TaskReview
 from hivemind.tokens import LEAST_CONTEXT
 
 __all__ = ["DEFAULT_PRIORITY", "PRIORITIES", "NoText", "TaskForm", "TextReader", "Written", "is_yaml", "read_text"]
@@ -46,6 +46,20 @@ class ReviewForm(Strict):
         return TaskReview(self.by, self.criteria, self.rounds)
 
 
+class BudgetForm(Strict):
+    """`budget:` of a task: tokens, or tokens and money."""
+
+    tokens: int | None = Field(None, ge=0)
+    money: float | None = Field(None, ge=0, allow_inf_nan=False)
+
+    def budget(self) -> TaskBudget:
+        return TaskBudget(self.tokens, self.money)
+
+
+def _as_budget(value: Any) -> Any:
+    return {"tokens": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 class TaskForm(Strict):
     """The front matter of a task."""
 
@@ -62,6 +76,7 @@ class TaskForm(Strict):
     view: Literal["focus_only", "smart", "explore", "audit", "full"] | None = None
     max_tokens: int | None = Field(None, ge=LEAST_CONTEXT)
     review: ReviewForm | None = None
+    budget: Annotated[BudgetForm, BeforeValidator(_as_budget)] = BudgetForm()
 
 
 class _YamlForm(TaskForm):

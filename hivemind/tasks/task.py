@@ -115,6 +115,14 @@ class Ignored:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskBudget:
+    """What a task alone may use up, of what it shares with the tasks that it is a part of."""
+
+    tokens: int | None = None
+    money: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """A task with its text. `path` is its folder (in the inbox: the file or folder that was dropped).
 
@@ -141,6 +149,7 @@ class Task:
     view: str | None = None
     max_tokens: int | None = None
     review: TaskReview | None = None
+    budget: TaskBudget = TaskBudget()
     attachments: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
     owner: str | None = None

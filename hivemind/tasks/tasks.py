@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hivemind.coordination import Journal
 from hivemind.errors import UserError
@@ -110,6 +110,7 @@ class Tasks:
         view: str | None = None,
         max_tokens: int | None = None,
         review: Mapping[str, Any] | None = None,
+        budget: Mapping[str, Any] | int | None = None,
         attachments: Iterable[Attached] = (),
     ) -> str:
         """Drop a task into the inbox and return its id. `by` is who makes it: the runtime says so, never a mind; `parent`
@@ -132,6 +133,7 @@ class Tasks:
             "view": view,
             "max_tokens": max_tokens,
             "review": review,
+            "budget": budget,
         }
         given = {key: value for key, value in fields.items() if value is not None}
         return self._adding.add(text or "", given, by=by, parent=parent, attachments=attachments)
@@ -239,9 +241,12 @@ class Tasks:
         found, self._claims.rejected = self._claims.rejected, []
         return found
 
-    def is_done(self, task_id: str) -> bool:
-        """Whether a task with that id is done: one stat. Raises UserError for what is no id."""
-        return (self.layout.done / check_name(task_id, "task id")).is_dir()
+    def outcome(self, task_id: str) -> Literal["done", "failed"] | None:
+        """How a task has ended; None if it has not, or is none: two stats. Raises UserError for what is no id."""
+        check_name(task_id, "task id")
+        if (self.layout.done / task_id).is_dir():
+            return "done"
+        return "failed" if (self.layout.failed / task_id).is_dir() else None
 
     # working
 

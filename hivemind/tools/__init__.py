@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from hivemind.tools.registry import MEMBER_TOOLS, TOOLS, allowed_tools
+from hivemind.tools.registry import MEMBER_TOOLS, PROFILES, TOOLS, TOOLSETS, allowed_tools
 from hivemind.tools.session import InHand, Session
 from hivemind.tools.tool import Arguments, Tool, ToolProblem
 
-__all__ = ["MEMBER_TOOLS", "TOOLS", "Arguments", "InHand", "Session", "Tool", "ToolProblem", "allowed_tools"]
+__all__ = [
+    "MEMBER_TOOLS",
+    "PROFILES",
+    "TOOLS",
+    "TOOLSETS",
+    "Arguments",
+    "InHand",
+    "Session",
+    "Tool",
+    "ToolProblem",
+    "allowed_tools",
+]

@@ -107,7 +107,7 @@ def _judged(session: Session, state: Judging, task_id: str) -> dict[str, Any] | 
     work, hive = session.work, session.hive
     wanted = work.task.review
     assert wanted is not None
-    found = hive.tasks.kept(task_id).get("verdict") if hive.tasks.is_done(task_id) else None
+    found = hive.tasks.kept(task_id).get("verdict") if hive.tasks.outcome(task_id) == "done" else None
     if found is None:
         _keep(session, replace(state, task=None, question=f"the review {task_id} ended without a verdict"))
         return {"state": "asks"}
@@ -225,7 +225,7 @@ def _answered(session: Session, state: Judging) -> dict[str, Any] | None:
         if sent.failed:
             raise ToolProblem(f"the question could not be delivered: {sent.failed[HUMAN]}")
         work.waits.asked(name, sent.message_id)
-    over = work.waits.check(name, datetime.now(UTC), hive.tasks.is_done)
+    over = work.waits.check(name, datetime.now(UTC), hive.tasks.outcome)
     assert over.answer is not None
     said = hive.mail.read(session.agent, over.answer, mark=False).body.strip()
     judged = read_verdict(said)

@@ -41,6 +41,7 @@ class Subtask(Arguments):
         [], description="what must be done before: titles or numbers (from 1) of others in this call, or ids of tasks"
     )
     attach: list[str] = Field([], description="files that go with it")
+    budget: int | None = Field(None, ge=1, description="tokens that it may use up of your task's")
 
 
 class Delegate(Arguments):
@@ -83,7 +84,7 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
             hive.tasks.add(
                 mask(one.text), by=session.agent, parent=work.task.id, id=ids[at],
                 title=None if one.title is None else mask(one.title),
-                assignee=one.to, role=one.role, dependencies=needed[at], attachments=files[at],
+                assignee=one.to, role=one.role, dependencies=needed[at], attachments=files[at], budget=one.budget,
             )  # fmt: skip
     ring_all(hive)
     return {"ids": ids}

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.taskrun.parking import until_there_is_room
 from hivemind.taskrun.review import read_request, read_verdict
@@ -18,6 +19,7 @@ from hivemind.tools.tool import Arguments, ToolProblem, tool
 __all__ = ["MAILBOX_TOOLS", "MAIL_TOOLS"]
 
 MAX_LISTED = 50
+_LETTERS = 6
 
 
 class SendMail(Arguments):
@@ -64,6 +66,7 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
         message_id = _made_id(session, "step", step.id, str(step.step.added_seq), arguments.subject)
     elif session.call_id:
         message_id = _made_id(session, "call", task or "", session.call_id)
+    _check_thread(session, session.focus.message, arguments.subject, arguments.body)
     report = session.hive.mail.send(
         session.agent, arguments.to, arguments.subject, arguments.body,
         cc=arguments.cc, message_id=message_id, task=task, step=arguments.step, cause=session.focus.message,
@@ -120,6 +123,7 @@ def reply_mail(session: Session, arguments: ReplyMail) -> dict[str, Any]:
         raise ToolProblem(f"the verdict is {arguments.verdict}, and the body begins with {said[0]}")
     message_id = _made_id(session, "reply", asked.key, asked.id)
     subject = asked.subject if asked.subject.lower().startswith("re:") else f"Re: {asked.subject}"
+    _check_thread(session, asked, subject, body)
     report = session.hive.mail.send(
         session.agent, [asked.sender], subject, body, message_id=message_id, in_reply_to=asked.id,
         references=(*asked.references, asked.id), task=asked.task, step=asked.step, lane=asked.lane,
@@ -163,6 +167,26 @@ def read_mail(session: Session, arguments: ReadMail) -> dict[str, Any]:
         "body": one.body, "task": one.task, "step": one.step, "in_reply_to": one.in_reply_to, "origin": one.origin,
     }  # fmt: skip
     return {key: value for key, value in told.items() if value is not None}
+
+
+def _check_thread(session: Session, cause: Message | None, subject: str, body: str) -> None:
+    """Hold the seventh letter of a thread in which no person writes, and tell a person and who would have got it; the eighth
+    and later ones are refused alike. Raises ToolProblem (spec 8, *Mail that does not talk by itself*)."""
+    if cause is None or cause.origin != "agent" or cause.hops < _LETTERS - 1:
+        return
+    why = f"{_LETTERS} letters have gone to and fro with no person in between"
+    if cause.hops == _LETTERS - 1:
+        mail, names = session.hive.mail, f"{session.agent} and {cause.sender}"
+        told = f"{why}, so the next one, from {session.agent} to {cause.sender}, is held. If you write to them, they go on."
+        for to, text in ((HUMAN, f"{told}\n\n{subject}\n\n{body}"), (cause.sender, f"{told}\n")):
+            mail.send(
+                session.agent,
+                [to],
+                f"Held: mail between {names}",
+                text,
+                message_id=_made_id(session, "held", cause.id, to),
+            )
+    raise ToolProblem(f"not sent: {why}", mend="go on without an answer, or ask the operator")
 
 
 def _asked(session: Session, id_: str) -> Message:

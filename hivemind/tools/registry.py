@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from hivemind.config import AgentConfig
 from hivemind.tools.cards import CARD_TOOLS
 from hivemind.tools.command import COMMAND_TOOLS
 from hivemind.tools.criteria import CRITERIA_TOOLS
@@ -20,7 +19,7 @@ from hivemind.tools.tasks import QUEUE_TOOLS
 from hivemind.tools.tool import Tool, ToolProblem
 from hivemind.tools.view_tools import VIEW_TOOLS
 
-__all__ = ["MEMBER_TOOLS", "TOOLS", "allowed_tools"]
+__all__ = ["MEMBER_TOOLS", "PROFILES", "TOOLS", "TOOLSETS", "allowed_tools"]
 
 _FAMILIES = (
     FILE_TOOLS, SEARCH_TOOLS, PATH_TOOLS, COMMAND_TOOLS, MAIL_TOOLS, STEP_TOOLS, CARD_TOOLS, DOCUMENT_TOOLS, MEMORY_TOOLS,
@@ -34,18 +33,57 @@ MEMBER_TOOLS: dict[str, Tool] = {tool.name: tool for tool in (*QUEUE_TOOLS, *MAI
 """What a member that comes from outside (MCP) needs beside them; for a mind the runtime does it."""
 
 
-def allowed_tools(names: Iterable[str] | None, *, member: bool = False) -> dict[str, Tool]:
-    """The tools that an agent's file names, or all; for a `member` also what only members need.
+_TASK = ("plan_steps", "finish_step", "finish_task", "fail_task", "ask_human")
+_MAIL = ("send_mail", "reply_mail")
+_READ = ("read_file", "list_files", "search_files")
 
-    Raises ToolProblem for a name that is no tool's.
+TOOLSETS: dict[str, tuple[str, ...] | None] = {
+    "coder": (*_READ, "write_file", "edit_file", "apply_patch", "run_command", "recall", *_TASK, *_MAIL),
+    "researcher": (
+        *_READ, "write_file", "doc_find", "doc_expand", "doc_note", "search_memory", "remember", "recall", "add_evidence",
+        "add_card", *_TASK, *_MAIL,
+    ),
+    "reviewer": (*_READ, "run_command", "recall", "check_citations", "verdict", *_TASK, *_MAIL),
+    "lead": (
+        "delegate", "wait_for", "send_to_task", "cancel_task", "hand_over", *_READ, "recall", "verdict", *_TASK, *_MAIL,
+    ),
+    "all": None,
+}  # fmt: skip
+"""What an agent's file may name under `toolset:` (spec 8, *Tools for work*); None: every tool there is."""
+
+_CORE = (
+    "resume", "list_tasks", "claim_task", "plan_steps", "claim_step", "finish_step", "add_card", "finish_task", "fail_task",
+    "check_mailbox", "read_mail", "send_mail", "reply_mail", "doc_find", "search_memory", "remember", "reserve", "release",
+    "hand_over",
+)  # fmt: skip
+_DAILY = (
+    *_CORE, "signals", "add_task", "note_step", "verify_step", "block_step", "add_evidence", "link_cards", "publish",
+    "ask_human", "wait", "read_file", "list_files", "search_files", "doc_expand", "doc_note",
+    "delegate", "wait_for", "send_to_task", "cancel_task", "verdict",
+)  # fmt: skip
+
+PROFILES: dict[str, tuple[str, ...] | None] = {"core": _CORE, "daily": _DAILY, "full": None}
+"""What an MCP client is shown: few tools by default, since each schema is paid for in its every turn (seed 002,
+*core/daily/full toolsets*); None: every tool there is."""
+
+
+def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, Tool]:
+    """The tools that an agent's file names under `tools` or `toolset`, in that order; all, if under neither. With a
+    `profile` the agent is a member from outside, and is given those of the profile's that its file allows.
+
+    Raises ToolProblem for a name that is no tool's, or none that this agent can be given.
     """
-    known = {**TOOLS, **MEMBER_TOOLS} if member else TOOLS
-    if names is None:
-        return known
-    found = {}
-    for name in names:
-        if name not in TOOLS and name not in MEMBER_TOOLS:
-            raise ToolProblem(f"{name!r} is no tool", mend=f"tools: {', '.join(sorted(TOOLS))}")
-        if name in known:
-            found[name] = known[name]
-    return found
+    known = TOOLS if profile is None else {**TOOLS, **MEMBER_TOOLS}
+    names: dict[str, None] = {}
+    for name in config.tools or ():
+        if name not in known:
+            members = f"{name!r} is only for members from outside" if name in MEMBER_TOOLS else f"{name!r} is no tool"
+            raise ToolProblem(members, mend=f"tools: {', '.join(sorted(known))}")
+        names[name] = None
+    for toolset in config.toolset:
+        if toolset not in TOOLSETS:
+            raise ToolProblem(f"{toolset!r} is no toolset", mend=f"toolsets: {', '.join(TOOLSETS)}")
+        names |= dict.fromkeys(TOOLSETS[toolset] or known)
+    allowed = {name: known[name] for name in names} if names or config.tools is not None else known
+    shown = None if profile is None else PROFILES[profile]
+    return allowed if shown is None else {name: allowed[name] for name in shown if name in allowed}

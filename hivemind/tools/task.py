@@ -52,7 +52,7 @@ def wait(session: Session, arguments: Wait) -> dict[str, Any]:
     begun = work.waits.begin(step.id, arguments.until, datetime.now(UTC))
     if begun.kind == "human" and begun.message_id is None:
         ask_person(session, step, begun.what)
-    over = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.is_done)
+    over = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.outcome)
     if over.answer is None:
         return {"step": step.id, "over": True}
     answer = session.hive.mail.read(session.agent, over.answer, mark=False)

@@ -1,4 +1,4 @@
-"""What was used up on a UTC day, by one agent or by all of a hive: kept in a record that those who share it change in turn."""
+"""What was used up, on a UTC day or for a task and its subtasks: kept in a record that those who share it change in turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hivemind.errors import UserError
 from hivemind.fs import DamagedRecord, Lock, load_record, save_record, set_aside
 from hivemind.taskrun.parking import Parking
 
-__all__ = ["DayAccount", "Held"]
+__all__ = ["Held", "SharedAccount"]
 
 VERSION = 1
 _AGAIN_S = 30.0
@@ -32,8 +32,8 @@ class Held:
 
 
 @dataclass(slots=True)
-class _Day:
-    """The account of a day as it stands in the record."""
+class _Used:
+    """The account as it stands in the record; `day` is empty in one that is not of a day."""
 
     day: str = ""
     tokens: int = 0
@@ -46,10 +46,10 @@ class _Day:
             self.day, self.tokens, self.money = today.isoformat(), 0, 0.0
 
 
-class DayAccount:
-    """The account at `path`, bounded by `limit`. With a `lock` several processes share it: each change is one reading and
-    one writing under it, so that what they hold together never passes the bound. `durable`: a power cut forgets nothing of
-    it either, at two flushes a change, beside which a thought takes seconds.
+class SharedAccount:
+    """The account at `path`, bounded by `limit`, begun anew each day if it is `daily`. With a `lock` several processes share
+    it: each change is one reading and one writing under it, so that what they hold together never passes the bound.
+    `durable`: a power cut forgets nothing of it either, at two flushes a change, beside which a thought takes seconds.
 
     What is held counts as used, and stays so if the process ends before it says what was. A damaged account is set aside
     and a new one begun. One that can't be read, or is another version's, is left as it is, and nothing more is thought
@@ -57,9 +57,16 @@ class DayAccount:
     """
 
     def __init__(
-        self, path: Path, limit: TokenBudget, whose: str, lock: Path | None = None, *, durable: bool = False
+        self,
+        path: Path,
+        limit: TokenBudget,
+        whose: str,
+        lock: Path | None = None,
+        *,
+        durable: bool = False,
+        daily: bool = True,
     ) -> None:
-        self._path, self._limit, self._whose, self._durable = path, limit, whose, durable
+        self._path, self._limit, self._whose, self._durable, self._daily = path, limit, whose, durable, daily
         self._lock = nullcontext() if lock is None else Lock(lock)
 
     @property
@@ -71,8 +78,7 @@ class DayAccount:
         not known; OSError if it can't be written."""
         if not self.bounded:
             return Held("", 0, 0.0)
-        with self._known() as account:
-            account.turn_over(now)
+        with self._known(now) as account:
             self._has_room(account, tokens, money, now)
             self._add(account, tokens, money)
             return Held(account.day, tokens, money)
@@ -84,8 +90,7 @@ class DayAccount:
         if not self.bounded:
             return
         try:
-            with self._known() as account:
-                account.turn_over(now)
+            with self._known(now) as account:
                 if account.day == held.day:  # else it was the old day's, and went with it
                     account.tokens = max(0, account.tokens - held.tokens)
                     account.money = max(0.0, account.money - held.money)
@@ -94,35 +99,38 @@ class DayAccount:
             _log.warning("%s: %d tokens are not booked: %s", self._path, tokens, error)
 
     @contextmanager
-    def _known(self) -> Iterator[_Day]:
-        """The account, under the lock. Raises Parking if it can't be read."""
+    def _known(self, now: datetime) -> Iterator[_Used]:
+        """The account as it is today, under the lock. Raises Parking if it can't be read."""
         with self._lock:
             try:
                 record = load_record(self._path, "budget", VERSION)
-                account = _Day() if record is None else _checked(record, self._path)
+                account = _Used() if record is None else _checked(record, self._path)
             except DamagedRecord as error:
                 kept = set_aside(self._path).name
                 _log.warning("%s; a new account is begun, this one is kept as %s", error, kept)
-                account = _Day()
+                account = _Used()
             except UserError as error:
                 raise Parking(f"its budget is not known: {error}", again_s=_AGAIN_S) from None
+            if self._daily:
+                account.turn_over(now)
             yield account
 
-    def _has_room(self, account: _Day, tokens: int, money: float, now: datetime) -> None:
+    def _has_room(self, account: _Used, tokens: int, money: float, now: datetime) -> None:
         most, dearest = self._limit.tokens, self._limit.money
+        until = _tomorrow(now) if self._daily else None
         if most is not None and account.tokens + tokens > most:
-            raise Parking(f"{self._whose} budget of {most} tokens is used up", _tomorrow(now))
+            raise Parking(f"{self._whose} budget of {most} tokens is used up", until)
         if dearest is not None and account.money >= dearest:
-            raise Parking(f"{self._whose} budget of {dearest:g} is used up", _tomorrow(now))
+            raise Parking(f"{self._whose} budget of {dearest:g} is used up", until)
         if dearest is not None and account.money + money > dearest:
-            raise Parking(f"{self._whose} budget of {dearest:g} has no room for another question", _tomorrow(now))
+            raise Parking(f"{self._whose} budget of {dearest:g} has no room for another question", until)
 
-    def _add(self, account: _Day, tokens: int, money: float) -> None:
+    def _add(self, account: _Used, tokens: int, money: float) -> None:
         fields = {"day": account.day, "tokens": account.tokens + tokens, "money": account.money + money}
         save_record(self._path, "budget", VERSION, fields, durable=self._durable)
 
 
-def _checked(record: dict[str, Any], path: Path) -> _Day:
+def _checked(record: dict[str, Any], path: Path) -> _Used:
     """The account of a record. Raises DamagedRecord if it is none: edited by hand, or half of one."""
     day, tokens, money = record.get("day"), record.get("tokens"), record.get("money")
     if (
@@ -132,8 +140,8 @@ def _checked(record: dict[str, Any], path: Path) -> _Day:
         and tokens >= 0
         and money >= 0
     ):
-        return _Day(day, tokens, float(money))
-    raise DamagedRecord("is no account of a day", where=path, mend="hivemind doctor --fix sets it aside")
+        return _Used(day, tokens, float(money))
+    raise DamagedRecord("is no account of what was used up", where=path, mend="hivemind doctor --fix sets it aside")
 
 
 def _tomorrow(now: datetime) -> datetime:
