@@ -127,8 +127,7 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
             mend="run_command runs it again once that is mended; fail_task gives up",
         )
     receipts = _receipts(session, step, arguments.evidence)
-    lacking = tuple(name for name in step.step.needed() if not step.step.checkpoints[name])
-    if lacking:
+    if lacking := step.step.lacking():
         session.hive.steps.verify(step.id, checkpoints=lacking, **shown)
     after = session.hive.steps.done(step.id, evidence=receipts, **shown)
     if session.owns(step):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from hivemind.minds.scripted import thought_from
 from hivemind.swarm.idle import survey
 from hivemind.swarm.overview import overview
 from hivemind.taskrun.parking import LONGEST_PAUSE_S, Parking, Rest
-from tests.agent.conftest import Crew, doing, until_idle
+from tests.agent.conftest import Crew, doing, until_idle, using_tools
 from tests.fs.children import run_child, start_child
 from tests.fs.small_disk import fill, small_disk
 
@@ -31,7 +32,7 @@ def reasons(crew: Crew) -> list[str]:
 def replying(crew_agent, *more):
     """A mind that answers what is in focus, before or after other things."""
 
-    def think(context):
+    def think(turn):
         message = crew_agent[0].scheduler.focus.message
         reply = Action("reply_mail", {"id": message.id, "body": "Yes."})
         return Thought("", tuple(reply if one == "reply" else Action(*one) for one in more))
@@ -57,31 +58,45 @@ def test_a_message_is_over_once_a_reply_was_sent_whatever_else_was_wanted(crew: 
     assert len(list((crew.root / "mailboxes/human/new").iterdir())) == wants.count("reply") + wants.count(MAIL)
 
 
-def test_two_minds_that_always_answer_each_other_come_to_an_end(crew: Crew):
+def asking(whom: str):
+    """A mind that asks another one back, once a letter."""
+    turns = count()
+    question = Action("send_mail", {"to": [whom], "subject": "And you?", "body": "Why?", "expects_reply": True})
+    return lambda turn: Thought("", (question,) if next(turns) % 2 == 0 else ())
+
+
+def test_two_minds_that_always_ask_each_other_are_held_at_the_seventh_letter_and_a_person_is_told(crew: Crew):
     crew.agent_file("{}\n", "bob")
-    crew.write("From: bob\nSubject: thanks\n\nThank you!\n")
-    ada, bob = [], []
-    ada.append(crew.start(replying(ada, "reply")))
-    bob.append(crew.start(replying(bob, "reply"), "bob"))
-    for _ in range(200):
-        if not sum(one[0].cycle() for one in (ada, bob)):
+    crew.write("From: bob\nSubject: So?\nX-Hive-Expects-Reply: yes\n\nWhy?\n")
+    agents = crew.start(asking("bob")), crew.start(asking("ada"), "bob")
+    for _ in range(100):
+        if not sum(one.cycle() for one in agents):
             break
     else:
         raise AssertionError("they write to each other for ever")
-    sent = [list((crew.root / f"mailboxes/{name}/.Sent/cur").iterdir()) for name in ("ada", "bob")]
-    assert sum(map(len, sent)) == 50
-    assert "to and fro 50 times" in reasons(crew)[0]
+    sent = [one for name in ("ada", "bob") for one in letters_of(crew, name) if one.subject in ("So?", "And you?")]
+    assert len(sent) == 6
+    assert [one.subject.split(":")[0] for one in letters_of(crew, "human")] == ["Held"]
+    assert not reasons(crew)
+
+
+def test_mail_that_asks_nothing_takes_no_turn_of_a_mind_that_reads(crew: Crew):
+    crew.agent_file("{}\n", "bob")
+    crew.write("From: bob\nSubject: thanks\n\nThank you!\n")
+    agent = crew.start(doing(MAIL))
+    assert until_idle(agent) == 0
+    assert agent.hive.mail.list("ada")[0].flags == "S"
 
 
 def test_a_mind_that_writes_to_a_stranger_because_of_its_own_bounce_starts_no_storm(crew: Crew):
     crew.write()
     turns = until_idle(crew.start(doing(("send_mail", {"to": ["stranger@example.org"], "body": "x"}))), turns=30)
-    assert turns <= 12  # three for the message, three for each of its bounces
-    assert len(reasons(crew)) == 4
+    assert turns == MAX_TURNS, "a bounce takes no turn"
+    assert len(reasons(crew)) == 1
 
 
 def test_a_mind_that_cannot_be_understood_puts_the_message_into_dead_and_says_why(crew: Crew):
-    def think(context):
+    def think(turn):
         raise MindError("it printed no JSON")
 
     crew.write()
@@ -91,7 +106,7 @@ def test_a_mind_that_cannot_be_understood_puts_the_message_into_dead_and_says_wh
 
 
 def test_a_task_whose_mind_cannot_be_understood_fails_with_that_reason(crew: Crew):
-    def think(context):
+    def think(turn):
         raise MindError("it printed no JSON")
 
     crew.drop("Do it.")
@@ -142,7 +157,7 @@ def test_a_message_that_a_person_marks_unread_again_is_not_waited_for(crew: Crew
 
 
 def test_a_provider_that_stays_down_is_asked_ever_less(crew: Crew):
-    def think(context):
+    def think(turn):
         raise MindUnavailable("no network")
 
     crew.write()
@@ -195,7 +210,7 @@ from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.presence.identity import announce
 from tests.agent.conftest import Mind
-def think(context):
+def think(turn):
     os.kill(os.getpid(), 9)
 hive = Hive.open(Path(sys.argv[1]))
 agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
@@ -256,7 +271,7 @@ def test_a_full_disk_is_a_pause_for_a_message_and_uses_up_no_try(tmp_path, pages
         crew.write()
         held: list = []
 
-        def think(context):
+        def think(turn):
             return Thought(
                 "", (Action("reply_mail", {"id": held[0].scheduler.focus.message.id, "body": "Yes. " * 40_000}),)
             )
@@ -361,14 +376,10 @@ def test_a_letter_with_an_odd_id_is_answered_by_an_agent(crew: Crew, id_: str):
 )
 def test_a_verdict_is_what_a_reply_begins_with(crew: Crew, body: str, said: str) -> None:
     crew.write("From: human@hive\nSubject: Check\n\nIs it so?\n")
-    agent = crew.start(lambda context: Thought("", (Action("reply_mail", reply),)))
-    agent.attention.sense()
-    focus = agent.attention.scope()
-    assert focus is not None
-    assert focus.message is not None
-    reply: dict[str, Any] = {"id": focus.message.id, "body": body, "verdict": "approved"}
-    wrong = Thought("", (Action("reply_mail", {**reply, "body": "rejected: no", "verdict": "approved"}),))
-    assert "begins with rejected" in agent.act(focus, wrong).records[0]["error"]
-    assert "error" not in agent.act(focus, Thought("", (Action("reply_mail", reply),))).records[0]
+    use = using_tools(crew.start())
+    [asked] = letters_of(crew, "ada")
+    reply: dict[str, Any] = {"id": asked.id, "body": body, "verdict": "approved"}
+    assert "begins with rejected" in use("reply_mail", **{**reply, "body": "rejected: no"})["error"]
+    assert "error" not in use("reply_mail", **reply)
     [answer] = (crew.root / "mailboxes/human/new").iterdir()
     assert answer.read_text().split("\n\n", 1)[1].startswith(said)
