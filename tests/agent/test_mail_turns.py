@@ -80,6 +80,25 @@ def test_two_minds_that_always_ask_each_other_are_held_at_the_seventh_letter_and
     assert not reasons(crew)
 
 
+def test_what_is_sent_in_two_threads_is_two_letters(crew: Crew):
+    crew.write(name="one")
+    crew.write(name="two")
+    until_idle(crew.start(asking("human")))
+    assert len(letters_of(crew, "human")) == 2
+
+
+def test_a_letter_stands_in_its_conversation_once(crew: Crew):
+    crew.write("Subject: Boats\n\nHow many boats?\n")
+    seen = []
+
+    def think(turn):
+        seen.append(sum("How many boats?" in one.text for one in turn.messages if one.role == "user"))
+        return Thought("", (Action("check_mailbox", {}),) if len(seen) == 1 else ())
+
+    until_idle(crew.start(think))
+    assert seen == [1, 1]
+
+
 def test_mail_that_asks_nothing_takes_no_turn_of_a_mind_that_reads(crew: Crew):
     crew.agent_file("{}\n", "bob")
     crew.write("From: bob\nSubject: thanks\n\nThank you!\n")
