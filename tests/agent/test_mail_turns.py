@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
 import pytest
 
 from hivemind import Hive
-from hivemind.agent.budget import Budget
 from hivemind.agent.unread_mail import MAX_TURNS
-from hivemind.config import BudgetConfig
 from hivemind.minds import Action, MindError, MindUnavailable, Thought, Usage
 from hivemind.minds.scripted import thought_from
 from hivemind.swarm.idle import survey
 from hivemind.swarm.overview import overview
-from hivemind.taskrun.parking import LONGEST_PAUSE_S, Parking, Rest
+from hivemind.taskrun.parking import LONGEST_PAUSE_S, Rest
 from tests.agent.conftest import Crew, doing, until_idle, using_tools
 from tests.fs.children import run_child, start_child
 from tests.fs.small_disk import fill, small_disk
@@ -151,17 +149,6 @@ def test_the_days_budget_bounds_mail_too_and_the_mail_stays(crew: Crew):
     crew.agent_file("role: analyst\n")
     again = crew.start(doing())
     assert until_idle(again) == 1, "given out again once there is money"
-
-
-def test_a_new_day_has_a_new_budget_for_mail(tmp_path):
-    limits = BudgetConfig.model_validate({"day": {"tokens": 100}})
-    budget = Budget(limits, tmp_path)
-    today = datetime(2026, 11, 22, 23, 59, tzinfo=UTC)
-    budget.use(90, 0.0, today)
-    with pytest.raises(Parking):
-        budget.hold("a", 20, 0.0, None, today)
-    budget.hold("b", 20, 0.0, None, today + timedelta(minutes=2))
-    assert json.loads((tmp_path / "budget.json").read_text())["tokens"] == 20
 
 
 def test_a_message_that_a_person_marks_unread_again_is_not_waited_for(crew: Crew):

@@ -14,14 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind.agent.budget import Budget
-from hivemind.config import BudgetConfig
+from hivemind.config import BudgetConfig, TokenBudget
+from hivemind.layout import Layout
 from hivemind.minds import MindUnavailable
-from hivemind.presence.agent_log import AgentLog
 from hivemind.taskrun.parking import Parking
-from hivemind.taskrun.report import Account, Spent
+from hivemind.taskrun.report import Account
+from tests.agent.conftest import Crew
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 NEXT = datetime(2026, 11, 23, 0, 0, 1, tzinfo=UTC)
+
+
+def budget_of(root: Path, name: str = "ada", **limits: dict[str, float]) -> Budget:
+    """The budget of one agent of a hive, whose agents together have no other bound."""
+    layout = Layout(root)
+    for folder in (layout.agent_state(name), layout.locks):
+        folder.mkdir(parents=True, exist_ok=True)
+    return Budget(BudgetConfig.model_validate(limits), layout, name, TokenBudget())
+
 
 requests = st.lists(
     st.tuples(
@@ -37,10 +47,10 @@ requests = st.lists(
 @given(requests, st.integers(0, 1500), st.floats(0, 1.5))
 def test_no_sequence_of_requests_passes_the_budget_of_the_day(asked, tokens, money):
     """Each request uses at most what was held for it; some overlap, some processes are killed in the middle."""
-    limits = BudgetConfig.model_validate({"day": {"tokens": tokens, "money": money}})
+    limits = {"tokens": tokens, "money": money}
     used, cost, overlapping = 0, 0.0, []
     with TemporaryDirectory() as folder:
-        budget = Budget(limits, Path(folder))
+        budget = budget_of(Path(folder), day=limits)
         for number, (most, share, end) in enumerate(asked):
             price = most / 1000
             try:
@@ -56,33 +66,49 @@ def test_no_sequence_of_requests_passes_the_budget_of_the_day(asked, tokens, mon
             elif end == "overlaps":
                 overlapping.append((str(number), real, paid))
             else:  # the next process finds what was held booked as used
-                budget, overlapping = Budget(limits, Path(folder)), []
+                budget, overlapping = budget_of(Path(folder), day=limits), []
         for key, real, paid in overlapping:
             budget.release(key, real, paid, NOON)
 
 
 def test_a_request_that_goes_on_past_midnight_belongs_to_the_new_day(tmp_path):
-    budget = Budget(BudgetConfig.model_validate({"day": {"tokens": 100}}), tmp_path)
+    budget = budget_of(tmp_path, day={"tokens": 100})
     budget.hold("a", 100, 0, None, NOON)
     budget.release("a", 80, 0, NEXT)
     with pytest.raises(Parking, match="day's budget"):
         budget.hold("b", 21, 0, None, NEXT)
     budget.hold("b", 20, 0, None, NEXT)
+    assert json.loads((tmp_path / ".hive/agents/ada/budget.json").read_text())["tokens"] == 100
 
 
-def test_money_is_held_before_it_is_spent(tmp_path):
-    budget = Budget(BudgetConfig.model_validate({"day": {"money": 1}, "task": {"money": 0.5}}), tmp_path)
+def test_money_is_held_before_it_is_spent(crew: Crew):
+    crew.drop("Do it.")
+    work = crew.start().scheduler.claim()
+    budget = budget_of(crew.root, day={"money": 1}, task={"money": 0.5})
     with pytest.raises(Parking, match="no room for another question"):
         budget.hold("a", 1, 1.1, None, NOON)
+    budget.hold("a", 1, 0.3, work, NOON)
     with pytest.raises(Parking, match=r"task's budget of 0\.5"):
-        budget.hold("a", 1, 0.3, Spent(money=0.3), NOON)
+        budget.hold("b", 1, 0.3, work, NOON)
+
+
+def test_a_task_and_its_subtasks_share_one_account(crew: Crew):
+    crew.drop("Do it.")
+    agent = crew.start()
+    whole = agent.scheduler.claim()
+    agent.hive.tasks.add("A part of it.", by="ada", parent="t")
+    part = agent.scheduler.claim()
+    budget = budget_of(crew.root, task={"tokens": 100})
+    budget.hold("a", 80, 0, part, NOON)
+    with pytest.raises(Parking, match="task's budget of 100"):
+        budget.hold("b", 30, 0, whole, NOON)
 
 
 def test_a_clock_that_is_set_back_gives_no_second_budget(tmp_path):
-    budget = Budget(BudgetConfig.model_validate({"day": {"tokens": 100}}), tmp_path)
-    budget.use(90, 0, NEXT)
+    budget = budget_of(tmp_path, day={"tokens": 100})
+    budget.hold("a", 90, 0, None, NEXT)
     with pytest.raises(Parking, match="day's budget"):
-        budget.hold("a", 20, 0, None, NOON)
+        budget.hold("b", 20, 0, None, NOON)
 
 
 FOUR = """
@@ -91,15 +117,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from hivemind.config import BudgetConfig, TokenBudget
 from hivemind.layout import Layout
-from hivemind.agent.budget import Budget, hives_account
+from hivemind.agent.budget import Budget
 from hivemind.taskrun.parking import Parking
 
 root, noon = Path(sys.argv[1]), datetime(2026, 11, 22, 12, tzinfo=UTC)
 for at in range(4):
     if os.fork():
         continue
-    (root / str(at)).mkdir()
-    budget = Budget(BudgetConfig(), root / str(at), hives_account(Layout(root), TokenBudget(tokens=10_000)))
+    layout, name = Layout(root), f"agent-{at}"
+    layout.agent_state(name).mkdir(parents=True)
+    budget = Budget(BudgetConfig(), layout, name, TokenBudget(tokens=10_000))
     spent = os.open(root / "spent", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for number in range(1_000):
         try:
@@ -135,43 +162,42 @@ def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path)
     with model_server(lambda request: request.answer("well", tokens_out=300)) as server:
         told = {"url": server.url, "model": "played", "max_output": 100}
         mind = open_mind({"openai-compatible": told}, prices=Prices(0, 10_000))
-        budget = Budget(BudgetConfig.model_validate({"day": {"money": 10}}), tmp_path)
-        usages = Usages(mind, budget, len, AgentLog(tmp_path))
+        usages = Usages(mind, budget_of(tmp_path, day={"money": 10}), len)
         try:
             for _ in range(3):
-                usages.mind_of(None).complete("hello")
+                usages.mind_for(None, None).complete("hello")
             with pytest.raises(MindUnavailable, match="no room for another question"):
-                usages.mind_of(None).complete("hello")
+                usages.mind_for(None, None).complete("hello")
         finally:
             usages.close()
     assert usages.total.money == 9
     assert len(server.requests) == 3
 
 
-ASKING = {"kind": "asking", "id": "a", "tokens": 500, "money": 0.5}
-EXCHANGE = {"kind": "exchange", "id": "a", "tokens": 120, "money": 0.1, "unpriced": 20}
+REQUEST = {"request": "a", "cause": "turn", "reserved": {"tokens": 500, "money": 0.5}}
+USAGE = {"tokens_in": 100, "tokens_out": 20, "money": 0.1, "unpriced": 20}
+ANSWER = {"role": "assistant", "request": "a", "usage": USAGE, "at": "2026-11-22T12:00:00+00:00"}
 
 
-def test_a_request_under_way_counts_as_what_it_may_come_to_and_then_as_what_it_was():
-    account = Account([ASKING])
+@pytest.mark.parametrize("answer", [ANSWER, {"answered": "a", "usage": USAGE, "error": "it was no answer"}])
+def test_a_request_under_way_counts_as_what_it_may_come_to_and_then_as_what_it_was(answer):
+    account = Account([REQUEST])
     assert (account.spent().tokens, account.spent().money) == (500, 0.5)
-    account.book(EXCHANGE)
-    assert (account.spent().tokens, account.spent().money, account.spent().unpriced) == (120, 0.1, 20)
-
-
-def test_what_was_booked_request_by_request_is_not_booked_again_with_its_turn():
-    turn = {"kind": "cycle", "tokens": 120, "money": 0.1, "metered": True, "time": 1.0}
-    spent = Account([ASKING, EXCHANGE, turn]).spent()
-    assert (spent.cycles, spent.tokens) == (1, 120)
+    account.book(answer)
+    spent = account.spent()
+    assert (spent.tokens, spent.money, spent.unpriced) == (120, 0.1, 20)
     assert spent.cost == "cost 0.1000, 20 tokens at an unknown price"
+    assert spent.cycles == ("role" in answer)
 
 
-@given(st.lists(st.sampled_from(["asking", "exchange", "cycle"])), st.integers(0, 5))
-def test_an_account_is_the_same_from_the_log_as_from_the_records_one_by_one(kinds, ids):
-    records = [
-        {"kind": kind, "id": str(at % (ids + 1)), "tokens": at, "money": 0.25 * at, "time": float(at)}
-        for at, kind in enumerate(kinds)
-    ]
+@given(st.lists(st.sampled_from(["request", "answered", "role"])), st.integers(0, 5))
+def test_an_account_is_the_same_from_the_file_as_from_its_lines_one_by_one(kinds, ids):
+    lines = {
+        "request": lambda at, id_: {"request": id_, "reserved": {"tokens": at, "money": 0.25 * at}},
+        "answered": lambda at, id_: {"answered": id_, "usage": {"tokens_out": at}},
+        "role": lambda at, id_: {**ANSWER, "request": id_, "usage": {"tokens_in": at, "money": 0.25 * at}},
+    }
+    records = [lines[kind](at, str(at % (ids + 1))) for at, kind in enumerate(kinds)]
     account = Account()
     for record in records:
         account.book(record)
