@@ -71,6 +71,8 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     number = _free(session) if step is None else len(step.step.commands) + 1
     output = work.output_path(step, number)
     limits = session.config.limits
+    start = _start(session, arguments.cwd)
+    in_project = start is not None and not start.is_relative_to(work.task.files)
     with session.pulse.busy(limits.wall_s + 10), ExitStack() as opened:
         artifacts, files = (
             opened.enter_context(_held(work.task.path, one)) for one in (output.parent, work.task.files)
@@ -79,10 +81,10 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
             result = run_program(
                 command,
                 folder=files,
-                start=_start(session, arguments.cwd),
+                start=start,
                 output=artifacts / output.name,
                 limits=limits,
-                environment=clean_environment(os.environ, _told(session, step)),
+                environment=clean_environment(os.environ, _told(session, step), in_project=in_project),
                 lifeline=session.lifeline,
                 stopping=session.stopping,
                 timeout_s=timeout_s,

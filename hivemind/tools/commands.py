@@ -28,8 +28,7 @@ __all__ = ["CommandResult", "clean_environment", "run_command"]
 _KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
 _SEARCHED = frozenset({"PATH", "PYTHONPATH"})
 _GIT = {"safe.bareRepository": "explicit", "core.fsmonitor": "false", "core.hooksPath": os.devnull}
-_NOTHING_FROM_HERE = {
-    "PYTHONSAFEPATH": "1",
+_NO_REPOSITORY = {
     "GIT_CONFIG_COUNT": str(len(_GIT)),
     **{f"GIT_CONFIG_KEY_{at}": key for at, key in enumerate(_GIT)},
     **{f"GIT_CONFIG_VALUE_{at}": value for at, value in enumerate(_GIT.values())},
@@ -53,15 +52,19 @@ class CommandResult:
     cut: bool = False
 
 
-def clean_environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+def clean_environment(
+    environ: Mapping[str, str], extra: Mapping[str, str], *, in_project: bool = False
+) -> dict[str, str]:
     """What a command gets of the environment: paths and language, nothing named like a secret, and `extra`.
 
-    It starts in a folder that agents write into: no program, module or repository is taken from there without being named.
+    It starts in a folder that agents write into: no program or repository is taken from there without being named, and no
+    module of Python's, unless it is a project of a person's (`in_project`), whose programs import their own.
     """
     kept = {key: value for key, value in environ.items() if _KEPT.fullmatch(key) and not is_secret_name(key)}
     for name in _SEARCHED & kept.keys():
         kept[name] = os.pathsep.join(filter(os.path.isabs, kept[name].split(os.pathsep)))
-    return {**kept, "TERM": "dumb", **_NOTHING_FROM_HERE, **extra}
+    modules = {} if in_project else {"PYTHONSAFEPATH": "1"}
+    return {**kept, "TERM": "dumb", **modules, **_NO_REPOSITORY, **extra}
 
 
 def run_command(

@@ -95,9 +95,9 @@ def finish_task(session: Session, arguments: FinishTask) -> dict[str, Any]:
     """End the task: its quotes are checked by another agent first, and the task's criteria by a reviewer if it wants that (what
     is missing comes back); then the answer is published and the result written."""
     check_no_review(session)
-    still_open = [step.id for step in session.work.steps() if step.step.status != "done"]
+    still_open = [step.id for step in session.work.steps() if step.step.status != "done" and not step.is_implicit]
     if still_open:
-        raise ToolProblem(f"steps are not done yet: {', '.join(still_open)}")
+        raise ToolProblem(f"steps are not done yet: {', '.join(still_open)}", mend="finish_step closes one")
     return finish(session, arguments.result)
 
 
