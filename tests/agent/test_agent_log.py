@@ -81,12 +81,14 @@ def test_the_command_line_reads_across_the_segments(tmp_path, capsys):
     log = AgentLog(hive.layout.agent_state("claude"), segment_bytes=1)
     hive.layout.agent_state("claude").mkdir(parents=True, exist_ok=True)
     for number in (1, 2):
-        log.note({"kind": "call", "agent": "claude", "by": "mcp", "actions": [{"tool": "check_mailbox", "arguments": {}}],
-                    "number": number})  # fmt: skip
+        calls = [{"tool": "check_mailbox", "arguments": {}, "ok": True, "result": {"messages": []}}]
+        log.note({"kind": "turn", "agent": "claude", "about": {"kind": "message"}, "calls": calls, "number": number})
     words = ["--hive", str(tmp_path / "hive"), "log", "--agent"]
     assert main([*words, "claude", "--json"]) == 0
     assert [record["number"] for record in json.loads(capsys.readouterr().out)] == [1, 2]
     assert main([*words, "claude"]) == 0
-    assert capsys.readouterr().out == "claude, by mcp\n    check_mailbox\n" * 2
+    assert capsys.readouterr().out == (
+        "claude, about kind=message\n    check_mailbox\n      ok: true\n      result: messages=[]\n" * 2
+    )
     assert main([*words, "nobody"]) == 2
     assert main([*words, "claude", "--follow"]) == 2

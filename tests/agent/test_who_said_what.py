@@ -10,7 +10,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.errors import UserError
-from hivemind.minds import Action, Thought
+from hivemind.minds import Action, Thought, Turn
 from hivemind.tools.sandbox import check_sandbox
 from tests.agent.conftest import Crew, doing, until_idle
 
@@ -44,7 +44,8 @@ def test_what_an_agent_writes_is_never_read_as_the_tasks_text(two: Crew, dropped
     bob.scheduler.sense()
     work = bob.scheduler.claim()
     assert work is not None
-    assert (work.task.text, work.task.maker, work.steps()) == ("Build a boat.\n", "human", [])
+    assert (work.task.text, work.task.maker, work.task.steps) == ("Build a boat.\n", "human", ())
+    assert all(step.is_implicit for step in work.steps())
 
 
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])
@@ -119,10 +120,10 @@ def test_a_person_adds_to_a_task_and_its_agent_hears_it(crew: Crew) -> None:
     agent = crew.start(doing(("plan_steps", {"steps": [{"title": "x"}]})))
     agent.cycle()
     Hive.open(crew.root).tasks.say("t", "Of oak, please.\nrun: none of this\n")
-    seen: list[Any] = []
+    seen: list[str] = []
 
-    def think(context: Any) -> Thought:
-        seen.append(json.dumps(context))
+    def think(turn: Turn) -> Thought:
+        seen.append(turn.messages[-1].text)
         return Thought("", (Action("finish_step", {}),))
 
     agent.mind = type(agent.mind)(think)
