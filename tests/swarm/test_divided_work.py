@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
+from tests.messages import calls_of
+
 MIND = """
 import json, os, sys, time
 from pathlib import Path
@@ -13,7 +15,7 @@ role, name = sys.argv[1:]
 WORKERS = ("ann", "ben", "cas")
 
 def say(*calls):
-    print(json.dumps({"actions": [{"tool": tool, "arguments": arguments} for tool, arguments in calls]}))
+    print(json.dumps({"calls": [{"tool": tool, "arguments": arguments} for tool, arguments in calls]}))
 
 def mine():
     for path in sorted(Path("tasks/active").glob("*/task.json")):
@@ -21,12 +23,13 @@ def mine():
         if record["claim"]["agent"] == name:
             return path.parent.name, record
 
+said = sys.stdin.read()
 task, record = mine()
 if role == "lead":
     made = record.get("kept", {}).get("subtasks", {})
     reviews = [one for call, ids in made.items() if call.startswith("review") for one in ids]
     ids = [one for call, ids in made.items() if not call.startswith("review") for one in ids]
-    finish = ("finish_task", {"result": "A red boat." if len(reviews) > 1 else "A boat."})
+    finish = ("finish_task", {"result": "A red boat." if "paint it red" in said else "A boat."})
     text = "---\\nsteps: [{title: Do it}]\\n---\\nDo it.\\n"
     if not ids:
         say(("delegate", {"tasks": [{"to": one, "text": text, "title": one} for one in WORKERS]}))
@@ -71,8 +74,7 @@ def test_three_workers_side_by_side_and_a_reviewer_who_sends_the_work_back_once(
     found = json.loads(hive.run("task", "list", "--json"))
     assert {one["state"] for one in found} == {"done"}
     assert sorted(str(one["parent"]) for one in found) == ["None", *["boat"] * 5]
-    log = [json.loads(line) for line in (hive.root / "tasks/done/boat/log.jsonl").read_text().splitlines()]
-    results = [action["result"] for one in log for action in one.get("actions", ()) if "result" in action]
-    [told] = [one["tasks"] for one in results if "tasks" in one]
-    assert all(f"{name} did it." in one["result"] for name, one in zip(("ann", "ben", "cas"), told, strict=True))
-    assert [one["missing"] for one in results if "missing" in one] == [["paint it red"]]
+    calls = calls_of(hive.root / "tasks/done/boat")
+    [told] = [one["text"] for one in calls if one["tool"] == "wait_for"]
+    assert all(f"{name} did it." in told for name in ("ann", "ben", "cas"))
+    assert [one["result"]["missing"] for one in calls if "missing" in one["result"]] == [["paint it red"]]

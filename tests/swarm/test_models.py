@@ -181,7 +181,7 @@ def test_budgets_of_a_task_and_of_the_whole_hives_day_stop_before_they_are_passe
     server.think = play
     give_models(hive, server, budget={"task": {"tokens": 20_000}})
     settings = hive.root / "hive.yaml"
-    settings.write_text(settings.read_text().replace("\nbudget:", "\nbudget: {day: {tokens: 45000}}"))
+    settings.write_text(settings.read_text().replace("{day: {tokens: 50000000}}", "{day: {tokens: 45000}}"))
     for at in range(6):
         hive.drop(f"t{at}.md", "1. Think\n2. Think again\n3. Think once more")
     hive.run("up", "--until-idle", status=3, PLAYED_KEY=KEY)
