@@ -1,17 +1,49 @@
-"""The budget of a context: the least that may be written, and what a turn says that has no room for its task."""
+"""The budget of a conversation: the least that may be written, what an opening may take of it, and room for turns after that."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
-from hivemind.agent.desk import Desk
 
 from hivemind import Hive
 from hivemind.errors import UserError
-from hivemind.taskrun.focus import Focus
-from hivemind.tools import allowed_tools
-from tests.agent.conftest import Crew, until_idle
+from hivemind.minds import Action, Thought, Turn
+from tests.agent.conftest import Crew, doing, until_idle
+from tests.messages import lines_of
+
+
+class Reader:
+    """A mind that looks at a file again and again, and knows what its requests had."""
+
+    def __init__(self, count: Any) -> None:
+        self._count = count
+        self.tools = 0
+        self.sizes: list[int] = []
+
+    def think(self, turn: Turn, tools: Any) -> Thought:
+        self.tools = self._count(json.dumps(tools))
+        self.sizes.append(self.tools + sum(self._count(one.text) for one in turn.messages))
+        line = len(self.sizes)
+        read = {"path": "knowledge/boats.md", "start_line": line, "end_line": line}
+        return Thought(f"thought {line}", (Action("read_file", read),))
+
+    def complete(self, text: str, schema: Any = None) -> str:
+        raise AssertionError("nothing is to be completed")
+
+
+def reads(crew: Crew, most: int, turns: int) -> Reader:
+    """An agent with that budget takes turns at a task that is long, about which much is known."""
+    crew.agent_file(f"role: analyst\nmax_tokens: {most}\n")
+    lines = [f"Boat {number} is a rowing boat, and is moved with oars of ash." for number in range(200)]
+    (crew.root / "knowledge/boats.md").write_text("\n".join(lines))
+    crew.drop("---\nsteps: [{title: How is a rowing boat moved?}]\n---\n" + "Tell me of boats and oars. " * 3_000)
+    agent = crew.start()
+    mind = agent.mind = Reader(agent.hive.count_tokens)
+    for _ in range(turns):
+        agent.cycle()
+    return mind
 
 
 def test_a_task_with_a_budget_that_nothing_fits_into_is_refused_with_file_line_and_key(crew: Crew) -> None:
@@ -33,7 +65,7 @@ def test_a_budget_without_room_for_the_task_beside_the_tools_says_so_and_whose_i
     if whose == "agent":
         crew.agent_file("role: analyst\nmax_tokens: 2000\n")
     crew.drop("---\nmax_tokens: 2000\n---\nWhat is it?\n" if whose == "task" else "What is it?\n")
-    agent = crew.start()
+    agent = crew.start(doing())
     for _ in range(3):
         with pytest.raises(UserError) as refused:
             agent.cycle()
@@ -43,38 +75,23 @@ def test_a_budget_without_room_for_the_task_beside_the_tools_says_so_and_whose_i
     assert ("ada.yaml:2" if whose == "agent" else "task.md") in told
 
 
-def test_no_share_of_any_budget_is_negative_and_what_is_laid_out_shows_the_task(crew: Crew) -> None:
-    crew.drop("What is the oldest boat made of?\n")
-    agent = crew.start()
-    agent.scheduler.sense()
-    focus = agent.scheduler.scope()
-    assert focus is not None
-    refused, laid_out = 0, 0
-    for budget in range(1000, 7000, 150):
-        crew.agent_file(f"max_tokens: {budget}\n")
-        hive = Hive.open(crew.root)
-        schemas = [tool.schema() for tool in allowed_tools(None).values()]
-        try:
-            context = Desk(hive, "ada", schemas, looking=True).lay_out(focus, agent.scheduler.works())
-        except UserError as error:
-            assert "leaves no room" in str(error)  # noqa: PT017 - which of the two depends on the budget
-            refused += 1
-            continue
-        laid_out += 1
-        assert "task:t" in [entry["id"] for entry in context]
-        assert hive.count_tokens(json.dumps(context)) <= budget
-    assert refused
-    assert laid_out
+@pytest.mark.parametrize("most", [20_000, 60_000])
+def test_an_opening_takes_at_most_half_and_no_request_more_than_all(crew: Crew, most: int) -> None:
+    mind = reads(crew, most, 60)
+    begun = [line for line in lines_of(crew.root / "tasks/active/t") if "opening" in line]
+    for line in begun:
+        texts = sum(Hive.open(crew.root).count_tokens(one["text"]) for one in line["opening"])
+        assert mind.tools + texts <= most / 2
+    assert max(mind.sizes) <= most * 3 / 4
 
 
-def test_a_conversation_that_has_no_room_at_all_is_left_out(crew: Crew) -> None:
-    crew.drop("What is the oldest boat made of?\n")
-    agent = crew.start()
-    agent.scheduler.sense()
-    focus = agent.scheduler.scope()
-    assert isinstance(focus, Focus)
-    assert focus.work is not None
-    conversation = focus.work.conversation(None, looking=True)
-    for room in range(0, 400, 7):
-        told = conversation.block("t", room)
-        assert told is None or told[1].tokens <= room
+def test_a_small_budget_has_room_for_turns_too(crew: Crew) -> None:
+    tools = reads(crew, 60_000, 1).tools
+    crew.close()
+    [path] = (crew.root / "tasks/active").glob("t")
+    path.rename(crew.root / "away")
+    mind = reads(crew, tools + 3_000, 12)
+    begun = [line for line in lines_of(crew.root / "tasks/active/t") if "opening" in line]
+    assert len(mind.sizes) == 12
+    assert max(mind.sizes) <= tools + 3_000
+    assert len(begun) <= 6, "an epoch holds more turns than one"
