@@ -254,8 +254,7 @@ class Agent:
         assert message is not None
         if self.works_by_rule(turn):
             return self._rules_threads.setdefault(message.id, Conversation((), lambda *_: None, self.name))
-        root = (message.references or ((message.in_reply_to,) if message.in_reply_to else ()) or (message.id,))[0]
-        name = hashlib.sha256(root.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        name = hashlib.sha256(message.thread.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         if name not in self._threads:
             folder = self.hive.layout.agent_state(self.name) / "threads"
             make_folder(folder, durable=self.hive.config.durable)

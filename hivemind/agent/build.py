@@ -77,7 +77,7 @@ def _begin(agent: Agent, turn: Turn, talk: Conversation, cause: str) -> None:
     facts: dict[str, Any] = {"shape": _shape(agent), "mind": agent.config.mind}
     if selected is not None:
         facts["selected"] = selected.reasons()
-    news = {"said": len(focus.work.task.said)} if focus.work is not None else None
+    news = {"letter": focus.message.id} if focus.work is None else {"said": len(focus.work.task.said)}
     talk.begin(cause, [system, ChatMessage("user", text, news=news)], **facts)
 
 

@@ -112,6 +112,11 @@ class Message:
         return preview(self.body)
 
     @property
+    def thread(self) -> str:
+        """The Message-ID with which its thread began: its own, if it answers nothing."""
+        return self.references[0] if self.references else self.in_reply_to or self.id
+
+    @property
     def origin(self) -> str:
         """Where it is from: human, agent, or external. What the runtime did not seal came through a folder that a person
         writes to."""

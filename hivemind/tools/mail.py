@@ -65,7 +65,7 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
         step = session.step(arguments.step)
         message_id = _made_id(session, "step", step.id, str(step.step.added_seq), arguments.subject)
     elif session.call_id:
-        message_id = _made_id(session, "call", task or "", session.call_id)
+        message_id = _made_id(session, "call", _conversation(session), session.call_id)
     _check_thread(session, session.focus.message, arguments.subject, arguments.body)
     report = session.hive.mail.send(
         session.agent, arguments.to, arguments.subject, arguments.body,
@@ -167,6 +167,13 @@ def read_mail(session: Session, arguments: ReadMail) -> dict[str, Any]:
         "body": one.body, "task": one.task, "step": one.step, "in_reply_to": one.in_reply_to, "origin": one.origin,
     }  # fmt: skip
     return {key: value for key, value in told.items() if value is not None}
+
+
+def _conversation(session: Session) -> str:
+    """In which conversation a call was made: the ids of calls are unique in it alone."""
+    if session.focus.work is not None:
+        return f"{session.work.task.id} {session.work.attempt}"
+    return "" if session.focus.message is None else session.focus.message.thread
 
 
 def _check_thread(session: Session, cause: Message | None, subject: str, body: str) -> None:

@@ -9,20 +9,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hivemind.agent.desk import Desk
 
 from hivemind import Hive
-from hivemind.agent.act import Acted
-from hivemind.agent.remembering import retrieve
+from hivemind.agent.remembering import remembered
 from hivemind.agent.upkeep import Upkeep
 from hivemind.longterm import MemoryStore, NamespaceForbidden
-from hivemind.minds import Thought
 from hivemind.minds.extractive import ExtractiveMind
 from hivemind.taskrun.focus import Focus
-from hivemind.taskrun.task_run import TaskRun
-from hivemind.tasks import TaskStep
 from hivemind.tools import TOOLS, Session
+from tests.agent.conftest import Crew, until_idle, wants
 from tests.longterm.faulty import Faulty
+from tests.messages import messages_of
 
 QUESTION = "Which tea does Ann drink?"
 OWN = ("memories", "analyst")
@@ -37,14 +34,6 @@ def hive(tmp_path: Path) -> Hive:
 def session(hive: Hive) -> Session:
     pulse: Any = SimpleNamespace()
     return Session(hive, "analyst", hive.agents["analyst"], Focus("reply_mail"), pulse, None, lambda: False)
-
-
-def asking(hive: Hive, question: str = QUESTION) -> Focus:
-    """A turn at a task that asks one question."""
-    hive.tasks.add(question, id="tea")
-    task = hive.tasks.claim("analyst")
-    assert task is not None
-    return Focus("plan_steps", work=TaskRun(hive, task, "analyst"))
 
 
 def call(session: Session, name: str, **arguments: Any) -> dict[str, Any]:
@@ -78,40 +67,31 @@ def test_any_other_namespace_is_refused_by_name(session: Session, hive: Hive, na
             call(session, name, namespace=namespace, **arguments)
 
 
-def test_what_is_remembered_about_the_task_stands_in_that_turns_context_only(hive: Hive) -> None:
-    hive.memory.put(OWN, "drink", "Ann drinks green tea")
-    hive.memory.put(("shared", hive.config.workspace), "cups", "Ann's tea is served in cups")
-    hive.memory.put(("memories", "researcher"), "secret", "Ann drinks black tea")
-    desk = Desk(hive, "analyst", [])
-    focus = asking(hive)
-    work = focus.work
-    assert work is not None
-    for _ in range(3):  # it does not pile up
-        context = desk.lay_out(focus, [work])
-        told = {entry["id"]: entry for entry in context if entry["id"].startswith("memory:")}
-        assert sorted(told) == ["memory:memories/analyst/drink", f"memory:shared/{hive.config.workspace}/cups"]
-        entry = told["memory:memories/analyst/drink"]
-        assert entry["content"] == "Ann drinks green tea"
-        assert entry["metadata"]["origin"] == "agent"
-        assert 0 < entry["metadata"]["relevance"] <= 1
-        assert entry["metadata"]["why"].startswith("has ")
-        desk.tidy(focus, Acted(()), Thought("…"))
-    hive.memory.delete(OWN, "drink")
-    left = [entry["id"] for entry in desk.lay_out(focus, [work]) if entry["id"].startswith("memory:")]
-    assert left == [f"memory:shared/{hive.config.workspace}/cups"]
+def test_what_is_remembered_about_a_task_stands_in_its_opening_whosever_it_may_be_and_no_other(crew: Crew) -> None:
+    agent = crew.start()
+    memory = agent.hive.memory
+    memory.put(("memories", "ada"), "drinks/a\\b", "Ann drinks green tea")
+    memory.put(("shared", agent.hive.config.workspace), "cups", "Ann's tea is served in cups")
+    memory.put(("memories", "bob"), "secret", "Ann drinks black tea")
+    crew.drop(QUESTION)
+    wants(agent, ("list_files", {"path": "knowledge"}))
+    opening = messages_of(crew.root / "tasks/active/t")[1]["text"]
+    assert "Ann drinks green tea" in opening
+    assert "Ann's tea is served in cups" in opening
+    assert "black" not in opening
 
 
 def test_a_hit_that_does_not_fit_is_passed_over_not_the_end(hive: Hive) -> None:
     hive.memory.put(OWN, "long", {"content": "Ann tea " * 600, "importance": 1.0})
     hive.memory.put(OWN, "short", "Ann drinks green tea")
-    blocks = retrieve(hive, "analyst", asking(hive))
+    blocks = remembered(hive, "analyst", [QUESTION])
     assert [block.topic for block in blocks] == ["short"]
     assert sum(block.metadata["tokens"] for block in blocks) <= 1_000
-    assert retrieve(hive, "analyst", Focus("rest")) == []
+    assert remembered(hive, "analyst", []) == []
 
 
 def test_where_nothing_was_ever_remembered_no_database_is_made(hive: Hive) -> None:
-    assert retrieve(hive, "analyst", asking(hive)) == []
+    assert remembered(hive, "analyst", [QUESTION]) == []
     assert not hive.layout.memory_db.exists()
 
 
@@ -123,12 +103,11 @@ def test_a_damaged_memory_is_mended_and_does_not_stop_the_work(hive: Hive, caplo
     with open(hive.layout.memory_db, "r+b") as file:
         file.seek((root - 1) * 4_096)
         file.write(bytes(4_096))
-    focus = asking(hive)
-    retrieve(hive, "analyst", focus)
+    remembered(hive, "analyst", [QUESTION])
     assert "1 memory of 1 namespace could be read" in caplog.text
     hive.memory.close()
     hive.layout.memory_db.write_bytes(b"no database at all")
-    assert retrieve(hive, "analyst", focus) == []
+    assert remembered(hive, "analyst", [QUESTION]) == []
     assert "is no database" in caplog.text
     assert len(list(hive.layout.aside.glob("*/memory.db*.txt"))) == 2
 
@@ -140,36 +119,20 @@ def test_a_memory_of_another_version_does_not_stop_the_work_and_is_left_alone(
     with hive.memory.database.write() as sql:
         sql.execute("PRAGMA user_version = 99")
     hive.memory.close()
-    assert retrieve(hive, "analyst", asking(hive)) == []
+    assert remembered(hive, "analyst", [QUESTION]) == []
     assert "version 99" in caplog.text
     assert not hive.layout.aside.exists()
 
 
-def test_a_key_with_slashes_is_found_again(hive: Hive) -> None:
-    hive.memory.put(OWN, "a/b\\c", "Ann drinks green tea")
-    focus = asking(hive)
-    assert focus.work is not None
-    context = Desk(hive, "analyst", []).lay_out(focus, [focus.work])
-    [entry] = [entry for entry in context if entry["id"].startswith("memory:")]
-    assert entry["content"] == "Ann drinks green tea"
-
-
-def test_the_default_mind_quotes_what_is_remembered_where_no_file_answers(hive: Hive) -> None:
-    question = "Which dinghy does Zora sail?"
-    hive.memory.put(OWN, "drink", "Zora sails a red dinghy")
-    hive.memory.put(OWN, "other", "Zora was born in Rome")
-    focus = asking(hive, question)
-    work = focus.work
-    assert work is not None
-    work.plan([TaskStep(title=question, kind="ask", argument=question)])
-    [step] = work.steps()
-    context = Desk(hive, "analyst", []).lay_out(Focus("finish_step", work=work, step=step), [work])
-    thought = ExtractiveMind().think(context, [])
-    card = thought.actions[0].arguments
-    assert card["kind"] == "note"
-    assert card["text"].startswith("> Zora sails a red dinghy\n\n— remembered as `memory:memories/analyst/drink` (20")
-    assert "Rome" not in card["text"]
-    assert "citation" not in card
+def test_the_default_mind_quotes_what_is_remembered_where_no_file_answers(crew: Crew) -> None:
+    agent = crew.start()
+    agent.hive.memory.put(("memories", "ada"), "drink", "Zora sails a red dinghy")
+    agent.hive.memory.put(("memories", "ada"), "other", "Zora was born in Rome")
+    crew.drop("---\nsteps: [{ask: Which dinghy does Zora sail?}]\n---\nx\n")
+    until_idle(agent)
+    result = (crew.root / "tasks/done/t/result.md").read_text()
+    assert "> Zora sails a red dinghy\n\n— remembered as `memory:memories/ada/drink` (20" in result
+    assert "Rome" not in result
 
 
 def test_an_agent_at_rest_embeds_the_memories_that_wait(hive: Hive) -> None:
