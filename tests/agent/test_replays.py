@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hivemind.taskrun.said import said
 
 from hivemind import Hive
 from hivemind.minds import Action, MindError, Thought
@@ -17,6 +16,7 @@ from hivemind.reasoning import TaskGraph
 from hivemind.replay import Difference, replay
 from hivemind.tools import TOOLS, ToolProblem
 from tests.agent.conftest import Crew, until_idle
+from tests.messages import lines_of, turns_of
 
 Wish = tuple[str, dict[str, Any]]
 
@@ -25,11 +25,11 @@ def by_turn(*turns: Iterable[Wish] | str) -> Callable[[Any], Thought]:
     """A mind that has its thoughts ready, one for each turn; a text is a thought that fails."""
     left = iter(turns)
 
-    def think(context: Any) -> Thought:
-        turn = next(left)
-        if isinstance(turn, str):
-            raise MindError(turn)
-        return Thought("so", tuple(Action(tool, arguments) for tool, arguments in turn))
+    def think(turn: Any) -> Thought:
+        wanted = next(left)
+        if isinstance(wanted, str):
+            raise MindError(wanted)
+        return Thought("so", tuple(Action(tool, arguments) for tool, arguments in wanted))
 
     return think
 
@@ -47,8 +47,7 @@ def again(crew: Crew, task: str = "t") -> list[Difference]:
     before = names(crew)
     found = replay(hive, task, Hive)
     assert names(crew) == before
-    turns = [record for record in hive.tasks.read_log(task) if record["kind"] == "cycle"]
-    assert len(found.turns) == len([one for one in turns if one["thought"] or one["actions"] or one.get("problem")])
+    assert len(found.turns) == len(turns_of(hive.tasks.get(task).path))
     return [difference for turn in found.turns for difference in turn.differences]
 
 
@@ -82,7 +81,6 @@ def test_a_task_with_calls_that_failed_and_a_mind_that_erred(models):
             "no answer of the model could be used",
             [("add_card", {"kind": "evidence", "text": "x"}), FINISH],
             [CARD, FINISH, ("teleport", {})],
-            [CARD, FINISH],
             [END],
         )
     )
@@ -101,23 +99,15 @@ def test_a_task_that_several_agents_took_turns_in(models):
     ada.mind = type(ada.mind)(by_turn([("merge", {"source": "other"})], [FINISH, END]))
     until_idle(ada)
     done(models)
-    log = Hive.open(models.root).tasks.read_log("t")
-    assert [one["agent"] for one in log if one["kind"] == "cycle"] == ["ada"] * 3 + ["bob"] * 2 + ["ada"] * 2
+    assert [one["agent"] for one in turns_of(models.root / "tasks/done/t")] == ["ada"] * 3 + ["bob"] * 2 + ["ada"] * 2
     assert again(models) == []
-
-
-def test_a_tuple_is_told_as_it_stands_in_the_log_later():
-    record = {"kind": "cycle", "thought": "so", "actions": [
-        {"tool": "merge", "arguments": {}, "result": {"taken": (), "conflicts": (), "written": False}}
-    ]}  # fmt: skip
-    assert said(record) == said(json.loads(json.dumps(record)))
 
 
 def test_a_task_that_reserves_files_and_gives_them_back_by_their_number(models):
     models.end(models.start(name="bob"))  # what else was in the hive's journal counts in the number
     models.drop(STEPS)
 
-    def think(context: Any) -> Thought:
+    def think(turn: Any) -> Thought:
         step = next(turns)
         return Thought("so", tuple(Action(tool, arguments) for tool, arguments in step()))
 
@@ -158,26 +148,22 @@ def complete(text: str, schema: Any = None) -> str:
 @pytest.fixture
 def folded(models):
     """A long task whose conversation a model has folded."""
-    models.agent_file(MODEL + "max_tokens: 6900\n")
+    models.agent_file(MODEL + "max_tokens: 12000\ngraph: model\n")
     models.drop("---\nsteps: [{title: Look}]\n---\nLook at boats.\n")
     (models.root / "knowledge/boats.md").write_text("# Boats\n\n" + "A rowing boat is moved with oars. " * 60)
-    looks = [[("read_file", {"path": "knowledge/boats.md"})] for _ in range(14)]
+    looks = [[("read_file", {"path": "knowledge/boats.md", "end_line": 3 + number})] for number in range(30)]
     agent = models.start(by_turn(*looks, [CARD, FINISH], [END]))
     agent.mind.complete = complete
     until_idle(agent)
     done(models)
     summaries = TaskGraph(models.root / "tasks/done/t").graph.by_kind("summary")
     assert any("IT SAYS MUCH" in node.text for node in summaries)
+    assert len([line for line in lines_of(models.root / "tasks/done/t") if "opening" in line]) > 2
     return models
 
 
 def test_a_long_conversation_that_a_model_folded(folded):
     assert again(folded) == []
-
-
-def test_a_conversation_that_would_now_be_told_otherwise_is_shown(folded, monkeypatch):
-    monkeypatch.setattr("hivemind.taskrun.conversation.indented", str.upper)
-    assert {(one.what, one.where) for one in again(folded)} == {("context", "context:conversation:t")}
 
 
 @pytest.fixture
@@ -216,10 +202,8 @@ def test_a_tool_that_refuses_by_now_is_shown_with_what_follows(simple, monkeypat
 
 
 def test_an_agent_that_is_gone_is_named(simple):
-    log = simple.root / "tasks/done/t/log.jsonl"
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    lines[-1]["agent"] = "carol"
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path = simple.root / "tasks/done/t/messages.jsonl"
+    path.write_text(path.read_text().replace('"agent":"ada"', '"agent":"carol"'))
     with pytest.raises(Exception, match="no agent 'carol' any more"):
         again(simple)
 
