@@ -12,7 +12,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def never(task):
-    return False
+    return None
 
 
 @pytest.fixture
@@ -63,9 +63,12 @@ def test_another_task_is_waited_for_until_it_is_done(kept):
     waits.begin("s", {"task": "first"}, NOW)
     with pytest.raises(Parking, match="the task first") as parked:
         waits.check("s", NOW, never)
-    assert waits.awaited_task(parked.value.reason) == "first"
+    assert waits.awaited_task(parked.value.reason) == ("first", None)
     assert waits.awaited_task("asks a person: Which one?") is None
-    assert waits.check("s", NOW, lambda task: task == "first").what == "first"
+    with pytest.raises(Parking, match="hivemind task retry first") as parked:
+        waits.check("s", NOW, lambda task: "failed")
+    assert waits.awaited_task(parked.value.reason) == ("first", "failed")
+    assert waits.check("s", NOW, lambda task: "done").what == "first"
 
 
 def test_a_clock_that_is_set_back_lengthens_no_wait(kept):

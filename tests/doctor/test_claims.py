@@ -26,7 +26,7 @@ def test_the_claim_of_an_agent_that_no_longer_exists_goes_back_with_its_log(hive
     assert visit() == []
     assert [one.id for one in hive.tasks.list("inbox")] == [task_id]
     (log,) = hive.layout.inbox.glob(f"{task_id}*/messages.jsonl")
-    assert log.read_text() == '{"kind":"note"}\n'
+    assert log.read_text().endswith('\n{"kind":"note"}\n')
 
 
 def test_the_claim_of_an_agent_that_rests_is_only_a_note(hive: Hive, visit) -> None:

@@ -139,9 +139,9 @@ def test_the_torn_end_of_a_tasks_log_is_cut_off_and_kept(hive: Hive, visit, trea
     with open(log, "ab") as file:
         file.write(b'{"kind":"ha')
     treatment()
-    assert log.read_bytes() == b'{"kind":"note"}\n'
-    (kept,) = (hive.layout.state / "aside").glob("*/tasks/done/one/messages.jsonl.torn")
-    assert kept.read_bytes() == b'{"kind":"ha'
+    assert log.read_bytes().endswith(b'\n{"kind":"note"}\n')
+    (kept,) = map(json.loads, log.with_name("messages.jsonl.torn").read_text().splitlines())
+    assert kept["torn"] == '{"kind":"ha'
     assert visit() == []
 
 
@@ -149,14 +149,14 @@ def test_a_tasks_log_that_is_something_else_is_set_aside(hive: Hive, visit, trea
     hive.tasks.add("x", id="one")
     task = hive.tasks.claim("researcher")
     assert task is not None
-    log = hive.tasks.finish(task, "done") / "log.jsonl"
+    log = hive.tasks.finish(task, "done") / "messages.jsonl"
     log.write_text('{"kind":"other","version":1}\n')
     (found,) = visit()
-    assert "is no task-log" in found.what
+    assert "is no messages" in found.what
     treatment()
     assert visit() == []
     assert list(hive.tasks.read_log("one")) == []
-    log.write_text('{"kind":"task-log","version":99}\n')
+    log.write_text('{"kind":"messages","version":99}\n')
     (found,) = visit()
     assert "version 99" in found.what
     treatment()
@@ -167,7 +167,9 @@ def test_a_last_line_that_only_lacks_its_newline_is_whole(hive: Hive, visit) -> 
     hive.tasks.add("x", id="one")
     task = hive.tasks.claim("researcher")
     assert task is not None
-    (hive.tasks.finish(task, "done") / "messages.jsonl").write_text('{"kind":"note"}')
+    hive.tasks.log(task, {"kind": "note"})
+    log = hive.tasks.finish(task, "done") / "messages.jsonl"
+    log.write_bytes(log.read_bytes()[:-1])
     assert visit() == []
 
 

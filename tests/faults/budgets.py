@@ -146,9 +146,9 @@ BUDGETS = Scenario(
     "budgets", "A day's budget for all, and more to think than it allows.", prepare, play, again,
     (Checker("day kept", ("P36",), day_kept), Checker("task kept", ("P37",), task_kept),
      Checker("one place", ("P1", "P3"), one_place), *GENERAL),
-    ("fs.", "tasks.", "journal."),
+    ("fs.", "tasks.", "journal.", "messages."),
 )  # fmt: skip
 HAND_OVER = Scenario(
     "hand-over", "A task that one agent gives to another.", prepare_hand_over, play_hand_over, again_hand_over,
-    (Checker("handed", ("P9",), handed), *TASK_CHECKERS, *GENERAL), ("fs.", "tasks.", "journal."),
+    (Checker("handed", ("P9",), handed), *TASK_CHECKERS, *GENERAL), ("fs.", "tasks.", "journal.", "messages."),
 )  # fmt: skip

@@ -34,7 +34,7 @@ POINTS = [
     "working-memory.append.written",
     "fs.write.written:3",
     "fs.write.renamed:4",
-    "task-log.append.written",
+    "messages.append.written",
     "tasks.close.written",
     "tasks.close.moved",
     "documents.write.before_commit",

@@ -213,7 +213,7 @@ def test_a_retry_that_was_killed_keeps_every_piece_of_the_earlier_attempt(layout
     (task,) = tasks.mine("scout", 2) or [tasks.claim("scout")]
     assert task.id == "leak"
     earlier = task.path / "attempts" / "1"
-    assert whole(earlier) == ["artifacts", "graph.json", "log.jsonl", "result.md", "task.json"]
+    assert whole(earlier) == ["artifacts", "graph.json", "messages.jsonl", "result.md", "task.json"]
     assert (earlier / "result.md").read_text() == "first result"
     assert os.listdir(task.path / "attempts") == ["1"]
     assert whole(task.path) == ["attempts", "task.json", "task.md"]

@@ -62,7 +62,7 @@ def test_any_bytes_are_a_task_or_fail_with_words(tmp_path_factory, raw: bytes, e
 
 
 NAMES = [
-    "task.md", "task.yaml", "README.md", "task.json", "log.jsonl", "result.md", "error.md", "graph.json", "files",
+    "task.md", "task.yaml", "README.md", "task.json", "messages.jsonl", "result.md", "error.md", "graph.json", "files",
     "artifacts", "attempts", "attempts/1", "attempts/1/result.md", "files/task.md", "notes.txt", ".tmp-1", "RESULT.md",
 ]  # fmt: skip
 THINGS = ["text", "bad", "empty", "folder", "link", "broken link", "fifo", "record", "link to itself"]

@@ -40,7 +40,7 @@ def test_a_folder_moved_back_to_the_inbox_is_a_retry(layout: Layout, tasks: Task
     again = rested(tasks, "clerk")
     assert (again.id, again.owner, again.attachments) == ("leak", "clerk", ())
     attempt = again.path / "attempts" / "1"
-    assert {"log.jsonl", "task.json", "result.md" if place == "done" else "error.md"} == set(os.listdir(attempt))
+    assert {"messages.jsonl", "task.json", "result.md" if place == "done" else "error.md"} == set(os.listdir(attempt))
     tasks.finish(again, "two")
     tasks.retry("leak")
     third = rested(tasks)

@@ -56,7 +56,7 @@ class Doors:
         one, two = hive.tasks.claim("ann"), hive.tasks.claim("ann")
         assert one is not None
         assert two is not None
-        hive.tasks.log(one, {"kind": "cycle", "cycle": 1, "tokens": 3, "actions": []})
+        hive.tasks.log(one, {"role": "assistant", "id": "m1", "text": "So.", "usage": {"tokens_in": 3}})
         hive.tasks.park(one, "waits for the wind")
         hive.tasks.finish(two, "Done.\n")
         for step in hive.steps.plan(one.id, [{"title": "First"}, {"title": "Second"}]):
