@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "new_epoch"]
 
-FULL, OPENING, TEXT, FOLDED = 0.75, 0.5, 0.2, 0.25
-"""Shares of the agent's `max_tokens`: an epoch's end, its opening, and in that the task's text and the turns before."""
+FULL, OPENING = 0.75, 0.5
+"""Shares of the agent's `max_tokens`: an epoch's end, and its opening."""
 _LEAST_ROOM = 512
 _CACHE_S = 3600.0  # a task that rested for longer begins anew: nothing of it is in a provider's cache any more
 _FEW = 2  # turns for which a new opening would say no less than they do
@@ -34,7 +34,8 @@ def new_epoch(agent: Agent, turn: Turn) -> str | None:
         return None
     if talk.epoch.get("shape") != _shape(agent):
         return "changed"
-    if agent.tokens_of(talk) > FULL * agent.most_tokens(turn):
+    most, fixed = agent.most_tokens(turn), agent.fixed_tokens
+    if agent.tokens_of(talk) - fixed > (FULL * most - fixed if fixed < OPENING * most else FULL * (most - fixed)):
         return "full"
     return "cold" if agent.rested_s(turn) > _CACHE_S and sum(1 for _ in talk.exchanged()) > _FEW else None
 
@@ -58,21 +59,18 @@ def build(agent: Agent, turn: Turn) -> None:
 def _begin(agent: Agent, turn: Turn, talk: Conversation, cause: str) -> None:
     focus = turn.focus
     selected = agent.selected
+    entries = selected.entries if selected is not None else ()
     system = ChatMessage("system", agent.system)
-    most, room = agent.most_tokens(turn), room_of(agent, turn)
     if focus.work is not None:
-        before = list(talk.exchanged())
+        trail, before = focus.work.trail, list(talk.exchanged())
         mind = agent.usages.mind_for(focus.work, talk) if agent.config.graph == "model" else None
-        outline = ""
-        if before:
-            outline = folded(
-                focus.work.trail, focus.title, before, min(room, int(most * FOLDED)), agent.hive.count_tokens, mind
-            )
-        entries = selected.entries if selected is not None else ()
-        text = task_opening(agent.hive, focus.work, agent.config, entries, outline, min(room, int(most * TEXT)))
+
+        def outline(tokens: int) -> str:
+            return folded(trail, focus.title, before, tokens, agent.hive.count_tokens, mind) if before else ""
+
+        text = task_opening(agent.hive, focus.work, agent.config, entries, room_of(agent, turn), outline)
     else:
         assert focus.message is not None
-        entries = selected.entries if selected is not None else ()
         text = message_opening(focus.message, entries, stranger=focus.stranger)
     facts: dict[str, Any] = {"shape": _shape(agent), "mind": agent.config.mind}
     if selected is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hivemind.agent.excerpts import within
@@ -22,6 +22,10 @@ __all__ = ["RENDERER", "material", "message_opening", "system_message", "task_op
 
 RENDERER = 1
 """The version of this form: an epoch that was begun with another one ends."""
+_TEXT, _PLAN = 0.4, 0.2
+"""Of an opening: at most so much for the task's text, and for its plan."""
+_LISTED = 20
+_LEAST_OUTLINE = 64
 
 _SYSTEM = """You are {name}, an agent of a hive: a swarm of agents that share a folder, and work on tasks that people drop into \
 it.{role}
@@ -54,28 +58,38 @@ def system_message(name: str, config: AgentConfig, rom: Iterable[tuple[str, str]
 
 
 def task_opening(
-    hive: Parts, run: TaskRun, config: AgentConfig, entries: Sequence[Mapping[str, Any]], folded: str, tokens: int
+    hive: Parts,
+    run: TaskRun,
+    config: AgentConfig,
+    entries: Sequence[Mapping[str, Any]],
+    tokens: int,
+    outline: Callable[[int], str] = lambda _: "",
 ) -> str:
-    """The task: its text in at most `tokens` tokens, its attachments, where it is worked on, its plan, what was said so far,
-    and what working memory has selected for it."""
-    task, layout = run.task, hive.layout
+    """The task in at most `tokens` tokens: its text, its attachments, where it is worked on, its plan, what working memory has
+    selected for it, and, in what room is left, the `outline` of what was said so far."""
+    task, layout, count = run.task, hive.layout, hive.count_tokens
     folder = layout.relative(task.files)
-    text = within(Focus("", work=run).text.strip(), tokens, hive.count_tokens, f"{folder}/../task.md")
+    text = within(Focus("", work=run).text.strip(), int(tokens * _TEXT), count, f"{folder}/../task.md")
     by = "the operator" if task.maker == HUMAN else task.maker
     parts = [f"# {task.title}", f"Task `{task.id}`, from {by}.", text]
     if task.attachments:
-        parts.append(_section("Attachments", "\n".join(f"* {layout.relative(path)}" for path in task.attachments)))
-    parts.append(_section("Where you work", _place(hive, config, folder)))
-    if plan := _plan([step for step in run.steps() if not step.is_implicit]):
-        parts.append(_section("Plan", plan))
-    if folded:
         parts.append(
-            _section("What was done so far", f"Earlier turns, folded; the last ones as they were.\n\n{folded}")
+            _section("Attachments", "\n".join(_few([f"* {layout.relative(path)}" for path in task.attachments])))
         )
+    parts.append(_section("Where you work", _place(hive, config, folder)))
+    if plan := _plan([step for step in run.steps() if not step.is_implicit], int(tokens * _PLAN), count):
+        parts.append(_section("Plan", plan))
+    known = []
     if entries:
         shown = "\n\n".join(material(_source(entry), str(entry["content"])) for entry in entries)
-        parts.append(_section("What the hive knows", f"Selected for this task; each with its source.\n\n{shown}"))
-    return visible("\n\n".join(parts))
+        known = [_section("What the hive knows", f"Selected for this task; each with its source.\n\n{shown}")]
+    left = tokens - count("\n\n".join([*parts, *known]))
+    if left < 0:
+        left, known = tokens - count("\n\n".join(parts)), []
+    if left >= _LEAST_OUTLINE and (folded := outline(left - _LEAST_OUTLINE // 4)):
+        told = f"Earlier turns, folded; the last ones as they were.\n\n{folded}"
+        parts.append(_section("What was done so far", told))
+    return visible("\n\n".join([*parts, *known]))
 
 
 def message_opening(message: Message, entries: Sequence[Mapping[str, Any]], *, stranger: bool) -> str:
@@ -127,8 +141,24 @@ def _place(hive: Parts, config: AgentConfig, folder: str) -> str:
     return "\n".join(lines)
 
 
-def _plan(steps: Sequence[PlannedStep]) -> str:
-    return "\n".join(_step(step) for step in steps)
+def _few(lines: list[str]) -> list[str]:
+    return lines if len(lines) <= _LISTED else [*lines[:_LISTED], f"* … and {len(lines) - _LISTED} more: list_files"]
+
+
+def _plan(steps: Sequence[PlannedStep], tokens: int, count: Callable[[str], int]) -> str:
+    """All steps; of more than `tokens` tokens those from the first that is not done on, as far as there is room."""
+    lines = [_step(step) for step in steps]
+    if count("\n".join(lines)) <= tokens:
+        return "\n".join(lines)
+    first = next((at for at, step in enumerate(steps) if step.step.status != "done"), len(steps))
+    done = sum(step.step.status == "done" for step in steps)
+    shown = [f"{done} of {len(steps)} steps are done. From the first that is not:"]
+    for at, line in enumerate(lines[first:], first):
+        if len(shown) > 1 and count("\n".join([*shown, line])) > tokens:
+            shown.append(f"… and {len(lines) - at} more")
+            break
+        shown.append(line)
+    return "\n".join(shown)
 
 
 def _step(step: PlannedStep) -> str:

@@ -48,7 +48,7 @@ def preview_context(hive: Parts, name: str) -> Preview:
     selected = memory.select(focus, questions if run is not None else [], min(MOST, config.max_tokens // 5))
     system = system_message(name, config, memory.rom())
     if run is not None:
-        text = task_opening(hive, run, config, selected.entries, "", config.max_tokens // 5)
+        text = task_opening(hive, run, config, selected.entries, config.max_tokens // 2)
     else:
         text = "\n\n".join(material(str(one["id"]), str(one["content"])) for one in selected.entries)
     messages = [ChatMessage("system", system), *([ChatMessage("user", text)] if text else [])]

@@ -39,6 +39,7 @@ class Scheduler:
         self.holding = ActiveTasks(hive, name, incarnation)
         self.focus: Focus | None = None
         self.steps_finished = 0
+        self._heard: dict[str, str] = {}  # letters that a task waited for, until they are read
         self.hears = True
 
     def works(self) -> Collection[TaskRun]:
@@ -65,7 +66,9 @@ class Scheduler:
             if not work.task.path.exists():  # moved away by a person; `ActiveTasks.next` drops it
                 continue
             try:
-                awaited = self._heard_for(work, message) or awaited
+                if self._heard_for(work, message):
+                    awaited = True
+                    self._heard[message.key] = work.task.id
             except TaskMoved:
                 self.drop(work)
         return awaited
@@ -114,9 +117,11 @@ class Scheduler:
     def _wakes(self, focus: Focus, message: Message) -> bool:
         """Whether a mind that reads is woken by a message: one from a person, from a stranger who may be answered, or one that
         expects a reply. What belongs to a task in hand is news in its conversation."""
-        work = next((one for one in self.works() if message.task is not None and one.concerns(message.task)), None)
+        about = self._heard.pop(message.key, None) or message.task
+        work = next((one for one in self.works() if about is not None and one.concerns(about)), None)
         if work is not None:
-            if not focus.heard and not work.conversation.has_letter(message.id):
+            given = focus.heard and work.conversation.pending  # as the result of the call that waits
+            if not given and not work.conversation.has_letter(message.id):
                 colleague = message.origin == "agent" and message.task in (work.task.id, work.task.parent)
                 by = "person" if message.origin == "human" else message.sender
                 work.conversation.tell(letter(message, colleague=colleague), letter=message.id, by=by)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["select"]
 
-SHARE, MOST = 0.4, 2_000
+SHARE, MOST = 0.3, 2_000
 """Of an opening's room, at most; and tokens: what is not there can be recalled."""
 
 

@@ -18,7 +18,7 @@ from hivemind.coordination import Commits, Receipt, Step, StepLease, StepLeaseHe
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
-from hivemind.masking import mask
+from hivemind.masking import mask, masked
 from hivemind.minds import Result
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
@@ -251,8 +251,8 @@ class TaskRun:
         """One line for the task's trace for each call; what ended the task is in its conversation only."""
         for one in results:
             if not self.ended:
-                outcome = "" if one.ok else f" → {one.problem}"
-                said = json.dumps(dict(one.call.arguments), ensure_ascii=False, default=str)
+                outcome = "" if one.ok else f" → {mask(one.problem or '')}"
+                said = json.dumps(masked(dict(one.call.arguments)), ensure_ascii=False, default=str)
                 self.trail.trace(one.call.tool, f"{said[:_TRACED_CHARS]}{outcome}", step.id if step else None)
 
     # the plan
