@@ -54,6 +54,7 @@ class Fault:
     programs: tuple[str, ...] = ()
     kernel: Callable[[], str | None] = lambda: None  # why the kernel itself forbids it, in words
     settings: dict[str, Any] = field(default_factory=dict)
+    tidy: bool = False  # nobody is killed and every file can be removed: no half-written one may stay
     excuses: tuple[str, ...] = ()  # with these words an error.md may say that the machine was to blame
 
 
@@ -547,6 +548,6 @@ FAULTS = {
     )
 }  # fmt: skip
 for _name in ("full-disk", "no-inodes"):
-    FAULTS[_name] = replace(FAULTS[_name], excuses=_DISK_FULL)
+    FAULTS[_name] = replace(FAULTS[_name], excuses=_DISK_FULL, tidy=True)
 for _name in ("eio", "sweep-eio", "failing-fsync", "read-only"):
     FAULTS[_name] = replace(FAULTS[_name], excuses=_BROKEN_DISK)
