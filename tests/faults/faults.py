@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.fs.small_disk import small_disk
+
 from .subject import REPOSITORY, Command, Subject
 
 __all__ = ["FAULTS", "Fault", "Missing", "crash_points", "missing"]
@@ -233,15 +235,7 @@ def _traced(before: tuple[str, ...]) -> str:
 
 
 def _mounted(options: Callable[[], str]) -> Callable[[Path], AbstractContextManager[None]]:
-    @contextlib.contextmanager
-    def place(root: Path) -> Iterator[None]:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", options(), "tmpfs", root], check=True)
-        try:
-            yield
-        finally:
-            subprocess.run(["umount", "-l", root], check=True)
-
-    return place
+    return lambda root: small_disk(root, options())
 
 
 def _may_mount() -> str | None:
