@@ -103,12 +103,25 @@ def holder(path: str) -> None:
 def latecomer(agent: str) -> None:
     """A task that its agent loses to a person and claims once more: what it writes under the first claim comes too late."""
     from hivemind import Hive
+    from hivemind.errors import UserError
 
     diary, hive = Diary(), Hive.open(os.environ["HIVEMIND_HIVE"])
-    first = diary.ask("claim", "first", lambda: hive.tasks.claim_one(agent, "late"))
+
+    def claim() -> Any:
+        """Once what was just put back has settled."""
+        end = time.monotonic() + 10
+        while True:
+            try:
+                return hive.tasks.claim_one(agent, "late")
+            except UserError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
+
+    first = diary.ask("claim", "first", claim)
     diary.ask("cancelled", "late", lambda: str(hive.tasks.cancel("late")))
     diary.ask("retried", "late", lambda: str(hive.tasks.retry("late")))
-    second = diary.ask("claim", "second", lambda: hive.tasks.claim_one(agent, "late"))
+    second = diary.ask("claim", "second", claim)
     for which, claim in (("stale", first), ("ended", second)):
         if hasattr(claim, "claim"):
             diary.ask(which, "late", lambda claim=claim, which=which: str(hive.tasks.finish(claim, f"{which}\n")))

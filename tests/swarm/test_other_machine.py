@@ -25,6 +25,7 @@ def other(hive: Swarm) -> Iterator[Swarm]:
     mounted = Swarm(hive.root.with_name("mounted"))
     mounted.root.mkdir()
     subprocess.run(["bindfs", hive.root, mounted.root], check=True)
+    mounted.processes = hive.processes  # they number their logs
     mounted._command = lambda arguments: [*ELSEWHERE, sys.executable, "-m", "hivemind", *arguments]
     yield mounted
     mounted.end()
@@ -49,8 +50,9 @@ def test_a_hive_that_another_machine_has_up_is_refused_in_words_and_taken_over_i
     second = other.start("up", "--take-over")
     hive.wait(lambda: not is_alive(first.pid), "the end of the first, once it sees that it was taken over")
     assert "taken over" in hive.logs()
-    second.terminate()
-    hive.wait(lambda: second.poll() is not None, "the end of the second")
+    hive.wait(lambda: holder(hive.root).get("watching"), "the second swarm")
+    second.kill()
+    second.wait()
 
 
 def test_a_swarm_that_ended_in_order_stands_in_nobodys_way(hive: Swarm, other: Swarm) -> None:
