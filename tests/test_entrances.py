@@ -47,7 +47,7 @@ OWN_INPUT = {
         "a time with a zone, whose seconds no year makes too many",
     ),
     **dict.fromkeys(
-        ("fs/locks.py _is_marked", "fs/watch/inotify.py read", "fs/watch/filesystem.py mounts"),
+        ("fs/locks.py _is_marked", "fs/watch/inotify.py read", "fs/filesystem.py mounts"),
         "what the kernel writes",
     ),
     "coordination/step_table.py get": "the digest of the snapshot was compared when it was read",

@@ -47,6 +47,11 @@ def add_to(commands: Commands, common: Parser) -> None:
     parser.add_argument("--until-idle", action="store_true", help="end when nothing is left to do")
     parser.add_argument("--detach", action="store_true", help="run in the background; its log is .hive/logs/swarm.log")
     parser.add_argument("--agents", action="append", metavar="NAME[,NAME]", help="only these agents (default: all)")
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="start although another machine had the hive up and never said that it ended: that machine is gone",
+    )
     add_json(parser)
 
 
@@ -103,6 +108,7 @@ def _swarm(
         on_tick=on_tick,
         on_ready=on_ready,
         rehearse_in=Hive.open,
+        from_other_machine=arguments.take_over,
     )
 
 

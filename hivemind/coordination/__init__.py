@@ -32,7 +32,7 @@ from hivemind.coordination.reservations import Reservations
 from hivemind.coordination.state import State
 from hivemind.coordination.step import Step
 from hivemind.coordination.steps import Steps
-from hivemind.coordination.workspace import check_workspace, fingerprint
+from hivemind.coordination.workspace import check_workspace, fingerprint, load_workspace
 
 __all__ = [
     "FOCUS",
@@ -72,6 +72,7 @@ __all__ = [
     "fingerprint",
     "lane_of",
     "lane_visible",
+    "load_workspace",
     "look_call",
     "overlap",
     "receipts_of",

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from typing import Any
 
 from hivemind.coordination.errors import CoordinationError, ProjectGuardMismatch, WorkspaceLocked
+from hivemind.errors import UnknownVersion
 from hivemind.fs import DamagedRecord, create, load_record
 
-__all__ = ["check_workspace", "fingerprint"]
+__all__ = ["check_workspace", "fingerprint", "load_workspace"]
 
-_VERSION = 1
+_VERSION = 2
+_MEND = "end its tasks with the version that made it; then the manual (10, Hives of another version) says how to go on"
 
 
 def fingerprint(root: str | os.PathLike[str]) -> str:
@@ -29,7 +32,9 @@ def check_workspace(
 ) -> None:
     """Make sure that the state beside the record `path` is this workspace's and this project's.
 
-    The first caller writes the record. `guard` is what hive.yaml says; without it, the root's fingerprint stands.
+    The first caller writes the record. Its version stands for all formats below `.hive/` and in `tasks/` together: a hive of
+    another one is refused as a whole, with UnknownVersion, before anything in it is read or changed.
+    The record names the workspace and the project. `guard` is what hive.yaml says; without it, the root's fingerprint stands.
     Raises WorkspaceLocked for another workspace, ProjectGuardMismatch for another project, and CoordinationError
     (`INVALID_WORKSPACE`) for a workspace id that is not 1 to 128 characters long.
     """
@@ -38,14 +43,14 @@ def check_workspace(
             f"{workspace!r} is no workspace id", code="INVALID_WORKSPACE", mend="1 to 128 characters in hive.yaml"
         )
     wanted = fingerprint(root) if guard is None else guard
-    found = load_record(path, "workspace", _VERSION)
+    found = load_workspace(path)
     if found is None:
         record = {"kind": "workspace", "version": _VERSION, "workspace": workspace, "guard": wanted}
         try:
             create(path, json.dumps(record, ensure_ascii=False) + "\n", durable=durable)
         except FileExistsError:
             pass  # another process was first: its word counts
-        found = load_record(path, "workspace", _VERSION) or record
+        found = load_workspace(path) or record
     if not isinstance(found.get("workspace"), str) or not isinstance(found.get("guard"), str):
         raise DamagedRecord("does not say whose state this is", where=path, mend="hivemind doctor --fix sets it aside")
     if found.get("workspace") != workspace:
@@ -60,3 +65,13 @@ def check_workspace(
             where=path,
             mend="if the hive was moved on purpose, remove this file; `guard:` in hive.yaml keeps it valid through moves",
         )
+
+
+def load_workspace(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """What the record says; None if there is none. Raises UnknownVersion for a hive of another version."""
+    try:
+        return load_record(path, "workspace", _VERSION)
+    except UnknownVersion as error:
+        raise UnknownVersion(
+            f"this hive is of another version of hivemind ({error.what})", where=path, mend=_MEND
+        ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from hivemind.coordination import load_workspace
 from hivemind.doctor.claims import check_claims, check_task_folders
 from hivemind.doctor.databases import check_databases
 from hivemind.doctor.finding import Finding
@@ -19,7 +20,7 @@ from hivemind.doctor.patient import Patient
 from hivemind.doctor.records import check_places, check_records
 from hivemind.doctor.sandboxes import check_sandboxes
 from hivemind.doctor.settings import check_settings
-from hivemind.errors import UserError
+from hivemind.errors import UnknownVersion, UserError
 
 __all__ = ["CHECKS", "Treated", "examine", "treat"]
 
@@ -62,7 +63,17 @@ class Treated:
 
 
 def examine(patient: Patient, began: Callable[[str], None] = lambda _: None) -> list[Finding]:
-    """Everything that is wrong with a hive or worth knowing. Changes nothing. `began` is told of each check's beginning."""
+    """Everything that is wrong with a hive or worth knowing. Changes nothing. `began` is told of each check's beginning.
+
+    Of a hive of another version only that is said: the checks would take its formats for damage.
+    """
+    record = patient.layout.workspace_record
+    try:
+        load_workspace(record)
+    except UnknownVersion as error:
+        return [Finding("records", patient.layout.relative(record), error.what, error.mend or "")]
+    except UserError:
+        pass  # told by the check of records
     found: list[Finding] = []
     for check in CHECKS:
         name = check.__name__.removeprefix("check_").replace("_", " ")

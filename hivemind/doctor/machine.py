@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hivemind.doctor.finding import Finding
 from hivemind.doctor.patient import Patient
-from hivemind.fs.watch.filesystem import mounts, needs_polling
+from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.fs.watch.inotify import Inotify
 from hivemind.swarm.idle import is_full
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from hivemind.config import Agents, HiveConfig, load_agents, load_hive
 from hivemind.doctor.aside import Aside
 from hivemind.errors import UserError
-from hivemind.fs.watch.filesystem import mounts, needs_polling
+from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Mail
 from hivemind.presence.identity import holder_of

@@ -23,6 +23,7 @@ from types import TracebackType
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs.atomic import open_own
+from hivemind.fs.filesystem import mounts, needs_polling
 
 __all__ = ["HeldLock", "Lock", "is_here", "told_of"]
 
@@ -62,12 +63,13 @@ class HeldLock(UserError):
 class Lock:
     """An exclusive lock on a file, held by one process at a time. Not re-entrant; usable as a context manager."""
 
-    __slots__ = ("_file", "_since", "path")
+    __slots__ = ("_file", "_noted", "_since", "path")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._file: int | None = None
         self._since = ""
+        self._noted = False
 
     @property
     def held(self) -> bool:
@@ -114,19 +116,51 @@ class Lock:
         note = {"pid": os.getpid(), **_machine(), "since": self._since, **record}
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps(note).encode(), 0)
+        self._noted = True
+
+    def check_last_holder(self) -> None:
+        """Raise HeldLock if another machine's holder has left its record, on a file system that machines share.
+
+        Locks do not exclude across machines on all of those, and a holder that ends in order takes its record away.
+        Requires the lock, before `note`.
+        """
+        assert self._file is not None
+        last = _note_in(self._file, self.path)
+        if is_here(last) or needs_polling(self.path, mounts()) is None:
+            return
+        raise HeldLock(
+            f"is, or was, held by {told_of(last)}; on this file system the lock itself cannot tell",
+            where=self.path,
+            holder=last,
+            mend="end it there; if that machine is gone: hivemind up --take-over",
+        )
+
+    def abandon(self) -> None:
+        """Remove the record that another machine's holder has left. Only where a person says that it is gone."""
+        file = self._open()
+        try:
+            if not is_here(_note_in(file, self.path)):
+                os.ftruncate(file, 0)
+        finally:
+            os.close(file)
 
     def is_current(self) -> bool:
-        """Whether what is held is still the file of that name: not if it was moved away or replaced meanwhile."""
+        """Whether what is held is still the file of that name, with its holder's record: not if it was moved away or
+        replaced meanwhile, or taken over from another machine."""
         assert self._file is not None
         try:
-            return os.path.samestat(os.fstat(self._file), os.stat(self.path))
+            same = os.path.samestat(os.fstat(self._file), os.stat(self.path))
         except FileNotFoundError:
             return False
+        return same and (not self._noted or is_here(_note_in(self._file, self.path)))
 
     def release(self) -> None:
         if self._file is not None:
+            if self._noted and is_here(_note_in(self._file, self.path)):
+                with contextlib.suppress(OSError):  # a disk that can only be read by now
+                    os.ftruncate(self._file, 0)
             os.close(self._file)
-            self._file = None
+            self._file, self._noted = None, False
 
     def holder(self) -> dict[str, object] | None:
         """The record of who holds the lock now, `{}` if it wrote none, or None if nobody holds it.
@@ -138,13 +172,7 @@ class Lock:
         except (FileNotFoundError, UserError):  # what is no file can be held by nobody
             return None
         try:
-            if not _is_marked(file):
-                return None
-            with boundary("lock's note", self.path):
-                found = json.loads(os.pread(file, 4096, 0))
-            return found if isinstance(found, dict) else {}
-        except Unreadable:
-            return {}
+            return _note_in(file, self.path) if _is_marked(file) else None
         finally:
             os.close(file)
 
@@ -156,6 +184,16 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _note_in(file: int, path: str) -> dict[str, object]:
+    """The holder's record in a lock's file; `{}` if there is none that can be read."""
+    try:
+        with boundary("lock's note", path):
+            found = json.loads(os.pread(file, 4096, 0))
+    except Unreadable:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 # Whether a BSD lock is held can only be found out by trying for it, which for a moment keeps others from it. So its holder

@@ -18,8 +18,8 @@ from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
 
 __all__ = [
-    "HiveGone", "agent_lock", "announce", "announce_life", "bury", "bury_dead", "check_here", "farewell", "holder_of",
-    "take_name", "unless_dead",
+    "HiveGone", "agent_lock", "announce", "announce_life", "bury", "bury_dead", "check_here", "farewell", "hold",
+    "holder_of", "take_name", "take_over", "unless_dead",
 ]  # fmt: skip
 _T = TypeVar("_T")
 
@@ -31,7 +31,9 @@ class HiveGone(UserError):
 def check_here(lock: Lock, layout: Layout) -> None:
     """Raise HiveGone if the lock that this process holds is not the file of that name any more."""
     if not lock.is_current():
-        raise HiveGone("the hive is not there any more", where=layout.root, mend="start anew where it is now")
+        raise HiveGone(
+            "the hive is not there any more, or was taken over", where=layout.root, mend="start anew where it is now"
+        )
 
 
 def agent_lock(layout: Layout, name: str) -> Lock:
@@ -48,10 +50,32 @@ def holder_of(layout: Layout, name: str) -> int | None:
     return pid if isinstance(pid, int) else 0
 
 
+def hold(lock: Lock, **record: object) -> bool:
+    """Take the lock of a name for as long as this process lives, and write who holds it. False if another process has it.
+
+    Raises HeldLock if it may be held on another machine, which the lock of this file system does not exclude.
+    """
+    if not lock.acquire(wait=False):
+        return False
+    try:
+        lock.check_last_holder()
+        lock.note(**record)
+    except BaseException:
+        lock.release()
+        raise
+    return True
+
+
+def take_over(layout: Layout) -> None:
+    """Forget the holders on other machines: a person says that those are gone. One that is not ends when it notices."""
+    for path in layout.locks.glob("*.lock"):
+        Lock(path).abandon()
+
+
 def take_name(layout: Layout, name: str) -> Lock:
     """Take the agent's name for this process. Raises HeldLock that says who has it."""
     lock = agent_lock(layout, name)
-    if not lock.acquire(wait=False, agent=name):
+    if not hold(lock, agent=name):
         holder = lock.holder() or {}
         raise HeldLock(
             f"the agent {name} is running already: {told_of(holder)}",

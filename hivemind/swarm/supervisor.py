@@ -21,7 +21,7 @@ from hivemind.fs import HeldLock, Lock
 from hivemind.fs.doorbell import Doorbell
 from hivemind.fs.locks import told_of
 from hivemind.fs.ready import readable
-from hivemind.presence.identity import bury, bury_dead, check_here
+from hivemind.presence.identity import bury, bury_dead, check_here, hold
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
 from hivemind.presence.watching import SUPERVISOR, HiveWatch
@@ -65,7 +65,7 @@ class Supervisor:
         """
         self._hive = hive
         self._lock = supervisor_lock(hive.layout.locks)
-        if not self._lock.acquire(wait=False, what="hivemind up"):
+        if not hold(self._lock, what="hivemind up"):
             holder = self._lock.holder() or {}
             raise HeldLock(
                 f"this hive is up already: {told_of(holder)}",

@@ -12,6 +12,7 @@ from hivemind.embedding import end_service
 from hivemind.embedding import warm as warm_vectors
 from hivemind.errors import HivemindError, system_error
 from hivemind.minds import warm_mind
+from hivemind.presence.identity import take_over
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, Statuses
 from hivemind.private import keep_keys_private
@@ -67,11 +68,13 @@ def run_swarm(
     on_tick: Callable[[SwarmPicture], None] | None = None,
     on_ready: Callable[[], None] | None = None,
     rehearse_in: Callable[[Path], Parts] | None = None,
+    from_other_machine: bool = False,
 ) -> SwarmResult:
     """Run the agents `names` (default: all) of a hive; returns when they have ended.
 
     Call it in a process with one thread that has opened nothing of the hive yet: agents are forked. `on_ready` is called
     once all have been started, `on_tick` after what happens, at most twenty times and at least four times a second.
+    With `from_other_machine` one that a machine which is gone had up is taken over.
     `rehearse_in` opens a hive in another folder: with it, many agents start faster and smaller (`rehearsal`). Raises
     HeldLock if the hive is up, UserError as `preflight` and `preflight_all` do.
     """
@@ -91,6 +94,8 @@ def run_swarm(
             return 1
         return run_agent(shared, name, lifeline=lifeline)
 
+    if from_other_machine:
+        take_over(hive.layout)
     rehearsed = rehearse_in if len(running) >= _REHEARSED else None
     supervisor = Supervisor(hive, running, warm=_Warming(shared, rehearsed), run_agent=agent_main)
     run = _Run(hive, supervisor, running, until_idle, on_tick, on_ready)

@@ -36,7 +36,7 @@ class ExpandNode(Arguments):
 class AppendNode(Arguments):
     text: str
     parent: str | None = Field(None, description="the node to put it below; left out: a new document begins")
-    kind: str = Field("memory", description="what the node is for: memory, message, decision, …")
+    kind: str | None = Field(None, description="what the node is for: memory (below a parent, if left out), message, …")
 
 
 class UpdateNode(Arguments):
@@ -123,13 +123,15 @@ def doc_append(session: Session, arguments: AppendNode) -> dict[str, Any]:
     documents = session.hive.documents
     if arguments.parent is None:
         root = documents.create_root(
-            text=arguments.text, context_type="root", context_name="by", context_value=session.agent
+            text=arguments.text, context_type=arguments.kind or "root", context_name="by", context_value=session.agent
         )
         return _named(session, root)
     parent = _read(session, arguments.parent)
     if parent.readonly:
         raise ToolProblem(f"node {parent.id!r} is readonly, nothing is added below it", mend="use doc_note")
-    return _named(session, documents.append_child(parent.id, arguments.kind, "by", session.agent, arguments.text))
+    return _named(
+        session, documents.append_child(parent.id, arguments.kind or "memory", "by", session.agent, arguments.text)
+    )
 
 
 @tool(text=_written)

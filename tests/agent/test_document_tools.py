@@ -36,7 +36,8 @@ def call(session: Session, name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def test_passages_and_nodes_of_documents_without_a_file_are_found(session: Session) -> None:
-    made = call(session, "doc_append", text="The oar was lost in 1904.")
+    made = call(session, "doc_append", text="The oar was lost in 1904.", kind="decision")
+    assert session.hive.documents.find(made["node"]).context_type == "decision"
     found = call(session, "doc_find", query="oar")
     assert [one["text"] for one in found["passages"]] == ["A boat floats.\n\nAn oar is made of ash."]
     assert [one["node"] for one in found["nodes"]] == [made["node"]]

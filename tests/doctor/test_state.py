@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -25,6 +24,7 @@ from hivemind.presence.identity import announce, take_name
 from hivemind.reasoning import TaskGraph
 from hivemind.swarm.supervisor import supervisor_lock
 from hivemind.tools.sandbox import check_sandbox
+from tests.fs.small_disk import fill, small_disk
 
 
 def killed(program: str, *arguments: str) -> None:
@@ -293,27 +293,17 @@ def test_a_lost_database_is_told_and_begun_anew(hive: Hive, visit, treatment, lo
 
 def test_a_full_disk_makes_no_database_damaged(tmp_path: Path) -> None:
     place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", place], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"nothing can be mounted here: {mounted.stderr.decode().strip()}")
-    try:
+    with small_disk(place, "size=12m"):
         (place / "hive.yaml").write_text("version: 1\n")
         hive = Hive.open(place)
         hive.memory.put(("memories", "ann"), "k", "Bees make honey.")
         hive.documents.create_root(text="Bees")
         hive.memory.close()
         hive.documents.close()
-        with open(place / "ballast", "wb", buffering=0) as ballast, contextlib.suppress(OSError):
-            while ballast.write(bytes(4096)):
-                pass
+        fill(place)
         found = list(check_databases(Patient(hive.layout)))
         assert [one for one in found if not one.note or "disk is full" not in one.what] == []
         assert {one.where for one in found} >= {".hive/memory.db", ".hive/documents.db"}
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
 
 
 @pytest.mark.parametrize("damage", ["no database", "DELETE FROM waiting", "DELETE FROM graphs", "DROP TABLE nodes"])

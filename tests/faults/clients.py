@@ -38,7 +38,11 @@ class Diary:
         except Exception as error:
             self.say(end=time.monotonic_ns(), status=1, answer=f"{type(error).__name__}: {error}")
             return error
-        self.say(end=time.monotonic_ns(), status=0, answer=answer if isinstance(answer, str) else json.dumps(answer))
+        self.say(
+            end=time.monotonic_ns(),
+            status=0,
+            answer=answer if isinstance(answer, str) else json.dumps(answer, default=str),
+        )
         return answer
 
 
@@ -94,6 +98,33 @@ def holder(path: str) -> None:
         except Exception as error:  # the machine's: in doubt
             status, answer = 1, {"error": str(error)}
         diary.say(end=time.monotonic_ns(), status=status, answer=json.dumps(answer))
+
+
+def latecomer(agent: str) -> None:
+    """A task that its agent loses to a person and claims once more: what it writes under the first claim comes too late."""
+    from hivemind import Hive
+    from hivemind.errors import UserError
+
+    diary, hive = Diary(), Hive.open(os.environ["HIVEMIND_HIVE"])
+
+    def claim() -> Any:
+        """Once what was just put back has settled."""
+        end = time.monotonic() + 10
+        while True:
+            try:
+                return hive.tasks.claim_one(agent, "late")
+            except UserError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
+
+    first = diary.ask("claim", "first", claim)
+    diary.ask("cancelled", "late", lambda: str(hive.tasks.cancel("late")))
+    diary.ask("retried", "late", lambda: str(hive.tasks.retry("late")))
+    second = diary.ask("claim", "second", claim)
+    for which, claim in (("stale", first), ("ended", second)):
+        if hasattr(claim, "claim"):
+            diary.ask(which, "late", lambda claim=claim, which=which: str(hive.tasks.finish(claim, f"{which}\n")))
 
 
 @contextmanager
@@ -262,7 +293,7 @@ def member(name: str, path: str) -> None:
 
 CLIENTS: dict[str, Callable[..., None]] = {
     "script": script, "holder": holder, "memory": memory, "documents": documents, "shown": shown, "roots": roots,
-    "member": member,
+    "member": member, "latecomer": latecomer,
 }  # fmt: skip
 
 

@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.fs.small_disk import small_disk
+
 from .subject import REPOSITORY, Command, Subject
 
 __all__ = ["FAULTS", "Fault", "Missing", "crash_points", "missing"]
@@ -54,6 +56,7 @@ class Fault:
     programs: tuple[str, ...] = ()
     kernel: Callable[[], str | None] = lambda: None  # why the kernel itself forbids it, in words
     settings: dict[str, Any] = field(default_factory=dict)
+    tidy: bool = False  # nobody is killed and every file can be removed: no half-written one may stay
     excuses: tuple[str, ...] = ()  # with these words an error.md may say that the machine was to blame
 
 
@@ -232,15 +235,7 @@ def _traced(before: tuple[str, ...]) -> str:
 
 
 def _mounted(options: Callable[[], str]) -> Callable[[Path], AbstractContextManager[None]]:
-    @contextlib.contextmanager
-    def place(root: Path) -> Iterator[None]:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", options(), "tmpfs", root], check=True)
-        try:
-            yield
-        finally:
-            subprocess.run(["umount", "-l", root], check=True)
-
-    return place
+    return lambda root: small_disk(root, options())
 
 
 def _may_mount() -> str | None:
@@ -547,6 +542,6 @@ FAULTS = {
     )
 }  # fmt: skip
 for _name in ("full-disk", "no-inodes"):
-    FAULTS[_name] = replace(FAULTS[_name], excuses=_DISK_FULL)
+    FAULTS[_name] = replace(FAULTS[_name], excuses=_DISK_FULL, tidy=True)
 for _name in ("eio", "sweep-eio", "failing-fsync", "read-only"):
     FAULTS[_name] = replace(FAULTS[_name], excuses=_BROKEN_DISK)

@@ -18,7 +18,7 @@ __all__ = ["MEMBER"]
 
 
 def prepare(subject: Subject) -> None:
-    make_hive(subject, {"claude": {"mind": "mcp"}, "ada": {}})
+    make_hive(subject, {"claude": {"mind": "mcp"}, "ada": {}, "dora": {"mind": "mcp"}})
     outside = subject.beside / "outside"
     outside.mkdir()
     (outside / "secret.txt").write_text(SECRET)
@@ -26,6 +26,7 @@ def prepare(subject: Subject) -> None:
     os.symlink(outside, subject.root / "knowledge" / "folder")
     add_task(subject, "boat", "Build a boat.\n", end="done", result="It floats.")
     add_task(subject, "raft", "Build a raft.\n", end="cancelled")
+    subject.ask("pier", "late", "task", "add", "-", "--id", "late", given="---\nassignee: dora\n---\nBuild a pier.\n")
 
 
 def raft() -> list[dict[str, Any]]:
@@ -72,6 +73,7 @@ def calls(subject: Subject) -> list[dict[str, Any]]:
 
 
 def play(subject: Subject) -> None:
+    subject.collect([subject.client("latecomer", "dora")])
     session(subject, [*raft(), *calls(subject)])
 
 
@@ -85,6 +87,7 @@ def again(subject: Subject) -> None:
     """It joins again and does what it does; what was done is refused, and nothing is there twice."""
     if "boat" not in subject.ledger.acknowledged("task"):
         add_task(subject, "boat", "Build a boat.\n", end="done", result="It floats.")
+    subject.run("task", "cancel", "late")
     if not (subject.root / "tasks" / "done" / "raft").is_dir():
         subject.ask("cancelled", "raft", "task", "cancel", "raft")
     session(subject, calls(subject))
@@ -123,6 +126,16 @@ def taken_away(subject: Subject) -> Iterator[str]:
             yield f"the result of a task that was cancelled stands in {path.relative_to(subject.root)}"
 
 
+def too_late(subject: Subject) -> Iterator[str]:
+    """Of two claims of one task only the second may end it."""
+    for key in subject.ledger.acknowledged("stale"):
+        if subject.ledger.acknowledged("retried"):
+            yield f"{key} was ended by a claim that was over"
+    for path in (subject.root / "tasks" / "done").glob("late*/result.md"):
+        if path.read_text() == "stale\n" and subject.ledger.acknowledged("retried"):
+            yield "the result of late is that of a claim that was over"
+
+
 def given_back(subject: Subject) -> Iterator[str]:
     """What the member held went with it."""
     held = [one for one in subject.read("reserve", "list") if one["agent_id"] == "claude"]
@@ -153,6 +166,7 @@ def member_stores(subject: Subject) -> Iterator[str]:
 MEMBER = Scenario(
     "member", __doc__ or "", prepare, play, again,
     (Checker("member work", ("P28", "P29", "P38"), member_work), Checker("taken away", ("P10", "P12"), taken_away),
+     Checker("too late", ("P10",), too_late),
      Checker("given back", ("P24",), given_back), Checker("member stores", ("P13", "P33", "P45"), member_stores),
      *TASK_CHECKERS, *GENERAL), ("tasks.", "journal.", "fs.", "graph.", "mail.", "longterm."),
 )  # fmt: skip

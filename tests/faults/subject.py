@@ -289,7 +289,12 @@ class Subject:
     def finish_work(self, swarm: list[Running]) -> None:
         """Let it work until it is idle, or until what the fault left of it has ended."""
         if not self.alone:
-            self.wait(swarm[0], self.patience_s)
+            end = time.monotonic() + self.patience_s
+            while swarm[0].poll() is None and time.monotonic() < end:
+                self.tick()
+            if swarm[0].poll() is None:
+                signal_tree(swarm[0].pid, signal.SIGTERM)
+            self.wait(swarm[0])
             return
         end, quiet = time.monotonic() + self.patience_s, 0
         while time.monotonic() < end and any(one.poll() is None for one in swarm) and quiet < 100:

@@ -17,6 +17,7 @@ from .subject import Subject
 __all__ = ["TASKS", "TASK_CHECKERS", "add_task", "drop_task", "missing_tasks", "places_of"]
 
 KEY = "ghp_k1e2y3o4f5t6h7e8h9a0r1b2o3u4r5"  # what commands may print, and nothing in the hive may keep
+MINE = "mine.txt"  # in a folder of a person's, which is no task's
 QUESTION = "What moves a rowing boat?"
 QUOTE = "A rowing boat is moved with oars by the people who sit in it."
 BROKEN = "---\nprioritty: high\n---\nThis line is kept: \u00e4\u00f6\u00fc.\n"
@@ -27,13 +28,20 @@ def marking(subject: Subject, name: str, more: str = "") -> str:
     return f"echo ran >> {subject.marks / name}{more}"
 
 
+def killing(subject: Subject) -> str:
+    """A command that kills the agent whose command it is, as its lock names it."""
+    lock = subject.root / ".hive" / "locks" / "agent-$HIVEMIND_AGENT.lock"
+    return f"""kill -9 $(sed -n 's/.*"pid": *\\([0-9]*\\).*/\\1/p' {lock}) || true"""
+
+
 def with_steps(*steps: dict[str, Any], **keys: Any) -> str:
     return f"---\n{json.dumps({**keys, 'steps': list(steps)})}\n---\nA task with steps.\n"
 
 
 def workload(subject: Subject) -> dict[str, tuple[str, str, dict[str, Any]]]:
     """By id: how it is given (`add`, `drop` or `folder`), its text, and what is held against the hive at the end."""
-    run = subject.root / "tasks" / "done" / "run"
+    done = subject.root / "tasks" / "done"
+    run, twin = done / "run", done / "twin"
     return {
         "plain": ("add", f"{QUESTION}\n", {"end": "done", "result": QUOTE}),
         "never": ("add", with_steps({"run": marking(subject, "never")}), {"end": "cancelled", "kept": "never.md"}),
@@ -42,6 +50,10 @@ def workload(subject: Subject) -> dict[str, tuple[str, str, dict[str, Any]]]:
                 {"end": "done", "at_least_once": ["run", "run-2"], "result": "told"}),
         "once": ("drop", with_steps({"run": marking(subject, "once"), "once": True}),
                  {"end": "unless unknown", "at_most_once": ["once"]}),
+        "deadly": ("drop", with_steps({"run": marking(subject, "deadly", f"; {killing(subject)}"), "once": True}),
+                   {"end": "unless unknown", "at_most_once": ["deadly"]}),
+        "twin": ("drop", with_steps({"run": f"mkdir -p {twin}; touch {twin}/{MINE}; {marking(subject, 'twin')}"}),
+                 {"end": "done", "at_least_once": ["twin"]}),
         "after": ("add", with_steps({"run": f"test -d {run} && {marking(subject, 'after')}"}, dependencies=["run"]),
                   {"end": "done", "at_least_once": ["after"]}),
         "fails": ("drop", with_steps({"run": marking(subject, "fails", "; exit 3")}),
@@ -139,7 +151,9 @@ def places_of(subject: Subject, key: str) -> list[Path]:
         folder = subject.root / "tasks" / state
         for name in sorted(os.listdir(folder)):
             stem = name.partition(".")[0] if state == "inbox" else name
-            if stem == key or (stem.startswith(f"{key}-") and stem[len(key) + 1 :].isdigit()):
+            if (stem == key or (stem.startswith(f"{key}-") and stem[len(key) + 1 :].isdigit())) and not (
+                folder / name / MINE
+            ).exists():
                 found.append(folder / name)
     return found
 
@@ -246,6 +260,12 @@ def stays_cancelled(subject: Subject) -> Iterator[str]:
         yield f"the task never was cancelled, and lies in {states}"
 
 
+def replaces_nothing(subject: Subject) -> Iterator[str]:
+    """A folder that somebody has put where a task ends is kept; the task lies beside it."""
+    if ran(subject, "twin") and not (subject.root / "tasks" / "done" / "twin" / MINE).exists():
+        yield "a folder in done/ was replaced by a task that came to its end"
+
+
 def masked(subject: Subject) -> Iterator[str]:
     """What a command printed that is a secret stands nowhere in the hive."""
     for folder, _, files in os.walk(subject.root):
@@ -286,6 +306,7 @@ TASK_CHECKERS = (
 POINTS = ("tasks.", "journal.", "fs.", "graph.", "command.", "messages.", "working-memory.", "mail.", "documents.")
 TASKS = Scenario(
     "tasks", __doc__ or "", prepare, play, again,
-    (*TASK_CHECKERS, Checker("stays cancelled", ("P12",), stays_cancelled), Checker("masked", ("P39",), masked), *GENERAL),
+    (*TASK_CHECKERS, Checker("stays cancelled", ("P12",), stays_cancelled),
+     Checker("replaces nothing", ("P2",), replaces_nothing), Checker("masked", ("P39",), masked), *GENERAL),
     POINTS,
 )  # fmt: skip

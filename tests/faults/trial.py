@@ -92,6 +92,8 @@ def _play(scenario: Scenario, fault: Fault, subject: Subject, trial: Trial) -> N
         with subject.following():
             scenario.play(subject)
         trial.violations += _left_running(subject)
+        if fault.tidy and not any("was killed" in note for note in subject.notes):
+            trial.violations += _litter(subject)
     subject.alone, subject.patience_s = False, LIMIT_S
     recover(scenario, subject, trial)
 
@@ -104,6 +106,12 @@ def _left_running(subject: Subject) -> Iterator[tuple[tuple[str, ...], str, str]
     for pid in found:
         yield ("P40",), "ends by itself", f"thirty seconds after the swarm's end a process of it lives: {pid}"
     subject.kill_all()
+
+
+def _litter(subject: Subject) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """An error, unlike a kill, leaves nothing half-written for the doctor to find."""
+    for path in subject.root.rglob(".tmp-*"):
+        yield ("P40",), "no litter", f"an error has left {path.relative_to(subject.root)}"
 
 
 def recover(scenario: Scenario, subject: Subject, trial: Trial) -> None:

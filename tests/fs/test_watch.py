@@ -12,7 +12,7 @@ import pytest
 
 from hivemind.errors import UserError
 from hivemind.fs import Watcher, open_watcher
-from hivemind.fs.watch.filesystem import mounts, needs_polling
+from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.fs.watch.folders import FolderWatcher
 from hivemind.fs.watch.inotify import Event, Inotify
 from hivemind.fs.watch.poll import PollWatcher

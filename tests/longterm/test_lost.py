@@ -10,6 +10,7 @@ import pytest
 
 from hivemind.longterm import LongtermError, StoreDamaged, open_store
 from hivemind.longterm.mending import mend
+from tests.fs.small_disk import fill, small_disk
 
 ME = ("memories", "u1")
 
@@ -90,25 +91,8 @@ def test_a_store_that_was_never_made_is_a_new_one(tmp_path):
 @pytest.fixture
 def disk(tmp_path):
     """A small file system of its own."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", place], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"nothing can be mounted here: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
-
-
-def fill(disk: Path) -> Path:
-    ballast = disk / "ballast"
-    with open(ballast, "wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            return ballast
+    with small_disk(tmp_path / "disk", "size=12m"):
+        yield tmp_path / "disk"
 
 
 def write_on(store):

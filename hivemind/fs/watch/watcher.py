@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from hivemind.errors import UserError
-from hivemind.fs.watch.filesystem import mounts, needs_polling
+from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.fs.watch.folders import FolderWatcher
 from hivemind.fs.watch.poll import PollWatcher
 from hivemind.fs.watch.trees import TreeWatcher

@@ -85,7 +85,9 @@ def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
 @cache
 def known(detector: str, seed: int) -> frozenset[str]:
     """Who says something of the house as it is."""
-    return frozenset(detect(REPOSITORY, detector, seed))
+    said = detect(REPOSITORY, detector, seed)
+    assert not {"harness", "no answer", "no end"} & said.keys(), f"{detector} says nothing of any house: {said}"
+    return frozenset(said)
 
 
 def _detectors(first: Sequence[str]) -> Iterator[tuple[str, int]]:
@@ -113,7 +115,7 @@ def hunt(mutant: Mutant, folder: Path, most: int) -> Shown:
     tried = 0
     for tried, (detector, seed) in enumerate(islice(_detectors(mutant.detectors), most), 1):
         said = detect(house, detector, seed)
-        if new := sorted(said.keys() - (known(detector, seed) if said else set())):
+        if said and (new := sorted(said.keys() - known(detector, seed))):
             return Shown(mutant, detector, seed, said[new[0]], tried)
     return Shown(mutant, None, tried=tried)
 

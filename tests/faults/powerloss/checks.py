@@ -184,6 +184,13 @@ def _journal(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
             following = hive.leases.claim(key, "ann").generation
             if durable and following <= max(one["generation"] for one in known[:1]):
                 yield f"lease {key}: the generation {following} is given a second time"
+    told = [event.kind for event in hive.journal.read()]
+    from hivemind import Hive
+
+    other = Hive.open(hive.layout.root)
+    if (found := [event.kind for event in other.journal.read()]) != told:
+        yield f"journal: a process that opens it now reads {len(found)} events, and {len(told)} were acknowledged"
+    other.journal.close()
     held = {pattern: one.agent_id for one in Reservations(hive.journal).list() for pattern in one.patterns}
     for key in facts.keys("reserved"):
         if wrong := _right(facts, durable, "reserved", key, held.get(key)):

@@ -11,7 +11,8 @@ written to one page comes in its order, for the page is written back whole. Data
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tests.faults.powerloss.disk import Crash, Disk, Entries, Said, Size, Sync, Write
@@ -27,11 +28,12 @@ def choose(disk: Disk, wanted: int, seed: int, journaled: bool = False) -> list[
     other way, then by chance."""
     chance = random.Random(seed)
     moments = list(_moments(disk))
+    words = disk.words()
     ways: dict[str, list[Crash]] = {}
     for at, pending, said in moments:
         for crash in _at(disk, at, pending, chance):
             crash = _in_order(disk, crash, pending) if journaled else crash
-            ways.setdefault(f"{'said' if said else 'sync'}: {crash.why.split(' ')[0]}", []).append(crash)
+            ways.setdefault(f"{'said' if said else 'sync'}: {_way(crash, words)}", []).append(crash)
     first = ways.pop("said: all", [])
     if len(first) > wanted // 2:
         chance.shuffle(first)
@@ -39,6 +41,13 @@ def choose(disk: Disk, wanted: int, seed: int, journaled: bool = False) -> list[
     for one in ways.values():
         chance.shuffle(one)
     return list(_different(disk, [*first, *_in_turns(list(ways.values()))], wanted))
+
+
+def _way(crash: Crash, words: Sequence[str]) -> str:
+    """How a state came about; where one write is torn, also of which file: there are many writes of marks and caches, and
+    few of what counts."""
+    file = re.sub(r"\d+", "", words[crash.torn[0][0]].split(" ")[1]) if len(crash.torn) == 1 else ""
+    return f"{crash.why.split(' ')[0]} {file}".rstrip()
 
 
 def without_one(disk: Disk, pick: Callable[[str], bool], wanted: int) -> list[Crash]:
