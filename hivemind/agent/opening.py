@@ -132,15 +132,11 @@ def _section(title: str, text: str) -> str:
 
 
 def _place(hive: Parts, run: TaskRun, config: AgentConfig, folder: str) -> str:
-    lines = [_worktree(hive, one, first=at == 0) for at, one in enumerate(run.worktrees.trees)]
-    own = (
-        f"What is not for a repository goes to {folder}."
-        if lines
-        else f"Your folder is {folder}; paths are relative to it."
-    )
-    lines.append(f"{own} knowledge/ may be read and written.")
+    lines = [_worktree(hive, one, first=at == 0) for at, one in enumerate(run.worktrees.recorded)]
+    own = "What is for no repository goes to {}." if lines else "Your folder is {}; paths are relative to it."
+    lines.append(f"{own.format(folder)} knowledge/ may be read and written.")
     for root, given in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
-        lines.append(f"{root} may be {'read and written' if given.write else 'read'}.")
+        lines.append(f"{root} may be {'read and written' if given.write and not given.worktree else 'read'}.")
     programs = ", ".join(config.commands)
     lines.append(
         f"Programs that you may run: {programs}." if programs else "You may run no programs of your own choice."

@@ -228,8 +228,7 @@ class Worktrees:
         """In whose name commits are made, as git is told."""
         return self._who if self.recorded else {}
 
-    @property
-    def trees(self) -> tuple[Worktree, ...]:
+    def ready(self) -> tuple[Worktree, ...]:
         """One for each root that is worked on so, in the order of hive.yaml; made now where it is not there. Raises UserError,
         OSError."""
         roots = self._hive.config.worktree_roots(self._hive.layout)
@@ -308,7 +307,7 @@ class Worktrees:
         """Merge what a subtask that is over has done into this task's own worktrees; returns what became of it, a line each.
         Raises UserError, for conflicts unless they are to be marked."""
         theirs = {one.root: one.branch for one in _recorded(self._hive.layout, self._hive.tasks.kept(task))}
-        pairs = [(one, branch) for one in self.trees if one.branch and (branch := theirs.get(one.root))]
+        pairs = [(one, branch) for one in self.ready() if one.branch and (branch := theirs.get(one.root))]
         if not pairs:
             raise UserError("has no branch of a repository of yours", where=task)
         self.commit(f"Before the merge of {task}", ends=True)
@@ -327,7 +326,7 @@ class Worktrees:
     def bound(self) -> dict[Path, bool | None]:
         """What a sandbox shows of them, and whether it may be written: files, objects, their branches; no settings, no hooks."""
         found: dict[Path, bool | None] = {}
-        for one in self.trees:
+        for one in self.ready():
             assert one.git is not None
             common, mine = one.git.parents[1], one.branch is not None
             found |= {one.path: mine, one.path / ".git": False, common: False}

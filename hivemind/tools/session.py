@@ -75,7 +75,7 @@ class Session:
     @property
     def trees(self) -> tuple[Worktree, ...]:
         """The worktrees of the task in focus; its tools work in the first. Raises UserError if one cannot be made."""
-        return () if self.focus.work is None else self.focus.work.worktrees.trees
+        return () if self.focus.work is None else self.focus.work.worktrees.ready()
 
     @property
     def hand(self) -> InHand:

@@ -113,7 +113,7 @@ def _task(session: Session, work: TaskRun) -> dict[str, Any]:
         "text": text,
         "maker": task.maker,
         "path": relative(task.files),
-        "worktrees": [f"{one.path} on branch {one.branch}" for one in work.worktrees.trees],
+        "worktrees": [f"{one.path} on branch {one.branch}" for one in work.worktrees.ready()],
         "attachments": [relative(path) for path in task.attachments],
         "steps": [step.shown() for step in work.steps()],
     }

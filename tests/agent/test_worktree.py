@@ -121,7 +121,7 @@ def test_a_task_is_worked_on_in_its_own_worktree_and_its_branch_is_kept(crew, re
     assert repo.git("worktree", "list").count("\n") == 0
 
 
-def test_the_opening_says_worktree_and_branch(crew):
+def test_the_opening_says_worktree_and_branch(crew, capsys):
     ada = at_work(crew)
     does(ada, ("list_files", {}))
     [work] = ada.scheduler.works()
@@ -129,6 +129,10 @@ def test_the_opening_says_worktree_and_branch(crew):
     assert "Your folder is worktrees/t/app, a git worktree of" in opening
     assert "on branch hive/t" in opening
     assert said(crew)["text"] == "boat\nsrc/sail"
+    shutil.rmtree(crew.root / "worktrees")
+    assert main(["--hive", str(crew.root), "context", "ada"]) == 0
+    assert "on branch hive/t" in capsys.readouterr().out
+    assert not (crew.root / "worktrees").exists(), "to look at it makes nothing"
 
 
 def test_every_tool_for_files_works_there(crew, repo):
