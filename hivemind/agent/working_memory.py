@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-from hivemind.agent.recall import document_sources, recalled
+from hivemind.agent.recall import document_sources, noted, recalled
 from hivemind.agent.remembering import SOURCE, memory_source, remembered
 from hivemind.agent.sense import message_block, rom_blocks
 from hivemind.boundary import Unreadable
@@ -41,6 +39,7 @@ __all__ = ["Selected", "WorkingMemory"]
 Entry = Mapping[str, Any]
 _TIDY_ABOVE = 200
 _LOGGED_OUT = 20
+_ABOUT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,31 +118,49 @@ class WorkingMemory:
 
     def select(self, focus: Focus, questions: Sequence[str], tokens: int) -> Selected:
         """Score, select and build: what of all blocks is worth its place in `tokens` tokens."""
-        passing = [*self._recalled(focus, questions), *_attachments(focus)]
+        blocks = [*self._recalled(focus, questions), *_attachments(focus), *self.blocks.symbolic_memory]
+        return self._chosen(blocks, questions, tokens)
+
+    def recall(self, focus: Focus, question: str, tokens: int, stands: Callable[[str], bool]) -> Sequence[Entry]:
+        """The entries that answer a question, of all blocks and of the graphs' nodes, in `tokens` tokens: contents are loaded
+        only now. What `stands` where the mind has it already is left out, and makes room for others."""
+        nodes = noted(self._hive, self._name, question)
+        blocks = [*self._recalled(focus, [question]), *nodes, *self._about(question)]
+        return self._chosen(blocks, [question], tokens, stands).entries
+
+    def _chosen(
+        self,
+        blocks: Iterable[MemoryBlock],
+        questions: Sequence[str],
+        tokens: int,
+        stands: Callable[[str], bool] = lambda _: False,
+    ) -> Selected:
+        """Score, select and build, again without what `stands` elsewhere. Of two blocks with one id the later counts."""
+        left = {block.id: block for block in blocks}
         self.scorer.task_keywords = set(" ".join(questions).lower().split())
-        with self._also(passing):
-            turn = self._cycle.run(tokens, now=datetime.now(UTC))
-        return Selected(turn.context, turn.selection, self.scorer.explain)
+        while True:
+            selection = self._cycle.selector.select(left.values(), tokens)
+            entries = self._cycle.builder.build_context(selection, tokens)
+            known = [str(entry["id"]) for entry in entries if entry["id"] in left and stands(str(entry["content"]))]
+            if not known:
+                return Selected(entries, selection, self.scorer.explain)
+            for one in known:
+                del left[one]
+
+    def _about(self, question: str) -> list[MemoryBlock]:
+        """The blocks that stay, mail above all, as far as they have half of the question's words."""
+        blocks = list(self.blocks.symbolic_memory)
+        return [
+            block
+            for block, loaded in zip(blocks, self._loader.load_many(blocks), strict=True)
+            if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{loaded.content}") >= _ABOUT
+        ]
 
     def _recalled(self, focus: Focus, questions: Sequence[str]) -> list[MemoryBlock]:
         return [
             *recalled(self._hive, focus, questions),
             *remembered(self._hive, self._name, questions),
         ]
-
-    @contextmanager
-    def _also(self, blocks: Iterable[MemoryBlock]) -> Iterator[None]:
-        """What is recalled lives for one selection: the next may recall something else."""
-        added = []
-        for block in blocks:
-            if self.blocks.get(block.id) is None:
-                self.blocks.add_memory(block)
-                added.append(block.id)
-        try:
-            yield
-        finally:
-            for block_id in added:
-                self.blocks.remove_memory(block_id)
 
     # what stays
 

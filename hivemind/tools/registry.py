@@ -84,7 +84,7 @@ def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, 
     for toolset in config.toolset:
         if toolset not in TOOLSETS:
             raise ToolProblem(f"{toolset!r} is no toolset", mend=f"toolsets: {', '.join(TOOLSETS)}")
-        names |= dict.fromkeys(one for one in TOOLSETS[toolset] or known if one in known)
+        names |= dict.fromkeys(TOOLSETS[toolset] or known)
     allowed = {name: known[name] for name in names} if names or config.tools is not None else known
     shown = None if profile is None else PROFILES[profile]
     return allowed if shown is None else {name: allowed[name] for name in shown if name in allowed}
