@@ -178,7 +178,7 @@ def test_every_key_of_an_agents_file_is_documented_with_its_default(key: str, de
         return
     stated = stated_default(text, key)
     assert stated is not None, f"{key} is not in {document}"
-    said_in_words = {"lane": "agent/<agent>", "tools": "all", "budget": "none"}
+    said_in_words = {"lane": "agent/<agent>", "tools": "all", "toolset": "all", "budget": "{task: {tokens: 5000000}}"}
     assert stated == said_in_words.get(key, written(default))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -109,9 +110,9 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> int:
     places = [layout.inbox, layout.active, layout.done, layout.failed]
     entries = lines = 0  # that were printed, and of the entry after them
     ended = last = False
+    until = 0.0
     with Bell() as bell, open_watcher(hive.config.watch, places, [], bell.ring) as watcher:
         while not last:
-            was_over = ended
             with suppress(UserError):  # on its way to another folder: the next ring says where it is
                 task = hive.tasks.get(task.id)
             if task.path.is_dir():
@@ -125,8 +126,9 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> int:
             )  # it was moved: read anew from its beginning
             for record in records:
                 transcript.take(record)
-            ended = task.state in (TaskState.DONE, TaskState.FAILED)
-            last = ended and (was_over or not any(one.is_open for one in transcript.turns[-1:]))
+            if not ended and (ended := task.state in (TaskState.DONE, TaskState.FAILED)):
+                until = time.monotonic() + _LAST_S  # the last result is written after the move, if its agent lives
+            last = ended and (time.monotonic() >= until or not any(one.is_open for one in transcript.turns[-1:]))
             for one in transcript.entries[entries:]:
                 grows = one.is_open and not last and (one.kind == "turn" or one is transcript.entries[-1])
                 told = list(_lines(one, task.id)) if one.kind == "turn" or not grows else []
@@ -140,5 +142,5 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> int:
                 entries += 1
             sys.stdout.flush()
             if not last:
-                bell.wait(_LAST_S if ended else None)
+                bell.wait(max(0.0, until - time.monotonic()) if ended else None)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -130,7 +131,7 @@ def test_the_opening_says_worktree_and_branch(crew, capsys):
     assert "on branch hive/t" in opening
     assert said(crew)["text"] == "boat\nsrc/sail"
     shutil.rmtree(crew.root / "worktrees")
-    assert main(["--hive", str(crew.root), "context", "ada"]) == 0
+    assert main(["context", "ada", "--hive", str(crew.root)]) == 0
     assert "on branch hive/t" in capsys.readouterr().out
     assert not (crew.root / "worktrees").exists(), "to look at it makes nothing"
 
@@ -286,7 +287,7 @@ def test_a_subtask_begins_from_its_parents_branch_and_is_merged_into_it(pair, re
     assert "was in it already" in said(pair)["text"]
     assert repo.git("status", "--porcelain") == ""
     does(ada, *FINISH)
-    assert main(["--hive", str(pair.root), "task", "merge", "t"]) == 0
+    assert main(["task", "merge", "t", "--hive", str(pair.root)]) == 0
     assert (repo.path / "mast").read_text() == "a mast\n"
 
 
@@ -333,7 +334,7 @@ def merging(crew: Crew, capsys: pytest.CaptureFixture[str]) -> Callable[..., str
     """What `hivemind task merge` says."""
 
     def merge(task: str = "t") -> str:
-        main(["--hive", str(crew.root), "task", "merge", task])
+        main(["task", "merge", task, "--hive", str(crew.root)])
         told = capsys.readouterr()
         return told.out + told.err
 
@@ -630,3 +631,30 @@ def test_the_doctor_puts_away_what_a_killed_agent_left_of_a_task_that_is_over(cr
     treat(patient, found)
     assert not (crew.root / "worktrees/t").exists()
     assert (repo.show("hive/t", "boat"), repo.show("hive/t", "tar")) == ("a red boat", "tar")
+
+
+def test_a_full_disk_under_the_repository_is_a_pause(crew, repo):
+    shutil.rmtree(repo.path)
+    repo.path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", repo.path], check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        repo.git("init", "-q", "-b", "main")
+        repo.git(
+            "-c", "user.name=Person", "-c", "user.email=person@example.org", "commit", "-q", "--allow-empty", "-m", "x"
+        )
+        ada = at_work(crew)
+        does(ada, write("boat", "a boat\n"))
+        with contextlib.suppress(OSError), open(repo.path / "ballast", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        with pytest.raises(OSError, match="No space left") as full:
+            does(ada, write("mast", "a mast\n"))
+        assert ada.scheduler.broke(full.value)
+        (repo.path / "ballast").unlink()
+        [work] = ada.scheduler.works()
+        ada.scheduler.holding.unpark(work)  # as if its time had come
+        does(ada, *FINISH)
+        assert repo.show("hive/t", "mast") == "a mast"
+    finally:
+        subprocess.run(["umount", "-l", repo.path], check=True)

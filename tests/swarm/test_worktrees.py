@@ -36,7 +36,9 @@ def test_agents_killed_in_the_middle_of_their_work_lose_none_of_it(hive):
     subprocess.run(["git", "init", "-q", "-b", "main", app], check=True)
     (app / "boat").write_text("a boat\n")
     git("add", "-A")
-    git("-c", "user.name=Person", "-c", "user.email=person@example.org", "commit", "-qm", "Begin")
+    git("config", "user.name", "Person")
+    git("config", "user.email", "person@example.org")
+    git("commit", "-qm", "Begin")
     hive.configure(roots=[{"path": "../app", "worktree": True}])
     (hive.root / "mind.py").write_text(MIND)
     for name in ("ann", "ben"):
@@ -51,3 +53,5 @@ def test_agents_killed_in_the_middle_of_their_work_lose_none_of_it(hive):
     assert git("status", "--porcelain") == ""
     assert git("worktree", "list").count("\n") == 1
     assert not list((hive.root / "worktrees").iterdir())
+    assert "hive/by-ann into main: merged" in hive.run("task", "merge", "by-ann")
+    assert (app / "boat").read_text() == "a red boat\n"
