@@ -23,7 +23,8 @@ from pathlib import Path
 from hivemind import Hive, HivemindError
 from hivemind.cli import main
 from hivemind.mail import Intake
-from hivemind.minds import MindError, open_mind
+from hivemind.minds import MindError, Turn, open_mind
+from hivemind.taskrun.focus import Focus
 
 __all__ = ["DOORS", "Doors"]
 
@@ -200,7 +201,7 @@ class Doors:
         answer.write_bytes(data)
         mind = open_mind({"command": ["cat", os.fspath(answer)]})
         try:
-            thought = mind.think([], [])
+            thought = mind.think(Turn("ann", Focus("rest")), [])
             json.dumps([dict(action.arguments) for action in thought.actions], default=str)
         except MindError:
             pass

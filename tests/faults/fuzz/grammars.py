@@ -215,11 +215,11 @@ def documents(draw: st.DrawFn) -> tuple[str, bytes]:
 
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[str, bytes]:
-    actions = [
+    calls = [
         {"tool": "finish_step", "arguments": {"step": "one.s1", "text": "x"}},
         {"tool": "reply_mail", "arguments": {"body": "x"}},
     ]
-    return "", draw(_damaged(_json(draw(_exchanged({"text": "A thought.", "actions": actions})))))
+    return "", draw(_damaged(_json(draw(_exchanged({"text": "A thought.", "calls": calls})))))
 
 
 _METHODS = (
