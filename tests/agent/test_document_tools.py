@@ -41,6 +41,7 @@ def test_passages_and_nodes_of_documents_without_a_file_are_found(session: Sessi
     found = call(session, "doc_find", query="oar")
     assert [one["text"] for one in found["passages"]] == ["A boat floats.\n\nAn oar is made of ash."]
     assert [one["node"] for one in found["nodes"]] == [made["node"]]
+    assert len(call(session, "doc_find", query="oar made", limit=1)["passages"]) == 1
     below = call(session, "doc_find", query="oar", below="knowledge/boats.md")
     assert [one["citation"] for one in below["nodes"]] == ["knowledge/boats.md:5-5"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hivemind.minds import extractive
 from hivemind.tools import MEMBER_TOOLS, TOOLS
-from tests.agent.conftest import Crew, until_idle
+from tests.agent.conftest import Crew, hands, until_idle
 from tests.messages import calls_of
 
 NAMED = """read_file, write_file, edit_file, list_files, search_files, run_command, send_mail, check_mailbox, reply_mail,
@@ -62,3 +62,8 @@ def test_the_extractive_mind_names_no_tool_that_there_is_not() -> None:
                 named.add(call.args[0].value)
     assert named
     assert named <= set(TOOLS)
+
+
+def test_the_tags_of_a_card_stand_in_the_graph(crew: Crew) -> None:
+    assert "result" in hands(crew)("add_card", kind="note", text="The keel is of oak.", tags=["boats"])
+    assert '"boats"' in (crew.root / "tasks/active/t/graph.jsonl").read_text()
