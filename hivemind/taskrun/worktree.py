@@ -28,6 +28,7 @@ from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs.flocks import lock
 from hivemind.layout import Layout
+from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.tasks import Task
 
@@ -271,7 +272,9 @@ class Worktrees:
         above = next((one for one in _recorded(self._hive.layout, kept) if one.root == root), None)
         if above is not None:
             into, base = above.branch, above.tip or above.base
-            if any(self._task.id in ids for call, ids in kept["subtasks"].items() if call.startswith("review ")):
+            if any(
+                self._task.id in ids for call, ids in kept.get("subtasks", {}).items() if call.startswith("review ")
+            ):
                 return Worktree(root, path, None, base, None)
         else:
             head, into = repository.commit_of("HEAD"), None
@@ -340,12 +343,8 @@ class Worktrees:
 
     def changes(self) -> list[str]:
         """For result.md: each branch, how it differs from where it began, and how to see and take it."""
-        take = (
-            f"hivemind task merge {self._task.id}"
-            if self._task.parent is None
-            else "merge_worktree, by its parent's agent"
-        )
-        lines = []
+        by_hand = f"hivemind task merge {self._task.id}"
+        take, lines = "merge_worktree, by its parent's agent" if self._task.parent else by_hand, []
         for one, stat in self.diffs("--stat=100", "--stat-count=40"):
             begun = f"{one.base[:12]}{f' of {one.into}' if one.into else ''}"
             see = f"git -C {one.root} diff {one.base[:12]}..{one.branch}"
@@ -415,7 +414,7 @@ def put_away(layout: Layout, roots: Collection[Path], task: str) -> None:
             found = next((one for one in repositories if one.folder_of(path) is not None), None)
             if found is None:
                 raise UserError(
-                    "is no worktree of a root in hive.yaml", where=path, mend="take what you want of it, and delete it"
+                    "is no worktree of a root in hive.yaml", where=path, mend="take what you want, and delete it"
                 )
             _put_away(found, path)
         top.rmdir()
@@ -440,8 +439,7 @@ def _put_away(repository: _Repository, path: Path) -> None:
     if branch is not None and path.is_dir():
         one = Worktree(repository.root, path, branch, base, None, folder)
         _commit(repository, one, "What was left over at the end", _in_the_name_of("hivemind", "hivemind@localhost"))
-    for one_of_them in (path, folder):
-        shutil.rmtree(one_of_them)
+    _remove(path, folder)
     if branch is not None and repository.commit_of(f"refs/heads/{branch}") == base:
         repository.git("update-ref", "-d", f"refs/heads/{branch}", base)
 
@@ -464,9 +462,13 @@ def _clear(repository: _Repository, one: Worktree) -> None:
         names = (one.path.with_name(name) for name in _numbered(f"{one.path.name}.aside"))
         aside = one.path.rename(next(name for name in names if not name.exists()))
         _log.warning("%s: git knows nothing of it any more; it is %s now", one.path, aside)
-    for left in (one.path, folder):
-        if left is not None and left.exists():
-            shutil.rmtree(left)
+    _remove(one.path, folder)
+
+
+def _remove(*folders: Path | None) -> None:
+    for one in folders:
+        if one is not None and one.exists():
+            shutil.rmtree(one)
 
 
 def _commit(repository: _Repository, one: Worktree, why: str, who: Mapping[str, str]) -> None:
@@ -476,7 +478,7 @@ def _commit(repository: _Repository, one: Worktree, why: str, who: Mapping[str, 
     repository.git("add", "--all", ".", of=one)
     tree = repository.git("write-tree", of=one)
     if before is None or tree != repository.git("rev-parse", f"{before}^{{tree}}"):
-        made = repository.git("commit-tree", tree, "-p", before or one.base, "-m", why, who=who)
+        made = repository.git("commit-tree", tree, "-p", before or one.base, "-m", mask(why), who=who)
         fs.reached("worktree.committing")
         repository.move(one.branch, made, before, "what was left over")
 

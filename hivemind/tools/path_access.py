@@ -193,7 +193,9 @@ def writable(session: Session, path: str) -> Target:
     if tree is not None:
         found = tree
         if any(one.path == tree.base and one.branch is None for one in session.trees):
-            raise ToolProblem("is the work that you review, which you only read", where=path)
+            raise ToolProblem(
+                "is the work that you review, which you only read", where=path, mend="tasks/active/ID/files is yours"
+            )
     elif not is_named and task is not None and layout.worktrees not in _up(found.path):
         above = _up(found.path)
         if layout.tasks in above and task.files not in above:

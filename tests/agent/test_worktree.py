@@ -26,6 +26,14 @@ from hivemind.tools.sandbox import check_sandbox
 from tests.agent.conftest import Crew, Mind, until_idle, using_tools
 from tests.messages import calls_of
 
+
+def needs_a_sandbox() -> None:
+    try:
+        check_sandbox()
+    except UserError as error:
+        pytest.skip(str(error))
+
+
 STEP = "---\nsteps: [{title: Do it}]\n---\n"
 
 
@@ -178,6 +186,17 @@ def test_two_tasks_work_side_by_side(crew, repo):
     assert [repo.show(branch, "boat") for branch in ("hive/t", "hive/u", "main")] == ["ada's", "bob's", "a boat"]
 
 
+def test_of_several_repositories_the_first_is_the_default_and_each_has_its_worktree(crew, repo):
+    (crew.root.parent / "other").mkdir()
+    other = Repo(crew.root.parent / "other/app")
+    other.commit(oar="an oar\n")
+    crew.configure("roots: [{path: ../app, worktree: true}, {path: ../other/app, worktree: true}]\n")
+    ada = at_work(crew)
+    does(ada, write("boat", "a red boat\n"), write("worktrees/t/app-2/oar", "a red oar\n"), *FINISH)
+    assert (repo.show("hive/t", "boat"), other.show("hive/t", "oar")) == ("a red boat", "a red oar")
+    assert (crew.root / "tasks/done/t/result.md").read_text().count("Branch `hive/t`") == 2
+
+
 # what was committed, and what was not
 
 
@@ -307,8 +326,11 @@ def test_what_conflicts_is_said_and_merged_between_marks_if_the_lead_wants_that(
     assert repo.git("merge-base", "--is-ancestor", f"hive/{two}", "hive/t") == ""
 
 
-def test_a_reviewer_sees_the_diff_and_has_the_work_to_read_only(pair, repo):
-    pair.agent_file("role: critic\nshell: true\n", "eve")
+@pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+def test_a_reviewer_sees_the_diff_and_has_the_work_to_read_only(pair, repo, sandbox):
+    if sandbox == "bwrap":
+        needs_a_sandbox()
+    pair.agent_file(f"role: critic\nshell: true\nsandbox: {sandbox}\n", "eve")
     ada = at_work(pair, "---\nassignee: ada\nreview: {by: critic, criteria: [it is red]}\n---\nPaint it.\n")
     does(ada, write("boat", "a red boat\n"), ("run_command", {"command": "printf '\\351t\\351\\n' > latin"}), *FINISH)
     eve = pair.start(lambda turn: Thought(), "eve")
@@ -319,6 +341,7 @@ def test_a_reviewer_sees_the_diff_and_has_the_work_to_read_only(pair, repo):
     ran, wrote = calls_of(pair.root / "tasks/active" / review)
     assert "a red boat" in ran["text"]
     assert "is the work that you review" in wrote["error"]
+    assert (next((pair.root / "worktrees").glob("*/app/litter"), None) is None) is (sandbox == "bwrap")
     does(eve, ("verdict", {"approved": True}))
     does(ada, *FINISH)
     assert repo.show("hive/t", "boat") == "a red boat", "what it did to its copy came nowhere"
@@ -515,10 +538,7 @@ def test_a_root_that_may_be_written_is_edited_in_place_unless_it_has_worktrees(c
 
 
 def test_in_a_sandbox_the_worktree_is_there_and_git_works_but_not_its_hooks_and_settings(crew, repo):
-    try:
-        check_sandbox()
-    except UserError as error:
-        pytest.skip(str(error))
+    needs_a_sandbox()
     crew.agent_file("shell: true\nsandbox: bwrap\n")
     ada = at_work(crew)
     git = repo.path / ".git"
