@@ -44,10 +44,12 @@ class _Strict(BaseModel):
 
 
 class RootConfig(_Strict):
-    """A folder outside the hive that its agents may read, and write if it says so."""
+    """A folder outside the hive that its agents may read, and write if it says so. A git repository with `worktree` is
+    worked on in a worktree of each task's own, and never written itself."""
 
     path: str
     write: bool = False
+    worktree: bool = False
 
 
 def _as_list(value: Any) -> Any:
@@ -239,6 +241,11 @@ class HiveConfig(_Strict):
         """The folders outside the hive that may be read, resolved."""
         return tuple(Path(os.path.realpath(layout.root / os.path.expanduser(root.path))) for root in self.roots)
 
+    def worktree_roots(self, layout: Layout) -> tuple[Path, ...]:
+        """Those of them of which each task has a worktree."""
+        found = zip(self.read_roots(layout), self.roots, strict=True)
+        return tuple(dict.fromkeys(path for path, root in found if root.worktree))
+
     def bound(self, layout: Layout) -> dict[Path, bool | None]:
         """The roots as a sandbox shows them: whether each may be written; None for the hive itself where a root is around it.
         Of the hive's own folders only those that no tool keeps from agents are shown."""
@@ -258,7 +265,7 @@ class HiveConfig(_Strict):
         """
         found = {layout.root: False, layout.knowledge: True}
         for path, root in zip(self.read_roots(layout), self.roots, strict=True):
-            found[path] = found.get(path, True) and root.write
+            found[path] = found.get(path, True) and root.write and not root.worktree
         return found
 
 

@@ -68,6 +68,11 @@ class Layout:
         return self.tasks / "failed"
 
     @property
+    def worktrees(self) -> Path:
+        """The worktrees of tasks, a folder for each task; made when the first one is."""
+        return self.root / "worktrees"
+
+    @property
     def claimed(self) -> Path:
         """Tasks on their way from the inbox to `active`, one folder for each agent."""
         return self.active / ".claimed"

@@ -10,6 +10,7 @@ from hivemind.errors import HivemindError, is_disk_full
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.parking import DISK_FULL, Parking, Rest, until_there_is_room
 from hivemind.taskrun.task_run import TaskRun
+from hivemind.taskrun.worktree import put_away_ended
 from hivemind.tasks import Task, TaskMoved
 
 __all__ = ["ActiveTasks"]
@@ -48,6 +49,7 @@ class ActiveTasks:
         mine = self._hive.tasks.mine(self._name, self._incarnation)
         for task in mine:
             self._open(task, lost=task.id == lost)
+        put_away_ended(self._hive)
         for task_id in sorted(
             self._hive.journal.view(look) - {task.id for task in mine}
         ):  # closed, and its process died before it could tell
@@ -217,6 +219,8 @@ class ActiveTasks:
         self._release(work)
         if work.handed:
             work.let_go()
+        else:
+            put_away_ended(self._hive, work.task.id)
         self._works.pop(work.task.id, None)
         self._parked.pop(work.task.id, None)
         self._trouble.pop(work.task.id, None)

@@ -62,6 +62,7 @@ def _begin(agent: Agent, turn: Turn, talk: Conversation, cause: str) -> None:
     entries = selected.entries if selected is not None else ()
     system = ChatMessage("system", agent.system)
     if focus.work is not None:
+        focus.work.worktrees.ready()
         trail, before = focus.work.trail, list(talk.exchanged())
         mind = agent.usages.mind_for(focus.work, talk) if agent.config.graph == "model" else None
 

@@ -17,6 +17,7 @@ from hivemind.mail import Message
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.task_run import PlannedStep, TaskRun
+from hivemind.taskrun.worktree import Worktree
 
 __all__ = ["RENDERER", "material", "message_opening", "system_message", "task_opening"]
 
@@ -76,7 +77,7 @@ def task_opening(
         parts.append(
             _section("Attachments", "\n".join(_few([f"* {layout.relative(path)}" for path in task.attachments])))
         )
-    parts.append(_section("Where you work", _place(hive, config, folder)))
+    parts.append(_section("Where you work", _place(hive, run, config, folder)))
     if plan := _plan([step for step in run.steps() if not step.is_implicit], int(tokens * _PLAN), count):
         parts.append(_section("Plan", plan))
     known = []
@@ -130,15 +131,28 @@ def _section(title: str, text: str) -> str:
     return f"## {title}\n{text}"
 
 
-def _place(hive: Parts, config: AgentConfig, folder: str) -> str:
-    lines = [f"Your folder is {folder}; paths are relative to it. knowledge/ may be read and written."]
+def _place(hive: Parts, run: TaskRun, config: AgentConfig, folder: str) -> str:
+    lines = [_worktree(hive, one, first=at == 0) for at, one in enumerate(run.worktrees.recorded)]
+    own = "What is for no repository goes to {}." if lines else "Your folder is {}; paths are relative to it."
+    lines.append(f"{own.format(folder)} knowledge/ may be read and written.")
     for root, given in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
-        lines.append(f"{root} may be {'read and written' if given.write else 'read'}.")
+        lines.append(f"{root} may be {'read and written' if given.write and not given.worktree else 'read'}.")
     programs = ", ".join(config.commands)
     lines.append(
         f"Programs that you may run: {programs}." if programs else "You may run no programs of your own choice."
     )
     return "\n".join(lines)
+
+
+def _worktree(hive: Parts, one: Worktree, *, first: bool) -> str:
+    where = f"{hive.layout.relative(one.path)}, a git worktree of {one.root}"
+    begins = f"Your folder is {where}" if first else f"Another is {where}"
+    relative = "; paths are relative to it, commands run there" if first else ""
+    if one.branch is None:
+        return f"{begins} at {one.base[:12]}, the work that you review: read it, try it out; you change nothing in it{relative}."
+    submodules = " Its submodules are not filled." if (one.path / ".gitmodules").is_file() else ""
+    left = "What you have not committed at the end of a turn is committed for you."
+    return f"{begins} on branch {one.branch}{relative}. {left} Nothing is changed in {one.root} itself.{submodules}"
 
 
 def _few(lines: list[str]) -> list[str]:

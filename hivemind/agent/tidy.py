@@ -23,6 +23,9 @@ def tidy(agent: Agent, turn: Turn) -> None:
     focus = turn.focus
     if agent.gives_up(turn):
         return
+    used = [agent.tools[one.call.tool] for one in turn.results if one.call.tool in agent.tools]
+    if focus.work is not None and not focus.work.ended and not all(tool.reads for tool in used):
+        focus.work.commit()
     if not agent.scheduler.only_looked(turn):
         _record(agent, turn)
         if focus.work is not None:

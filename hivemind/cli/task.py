@@ -32,7 +32,7 @@ def add_to(commands: Commands, common: Parser) -> None:
         commands,
         common,
         "task",
-        "add, list, show, retry, cancel and replay tasks, and say more to one",
+        "add, list, show, retry, cancel, merge and replay tasks, and say more to one",
         examples='  hivemind task add "What is a lease?"\n  hivemind task list\n  hivemind task show what-is-a-lease\n\n'
         "A task is a file: dropping one into tasks/inbox/ does the same as `task add`.",
     )
@@ -64,6 +64,7 @@ def add_to(commands: Commands, common: Parser) -> None:
     for name, run, line in (
         ("retry", _retry, "put failed or finished tasks back into the inbox"),
         ("cancel", _cancel, "end waiting or active tasks: they go to tasks/failed/"),
+        ("merge", _merge, "merge the branches of tasks that are over into the branches that they began from"),
     ):
         parser = add_command(task, common, name, run, line, examples=f"  hivemind task {name} what-is-a-lease")
         parser.add_argument("id", nargs="+", metavar="ID", help="the task's id")
@@ -350,6 +351,16 @@ def _retry(arguments: argparse.Namespace) -> int:
 def _cancel(arguments: argparse.Namespace) -> int:
     hive = hive_of(arguments)
     return _moved(hive, arguments, hive.tasks.cancel, "is cancelled")
+
+
+def _merge(arguments: argparse.Namespace) -> int:
+    from hivemind.taskrun.worktree import merge_task
+
+    hive = hive_of(arguments)
+    for task_id in arguments.id:
+        done = merge_task(hive, task_id)
+        print_json({"id": task_id, "merged": done}) if arguments.json else say("\n".join(done))
+    return 0
 
 
 def _moved(hive: Hive, arguments: argparse.Namespace, move: Callable[[str], Path], said: str) -> int:

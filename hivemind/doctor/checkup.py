@@ -10,7 +10,7 @@ from hivemind.doctor.databases import check_databases
 from hivemind.doctor.finding import Finding
 from hivemind.doctor.folders import check_access, check_folders, check_mailbox_folders
 from hivemind.doctor.graphs import check_graphs
-from hivemind.doctor.leftovers import check_leftovers
+from hivemind.doctor.leftovers import check_leftovers, check_worktrees
 from hivemind.doctor.letters import check_letters, check_mail_key, check_strangers
 from hivemind.doctor.locks import check_doorbells, check_farewells, check_locks
 from hivemind.doctor.logs import check_journal, check_task_logs
@@ -46,6 +46,7 @@ CHECKS: tuple[Check, ...] = (
     check_farewells,
     check_doorbells,
     check_leftovers,
+    check_worktrees,
     check_databases,
     check_encodings,
     check_inotify,

@@ -1,18 +1,21 @@
-"""Temporary files of writes that a crash cut short: nobody reads them, and they take up room."""
+"""What a crash leaves that nobody reads, and that takes up room: temporary files of writes, worktrees of tasks that are over."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 
 from hivemind.doctor.finding import Finding
 from hivemind.doctor.patient import Patient, lives
 from hivemind.fs.atomic import TEMPORARY_PREFIX
+from hivemind.layout import Layout
+from hivemind.names import is_name
+from hivemind.taskrun.worktree import put_away
 
-__all__ = ["check_leftovers"]
+__all__ = ["check_leftovers", "check_worktrees"]
 
 _WRITER = re.compile(re.escape(TEMPORARY_PREFIX) + r"(\d+)-\d+-\d+")
 _OLD_S = 3600.0  # a write takes moments; an hour covers a machine that slept, and writers on other machines
@@ -39,6 +42,23 @@ def check_leftovers(patient: Patient) -> Iterator[Finding]:
                 yield Finding(
                     "leftovers", layout.relative(path), what, "hivemind doctor --fix sets it aside", fix, note=True
                 )
+
+
+def check_worktrees(patient: Patient) -> Iterator[Finding]:
+    """Worktrees whose task is over or gone: their agent was killed before it could put them away."""
+    layout = patient.layout
+    roots = patient.config.worktree_roots(layout) if patient.config else ()
+    for folder in layout.worktrees.iterdir() if layout.worktrees.is_dir() else ():
+        if is_name(folder.name) and not patient.tasks.is_open(folder.name):
+            what = "is left of a task that is over, or gone"
+            mend = "hivemind doctor --fix commits what is in no commit yet to its branch, and takes it away"
+            fix = partial(_put_away, layout, roots, folder.name)
+            yield Finding("worktrees", layout.relative(folder), what, mend, fix, note=True)
+
+
+def _put_away(layout: Layout, roots: Collection[Path], task: str) -> str:
+    put_away(layout, roots, task)
+    return "its branch is kept, if anything was done on it"
 
 
 def _abandoned(path: Path, writer: int, patient: Patient) -> bool:

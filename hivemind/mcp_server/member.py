@@ -213,6 +213,8 @@ class Member:
 
     def _after(self, focus: Focus, tool: str) -> None:
         work = focus.work
+        if work is not None and not work.ended and tool in self.tools and not self.tools[tool].reads:
+            work.commit()
         if work is not None and (work.ended or work.handed):
             self._scheduler.drop(work)
             self._task = next((one.task.id for one in self.works()), None)

@@ -36,6 +36,7 @@ _IGNORED = """# what a running hive leaves behind
 /.hive/
 /mailboxes/*/
 /tasks/*/
+/worktrees/
 """
 
 

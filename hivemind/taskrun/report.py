@@ -128,17 +128,19 @@ def compose(
     spent: Spent | None,
     notes: Sequence[str] = (),
     more: Sequence[str] = (),
+    changes: Sequence[str] = (),
 ) -> str:
     """The text of result.md. Each quote is followed by its citation `path:line-line` and the file's digest.
 
     Without `spent` nothing is said of the costs: they are not over yet, and another number each time. `more` are further
-    lines of how it came about.
+    lines of how it came about, `changes` a section on the branches of its worktrees.
     """
     parts = [f"# {title}", ""]
     if answer.strip():
         parts += [answer.strip(), ""]
     for finding in findings:
         parts += list(_section(finding))
+    parts += changes
     sources = _sources(findings)
     if sources:
         parts += ["## Sources", "", *sources, ""]

@@ -30,6 +30,7 @@ from hivemind.taskrun.review import Citation, Review
 from hivemind.taskrun.step_waits import StepWaits
 from hivemind.taskrun.task_wait import TaskWait, has_come
 from hivemind.taskrun.trail import Trail
+from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import Said, Task, TaskStep
 from hivemind.tasks.log import open_log
 
@@ -99,6 +100,7 @@ class TaskRun:
         self._account = Account()
         self.wait = TaskWait.of(self._kept.get("wait_for"))
         self.attempt = _attempt_of(task)
+        self.worktrees = Worktrees(hive, task, agent, self.attempt, self._kept, partial(self._keep, "worktrees"))
         self._said = len(task.said)
 
     def _guard(self, steps: Sequence[str]) -> AbstractContextManager[None]:
@@ -482,6 +484,7 @@ class TaskRun:
         Raises Parking, before anything has changed, while another holds one of its steps.
         """
         self._check_end()
+        self.worktrees.commit(self.task.title, ends=True)
         for step in self.steps():
             if step.is_implicit and step.step.status == "open":
                 shown = self.shown(step.id)
@@ -493,7 +496,10 @@ class TaskRun:
         self.trail.save()
         notes = self._hive.tasks.get(self.task.id).notes  # its text may have been edited meanwhile
         found = self._findings_when_done()
-        text = compose(self.task.title, answer, found, self.review, self.agent, self.spent(), notes, self._provenance())
+        text = compose(
+            self.task.title, answer, found, self.review, self.agent, self.spent(), notes, self._provenance(),
+            self.worktrees.changes(),
+        )  # fmt: skip
         self._folder = self._hive.tasks.finish(self.task, text)
         self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, ended=True)
         if self._hive.tasks.somebody_waits():  # a task in the inbox may have waited for this one
@@ -534,9 +540,29 @@ class TaskRun:
         """Give the task up; gives where it lies now. Raises Parking as `finish` does."""
         self._check_end()
         self._save_what_there_is()
-        self._folder = self._hive.tasks.fail(self.task, reason)
+        self._folder = self._hive.tasks.fail(self.task, "\n".join([reason, *self._left_behind()]))
         self._hive.steps.end_task(self.task.id, "failed", agent_id=self.agent, ended=True, reason=reason)
         return self._folder
+
+    def _left_behind(self) -> list[str]:
+        """For error.md: the branches on which something was done."""
+        try:
+            self.commit()
+            changes = self.worktrees.changes()
+            return ["", *changes] if changes else []
+        except (HivemindError, OSError) as error:
+            _log.warning("task %s: of its worktrees: %s", self.task.id, error)
+            return []
+
+    def commit(self) -> None:
+        """Commit what its worktrees have left over. What stands in the way of that is told to the mind, once, and to the log."""
+        try:
+            self.worktrees.commit(self.task.title)
+        except HivemindError as error:
+            _log.warning("task %s: %s", self.task.id, error)
+            told = f"What you have changed could not be committed: {error}"
+            if self.conversation.epoch is not None and all(one.text != told for one in self.conversation.messages):
+                self.conversation.tell(told, worktree=True)
 
     def _check_end(self) -> None:
         try:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from hivemind.taskrun.review import Citation as Cited
+from hivemind.tools.path_access import readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
@@ -58,7 +59,8 @@ def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
     cited = None
     if arguments.citation is not None:
         told = arguments.citation
-        cited = Cited(told.path, told.start_line, told.end_line, told.digest, arguments.text)
+        path = session.hive.layout.relative(readable(session, told.path).path) if session.trees else told.path
+        cited = Cited(path, told.start_line, told.end_line, told.digest, arguments.text)
         found = session.hive.knowledge.verify(cited)
         if not found.stands:
             raise ToolProblem(f"the quote does not stand there: {found.reason}", where=cited.place)

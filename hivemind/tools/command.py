@@ -35,7 +35,9 @@ class RunCommand(Arguments):
     command: list[str] | str | None = Field(
         None, description="a program with its arguments; a text is given to a shell only if you are allowed one"
     )
-    cwd: str | None = Field(None, description="a folder: the task's own (default), or one below a root")
+    cwd: str | None = Field(
+        None, description="a folder, below the default one (your worktree, or the task's folder) or a root"
+    )
     timeout_s: float | None = Field(None, gt=0, description="default 120")
     step: str | None = None
 
@@ -89,7 +91,7 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
                 stopping=session.stopping,
                 timeout_s=timeout_s,
                 sandbox=session.config.sandbox,
-                roots=session.hive.config.bound(session.hive.layout),
+                roots={**session.hive.config.bound(session.hive.layout), **work.worktrees.bound()},
             )
         except OSError as error:
             error.filename = os.fspath(output)
@@ -145,11 +147,13 @@ def _held(task: Path, place: Path) -> Iterator[Path]:
 
 
 def _start(session: Session, cwd: str | None) -> Path | None:
-    """Where a command starts, if not in the task's folder: in it, or below a root. Raises ToolProblem for any other place."""
+    """Where a command starts, if not in the task's folder: in its worktree, by default, in it, or below a root. Raises
+    ToolProblem for any other place."""
+    trees = [one.path for one in session.trees]
     if cwd is None:
-        return None
+        return next(iter(trees), None)
     path = readable(session, cwd).path
-    allowed = (session.work.task.files, *session.hive.config.read_roots(session.hive.layout))
+    allowed = (session.work.task.files, *trees, *session.hive.config.read_roots(session.hive.layout))
     if not any(path.is_relative_to(one) for one in allowed):
         raise ToolProblem("is neither in the task's folder nor below a root", where=cwd)
     if not path.is_dir():
@@ -191,6 +195,7 @@ def _told(session: Session, step: PlannedStep | None) -> dict[str, str]:
         "HIVEMIND_AGENT": session.agent,
         "HIVEMIND_TASK": session.work.task.id,
         **({} if step is None else {"HIVEMIND_STEP": step.id}),
+        **session.work.worktrees.identity,
     }
 
 

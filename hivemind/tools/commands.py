@@ -27,7 +27,7 @@ __all__ = ["CommandResult", "clean_environment", "run_command"]
 
 _KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
 _SEARCHED = frozenset({"PATH", "PYTHONPATH"})
-_GIT = {"safe.bareRepository": "explicit", "core.fsmonitor": "false", "core.hooksPath": os.devnull}
+_GIT = {"safe.bareRepository": "explicit", "core.fsmonitor": "false", "core.hooksPath": os.devnull, "gc.auto": "0"}
 _NO_REPOSITORY = {
     "GIT_CONFIG_COUNT": str(len(_GIT)),
     **{f"GIT_CONFIG_KEY_{at}": key for at, key in enumerate(_GIT)},

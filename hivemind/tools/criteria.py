@@ -140,6 +140,7 @@ def _ask(session: Session, state: Judging, answer: str) -> Judging:
     task_id = f"{work.task.id[:_STEM].rstrip('.')}.review{number}.{made}"
     work.delegates(f"review {number}", [task_id])
     if not is_made(session, task_id):
+        work.worktrees.commit(work.task.title, ends=True)  # what is reviewed begins from here
         # Who reviews its own work sees nothing new: with the worker's own role it is for a certain other one.
         mine = session.config.role == wanted.by
         hive.tasks.add(
@@ -168,9 +169,19 @@ def _told(session: Session, state: Judging, answer: str) -> str:
     if state.missing:
         lines += ["## Missing at the last review", "", *(f"* {one}" for one in state.missing), ""]
     lines += ["## The task", "", work.task.full_text.strip(), "", "## Its result", "", work.draft(answer).strip(), ""]
-    files = session.hive.layout.relative(work.task.files)
-    whole = mask("\n".join([*lines, f"Its files are in {files}.", ""]))
-    cut = f"{whole[:_SHOWN_CHARS]}…\n\n(Cut here. Its files are in {files}.)\n"
+    files = f"Its files are in {session.hive.layout.relative(work.task.files)}."
+    for tree, diff in work.worktrees.diffs():
+        files += f" What it has changed in {tree.root} is in your worktree, as it is now."
+        lines += [
+            f"## What it has changed in {tree.root}",
+            "",
+            files,
+            "",
+            *(f"    {line}" for line in diff.splitlines()),
+            "",
+        ]
+    whole = mask("\n".join([*lines, files, ""]))
+    cut = f"{whole[:_SHOWN_CHARS]}…\n\n(Cut here. {files})\n"
     return whole if len(whole) <= _SHOWN_CHARS else cut
 
 

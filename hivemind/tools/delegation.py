@@ -30,6 +30,7 @@ _MOST = 32
 _STEM = 48  # characters of the parent's id in a subtask's
 _SHOWN_CHARS = 10_000
 _ATTACHED_BYTES = 16 << 20
+_MERGING_S = 900
 
 
 class Subtask(Arguments):
@@ -64,6 +65,13 @@ class CancelTask(Arguments):
     reason: str = ""
 
 
+class MergeWorktree(Arguments):
+    task: str = Field(description="a subtask of yours that is over")
+    mark: bool = Field(
+        False, description="write what conflicts into your files as well, between marks, for you to edit"
+    )
+
+
 @tool
 def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     """Divide your task: make subtasks, which others begin at once, side by side. Gives their ids in the order of `tasks`;
@@ -77,6 +85,7 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     files = [[_attached(session, path) for path in one.attach] for one in arguments.tasks]
     for one in arguments.tasks:
         _check_whom(session, one)
+    work.worktrees.commit(f"{work.task.title}: before it is divided")  # subtasks begin from here
     work.delegates(key, ids)
     for at in _in_order(ids, needed):  # what one depends on is there before it
         one = arguments.tasks[at]
@@ -133,6 +142,17 @@ def cancel_task(session: Session, arguments: CancelTask) -> dict[str, Any]:
         if task.owner is not None:
             ring(session.hive.layout.doorbells, task.owner)
     return {"task": task.id, "state": session.hive.tasks.get(task.id).state.value}
+
+
+@tool
+def merge_worktree(session: Session, arguments: MergeWorktree) -> dict[str, Any]:
+    """Merge what a subtask of yours has done in its worktree into yours. If both changed the same lines nothing is merged, and
+    you are told which files conflict."""
+    task = _own(session, arguments.task)
+    if session.hive.tasks.is_open(task.id):
+        raise ToolProblem("is not over yet", where=task.id, mend="wait_for it first")
+    with session.pulse.busy(_MERGING_S):
+        return {"merged": session.work.worktrees.merge(task.id, mark=arguments.mark)}
 
 
 # making them
@@ -252,4 +272,4 @@ def _result(session: Session, task_id: str) -> dict[str, Any]:
     return told
 
 
-DELEGATION_TOOLS = (delegate, wait_for, send_to_task, cancel_task)
+DELEGATION_TOOLS = (delegate, wait_for, send_to_task, cancel_task, merge_worktree)

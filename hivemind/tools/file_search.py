@@ -25,7 +25,7 @@ Found = tuple[str, int, str]
 
 class SearchFiles(Arguments):
     pattern: str = Field(min_length=1, description="a regular expression")
-    path: str = Field("knowledge", description="a folder or a file")
+    path: str | None = Field(None, description="a folder or a file; default: your worktree, else knowledge")
     glob: str | None = Field(None, description="only files such as *.py or src/**/*.ts, from that folder")
     hidden: bool = Field(False, description="also files and folders whose names begin with a dot")
 
@@ -38,9 +38,9 @@ def _hits(result: Mapping[str, Any]) -> str:
 
 @tool(text=_hits, reads=True)
 def search_files(session: Session, arguments: SearchFiles) -> dict[str, Any]:
-    """Find the lines that match a regular expression, in the text files below a folder (default: knowledge). In a repository
+    """Find the lines that match a regular expression, in the text files below a folder. In a repository
     outside the hive what git ignores is passed over."""
-    top = readable(session, arguments.path)
+    top = readable(session, arguments.path or ("." if session.trees else "knowledge"))
     with session.pulse.busy(READING_S + LIMIT_S):
         lines = _by_ripgrep(session, top, arguments)
         if lines is None:

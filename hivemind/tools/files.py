@@ -55,7 +55,9 @@ class ReadFile(Arguments):
 
 
 class WriteFile(Arguments):
-    path: str = Field(description="relative to the task's folder, or knowledge/…, or a root that may be written")
+    path: str = Field(
+        description="relative to your worktree or the task's folder, or knowledge/…, or a root that may be written"
+    )
     text: str | None = Field(None, description="the whole text; left out: the answers found so far")
     step: str | None = None
 
@@ -180,8 +182,9 @@ def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
     shown = named(session, target.place)
     if arguments.step is not None:
         step = session.step(arguments.step)
-        session.work.wrote(step, os.path.relpath(target.place.path, session.work.task.path), digest)
-        receipt = {"kind": "LINK", "text": shown, "digest": digest}
+        inside = shown if session.trees else os.path.relpath(target.place.path, session.work.task.path)
+        session.work.wrote(step, inside, digest)
+        receipt = {"kind": "LINK", "text": session.hive.layout.relative(target.place.path), "digest": digest}
         session.hive.steps.capture(step.id, receipt, **session.shown(step))
     return {"path": shown, "digest": digest, "bytes": len(text.encode())}
 
@@ -331,6 +334,10 @@ def read_text(session: Session, place: Place) -> str:
 
 
 def named(session: Session, place: Place) -> str:
+    """The place as a tool is told of it: from the task's worktree if it lies there, else from the hive's folder."""
+    tree = next(iter(session.trees), None)
+    if tree is not None and place.base == tree.path and place.names:
+        return "/".join(place.names)
     return session.hive.layout.relative(place.path)
 
 

@@ -1,8 +1,9 @@
 """Where a tool may read and write (spec 7, *Files*): named as a mind names it, reached so that nothing leads out meanwhile.
 
-A path is names below the hive's folder (a task's own file goes first), or below a folder that hive.yaml lists under `roots:`
-with that folder's own path before them. `..`, other absolute paths and links are refused, wherever they would lead: what a
-path says is where it goes, also if someone moves things about while it is followed.
+A path is names below the task's worktree, if it has one, or below the hive's folder (a task's own file goes first), or
+below a folder that hive.yaml lists under `roots:` with that folder's own path before them. `..`, other absolute paths
+and links are refused, wherever they would lead: what a path says is where it goes, also if someone moves things about
+while it is followed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MAX_NAME = 255
 _NEW = 0o666
 _FOR_PEOPLE = frozenset({FILES, "artifacts", "attempts", "error.md", "result.md", "task.md", "task.yaml"})
 _GITS = frozenset({".git", "git~1", "head"})
-_NOT_HERE = "is not where you may write: the task's folder, knowledge/, roots that say so"
+_NOT_HERE = "is not where you may write: your worktree, the task's folder, knowledge/, roots that say so"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,15 @@ def readable(session: Session, path: str) -> Place:
     """The place, if a tool may read there. Raises UserError."""
     layout = session.hive.layout
     found = _place(session, path, layout.root, session.hive.config.read_roots(layout))
-    if session.focus.work is not None and not os.path.isabs(path) and found.names:
+    tree = _in_worktree(session, path, found)
+    if tree is not None and os.path.lexists(tree.path):
+        found = tree
+    elif session.focus.work is not None and not os.path.isabs(path) and found.names:
         task = session.work.task
         own = (Place(task.path, (FILES, *found.names)), Place(task.path, found.names))
         # What lies in the work folder goes first, then what commands have printed; the records beside it are not named so.
-        found = next((one for one in own[: 1 + (found.names[0] == "artifacts")] if os.path.lexists(one.path)), found)
+        own_first = own[: 1 + (found.names[0] == "artifacts")]
+        found = next((one for one in own_first if os.path.lexists(one.path)), tree or found)
     if not is_readable(session, found.path):
         raise ToolProblem(
             "is another's mailbox" if layout.mailboxes in _up(found.path) else "is the program's own", where=path
@@ -182,9 +187,16 @@ def writable(session: Session, path: str) -> Target:
     found = _place(session, path, layout.root, session.hive.config.read_roots(layout))
     if any(_folded(name) in _GITS for name in found.names):
         raise ToolProblem("is what git may take for a repository of its own, and run commands of", where=path)
+    tree = _in_worktree(session, path, found)
     around = [one for one in _up(found.path) if one in written]
-    is_named = os.path.isabs(path) or around[0] != layout.root
-    if not is_named and task is not None:
+    is_named = tree is None and (os.path.isabs(path) or around[0] != layout.root)
+    if tree is not None:
+        found = tree
+        if any(one.path == tree.base and one.branch is None for one in session.trees):
+            raise ToolProblem(
+                "is the work that you review, which you only read", where=path, mend="tasks/active/ID/files is yours"
+            )
+    elif not is_named and task is not None and layout.worktrees not in _up(found.path):
         above = _up(found.path)
         if layout.tasks in above and task.files not in above:
             raise ToolProblem(
@@ -195,11 +207,26 @@ def writable(session: Session, path: str) -> Target:
     elif not is_named or not written[around[0]] or _is_protected(layout, found.path):
         raise ToolProblem(_NOT_HERE, where=path)
     _refuse_links(session, found, path)
-    if not found.names or found.path in written or found.names == (FILES,) or found.path.is_dir():
+    if not found.names or found.path in written or found.path.is_dir() or found.path == (task and task.files):
         raise ToolProblem("is a folder", where=path)
     if found.path.exists() and not found.path.is_file():
         raise ToolProblem("is no regular file", where=path)
     return Target(found, shared=is_named)
+
+
+def _in_worktree(session: Session, path: str, found: Place) -> Place | None:
+    """The place in a worktree of the task's: named in whole, or relative to the first, unless its first name is that of a
+    folder of the hive and of nothing in the worktree. None for any other place."""
+    trees = session.trees
+    for tree in trees:
+        if tree.path in _up(found.path):
+            return Place(tree.path, found.path.relative_to(tree.path).parts)
+    if not trees or os.path.isabs(path) or session.work.task.path in _up(found.path):
+        return None
+    top = found.names[:1]
+    if top and (session.hive.layout.root / top[0]).is_dir() and not os.path.lexists(trees[0].path / top[0]):
+        return None
+    return Place(trees[0].path, found.names)
 
 
 def _place(session: Session, path: str, root: Path, roots: Iterable[Path]) -> Place:

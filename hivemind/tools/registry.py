@@ -45,7 +45,8 @@ TOOLSETS: dict[str, tuple[str, ...] | None] = {
     ),
     "reviewer": (*_READ, "run_command", "recall", "check_citations", "verdict", *_TASK, *_MAIL),
     "lead": (
-        "delegate", "wait_for", "send_to_task", "cancel_task", "hand_over", *_READ, "recall", "verdict", *_TASK, *_MAIL,
+        "delegate", "wait_for", "send_to_task", "cancel_task", "merge_worktree", "hand_over", "edit_file", *_READ, "recall",
+        "verdict", *_TASK, *_MAIL,
     ),
     "all": None,
 }  # fmt: skip
@@ -59,7 +60,7 @@ _CORE = (
 _DAILY = (
     *_CORE, "signals", "add_task", "note_step", "verify_step", "block_step", "add_evidence", "link_cards", "publish",
     "ask_human", "wait", "read_file", "list_files", "search_files", "doc_expand", "doc_note",
-    "delegate", "wait_for", "send_to_task", "cancel_task", "verdict",
+    "delegate", "wait_for", "send_to_task", "cancel_task", "merge_worktree", "verdict",
 )  # fmt: skip
 
 PROFILES: dict[str, tuple[str, ...] | None] = {"core": _CORE, "daily": _DAILY, "full": None}

@@ -17,6 +17,7 @@ from hivemind.presence.heartbeat import Heartbeat
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.task_run import PlannedStep, TaskRun
+from hivemind.taskrun.worktree import Worktree
 from hivemind.tasks import TaskStep
 
 __all__ = ["InHand", "Session"]
@@ -70,6 +71,11 @@ class Session:
             what = "nothing is" if self.focus.message is None else "a message is"
             raise UserError(f"this needs a task in focus, and {what}")
         return self.focus.work
+
+    @property
+    def trees(self) -> tuple[Worktree, ...]:
+        """The worktrees of the task in focus; its tools work in the first. Raises UserError if one cannot be made."""
+        return () if self.focus.work is None else self.focus.work.worktrees.ready()
 
     @property
     def hand(self) -> InHand:

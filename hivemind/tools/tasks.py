@@ -53,7 +53,7 @@ def _tasks(result: Mapping[str, Any]) -> str:
 
 
 def _claimed(result: Mapping[str, Any]) -> str:
-    head = as_lines({name: result[name] for name in ("task", "title", "maker", "path", "attachments")})
+    head = as_lines({name: result[name] for name in ("task", "title", "maker", "path", "worktrees", "attachments")})
     steps = [f"{one['id']} ({one['status']}): {one['title']}" for one in result["steps"]]
     return "\n".join([head, *(["steps:", *steps] if steps else []), "", result["text"]])
 
@@ -113,6 +113,7 @@ def _task(session: Session, work: TaskRun) -> dict[str, Any]:
         "text": text,
         "maker": task.maker,
         "path": relative(task.files),
+        "worktrees": [f"{one.path} on branch {one.branch}" for one in work.worktrees.ready()],
         "attachments": [relative(path) for path in task.attachments],
         "steps": [step.shown() for step in work.steps()],
     }

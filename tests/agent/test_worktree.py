@@ -1,0 +1,680 @@
+"""A git repository as a root: each task has its own worktree on its own branch, and nobody touches the person's checkout."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hivemind import Hive
+from hivemind.agent.agent import Agent
+from hivemind.cli.main import main
+from hivemind.doctor import examine, treat
+from hivemind.doctor.patient import Patient
+from hivemind.errors import UserError
+from hivemind.minds import Action, Thought
+from hivemind.tools.sandbox import check_sandbox
+from tests.agent.conftest import Crew, Mind, until_idle, using_tools
+from tests.messages import calls_of
+
+
+def needs_a_sandbox() -> None:
+    try:
+        check_sandbox()
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+STEP = "---\nsteps: [{title: Do it}]\n---\n"
+
+
+class Repo:
+    """A person's checkout."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        self.git("init", "-q", "-b", "main")
+        self.git("config", "user.email", "person@example.org")
+        self.git("config", "user.name", "Person")
+
+    def git(self, *words: str) -> str:
+        done = subprocess.run(["git", "-C", self.path, *words], capture_output=True, text=True, check=True)
+        return done.stdout.rstrip("\n")
+
+    def commit(self, **files: str) -> str:
+        for name, text in files.items():
+            path = self.path / name.replace("__", "/")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "by the person")
+        return self.git("rev-parse", "HEAD")
+
+    def show(self, branch: str, name: str) -> str:
+        return self.git("show", f"{branch}:{name}")
+
+    def branches(self) -> list[str]:
+        return self.git("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    made = Repo(tmp_path / "app")
+    made.commit(boat="a boat\n", src__sail="a sail\n")
+    return made
+
+
+@pytest.fixture
+def crew(crew: Crew, repo: Repo) -> Crew:
+    crew.configure("roots: [{path: ../app, worktree: true}]\n")
+    crew.agent_file("shell: true\n")
+    return crew
+
+
+def does(agent: Agent, *calls: tuple[str, dict[str, Any]]) -> None:
+    """One turn in which the agent's mind, which reads, wants this."""
+    mind = Mind(lambda turn: Thought("", tuple(Action(tool, told) for tool, told in calls)))
+    agent.mind = mind
+    assert agent.cycle()
+
+
+def said(crew: Crew, task: str = "t") -> dict[str, Any]:
+    """What became of the last call."""
+    return calls_of(Hive.open(crew.root).tasks.get(task).path)[-1]
+
+
+def at_work(crew: Crew, text: str = "Mend it.\n") -> Agent:
+    crew.drop(text)
+    return crew.start(lambda turn: Thought())
+
+
+FINISH = (("finish_step", {}), ("finish_task", {"result": "Done."}))
+
+
+def write(path: str, text: str) -> tuple[str, dict[str, Any]]:
+    return "write_file", {"path": path, "text": text}
+
+
+def test_a_task_is_worked_on_in_its_own_worktree_and_its_branch_is_kept(crew, repo):
+    head = repo.git("rev-parse", "HEAD")
+    ada = at_work(crew)
+    does(
+        ada,
+        write("src/sail", "a red sail\n"),
+        write("mast", "a mast\n"),
+        ("run_command", {"command": "cat src/sail; pwd"}),
+    )
+    tree = crew.root / "worktrees/t/app"
+    assert said(crew)["text"].splitlines()[1:] == ["a red sail", str(tree)]
+    assert repo.show("hive/t", "mast") == "a mast", "committed at the end of the turn"
+    assert "ada" in repo.git("log", "-1", "--format=%an", "hive/t")
+    does(ada, *FINISH)
+    result = (crew.root / "tasks/done/t/result.md").read_text()
+    assert "Branch `hive/t`" in result
+    assert "2 files changed" in result
+    assert f"diff {head[:12]}..hive/t" in result
+    assert not (crew.root / "worktrees/t").exists()
+    assert repo.show("hive/t", "src/sail") == "a red sail"
+    assert repo.git("rev-parse", "HEAD") == head
+    assert repo.git("status", "--porcelain") == "", "the person's checkout is as it was"
+    assert repo.git("worktree", "list").count("\n") == 0
+
+
+def test_the_opening_says_worktree_and_branch(crew, capsys):
+    ada = at_work(crew)
+    does(ada, ("list_files", {}))
+    [work] = ada.scheduler.works()
+    opening = work.conversation.messages[1].text
+    assert "Your folder is worktrees/t/app, a git worktree of" in opening
+    assert "on branch hive/t" in opening
+    assert said(crew)["text"] == "boat\nsrc/sail"
+    shutil.rmtree(crew.root / "worktrees")
+    assert main(["context", "ada", "--hive", str(crew.root)]) == 0
+    assert "on branch hive/t" in capsys.readouterr().out
+    assert not (crew.root / "worktrees").exists(), "to look at it makes nothing"
+
+
+def test_every_tool_for_files_works_there(crew, repo):
+    crew.drop(STEP + "x\n")
+    use = using_tools(crew.start())
+    assert use("read_file", path="boat")["result"]["text"] == "a boat\n"
+    use("edit_file", path="boat", old="a boat", new="a red boat")
+    patch = "--- a/src/sail\n+++ b/src/sail\n@@ -1 +1 @@\n-a sail\n+two sails\n"
+    assert use("apply_patch", patch=patch)["result"]["files"] == [{"path": "src/sail", "change": "changed"}]
+    found = use("search_files", pattern="red|two")["result"]["hits"]
+    assert [(one["path"], one["line"]) for one in found] == [("boat", 1), ("src/sail", 1)]
+    assert use("list_files", path="src")["result"]["files"] == ["src/sail"]
+    assert use("run_command", command="cat sail", cwd="src")["result"]["output"] == "two sails\n"
+    assert use("read_file", path="worktrees/t/app/boat")["result"]["text"] == "a red boat\n"
+    assert repo.git("status", "--porcelain") == ""
+
+
+def test_the_tasks_own_folder_and_the_hives_are_named_by_their_names(crew):
+    (crew.root / "knowledge/oars.md").write_text("oars\n")
+    crew.drop(STEP + "x\n")
+    use = using_tools(crew.start())
+    assert use("read_file", path="knowledge/oars.md")["result"]["text"] == "oars\n"
+    use("write_file", path="knowledge/new.md", text="new\n")
+    assert (crew.root / "knowledge/new.md").read_text() == "new\n"
+    use("write_file", path="tasks/active/t/files/note", text="mine\n")
+    assert (crew.root / "tasks/active/t/files/note").read_text() == "mine\n"
+    assert use("read_file", path="note")["result"]["text"] == "mine\n", "where the repository has no such file"
+    for path in ("worktrees/u/app/x", str(crew.root.parent / "app/boat")):
+        assert "not where you may write" in use("write_file", path=path, text="x")["error"]
+    assert ".git" in use("write_file", path=".git", text="gitdir: /tmp/x")["error"]
+
+
+def test_two_tasks_work_side_by_side(crew, repo):
+    crew.agent_file("shell: true\n", "bob")
+    crew.drop("---\nassignee: bob\n---\ny\n", "u.md")
+    crew.drop("---\nassignee: ada\n---\nx\n")
+    ada, bob = crew.start(lambda turn: Thought()), crew.start(lambda turn: Thought(), "bob")
+    does(ada, write("boat", "ada's\n"))
+    does(bob, write("boat", "bob's\n"))
+    does(ada, *FINISH)
+    does(bob, *FINISH)
+    assert [repo.show(branch, "boat") for branch in ("hive/t", "hive/u", "main")] == ["ada's", "bob's", "a boat"]
+
+
+def test_of_several_repositories_the_first_is_the_default_and_each_has_its_worktree(crew, repo):
+    (crew.root.parent / "other").mkdir()
+    other = Repo(crew.root.parent / "other/app")
+    other.commit(oar="an oar\n")
+    crew.configure("roots: [{path: ../app, worktree: true}, {path: ../other/app, worktree: true}]\n")
+    ada = at_work(crew)
+    does(ada, write("boat", "a red boat\n"), write("worktrees/t/app-2/oar", "a red oar\n"), *FINISH)
+    assert (repo.show("hive/t", "boat"), other.show("hive/t", "oar")) == ("a red boat", "a red oar")
+    assert (crew.root / "tasks/done/t/result.md").read_text().count("Branch `hive/t`") == 2
+
+
+# what was committed, and what was not
+
+
+def test_what_an_agent_commits_itself_stands_and_only_the_rest_is_committed_for_it(crew, repo):
+    ada = at_work(crew)
+    does(
+        ada,
+        ("run_command", {"command": "echo oars > oars && git add -A && git commit -qm 'Add oars' && echo tar > tar"}),
+    )
+    assert repo.git("log", "--format=%s", "main..hive/t").splitlines() == ["Mend it.", "Add oars"]
+    does(ada, ("run_command", {"command": "git status --porcelain"}))
+    assert said(crew)["text"].endswith("(it printed nothing)")
+    does(ada, ("read_file", {"path": "tar"}))
+    assert repo.git("rev-list", "--count", "main..hive/t") == "2", "nothing has changed, nothing is committed"
+
+
+def test_a_merge_under_way_is_the_agents_to_end(crew, repo):
+    ada = at_work(crew)
+    does(ada, write("boat", "a red boat\n"))
+    repo.commit(boat="a blue boat\n")
+    before = repo.git("rev-parse", "hive/t")
+    does(ada, ("run_command", {"command": "git merge main"}))
+    assert repo.git("rev-parse", "hive/t") == before, "no marks of a conflict are committed"
+    does(ada, *FINISH)
+    assert "a merge or a rebase is under way" in said(crew)["error"]
+    does(ada, write("boat", "a violet boat\n"), ("run_command", {"command": "git commit -qam Merge"}), *FINISH)
+    assert repo.show("hive/t", "boat") == "a violet boat"
+    assert len(repo.git("log", "-1", "--format=%P", "hive/t").split()) == 2
+
+
+def test_a_task_that_changes_nothing_leaves_no_branch(crew, repo):
+    ada = at_work(crew)
+    does(ada, ("read_file", {"path": "boat"}), *FINISH)
+    assert "hive/t" not in (crew.root / "tasks/done/t/result.md").read_text()
+    assert repo.branches() == ["main"]
+    assert not (crew.root / "worktrees/t").exists()
+
+
+def test_a_failed_task_keeps_its_branch_and_a_retry_begins_another(crew, repo):
+    ada = at_work(crew)
+    does(ada, write("boat", "a wreck\n"), ("fail_task", {"reason": "it sank"}))
+    assert not (crew.root / "worktrees/t").exists()
+    assert "Branch `hive/t`" in (crew.root / "tasks/failed/t/error.md").read_text()
+    repo.commit(boat="a new boat\n")
+    Hive.open(crew.root).tasks.retry("t")
+    does(ada, ("read_file", {"path": "boat"}), write("mast", "a mast\n"))
+    assert [one for one in repo.branches() if one != "main"] == ["hive/t", "hive/t.2"]
+    assert repo.show("hive/t", "boat") == "a wreck"
+    assert repo.show("hive/t.2", "boat") == "a new boat", "from what the person has now"
+
+
+def test_a_cancelled_task_keeps_what_was_done_and_its_worktree_goes(crew, repo):
+    ada = at_work(crew)
+    does(ada, write("boat", "half a boat\n"))
+    (crew.root / "worktrees/t/app/tar").write_text("in no commit yet\n")
+    Hive.open(crew.root).tasks.cancel("t")
+    until_idle(ada)
+    assert not (crew.root / "worktrees/t").exists()
+    assert (repo.show("hive/t", "boat"), repo.show("hive/t", "tar")) == ("half a boat", "in no commit yet")
+
+
+def test_a_task_that_is_handed_over_keeps_its_worktree(crew, repo):
+    crew.agent_file("shell: true\n", "bob")
+    ada = at_work(crew, "---\nassignee: ada\n---\nx\n")
+    does(ada, write("boat", "begun by ada\n"), ("hand_over", {"to": "bob", "reason": "he knows boats"}))
+    assert (crew.root / "worktrees/t/app/boat").exists()
+    bob = crew.start(lambda turn: Thought(), "bob")
+    does(bob, ("read_file", {"path": "boat"}))
+    assert said(crew)["text"] == "begun by ada\n"
+    does(bob, write("mast", "by bob\n"), *FINISH)
+    assert repo.git("log", "--format=%an", "main..hive/t").splitlines() == ["bob", "ada"]
+
+
+# dividing work, and its review
+
+
+@pytest.fixture
+def pair(crew: Crew) -> Crew:
+    crew.agent_file("role: lead\nshell: true\n")
+    crew.agent_file("role: builder\nshell: true\n", "bob")
+    return crew
+
+
+def divided(pair: Crew, *texts: str) -> tuple[Agent, Agent, list[str]]:
+    """A lead that has changed something and then divided its task for another, who is there."""
+    ada = at_work(pair, "---\nassignee: ada\n---\nBuild it.\n")
+    tasks = [{"text": text, "to": "bob"} for text in texts]
+    does(ada, write("keel", "a keel\n"), ("delegate", {"tasks": tasks}))
+    return ada, pair.start(lambda turn: Thought(), "bob"), said(pair)["result"]["ids"]
+
+
+def merge(task: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    return "merge_worktree", {"task": task, **more}
+
+
+def test_a_subtask_begins_from_its_parents_branch_and_is_merged_into_it(pair, repo):
+    ada, bob, [one] = divided(pair, "Mast.")
+    does(bob, ("read_file", {"path": "keel"}), write("mast", "a mast\n"))
+    assert calls_of(pair.root / "tasks/active" / one)[0]["text"] == "a keel\n"
+    does(ada, merge(one))
+    assert "is not over yet" in said(pair)["error"]
+    does(bob, *FINISH)
+    does(ada, write("tar", "tar\n"), merge(one), ("read_file", {"path": "mast"}))
+    assert said(pair)["text"] == "a mast\n", "its files are the lead's now"
+    assert {"keel", "mast", "tar"} <= set(repo.git("ls-tree", "--name-only", "hive/t").splitlines())
+    does(ada, merge(one))
+    assert "was in it already" in said(pair)["text"]
+    assert repo.git("status", "--porcelain") == ""
+    does(ada, *FINISH)
+    assert main(["task", "merge", "t", "--hive", str(pair.root)]) == 0
+    assert (repo.path / "mast").read_text() == "a mast\n"
+
+
+def test_what_conflicts_is_said_and_merged_between_marks_if_the_lead_wants_that(pair, repo):
+    ada, bob, [one, two] = divided(pair, "Red.", "Blue.")
+    for colour in ("red", "blue"):
+        does(bob, write("boat", f"a {colour} boat\n"), *FINISH)
+    does(ada, merge(one), merge(two))
+    assert "have changed the same lines in boat" in said(pair)["error"]
+    assert (pair.root / "worktrees/t/app/boat").read_text() in ("a red boat\n", "a blue boat\n")
+    does(ada, merge(two, mark=True))
+    assert "edit the marks in boat" in said(pair)["text"]
+    does(ada, ("read_file", {"path": "boat"}))
+    assert all(word in said(pair)["text"] for word in ("<<<<<<<", "a red boat", "a blue boat"))
+    does(ada, write("boat", "a violet boat\n"), *FINISH)
+    assert repo.show("hive/t", "boat") == "a violet boat"
+    assert repo.git("merge-base", "--is-ancestor", f"hive/{two}", "hive/t") == ""
+
+
+@pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+def test_a_reviewer_sees_the_diff_and_has_the_work_to_read_only(pair, repo, sandbox):
+    if sandbox == "bwrap":
+        needs_a_sandbox()
+    pair.agent_file(f"role: critic\nshell: true\nsandbox: {sandbox}\n", "eve")
+    ada = at_work(pair, "---\nassignee: ada\nreview: {by: critic, criteria: [it is red]}\n---\nPaint it.\n")
+    does(ada, write("boat", "a red boat\n"), ("run_command", {"command": "printf '\\351t\\351\\n' > latin"}), *FINISH)
+    eve = pair.start(lambda turn: Thought(), "eve")
+    does(eve, ("run_command", {"command": "cat boat; echo spoilt > boat; touch litter"}), write("boat", "spoilt\n"))
+    [review] = [one.id for one in Hive.open(pair.root).tasks.list("active") if one.parent == "t"]
+    text = Hive.open(pair.root).tasks.get(review).text
+    assert "    -a boat\n    +a red boat" in text
+    ran, wrote = calls_of(pair.root / "tasks/active" / review)
+    assert "a red boat" in ran["text"]
+    assert "is the work that you review" in wrote["error"]
+    assert (next((pair.root / "worktrees").glob("*/app/litter"), None) is None) is (sandbox == "bwrap")
+    does(eve, ("verdict", {"approved": True}))
+    does(ada, *FINISH)
+    assert repo.show("hive/t", "boat") == "a red boat", "what it did to its copy came nowhere"
+    assert repo.branches() == ["hive/t", "main"]
+    assert not list((pair.root / "worktrees").iterdir())
+
+
+# people
+
+
+@pytest.fixture
+def merging(crew: Crew, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What `hivemind task merge` says."""
+
+    def merge(task: str = "t") -> str:
+        main(["task", "merge", task, "--hive", str(crew.root)])
+        told = capsys.readouterr()
+        return told.out + told.err
+
+    return merge
+
+
+def done_by(crew: Crew, *calls: tuple[str, dict[str, Any]]) -> None:
+    ada = at_work(crew)
+    does(ada, *calls, *FINISH)
+
+
+def test_a_person_merges_a_branch_into_a_clean_checkout_only(crew, repo, merging):
+    done_by(crew, write("boat", "a red boat\n"))
+    repo.commit(mast="a mast\n")
+    (repo.path / "mast").write_text("half a mast\n")
+    assert "has changes that are not committed" in merging()
+    assert (repo.path / "boat").read_text() == "a boat\n"
+    repo.git("checkout", "-q", "mast")
+    assert "hive/t into main: merged" in merging()
+    assert (repo.path / "boat").read_text() == "a red boat\n"
+    assert repo.git("status", "--porcelain") == ""
+    assert len(repo.git("log", "-1", "--format=%P").split()) == 2
+    assert "was in it already" in merging()
+
+
+def test_a_branch_that_is_checked_out_nowhere_is_merged_as_well_and_a_conflict_is_said(crew, repo, merging):
+    done_by(crew, write("boat", "a red boat\n"))
+    repo.git("checkout", "-q", "-b", "other")
+    assert "merged" in merging()
+    assert repo.show("main", "boat") == "a red boat"
+    crew.drop("Again.\n", "u.md")
+    [ada] = crew._agents
+    does(ada, write("boat", "a green boat\n"), *FINISH)
+    repo.commit(boat="a blue boat\n")
+    assert "have changed the same lines in boat" in merging("u")
+    assert repo.show("other", "boat") == "a blue boat"
+
+
+def test_a_task_that_is_worked_on_or_has_no_branch_is_not_merged(crew, merging):
+    does(at_work(crew), write("boat", "a red boat\n"))
+    assert "is still worked on" in merging()
+    crew.close()
+    crew.configure()
+    crew.drop("x\n", "u.md")
+    Hive.open(crew.root).tasks.cancel("u")
+    assert "has no branch" in merging("u")
+
+
+# what can be in the way
+
+
+def test_an_agents_hooks_and_settings_never_run(crew, repo):
+    ada = at_work(crew)
+    bad = "#!/bin/sh\ntouch {}\n".format(crew.root / "ran")
+    does(
+        ada,
+        write("hooks/post-checkout", bad),
+        write("hooks/reference-transaction", bad),
+        write("hooks/pre-commit", bad),
+    )
+    does(ada, ("run_command", {"command": "chmod +x hooks/*; cp hooks/* $(git rev-parse --git-common-dir)/hooks/"}))
+    fake = "rm .git && git init -q . && git config filter.x.clean 'touch {0}; cat' && git config core.fsmonitor 'touch {0}'"
+    does(ada, ("run_command", {"command": fake.format(crew.root / "ran")}), write(".gitattributes", "* filter=x\n"))
+    (crew.root / "ran").unlink(missing_ok=True)
+    does(ada, write("boat", "a red boat\n"), *FINISH)
+    assert repo.show("hive/t", "boat") == "a red boat"
+    assert not (crew.root / "ran").exists()
+
+
+def why_it_fails(crew: Crew) -> str:
+    """A task's end, whose turns break before its mind is asked."""
+    ada = at_work(crew)
+    while not (crew.root / "tasks/failed/t").is_dir():
+        try:
+            ada.cycle()
+        except UserError as error:
+            ada.scheduler.broke(error)
+    return (crew.root / "tasks/failed/t/error.md").read_text()
+
+
+def test_a_root_that_is_no_repository_is_said_in_words(crew, repo):
+    shutil.rmtree(repo.path / ".git")
+    assert "of this no worktrees can be made: git rev-parse: not a git repository" in why_it_fails(crew)
+
+
+def test_a_root_without_commits_is_said_in_words(crew, repo):
+    shutil.rmtree(repo.path / ".git")
+    repo.git("init", "-q")
+    assert "has no commit yet that a worktree could begin from" in why_it_fails(crew)
+
+
+def test_a_root_that_is_not_there_or_within_a_repository_is_said_in_words(crew, repo):
+    crew.configure("roots: [{path: ../app/src, worktree: true}]\n")
+    assert f"is a folder of the repository {repo.path}" in why_it_fails(crew)
+    shutil.rmtree(repo.path)
+    Hive.open(crew.root).tasks.retry("t")
+    crew.close()
+    assert "No such file or directory" in why_it_fails(crew)
+
+
+def spoilt(crew: Crew, repo: Repo, how: str) -> Agent:
+    """A task under way, in the worktree of which something was changed by hand."""
+    ada = at_work(crew)
+    does(ada, write("boat", "a red boat\n"))
+    tree = crew.root / "worktrees/t/app"
+    folder = Path(repo.git("rev-parse", "--path-format=absolute", "--git-common-dir"), "worktrees/app")
+    match how:
+        case "worktree":
+            shutil.rmtree(tree)
+        case "all worktrees":
+            shutil.rmtree(crew.root / "worktrees")
+        case "branch":
+            (repo.path / ".git/refs/heads/hive/t").unlink()
+        case "git's folder":
+            shutil.rmtree(folder)
+        case "index.lock":
+            (folder / "index.lock").touch()
+        case "branch.lock":
+            (repo.path / ".git/refs/heads/hive/t.lock").touch()
+        case "index":
+            (folder / "index").unlink()
+        case ".git":
+            (tree / ".git").unlink()
+    return ada
+
+
+@pytest.mark.parametrize(
+    "how", ["worktree", "all worktrees", "branch", "git's folder", "index.lock", "branch.lock", "index", ".git"]
+)
+def test_what_was_spoilt_by_hand_is_made_anew_and_the_work_goes_on(crew, repo, how):
+    ada = spoilt(crew, repo, how)
+    does(ada, ("read_file", {"path": "boat"}), write("mast", "a mast\n"))
+    assert calls_of(crew.root / "tasks/active/t")[-2]["text"] == "a red boat\n"
+    does(ada, *FINISH)
+    assert (repo.show("hive/t", "boat"), repo.show("hive/t", "mast")) == ("a red boat", "a mast")
+    assert repo.git("status", "--porcelain") == ""
+
+
+def test_files_that_git_knows_nothing_of_any_more_are_set_aside(crew, repo):
+    ada = spoilt(crew, repo, "git's folder")
+    (crew.root / "worktrees/t/app/tar").write_text("in no commit\n")
+    does(ada, ("read_file", {"path": "boat"}))
+    assert (crew.root / "worktrees/t/app.aside/tar").read_text() == "in no commit\n"
+
+
+def test_submodules_are_not_filled_which_the_opening_says(crew, repo, tmp_path):
+    other = Repo(tmp_path / "lib")
+    other.commit(rope="a rope\n")
+    repo.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other.path), "lib")
+    repo.commit()
+    ada = at_work(crew)
+    does(ada, write("boat", "a red boat\n"))
+    [work] = ada.scheduler.works()
+    assert "Its submodules are not filled." in work.conversation.messages[1].text
+    does(ada, *FINISH)
+    assert repo.git("diff", "--name-only", "main..hive/t") == "boat", "the submodule stands as it was"
+
+
+def test_a_branch_of_that_name_that_is_somebody_elses_is_left_alone(crew, repo):
+    repo.git("branch", "hive/t")
+    done_by(crew, write("boat", "a red boat\n"))
+    assert repo.show("hive/t", "boat") == "a boat"
+    assert repo.show("hive/t.2", "boat") == "a red boat"
+
+
+def test_a_root_that_may_be_written_is_edited_in_place_unless_it_has_worktrees(crew, repo):
+    crew.configure("roots: [{path: ../app, write: true}]\n")
+    crew.drop(STEP + "x\n")
+    use = using_tools(crew.start())
+    use("write_file", path=str(repo.path / "boat"), text="in place\n")
+    assert (repo.path / "boat").read_text() == "in place\n"
+    crew.configure("roots: [{path: ../app, write: true, worktree: true}]\n")
+    use = using_tools(crew.start())
+    assert "not where you may write" in use("write_file", path=str(repo.path / "boat"), text="x")["error"]
+
+
+# the sandbox
+
+
+def test_in_a_sandbox_the_worktree_is_there_and_git_works_but_not_its_hooks_and_settings(crew, repo):
+    needs_a_sandbox()
+    crew.agent_file("shell: true\nsandbox: bwrap\n")
+    ada = at_work(crew)
+    git = repo.path / ".git"
+    own = f"{git}/worktrees/app"
+    closed = [f"{git}/config", f"{git}/hooks/pre-commit", f"{git}/HEAD", f"{git}/refs/heads/main", f"{repo.path}/boat",
+              ".git", f"{own}/commondir", f"{own}/config.worktree"]  # fmt: skip
+    told = "; ".join(f"(echo x > {path}) 2>/dev/null && echo 'wrote {path}'" for path in closed)
+    does(
+        ada, ("run_command", {"command": f"{told}; echo mast > mast; git add -A && git commit -qm Mast && git log -1"})
+    )
+    assert "Mast" in said(crew)["text"]
+    assert "wrote" not in said(crew)["text"]
+    does(ada, *FINISH)
+    assert repo.git("log", "--format=%s", "main..hive/t") == "Mast"
+    assert repo.git("status", "--porcelain") == ""
+
+
+# crashes
+
+
+POINTS = [
+    "worktree.recorded", "worktree.added", "worktree.committing", "tasks.close.moved",
+]  # fmt: skip
+
+LIFE = """
+import json, os, sys
+from hivemind import Hive
+from hivemind.agent.agent import Agent
+from hivemind.minds import Action, Thought
+from hivemind.presence.identity import announce
+
+class Mind:
+    def think(self, turn, tools):
+        calls = sum(one.role == "assistant" for one in turn.messages)
+        turns = json.loads(sys.argv[2])
+        wanted = turns[min(calls, len(turns) - 1)]
+        return Thought("", tuple(Action(tool, told) for tool, told in wanted))
+
+hive = Hive.open(sys.argv[1])
+agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+agent.mind = Mind()
+agent.scheduler.resume()
+while agent.cycle():
+    pass
+agent.close()
+"""
+
+
+Turns = list[list[tuple[str, dict[str, Any]]]]
+
+
+def killed(crew: Crew, turns: Turns, point: str) -> None:
+    """A life of ada's in a process of its own, which is killed at that point."""
+    environment = {**os.environ, "HIVEMIND_CRASH_AT": point}
+    command = [sys.executable, "-c", LIFE, str(crew.root), json.dumps(turns)]
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+
+
+def goes_on(crew: Crew, turns: Turns) -> None:
+    """Her next life, until there is nothing to do."""
+
+    def think(turn: Any) -> Thought:
+        at = sum(one.role == "assistant" for one in turn.messages)
+        return Thought("", tuple(Action(tool, told) for tool, told in turns[min(at, len(turns) - 1)]))
+
+    until_idle(crew.start(think))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_any_moment_the_next_life_goes_on_with_the_same_worktree(crew, repo, point):
+    crew.drop("Mend it.\n")
+    turns = [[write("boat", "a red boat\n")], [write("mast", "a mast\n")], [*FINISH]]
+    killed(crew, turns, point)
+    goes_on(crew, turns)
+    assert (repo.show("hive/t", "boat"), repo.show("hive/t", "mast")) == ("a red boat", "a mast")
+    assert [one for one in repo.branches() if one.startswith("hive/")] == ["hive/t"]
+    assert not (crew.root / "worktrees/t").exists()
+    assert not list(repo.path.glob(".git/worktrees/*"))
+
+
+def test_killed_in_a_merge_the_next_life_makes_it_whole(pair, repo):
+    _, bob, [one] = divided(pair, "Mast.")
+    does(bob, write("mast", "a mast\n"), *FINISH)
+    pair.close()
+    turns = [[], [write("tar", "tar\n"), merge(one)], [merge(one)], [*FINISH]]
+    killed(pair, turns, "worktree.merging")
+    goes_on(pair, turns)
+    assert repo.git("merge-base", "--is-ancestor", f"hive/{one}", "hive/t") == ""
+    assert {"keel", "mast", "tar"} <= set(repo.git("ls-tree", "--name-only", "hive/t").splitlines())
+
+
+def test_a_git_that_outlives_its_agent_is_waited_for(crew, repo):
+    ada = at_work(crew)
+    does(ada, write("boat", "a red boat\n"))
+    held = subprocess.Popen(["flock", crew.root / "worktrees/t", "sleep", "0.5"])
+    while subprocess.run(["flock", "-n", crew.root / "worktrees/t", "true"], check=False).returncode == 0:
+        pass
+    does(ada, write("mast", "a mast\n"))
+    assert held.wait() == 0
+    assert repo.show("hive/t", "mast") == "a mast"
+
+
+def test_the_doctor_puts_away_what_a_killed_agent_left_of_a_task_that_is_over(crew, repo):
+    crew.drop("Mend it.\n")
+    killed(crew, [[write("boat", "a red boat\n")], [*FINISH]], "tasks.close.moved")
+    (crew.root / "worktrees/t/app/tar").write_text("tar\n")
+    patient = Patient(Hive.open(crew.root).layout)
+    found = [one for one in examine(patient) if one.check == "worktrees"]
+    assert [one.where for one in found] == ["worktrees/t"]
+    treat(patient, found)
+    assert not (crew.root / "worktrees/t").exists()
+    assert (repo.show("hive/t", "boat"), repo.show("hive/t", "tar")) == ("a red boat", "tar")
+
+
+def test_a_full_disk_under_the_repository_is_a_pause(crew, repo):
+    shutil.rmtree(repo.path)
+    repo.path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", repo.path], check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        repo.git("init", "-q", "-b", "main")
+        repo.git(
+            "-c", "user.name=Person", "-c", "user.email=person@example.org", "commit", "-q", "--allow-empty", "-m", "x"
+        )
+        ada = at_work(crew)
+        does(ada, write("boat", "a boat\n"))
+        with contextlib.suppress(OSError), open(repo.path / "ballast", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        with pytest.raises(OSError, match="No space left") as full:
+            does(ada, write("mast", "a mast\n"))
+        assert ada.scheduler.broke(full.value)
+        (repo.path / "ballast").unlink()
+        [work] = ada.scheduler.works()
+        ada.scheduler.holding.unpark(work)  # as if its time had come
+        does(ada, *FINISH)
+        assert repo.show("hive/t", "mast") == "a mast"
+    finally:
+        subprocess.run(["umount", "-l", repo.path], check=True)
