@@ -298,6 +298,7 @@ class Agent:
     def ask_person(self, turn: Turn, why: str) -> None:
         """Have a person judge a task that does not come to an end: its step is blocked with the question."""
         step = turn.focus.step
+        self.conversation(turn).tell(f"{why} The operator is asked whether it shall go on.")
         if step is None:
             turn.parking = Parking(f"{why} hivemind task say {turn.focus.id} TEXT lets it go on.")
             return

@@ -209,4 +209,5 @@ def source_of(entry: Entry) -> str:
         return f"mail from {told['from']}: {told['subject']}"
     place = str(told.get("path") or told.get("source") or entry["id"])
     lines = told.get("lines")
-    return f"{place}:{lines}" if lines and ":" not in place[-12:] else place
+    place = f"{place}:{lines}" if lines and ":" not in place[-12:] else place
+    return f"{place} (an excerpt)" if told.get("form") == "excerpt" else place
