@@ -633,11 +633,12 @@ def test_killed_in_a_merge_the_next_life_makes_it_whole(pair, repo):
 def test_a_git_that_outlives_its_agent_is_waited_for(crew, repo):
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"))
-    held = subprocess.Popen(["flock", crew.root / "worktrees/t", "sleep", "0.5"])
-    while subprocess.run(["flock", "-n", crew.root / "worktrees/t", "true"], check=False).returncode == 0:
-        pass
-    does(ada, write("mast", "a mast\n"))
-    assert held.wait() == 0
+    command = ["flock", crew.root / "worktrees/t", "sh", "-c", f"echo held; sleep 0.5; touch {crew.root}/over"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as held:
+        assert held.stdout is not None
+        held.stdout.readline()
+        does(ada, write("mast", "a mast\n"))
+        assert (crew.root / "over").exists()
     assert repo.show("hive/t", "mast") == "a mast"
 
 
