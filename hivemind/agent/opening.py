@@ -156,10 +156,12 @@ def _place(hive: Parts, run: TaskRun, config: AgentConfig, folder: str) -> str:
     lines.append(f"{own.format(folder)} knowledge/ may be read and written.")
     for root, given in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
         lines.append(f"{root} may be {'read and written' if given.write and not given.worktree else 'read'}.")
-    programs = ", ".join(config.commands)
-    lines.append(
-        f"Programs that you may run: {programs}." if programs else "You may run no programs of your own choice."
-    )
+    if config.shell:
+        lines.append("You may run every program, by a shell too.")
+    elif config.commands:
+        lines.append(f"Programs that you may run: {', '.join(config.commands)}.")
+    else:
+        lines.append("You may run no programs of your own choice.")
     return "\n".join(lines)
 
 

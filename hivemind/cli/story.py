@@ -17,7 +17,8 @@ __all__ = ["event_line", "said", "story_lines", "time_of"]
 def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
     """The lines of one record of an agent's own log; what is no turn is shown field by field."""
     if record.get("kind") == "turn" and isinstance(record.get("calls"), list):
-        yield one_line(f"{time_of(record)}{record.get('agent')}, about {said(_mapping(record.get('about')))}")
+        by = f" by {record['by']}" if record.get("by") else ""
+        yield one_line(f"{time_of(record)}{record.get('agent')}{by}, about {said(_mapping(record.get('about')))}")
         if record.get("text"):
             yield f"    {one_line(str(record['text']))}"
         for call in record["calls"]:
