@@ -64,9 +64,9 @@ class Bell:
         except BlockingIOError:  # full of rings that nobody has heard yet
             pass
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float | None = None) -> None:
         """Return at the next ring, or after so many seconds. Raises BrokenPipeError once the reader has gone."""
-        for file, events in self._poll.poll(seconds * 1000):
+        for file, events in self._poll.poll(None if seconds is None else seconds * 1000):
             if file == self._heard:
                 os.read(self._heard, 4096)
             elif events & _GONE:

@@ -11,7 +11,7 @@ from typing import Any
 from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.text import one_line
 
-__all__ = ["event_line", "said", "story_lines"]
+__all__ = ["event_line", "said", "story_lines", "time_of"]
 
 
 def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
@@ -20,7 +20,7 @@ def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
         yield from _message(record)
         return
     if record.get("kind") == "turn" and isinstance(record.get("calls"), list):
-        yield one_line(f"{_time(record)}{record.get('agent')}, about {said(_mapping(record.get('about')))}")
+        yield one_line(f"{time_of(record)}{record.get('agent')}, about {said(_mapping(record.get('about')))}")
         if record.get("text"):
             yield f"    {one_line(str(record['text']))}"
         for call in record["calls"]:
@@ -29,7 +29,7 @@ def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
     fields = {
         key: value for key, value in record.items() if key not in ("kind", "event", "time", "at", "opening", "selected")
     }
-    yield f"{_time(record)}{one_line(str(record.get('kind') or record.get('event') or ''))}  {said(fields)}".rstrip()
+    yield f"{time_of(record)}{one_line(str(record.get('kind') or record.get('event') or ''))}  {said(fields)}".rstrip()
     for message in record.get("opening") or ():
         yield from _message(_mapping(message))
 
@@ -39,7 +39,7 @@ def _message(record: Mapping[str, Any]) -> Iterator[str]:
     who = {"assistant": record.get("agent"), "user": "to " + str(record.get("agent"))}.get(str(record.get("role")))
     used = _mapping(record.get("usage"))
     failed = " (failed)" if record.get("ok") is False else ""
-    yield one_line(f"{_time(record)}{who or record.get('role')}{failed}{f'  {said(used)}' if used else ''}")
+    yield one_line(f"{time_of(record)}{who or record.get('role')}{failed}{f'  {said(used)}' if used else ''}")
     yield from (f"    {one_line(line)}" for line in str(record.get("text", "")).splitlines())
     for call in record.get("calls") or ():
         yield from _call(call)
@@ -80,7 +80,7 @@ def _value(value: object) -> str:
     return one_line(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _time(record: Mapping[str, Any]) -> str:
+def time_of(record: Mapping[str, Any]) -> str:
     """The record's time of day in this machine's zone, if it has one."""
     with suppress(Unreadable), boundary("time"):
         if "at" in record:

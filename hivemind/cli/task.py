@@ -15,6 +15,7 @@ from hivemind.cli.output import print_json, print_table, say
 from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
 from hivemind.cli.replay import add_replay
 from hivemind.cli.text import age, one_line
+from hivemind.cli.transcript import add_transcript
 from hivemind.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def add_to(commands: Commands, common: Parser) -> None:
         commands,
         common,
         "task",
-        "add, list, show, retry, cancel and replay tasks, and say more to one",
+        "add, list, show, retry, cancel and replay tasks, read what was said in one, and say more to it",
         examples='  hivemind task add "What is a lease?"\n  hivemind task list\n  hivemind task show what-is-a-lease\n\n'
         "A task is a file: dropping one into tasks/inbox/ does the same as `task add`.",
     )
@@ -60,6 +61,7 @@ def add_to(commands: Commands, common: Parser) -> None:
     saying.add_argument("id", metavar="ID", help="the task's id")
     saying.add_argument("text", metavar="TEXT", help="what is to be added; - reads standard input")
     add_json(saying)
+    add_transcript(task, common)
     add_replay(task, common)
     for name, run, line in (
         ("retry", _retry, "put failed or finished tasks back into the inbox"),

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from hivemind.minds import Action, Mind, MindError, Thought, ToolSchema, Turn
+from hivemind.taskrun.transcript import Transcript
 
 __all__ = ["RULE", "Course", "RecordedMind", "script_lines", "turns_of", "wishes_of", "written_in"]
 
@@ -18,26 +19,20 @@ RULE = "extractive"
 def turns_of(records: Iterable[Record]) -> list[Record]:
     """The turns of a conversation: who took it (`agent`, `mind`), what was answered, and for each call what came of it. Those
     that only waited (for a provider, a lease, a budget) come about by what was around them, and are none."""
-    turns: list[Record] = []
-    mind: Any = RULE
-    calls: dict[str, dict[str, Any]] = {}
-    for record in records:
-        if "opening" in record:
-            mind = record.get("mind", RULE)
-        elif record.get("role") == "assistant":
-            actions = [{key: value for key, value in one.items() if key != "id"} for one in record.get("calls", ())]
-            calls = {one["id"]: action for one, action in zip(record.get("calls", ()), actions, strict=True)}
-            turns.append(
-                {
-                    "agent": record.get("agent"), "mind": mind, "step": record.get("step"),
-                    "thought": record.get("text", ""), "actions": actions, "cut": record.get("cut", False),
-                }
-            )  # fmt: skip
-        elif record.get("role") == "tool" and (action := calls.get(str(record.get("call_id")))) is not None:
-            action |= {"result": record.get("result", {}), "text": record.get("text", "")}
-            if not record.get("ok"):
-                action["error"] = str(record.get("text", "")).removeprefix("failed: ")
-    return turns
+    return [
+        {
+            "agent": turn.record.get("agent"), "mind": turn.mind or RULE, "step": turn.record.get("step"),
+            "thought": turn.record["text"], "actions": list(map(_action, turn.calls)), "cut": turn.record.get("cut", False),
+        }
+        for turn in Transcript(records).turns
+    ]  # fmt: skip
+
+
+def _action(call: Record) -> Record:
+    told = {key: value for key, value in call.items() if key not in ("id", "ok")}
+    if "ok" in call:
+        told["result"] = call.get("result", {})
+    return told if call.get("ok", True) else {**told, "error": call["text"].removeprefix("failed: ")}
 
 
 def wishes_of(turn: Record) -> list[dict[str, Any]]:

@@ -128,7 +128,7 @@ class Conversation:
 
     def note(self, record: Mapping[str, Any], *, durable: bool = True) -> None:
         """Append a line that is no message: a request that is about to be sent, or what it came to."""
-        self._append(masked(dict(record)), durable)
+        self._append(masked({"at": _now(), **record}), durable)
 
     def _stamp(self, message: ChatMessage, ahead: int) -> ChatMessage:
         number = self._number + 1 + ahead

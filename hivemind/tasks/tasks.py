@@ -19,6 +19,7 @@ from hivemind.tasks.adding import Adding, Attached
 from hivemind.tasks.board import lanes_of
 from hivemind.tasks.claim import Claims, Orphan, Rejected, Rename, Taken, rename
 from hivemind.tasks.closing import Closing
+from hivemind.tasks.folder import ATTEMPTS
 from hivemind.tasks.form import TextReader
 from hivemind.tasks.ids import is_open
 from hivemind.tasks.inbox import Inbox, Settled
@@ -254,9 +255,10 @@ class Tasks:
         """Append one record to the task's messages.jsonl; with `durable` it is on the disk when this returns."""
         self._closing.log(task, record, durable=durable)
 
-    def read_log(self, task_id: str) -> Iterator[dict[str, Any]]:
-        """The records of a task's log, oldest first. Raises UserError if there is no such task."""
-        return open_log(self.get(task_id).path, durable=False).records()
+    def read_log(self, task_id: str, attempt: int | None = None) -> Iterator[dict[str, Any]]:
+        """The records of a task's log, or of an earlier attempt's, oldest first. Raises UserError if there is no such task."""
+        folder = self.get(task_id).path
+        return open_log(folder if attempt is None else folder / ATTEMPTS / str(attempt), durable=False).records()
 
     def park(self, task: Task, reason: str, until: datetime | None = None) -> Parked:
         """Say why the task does not go on by itself, for `status` and `--until-idle`; it stays its agent's."""
