@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
         _write_page(task, transcript, Path(arguments.html))
     elif arguments.json:
         told = {"task": task.id, "title": task.title, "state": task.state.value}
-        print_json({**told, "totals": transcript.account.spent(), "entries": [one.as_record() for one in entries]})
+        print_json(
+            {**told, "totals": asdict(transcript.account.spent()), "entries": [one.as_record() for one in entries]}
+        )
     else:
         say(one_line(f"{task.id}: {task.title}, {task.state.value}, {transcript.in_words}"))
         for one in entries:
@@ -107,7 +110,7 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> int:
     from hivemind.tasks.log import open_log
 
     layout, transcript, log = hive.layout, Transcript(), open_log(task.path, durable=False)
-    places = [layout.inbox, layout.active, layout.done, layout.failed, task.path]
+    places = [layout.inbox, layout.active, layout.done, layout.failed]
     entries = lines = 0  # that were printed, and of the entry after them
     ended = last = False
     with Bell() as bell, open_watcher(hive.config.watch, places, [], bell.ring) as watcher:
@@ -115,7 +118,8 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> int:
             was_over = ended
             with suppress(UserError):  # on its way to another folder: the next ring says where it is
                 task = hive.tasks.get(task.id)
-            watcher.add(task.path)
+            if task.path.is_dir():
+                watcher.add(task.path)
             log.path = open_log(task.path, durable=False).path
             epoch, records = log.epoch, []
             with suppress(NotADirectoryError):
