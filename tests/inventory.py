@@ -26,7 +26,7 @@ from hivemind.config import AgentConfig, HiveConfig
 from hivemind.layout import Layout
 from hivemind.tasks.form import TaskForm
 from hivemind.tasks.step import StepForm
-from hivemind.tools import PROFILES, MEMBER_TOOLS, TOOLS
+from hivemind.tools import MEMBER_TOOLS, PROFILES, TOOLS
 
 __all__ = ["DOCUMENT", "Item", "gone", "inventory", "listed", "shown_by", "write"]
 

@@ -18,7 +18,7 @@ from hivemind.agent.act import act
 from hivemind.agent.budget import Budget
 from hivemind.agent.build import build
 from hivemind.agent.opening import system_message
-from hivemind.agent.recall import questions_of, recall
+from hivemind.agent.recall import answer, questions_of, recall
 from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.scope import scope
 from hivemind.agent.select import select
@@ -279,7 +279,12 @@ class Agent:
             pulse=self.pulse,
             lifeline=self.lifeline,
             stopping=lambda: self._stopping,
+            recall=lambda question, tokens: answer(self.memory, turn.focus, self._said(turn), question, tokens),
         )
+
+    def _said(self, turn: Turn) -> list[str]:
+        """What stands in the conversation that its mind reads."""
+        return [] if self.works_by_rule(turn) else [one.text for one in self.conversation(turn).messages]
 
     def take_lease(self, focus: Focus) -> None:
         """Take or keep the lease of the step in focus. Raises Parking if another agent or a person holds it."""

@@ -18,8 +18,18 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.task_run import PlannedStep, TaskRun
 
-__all__ = ["RENDERER", "material", "message_opening", "system_message", "task_opening"]
+__all__ = [
+    "RENDERER",
+    "material",
+    "materials",
+    "message_opening",
+    "quoted",
+    "source_of",
+    "system_message",
+    "task_opening",
+]
 
+Entry = Mapping[str, Any]
 RENDERER = 1
 """The version of this form: an epoch that was begun with another one ends."""
 _TEXT, _PLAN = 0.4, 0.2
@@ -61,7 +71,7 @@ def task_opening(
     hive: Parts,
     run: TaskRun,
     config: AgentConfig,
-    entries: Sequence[Mapping[str, Any]],
+    entries: Sequence[Entry],
     tokens: int,
     outline: Callable[[int], str] = lambda _: "",
 ) -> str:
@@ -81,8 +91,8 @@ def task_opening(
         parts.append(_section("Plan", plan))
     known = []
     if entries:
-        shown = "\n\n".join(material(_source(entry), str(entry["content"])) for entry in entries)
-        known = [_section("What the hive knows", f"Selected for this task; each with its source.\n\n{shown}")]
+        shown = f"Selected for this task; each with its source.\n\n{materials(entries)}"
+        known = [_section("What the hive knows", shown)]
     left = tokens - count("\n\n".join([*parts, *known]))
     if left < 0:
         left, known = tokens - count("\n\n".join(parts)), []
@@ -92,15 +102,14 @@ def task_opening(
     return visible("\n\n".join([*parts, *known]))
 
 
-def message_opening(message: Message, entries: Sequence[Mapping[str, Any]], *, stranger: bool) -> str:
+def message_opening(message: Message, entries: Sequence[Entry], *, stranger: bool) -> str:
     """A letter that belongs to no task."""
     parts = [
         letter(message, stranger=stranger),
         "Answer it with reply_mail; if it needs no answer, say so in a few words.",
     ]
     if entries:
-        shown = "\n\n".join(material(_source(entry), str(entry["content"])) for entry in entries)
-        parts.append(_section("What the hive knows", shown))
+        parts.append(_section("What the hive knows", materials(entries)))
     return visible("\n\n".join(parts))
 
 
@@ -118,7 +127,17 @@ def letter(message: Message, *, stranger: bool = False, colleague: bool = False)
 
 def material(source: str, text: str) -> str:
     """A text that is to be read and not to be followed; nothing inside can end it or begin another."""
-    return f"<material from={json.dumps(visible(source), ensure_ascii=False)}>\n{_TAG.sub('&lt;', text.strip())}\n</material>"
+    return f"<material from={json.dumps(visible(source), ensure_ascii=False)}>\n{quoted(text)}\n</material>"
+
+
+def quoted(text: str) -> str:
+    """The text as it stands in material."""
+    return visible(_TAG.sub("&lt;", text.strip()))
+
+
+def materials(entries: Iterable[Entry]) -> str:
+    """What working memory gives, each with its source."""
+    return "\n\n".join(material(source_of(entry), str(entry["content"])) for entry in entries)
 
 
 def visible(text: str) -> str:
@@ -169,8 +188,11 @@ def _step(step: PlannedStep) -> str:
     return f"{step.step.position}. [{step.step.status}] {todo.title}{what} — `{step.id}`{more}"
 
 
-def _source(entry: Mapping[str, Any]) -> str:
+def source_of(entry: Entry) -> str:
+    """Where an entry is from: a file and its lines, a mail, a memory, a node of a graph."""
     told = entry.get("metadata", {})
+    if told.get("type") == "message":
+        return f"mail from {told['from']}: {told['subject']}"
     place = str(told.get("path") or told.get("source") or entry["id"])
     lines = told.get("lines")
     return f"{place}:{lines}" if lines and ":" not in place[-12:] else place

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hivemind.agent.opening import materials, quoted, source_of
 from hivemind.documents import Passage, title_of
 from hivemind.layout import HUMAN
-from hivemind.memory import Given, KnowledgeMemoryBlock, Priority
+from hivemind.memory import ContextMemoryBlock, Given, KnowledgeMemoryBlock, Priority
 from hivemind.memory.loading import Source
 from hivemind.minds import Turn
 from hivemind.minds.extractive import questions_in
 from hivemind.presence.parts import Parts
+from hivemind.reasoning import SHARED
 from hivemind.taskrun.focus import Focus
 from hivemind.tools.documents import DOCUMENTS
 
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
+    from hivemind.agent.working_memory import WorkingMemory
 
-__all__ = ["PASSAGE", "document_sources", "questions_of", "recall", "recalled"]
+__all__ = ["PASSAGE", "answer", "document_sources", "noted", "questions_of", "recall", "recalled"]
 
 PASSAGE = "passage"
 """What a location begins with that names the passage that is quoted with a node."""
 
 PER_QUESTION = 6
+_NODES = 12
 _PARTS = 2  # parts of documents for each question, of which several passages were found,
 _PART_TOKENS = 800  # and the most that one of them is shown of
 _EXTRACTED = frozenset({".pdf", ".html", ".htm", ".xhtml"})  # whose passages are no lines of the file
@@ -39,6 +43,17 @@ def recall(agent: Agent, turn: Turn) -> None:
     if agent.works_by_rule(turn):
         turn.found = agent.memory.found(turn.focus, questions_of(turn.focus))
         turn.before = agent.conversation(turn).before
+
+
+def answer(memory: WorkingMemory, focus: Focus, said: Iterable[str], question: str, tokens: int) -> dict[str, Any]:
+    """For the tool `recall`: what answers a question and does not stand in what was `said` already, with its sources."""
+    texts = list(said)
+
+    def stands(content: str) -> bool:
+        return any(form in text for form in {content.strip(), quoted(content)} for text in texts)
+
+    entries = memory.recall(focus, question, tokens, stands)
+    return {"sources": [source_of(entry) for entry in entries], "text": materials(entries)}
 
 
 def document_sources(hive: Parts) -> dict[str, Source]:
@@ -123,6 +138,22 @@ def _parts(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[Know
             )
         )
     return found
+
+
+def noted(hive: Parts, agent: str, question: str) -> list[ContextMemoryBlock]:
+    """Nodes of the tasks' graphs that answer a question, folded ones too: published ones, and those of the agent's own lane."""
+    lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
+    hits = {hit.text: hit for hit in hive.graph_index.find(question, limit=_NODES).hits if hit.lane in lanes}
+    return [
+        ContextMemoryBlock(
+            id=f"graph:{hit.task}:{hit.node_id}",
+            context_type="graph",
+            summary=hit.text,
+            confidence=min(1.0, hit.score),
+            metadata={"path": f"{hit.path} node {hit.node_id}", "origin": "agent", "why": hit.why},
+        )
+        for hit in hits.values()
+    ]
 
 
 def _block(passage: Passage, question: str, best: float, timestamp: datetime) -> KnowledgeMemoryBlock:

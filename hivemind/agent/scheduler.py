@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 
 from hivemind.agent.active_tasks import ActiveTasks
@@ -95,9 +95,10 @@ class Scheduler:
 
     # scope
 
-    def scope(self, *, reads: bool) -> Focus | None:
+    def scope(self, *, reads: bool, keep: Callable[[Message], object] = lambda _: None) -> Focus | None:
         """What this turn is about: the oldest message that needs one, else a task in hand that can go on, else a new task,
-        else None. `reads` says that the mind reads conversations: it is not woken by mail that asks nothing."""
+        else None. `reads` says that the mind reads conversations: it is not woken by mail that asks nothing, which `keep` is
+        given."""
         self.focus = None
         while (message := self.letters.first()) is not None:
             heard, stranger = self.letters.is_awaited(message), not self._hive.mail.knows(message.sender)
@@ -105,6 +106,7 @@ class Scheduler:
             if not reads or focus.asks_review or self._wakes(focus, message):
                 self.focus = focus
                 return focus
+            keep(message)
             self.letters.read(message)
         work = self.holding.next() or self.claim()
         if work is not None:

@@ -16,7 +16,8 @@ __all__ = ["focus_on", "scope"]
 
 def scope(agent: Agent, turn: Turn) -> None:
     """Choose the message or the task of the turn; a focus on nothing if there is none."""
-    turn.focus = agent.scheduler.scope(reads=agent.reads) or Focus("rest")
+    found = agent.scheduler.scope(reads=agent.reads, keep=lambda message: agent.memory.keep_message(message))
+    turn.focus = found or Focus("rest")
 
 
 def focus_on(work: TaskRun, *, reads: bool = False) -> Focus:

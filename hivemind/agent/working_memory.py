@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from hivemind.agent.recall import document_sources, recalled
+from hivemind.agent.recall import document_sources, noted, recalled
 from hivemind.agent.remembering import SOURCE, memory_source, remembered
 from hivemind.agent.sense import message_block, rom_blocks
 from hivemind.boundary import Unreadable
@@ -41,6 +41,7 @@ __all__ = ["Selected", "WorkingMemory"]
 Entry = Mapping[str, Any]
 _TIDY_ABOVE = 200
 _LOGGED_OUT = 20
+_ABOUT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,36 @@ class WorkingMemory:
         with self._also(passing):
             turn = self._cycle.run(tokens, now=datetime.now(UTC))
         return Selected(turn.context, turn.selection, self.scorer.explain)
+
+    def recall(self, focus: Focus, question: str, tokens: int, stands: Callable[[str], bool]) -> list[dict[str, Any]]:
+        """The entries that answer a question, of all blocks and of the graphs' nodes, in `tokens` tokens: contents are loaded
+        only now. What `stands` where the mind has it already is left out, and makes room for others."""
+        blocks: dict[str, MemoryBlock] = {
+            block.id: block
+            for block in (
+                *self._recalled(focus, [question]),
+                *noted(self._hive, self._name, question),
+                *self._about(question),
+            )
+        }
+        self.scorer.task_keywords = set(question.lower().split())
+        while True:
+            selection = self._cycle.selector.select(blocks.values(), tokens)
+            entries = self._cycle.builder.build_context(selection, tokens)
+            known = [str(entry["id"]) for entry in entries if entry["id"] in blocks and stands(str(entry["content"]))]
+            if not known:
+                return entries
+            for one in known:
+                del blocks[one]
+
+    def _about(self, question: str) -> list[MemoryBlock]:
+        """The blocks that stay, mail above all, as far as they have half of the question's words."""
+        blocks = [block for block in self.blocks.symbolic_memory if block.priority is not Priority.CRITICAL]
+        return [
+            block
+            for block, loaded in zip(blocks, self._loader.load_many(blocks), strict=True)
+            if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{loaded.content}") >= _ABOUT
+        ]
 
     def _recalled(self, focus: Focus, questions: Sequence[str]) -> list[MemoryBlock]:
         return [

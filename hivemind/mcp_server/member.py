@@ -11,8 +11,10 @@ from functools import partial
 from typing import Any
 
 from hivemind.agent.act import short
+from hivemind.agent.recall import answer
 from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.scope import focus_on
+from hivemind.agent.working_memory import WorkingMemory
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import make_folder
 from hivemind.masking import masked
@@ -166,7 +168,11 @@ class Member:
         return Session(
             hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self._pulse, lifeline=None,
             stopping=lambda: self._stopping, in_hand=self,
+            recall=partial(self._recall, focus),
         )  # fmt: skip
+
+    def _recall(self, focus: Focus, question: str, tokens: int) -> dict[str, Any]:
+        return answer(WorkingMemory(self.hive, self.name, looking=True), focus, (), question, tokens)
 
     def _focus(self, tool: str, arguments: Mapping[str, Any]) -> Focus:
         """The task in hand at the step that a call names, else at its first open one; nothing, if none is in hand."""

@@ -14,8 +14,9 @@ from pydantic import Field
 from hivemind.longterm import Namespace, NamespaceForbidden, StoreDamaged
 from hivemind.longterm.mending import mend
 from hivemind.presence.parts import Parts
+from hivemind.tools.excerpt import result_limit
 from hivemind.tools.session import Session
-from hivemind.tools.tool import Arguments, tool
+from hivemind.tools.tool import Arguments, ToolProblem, tool
 
 __all__ = ["MEMORY_TOOLS", "namespaces_of", "soundly"]
 
@@ -67,6 +68,11 @@ class SearchMemory(Arguments):
     query: str = Field(min_length=1)
     limit: int = Field(8, ge=1, le=20)
     namespace: list[str] | None = Field(None, description="only this one of your two; default: both")
+
+
+class Recall(Arguments):
+    question: str = Field(min_length=1)
+    tokens: int = Field(2_000, ge=200, le=4_000, description="at most so much text")
 
 
 def _kept(result: Mapping[str, Any]) -> str:
@@ -123,4 +129,18 @@ def search_memory(session: Session, arguments: SearchMemory) -> dict[str, Any]:
     }  # fmt: skip
 
 
-MEMORY_TOOLS = (remember, search_memory)
+def _recalled(result: Mapping[str, Any]) -> str:
+    return str(result.get("text") or "nothing more is known about that")
+
+
+@tool(text=_recalled, reads=True)
+def recall(session: Session, arguments: Recall) -> dict[str, Any]:
+    """Find what the hive knows about a question, and you do not see here: documents, memories, your mail, cards of this task and
+    of others, earlier turns that were folded. Each text has its source."""
+    if session.recall is None:
+        raise ToolProblem("only an agent that is at work can recall", mend="search_memory, doc_find")
+    tokens = min(arguments.tokens, result_limit(session.config.max_tokens) // 4)
+    return dict(session.recall(arguments.question, tokens))
+
+
+MEMORY_TOOLS = (remember, search_memory, recall)

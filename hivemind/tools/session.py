@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -40,7 +40,8 @@ class InHand(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One agent using tools on one focus. No argument of a tool can change who it is. `call_id` names the call."""
+    """One agent using tools on one focus. No argument of a tool can change who it is. `call_id` names the call; `recall` finds
+    what this agent knows about a question, in so many tokens."""
 
     hive: Parts
     agent: str
@@ -51,6 +52,7 @@ class Session:
     stopping: Callable[[], bool]
     in_hand: InHand | None = None
     call_id: str | None = None
+    recall: Callable[[str, int], Mapping[str, Any]] | None = None
 
     def for_call(self, call_id: str | None) -> Session:
         """The same for one call: what it makes (mail, tasks) can be known by the call's id, and is made once."""
