@@ -78,7 +78,7 @@ def questions_of(focus: Focus) -> list[str]:
     if focus.message is not None:
         message = focus.message
         return questions_in(message.subject, message.body) if message.sender == HUMAN or focus.stranger else []
-    if focus.step is None or focus.step.todo.kind not in ("ask", None):
+    if focus.step is None or focus.step.is_implicit or focus.step.todo.kind not in ("ask", None):
         return []
     return [str(focus.step.todo.argument or focus.step.todo.title)]
 

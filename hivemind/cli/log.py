@@ -1,4 +1,4 @@
-"""hivemind log: what happened, from the journal or from one task's own log."""
+"""hivemind log: what happened, from the journal or from one agent's own log."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def add_to(commands: Commands, common: Parser) -> None:
         common,
         "log",
         run,
-        "show the journal of the hive, or the log of one task or agent",
+        "show the journal of the hive, or the log of one agent",
         about="An event is its number, its kind and what it says. The number is the hive's own time: no clock is in it.\n"
         "--json gives an array; with --follow, which has no end, one JSON object a line.",
-        examples="  hivemind log --kind lease --kind agent\n  hivemind log --since 120 --follow\n  hivemind log --task my-task\n"
+        examples="  hivemind log --kind lease --kind agent\n  hivemind log --since 120 --follow\n"
         "  hivemind log --agent researcher",
     )
     parser.add_argument("--follow", action="store_true", help="go on as new events come; Ctrl-C ends it")
@@ -41,7 +41,6 @@ def add_to(commands: Commands, common: Parser) -> None:
     parser.add_argument(
         "--kind", action="append", metavar="KIND", help="only this kind (step.done), or a family of them (step)"
     )
-    parser.add_argument("--task", metavar="ID", help="the log of one task instead: its cycles and actions")
     parser.add_argument(
         "--agent", metavar="NAME", help="what this agent did that belongs to no task instead: mail above all"
     )
@@ -50,12 +49,9 @@ def add_to(commands: Commands, common: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     hive = look_at(arguments)
-    if arguments.task is not None or arguments.agent is not None:
-        option = "--agent" if arguments.task is None else "--task"
+    if arguments.agent is not None:
         if arguments.follow or arguments.since is not None:
-            raise UserError(f"{option} does not go with --follow or --since", mend="leave them out")
-        if arguments.task is not None and arguments.agent is not None:
-            raise UserError("--task does not go with --agent", mend="say one of them")
+            raise UserError("--agent does not go with --follow or --since", mend="leave them out")
         return _own_log(hive, arguments)
     since = arguments.since or 0
     if arguments.follow:
@@ -95,13 +91,10 @@ def _events_as_they_come(hive: Hive, since: int) -> Iterator[Event]:
 
 
 def _own_log(hive: Hive, arguments: argparse.Namespace) -> int:
-    """The log of a task, or an agent's own."""
+    """An agent's own."""
     from hivemind.presence.agent_log import AgentLog
 
-    if arguments.task is not None:
-        records = hive.tasks.read_log(arguments.task)
-    else:
-        records = AgentLog(hive.layout.agent_state(known_agent(hive, arguments.agent))).records()
+    records = AgentLog(hive.layout.agent_state(known_agent(hive, arguments.agent))).records()
     if arguments.kind is not None:
         records = (record for record in records if _wanted(str(record.get("kind", "")), arguments.kind))
     if arguments.json:

@@ -1,4 +1,4 @@
-"""What happened, as a person reads it: an event of the journal, a message of a conversation (`hivemind log`)."""
+"""What happened, as a person reads it: an event of the journal, a turn of an agent's own log (`hivemind log`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ __all__ = ["event_line", "said", "story_lines", "time_of"]
 
 
 def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of one record of a conversation, or of an agent's own log; what is neither is shown field by field."""
-    if "role" in record:
-        yield from _message(record)
-        return
+    """The lines of one record of an agent's own log; what is no turn is shown field by field."""
     if record.get("kind") == "turn" and isinstance(record.get("calls"), list):
         yield one_line(f"{time_of(record)}{record.get('agent')}, about {said(_mapping(record.get('about')))}")
         if record.get("text"):
@@ -26,23 +23,8 @@ def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
         for call in record["calls"]:
             yield from _call(call)
         return
-    fields = {
-        key: value for key, value in record.items() if key not in ("kind", "event", "time", "at", "opening", "selected")
-    }
+    fields = {key: value for key, value in record.items() if key not in ("kind", "event", "time", "at")}
     yield f"{time_of(record)}{one_line(str(record.get('kind') or record.get('event') or ''))}  {said(fields)}".rstrip()
-    for message in record.get("opening") or ():
-        yield from _message(_mapping(message))
-
-
-def _message(record: Mapping[str, Any]) -> Iterator[str]:
-    """A message: who speaks, then each line of it."""
-    who = {"assistant": record.get("agent"), "user": "to " + str(record.get("agent"))}.get(str(record.get("role")))
-    used = _mapping(record.get("usage"))
-    failed = " (failed)" if record.get("ok") is False else ""
-    yield one_line(f"{time_of(record)}{who or record.get('role')}{failed}{f'  {said(used)}' if used else ''}")
-    yield from (f"    {one_line(line)}" for line in str(record.get("text", "")).splitlines())
-    for call in record.get("calls") or ():
-        yield from _call(call)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

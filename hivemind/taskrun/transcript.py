@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.errors import HivemindError
 from hivemind.minds import ChatMessage, Usage
 from hivemind.taskrun.conversation import used
 from hivemind.taskrun.report import Account
@@ -73,7 +74,7 @@ class Entry:
             return ", ".join([f"Turn {self.turn}{cause}", str(told.get("agent")), *step, *_words(self.usage)])
         if self.kind == "news":
             return "News"
-        outcome = ["no answer", f"counted as {told['reserved'].get('tokens', 0):,} tokens"]
+        outcome = ["no answer", f"counted as {told['reserved']['tokens']:,} tokens"]
         if not self.is_open:
             outcome = [str(told["error"]), *_words(self.usage)] if "error" in told else _words(self.usage)
         return ", ".join([f"Request{cause}", str(told.get("model")), *outcome])
@@ -84,7 +85,8 @@ class Entry:
         told = self.record
         if rows := [row for row in told.get("selected", ()) if row.get("in")]:
             lines = (
-                f"{row['id']}: score {row.get('score')}, {row.get('tokens')} tokens, {row.get('why')}" for row in rows
+                f"{row.get('id')}: score {row.get('score')}, {row.get('tokens')} tokens, {row.get('why')}"
+                for row in rows
             )
             yield "selected", "\n".join(lines)
         yield from ((one["role"], one["text"]) for one in told.get("opening", ()))
@@ -106,10 +108,10 @@ class Entry:
 
 
 class Transcript:
-    """Folded from the records of messages.jsonl, record by record as they come. `entries` only grow."""
+    """Folded from the records of messages.jsonl, record by record as they come. `entries` only grow. A record that something
+    else has written, and that cannot be read, is told as such."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
-        """Raises Unreadable for records that something else has written."""
         self._entries: list[Entry] = []
         self.account = Account()
         self.turns: list[Entry] = []
@@ -135,10 +137,13 @@ class Transcript:
         return ", ".join([f"{turns} of {agents}" if agents else turns, *_words(used), seconds])
 
     def take(self, record: Record) -> None:
-        """Take the next record in. Raises Unreadable."""
+        """Take the next record in."""
         self.account.book(record)
-        with boundary("conversation"):
-            self._take(dict(record))
+        try:
+            with boundary("record"):
+                self._take(dict(record))
+        except HivemindError as error:
+            self._add("news", {"text": f"[{error}]"})
         self._before = _moment(record) or self._before
 
     def _take(self, record: dict[str, Any]) -> None:
@@ -148,11 +153,14 @@ class Transcript:
             if (turn := self._calls.get(record["call_id"])) is not None:
                 turn.results[record["call_id"]] = record
         elif "answered" in record:
+            used(record)  # raises for what is none
             if (request := self._requests.get(record["answered"])) is not None:
                 request.record |= record
         elif "reserved" in record:
+            record["reserved"] = {"tokens": int(record["reserved"]["tokens"])}
             self._requests[record["request"]] = self._add("request", record)
         elif "opening" in record:
+            record["selected"] = [dict(row) for row in record.get("selected", ())]
             self._mind = record.get("mind")
             self._add("epoch", record)
         elif record.get("role") == "assistant":
@@ -170,7 +178,7 @@ class Transcript:
         self._calls |= {call["id"]: turn for call in record.get("calls", ())}
 
     def _add(self, kind: str, record: dict[str, Any], begun: float | None = None) -> Entry:
-        used(record)  # raises for what is no usage
+        used(record)
         self._entries.append(entry := Entry(kind, len(self.turns) + 1, record, self._mind, begun))
         return entry
 

@@ -61,3 +61,16 @@ def test_a_web_page_is_quoted_by_what_it_says_not_by_its_source(crew: Crew) -> N
     crew.close()
     until_idle(crew.start())
     assert said in (crew.root / "tasks/done/t/result.md").read_text()
+
+
+def test_a_task_without_steps_is_asked_about_by_its_text_and_not_by_its_title_alone(crew: Crew) -> None:
+    (crew.root / "knowledge" / "masts.md").write_text("# Masts\n\nA mast of the kestrel class is made of pine.\n")
+    seen: list[str] = []
+
+    def think(turn: Turn) -> Thought:
+        seen.append(turn.messages[1].text)
+        return Thought()
+
+    crew.drop("---\ntitle: An order\n---\nBuy the wood for a mast of the kestrel class.\n")
+    crew.start(think).cycle()
+    assert "is made of pine" in seen[0]

@@ -34,6 +34,12 @@ def test_a_message_is_sent_listed_read_and_then_no_longer_new(run: Command, hive
     assert run("mail", "list", "researcher", "--unread", "--json").json == []
 
 
+def test_a_message_says_which_task_it_is_about(run: Command, hive: Path) -> None:
+    run("task", "add", "x", "--id", "sails")
+    ended = run("mail", "send", "--to", "researcher", "--task", "sails", "Look.")
+    assert run("mail", "read", "researcher", ended.out.strip(), "--json").json["task"] == "sails"
+
+
 def test_reading_can_leave_a_message_unread(run: Command, hive: Path) -> None:
     id_ = send(run)
     assert run("mail", "read", "researcher", id_, "--keep-unread", "--json").json["body"] == "What is a lease?"

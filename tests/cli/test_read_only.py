@@ -17,7 +17,7 @@ TASK = "when-is-it-closed"
 LOOKS = (
     "status",
     "log",
-    f"log --task {TASK}",
+    f"task transcript {TASK}",
     "lease list",
     f"view resume {TASK}",
     f"view snapshot {TASK}",

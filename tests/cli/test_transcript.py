@@ -162,6 +162,38 @@ def test_epochs_news_and_requests_without_an_answer_are_told_with_their_cause(ru
     assert "an outline" in out
 
 
+ODD: tuple[dict[str, Any], ...] = (
+    {"role": "assistant", "calls": ["odd", None, {}, {"tool": 1, "arguments": [2]}], "usage": 4, "at": "x"},
+    {
+        "role": "assistant",
+        "text": "a",
+        "calls": [{"id": "c", "tool": "t", "arguments": {}}],
+        "usage": {"tokens_in": -1},
+    },
+    {"role": 3, "text": None, "at": 1e300},
+    {"epoch": 1, "opening": ["odd", {"role": "user"}]},
+    {"epoch": 1, "cause": "start", "opening": [], "selected": ["odd"]},
+    {"request": "r", "reserved": {"tokens": "many"}},
+    {"answered": ["r"], "usage": {"tokens_in": "x"}},
+    {"role": "tool", "call_id": [], "text": "x", "ok": True},
+    {},
+)
+
+
+def test_a_conversation_that_something_else_has_written_to_is_told_all_the_same(run: Command, crew: Crew) -> None:
+    hive = Hive.open(crew.root)
+    crew.drop("Look.")
+    task = hive.tasks.claim("ada")
+    assert task is not None
+    for record in (*ODD, {"role": "user", "text": "This can be read."}):
+        hive.tasks.log(task, record)
+    for more in ((), ("--json",), ("--html", str(crew.root / "t.html"))):
+        assert run("task", "transcript", "t", *more).status == 0
+    out = run("task", "transcript", "t").out
+    assert "This can be read." in out
+    assert out.count("News\n  [") == 7
+
+
 def test_an_earlier_attempt_is_told_after_a_retry(run: Command, done: Crew) -> None:
     def headings(*more: str) -> list[str]:
         return [line for line in run("task", "transcript", "t", *more).out.splitlines()[1:] if not line.startswith(" ")]
