@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from hivemind.agent.recall import document_sources, noted, recalled
@@ -120,36 +118,38 @@ class WorkingMemory:
 
     def select(self, focus: Focus, questions: Sequence[str], tokens: int) -> Selected:
         """Score, select and build: what of all blocks is worth its place in `tokens` tokens."""
-        passing = [*self._recalled(focus, questions), *_attachments(focus)]
-        self.scorer.task_keywords = set(" ".join(questions).lower().split())
-        with self._also(passing):
-            turn = self._cycle.run(tokens, now=datetime.now(UTC))
-        return Selected(turn.context, turn.selection, self.scorer.explain)
+        blocks = [*self._recalled(focus, questions), *_attachments(focus), *self.blocks.symbolic_memory]
+        return self._chosen(blocks, questions, tokens)
 
-    def recall(self, focus: Focus, question: str, tokens: int, stands: Callable[[str], bool]) -> list[dict[str, Any]]:
+    def recall(self, focus: Focus, question: str, tokens: int, stands: Callable[[str], bool]) -> Sequence[Entry]:
         """The entries that answer a question, of all blocks and of the graphs' nodes, in `tokens` tokens: contents are loaded
         only now. What `stands` where the mind has it already is left out, and makes room for others."""
-        blocks: dict[str, MemoryBlock] = {
-            block.id: block
-            for block in (
-                *self._recalled(focus, [question]),
-                *noted(self._hive, self._name, question),
-                *self._about(question),
-            )
-        }
-        self.scorer.task_keywords = set(question.lower().split())
+        nodes = noted(self._hive, self._name, question)
+        blocks = [*self._recalled(focus, [question]), *nodes, *self._about(question)]
+        return self._chosen(blocks, [question], tokens, stands).entries
+
+    def _chosen(
+        self,
+        blocks: Iterable[MemoryBlock],
+        questions: Sequence[str],
+        tokens: int,
+        stands: Callable[[str], bool] = lambda _: False,
+    ) -> Selected:
+        """Score, select and build, again without what `stands` elsewhere. Of two blocks with one id the later counts."""
+        left = {block.id: block for block in blocks}
+        self.scorer.task_keywords = set(" ".join(questions).lower().split())
         while True:
-            selection = self._cycle.selector.select(blocks.values(), tokens)
+            selection = self._cycle.selector.select(left.values(), tokens)
             entries = self._cycle.builder.build_context(selection, tokens)
-            known = [str(entry["id"]) for entry in entries if entry["id"] in blocks and stands(str(entry["content"]))]
+            known = [str(entry["id"]) for entry in entries if entry["id"] in left and stands(str(entry["content"]))]
             if not known:
-                return entries
+                return Selected(entries, selection, self.scorer.explain)
             for one in known:
-                del blocks[one]
+                del left[one]
 
     def _about(self, question: str) -> list[MemoryBlock]:
         """The blocks that stay, mail above all, as far as they have half of the question's words."""
-        blocks = [block for block in self.blocks.symbolic_memory if block.priority is not Priority.CRITICAL]
+        blocks = list(self.blocks.symbolic_memory)
         return [
             block
             for block, loaded in zip(blocks, self._loader.load_many(blocks), strict=True)
@@ -161,20 +161,6 @@ class WorkingMemory:
             *recalled(self._hive, focus, questions),
             *remembered(self._hive, self._name, questions),
         ]
-
-    @contextmanager
-    def _also(self, blocks: Iterable[MemoryBlock]) -> Iterator[None]:
-        """What is recalled lives for one selection: the next may recall something else."""
-        added = []
-        for block in blocks:
-            if self.blocks.get(block.id) is None:
-                self.blocks.add_memory(block)
-                added.append(block.id)
-        try:
-            yield
-        finally:
-            for block_id in added:
-                self.blocks.remove_memory(block_id)
 
     # what stays
 

@@ -20,7 +20,7 @@ from hivemind.errors import UserError
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
-    from hivemind.taskrun.transcript import Entry, Transcript
+    from hivemind.taskrun.transcript import Entry
     from hivemind.tasks import Task
 
 __all__ = ["add_transcript"]
@@ -48,7 +48,9 @@ def add_transcript(task: Commands, common: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from hivemind.fs import write
     from hivemind.taskrun.transcript import Transcript
+    from hivemind.taskrun.transcript_page import transcript_page
 
     hive = look_at(arguments)
     task = hive.tasks.get(arguments.id)
@@ -63,7 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
         what = "nothing was said in it" if arguments.turn is None else f"it has {len(transcript.turns)} turns"
         raise UserError(what, where=named, mend="--attempt N shows an earlier attempt")
     if arguments.html is not None:
-        _write_page(task, transcript, Path(arguments.html))
+        page = transcript_page(task.id, task.title, task.state.value, transcript)
+        write(Path(arguments.html), page)
+        say(arguments.html)
     elif arguments.json:
         told = {"task": task.id, "title": task.title, "state": task.state.value}
         print_json(
@@ -75,14 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
             for line in _lines(one, None if arguments.turn else named):
                 say(line)
     return 0
-
-
-def _write_page(task: Task, transcript: Transcript, path: Path) -> None:
-    from hivemind.fs import write
-    from hivemind.taskrun.transcript_page import transcript_page
-
-    write(path, transcript_page(task.id, task.title, task.state.value, transcript))
-    say(str(path))
 
 
 def _lines(entry: Entry, named: str | None) -> Iterator[str]:

@@ -30,7 +30,9 @@ def crew(crew: Crew) -> Crew:
     return crew
 
 
-def using(crew: Crew, *calls: Call, task: str = "t", meanwhile: Callable[[], object] = lambda: None) -> list[str]:
+def using(
+    crew: Crew, *calls: Call, task: str = "t", name: str = "ada", meanwhile: Callable[[], object] = lambda: None
+) -> list[str]:
     """The results of calls as the mind of a task reads them, one call a turn. `meanwhile` happens in the first turn."""
     crew.drop("---\ntitle: Count the oars\n---\nCount the oars.\n", f"{task}.md")
     seen: list[str] = []
@@ -43,7 +45,7 @@ def using(crew: Crew, *calls: Call, task: str = "t", meanwhile: Callable[[], obj
         call = next(left, None)
         return Thought() if call is None else Thought("", (Action(*call),))
 
-    agent = crew.start(think)
+    agent = crew.start(think, name)
     for _ in range(len(calls) + 1):
         agent.cycle()
     crew.end(agent)
@@ -61,6 +63,8 @@ def sources(text: str) -> dict[str, str]:
 def test_documents_memories_mail_and_cards_of_other_tasks_are_recalled_with_their_sources(crew: Crew) -> None:
     tar = "The keel of the Ann: its wood was soaked in tar."
     using(crew, ("add_card", {"kind": "note", "text": tar}), DONE, task="a")
+    draft = ("add_card", {"kind": "note", "text": "The keel of the Ann: its wood may be teak."})
+    using(crew, draft, task="b", name="bob")  # a draft of another's
     hive = Hive.open(crew.root)
     (crew.root / "knowledge" / "ann.md").write_text(f"# The Ann\n\n{OAK}\n")
     hive.memory.put(("memories", "ada"), "keel", "The keel of the Ann: its wood was bought in Riga.")
@@ -75,7 +79,7 @@ def test_documents_memories_mail_and_cards_of_other_tasks_are_recalled_with_thei
     assert found["memory:memories/ada/keel"].endswith("Riga.")
     assert found["mail from bob: The keel of the Ann"] == "Its wood was dried in 1911."
     assert [told for source, told in found.items() if source.startswith("tasks/done/a/graph.jsonl node")] == [tar]
-    assert len(found) == 4
+    assert len(found) == 4, found
 
 
 def test_what_the_conversation_shows_already_is_not_recalled_and_makes_room_for_others(crew: Crew) -> None:
