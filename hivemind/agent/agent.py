@@ -37,6 +37,7 @@ from hivemind.fs.log import Log
 from hivemind.fs.ready import readable
 from hivemind.minds import Mind, MindError, MindUnavailable, Patience, ToolSchema, Turn
 from hivemind.minds.extractive import ExtractiveMind
+from hivemind.minds.pictures import PICTURE_TOKENS
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
 from hivemind.presence.identity import HiveGone, announce_life
@@ -212,7 +213,8 @@ class Agent:
         """The tokens of a request with a conversation as it stands."""
         told = sum(self.usages.count(one.text) for one in talk.messages[1:])
         asked = sum(self.usages.count(json.dumps(call.as_record())) for one in talk.messages for call in one.calls)
-        return self.fixed_tokens + told + asked
+        pictures = sum(len(one.parts) for one in talk.messages) * PICTURE_TOKENS
+        return self.fixed_tokens + told + asked + pictures
 
     def most_tokens(self, turn: Turn) -> int:
         """The tokens that a request may have: by the agent's file, the task, and what its model has taken."""

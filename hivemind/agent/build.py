@@ -10,8 +10,10 @@ from hivemind.agent.opening import RENDERER, letter, message_opening, task_openi
 from hivemind.config import place_of_key
 from hivemind.errors import UserError
 from hivemind.minds import ChatMessage, Turn
+from hivemind.minds.pictures import PICTURE_TOKENS, picture_part
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.fold import folded
+from hivemind.tasks import Task
 
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
@@ -68,15 +70,28 @@ def _begin(agent: Agent, turn: Turn, talk: Conversation, cause: str) -> None:
         def outline(tokens: int) -> str:
             return folded(trail, focus.title, before, tokens, agent.hive.count_tokens, mind) if before else ""
 
-        text = task_opening(agent.hive, focus.work, agent.config, entries, room_of(agent, turn), outline)
+        room = room_of(agent, turn)
+        pictures = _pictures(agent, focus.work.task, room)
+        text = task_opening(
+            agent.hive, focus.work, agent.config, entries, room - len(pictures) * PICTURE_TOKENS, outline
+        )
     else:
         assert focus.message is not None
+        pictures = []
         text = message_opening(focus.message, entries, stranger=focus.stranger)
     facts: dict[str, Any] = {"shape": _shape(agent), "mind": agent.config.mind}
     if selected is not None:
         facts["selected"] = selected.reasons()
     news = {"letter": focus.message.id} if focus.work is None else {"said": len(focus.work.task.said)}
-    talk.begin(cause, [system, ChatMessage("user", text, news=news)], **facts)
+    talk.begin(cause, [system, ChatMessage("user", text, parts=tuple(pictures), news=news)], **facts)
+
+
+def _pictures(agent: Agent, task: Task, room: int) -> list[dict[str, str]]:
+    """The attachments that a mind which takes pictures is shown as such: as many as half of the room has place for."""
+    if not getattr(agent.mind, "takes_pictures", False):
+        return []
+    parts = (picture_part(agent.hive.layout.root, path) for path in task.attachments)
+    return [one for one in parts if one is not None][: room // (2 * PICTURE_TOKENS)]
 
 
 def room_of(agent: Agent, turn: Turn) -> int:

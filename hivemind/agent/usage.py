@@ -35,6 +35,7 @@ from hivemind.minds import (
     open_mind,
 )
 from hivemind.minds.language import LanguageMind
+from hivemind.minds.pictures import PICTURE_TOKENS
 from hivemind.minds.prices import priced
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.parking import Parking
@@ -125,7 +126,7 @@ class Usages:
 
     def hold(self, work: TaskRun | None, talk: Conversation | None, asked: Asked) -> None:
         """Reserve what a request may use, and note that it is about to be sent."""
-        counted = sum(map(self.count, asked.parts))
+        counted = sum(map(self.count, asked.parts)) + asked.pictures * PICTURE_TOKENS
         with self._mutex:
             sent, answered = self._sent(counted), math.ceil(asked.max_output * self._excess)
             money = 0.0 if asked.prices is None else asked.prices.of(sent, answered)

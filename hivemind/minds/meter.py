@@ -18,7 +18,7 @@ class Asked:
 
     `cause` is turn, correction, continuation, fold, patch or mail; `parts` are all of it as it counts (each is the same text in
     every request that has it, and need be counted once), `sha256` is its digest, `max_output` the most tokens that the answer
-    may have, `prices` what they cost, or None if nobody knows.
+    may have, `prices` what they cost, or None if nobody knows. `pictures` go with it beside the parts.
     """
 
     cause: str
@@ -27,6 +27,7 @@ class Asked:
     sha256: str
     max_output: int
     prices: Prices | None = None
+    pictures: int = 0
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
 

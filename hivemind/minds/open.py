@@ -40,7 +40,7 @@ def open_mind(
     if kind in _PROVIDERS:
         from hivemind.minds.language import LanguageMind, model_config
 
-        return LanguageMind(model_config(kind, argument), prices=prices, meter=meter, patience=patience)
+        return LanguageMind(model_config(kind, argument), prices=prices, meter=meter, patience=patience, root=root)
     if kind == "extractive" and argument is None:
         from hivemind.minds.extractive import ExtractiveMind
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import subprocess
@@ -18,6 +19,7 @@ pytest.importorskip("google.genai")
 from hivemind.masking import keep_secret
 from hivemind.minds import Action, ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, Thought, open_mind
 from hivemind.minds.language.errors import Refused
+from hivemind.minds.pictures import picture_part
 from tests.minds.asking import OPENING, TOOL, exchanged, note, turn
 from tests.minds.dialects import AnthropicRequest, GeminiRequest, OllamaRequest
 from tests.minds.request import Request
@@ -61,12 +63,12 @@ def provider(request, server, monkeypatch):
 
 
 @pytest.fixture
-def mind_of(provider, clock, meter):
+def mind_of(provider, clock, meter, tmp_path):
     opened = []
 
     def make(**more):
         told = {provider.name: {"model": "played"} | more} if more else f"{provider.name}:played"
-        opened.append(open_mind(told, patience=clock.patience(), meter=meter, prices=Prices(2, 10)))
+        opened.append(open_mind(told, root=tmp_path, patience=clock.patience(), meter=meter, prices=Prices(2, 10)))
         return opened[-1]
 
     yield make
@@ -116,6 +118,33 @@ def test_a_conversation_is_told_in_the_providers_own_protocol(server, mind):
         ("result", "call_1", "noted"), ("result", "call_2", "failed: full"),
         ("user", "A letter came."), ("assistant", "Well."), ("user", "No tool was called."),
     ]  # fmt: skip
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + b"a picture" * 9
+
+
+def test_a_picture_is_sent_in_the_providers_own_protocol_as_long_as_it_is_what_it_was(server, mind_of, meter, tmp_path):
+    mind = mind_of(pictures=True)
+    path = tmp_path / "boat.dat"
+    path.write_bytes(PICTURE)
+    part = picture_part(tmp_path, path)
+    seen = []
+    server.think = lambda request: (seen.append(json.dumps(request.body)), note(request))
+    for content in (PICTURE, b"another", PICTURE):
+        path.write_bytes(content)
+        mind.think(turn(ChatMessage("user", "Look.", parts=(part,))), [TOOL])
+    sent = base64.b64encode(PICTURE).decode()
+    assert [sent in body or sent.translate({43: "-", 47: "_"}) in body for body in seen] == [True, False, True]
+    assert ["image/png" in body for body in seen] == [True, False, True]
+    assert "the picture boat.dat is not what it was" in seen[1]
+    assert seen[0] == seen[2]
+    assert [asked.pictures for asked in meter.asked] == [1, 1, 1]
+
+
+def test_models_of_the_large_providers_take_pictures_and_others_where_their_config_says_so(provider, mind_of):
+    assert mind_of().takes_pictures is (provider.name != "ollama")
+    assert mind_of(pictures=True).takes_pictures
+    assert not mind_of(pictures=False).takes_pictures
 
 
 def test_each_request_begins_with_the_one_before_it_exactly(server, mind):

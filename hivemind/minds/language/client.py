@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pydantic_ai.direct import model_request
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -19,6 +21,7 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
+    UserContent,
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters
@@ -33,6 +36,7 @@ from hivemind.minds.language.connection import http_client
 from hivemind.minds.language.errors import Refused, in_our_words
 from hivemind.minds.language.provider import open_model
 from hivemind.minds.mind import ToolSchema
+from hivemind.minds.pictures import picture_bytes
 from hivemind.minds.plain import fault_of, whole_text
 from hivemind.minds.turn import Action, ChatMessage, MindError, Usage
 
@@ -45,8 +49,8 @@ _LONGEST_NAME = 64
 class Client:
     """The model of a config, and the connections to it. Its own library never asks twice: patience is the mind's."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        self._config = config
+    def __init__(self, config: ModelConfig, root: Path | None = None) -> None:
+        self._config, self._root = config, root
         self._key = config.key()
         self._http = http_client(config)
         self._model = open_model(config, self._http)
@@ -55,7 +59,7 @@ class Client:
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None
     ) -> Answer:
         """The answer to a conversation. Raises MindError and its kinds."""
-        asked, parameters = _model_messages(messages, self._config.name), self._parameters(tools, schema)
+        asked, parameters = _model_messages(messages, self._config.name, self._root), self._parameters(tools, schema)
         settings = self._config.settings()
         try:
             response = await model_request(
@@ -128,7 +132,7 @@ def _opaque(response: ModelResponse) -> Sequence[Mapping[str, Any]]:
     return () if masked(parts) != parts or fault_of(parts) else parts
 
 
-def _model_messages(messages: Sequence[ChatMessage], model: str) -> list[ModelMessage]:
+def _model_messages(messages: Sequence[ChatMessage], model: str, root: Path | None) -> list[ModelMessage]:
     """The conversation in the library's words; the same messages always become the same ones."""
     made: list[ModelMessage] = []
     names: dict[str, str] = {}
@@ -143,12 +147,24 @@ def _model_messages(messages: Sequence[ChatMessage], model: str) -> list[ModelMe
             call = message.call_id or ""
             part = ToolReturnPart(names.get(call, "unknown"), message.text, call)
         else:
-            part = UserPromptPart(message.text)
+            part = UserPromptPart(_content(message, root))
         if made and isinstance(made[-1], ModelRequest):
             made[-1] = ModelRequest([*made[-1].parts, part])
         else:
             made.append(ModelRequest([part]))
     return made
+
+
+def _content(message: ChatMessage, root: Path | None) -> str | list[UserContent]:
+    """A text, with its pictures behind it; in the place of one whose file has changed stands that it has."""
+    if root is None or not message.parts:
+        return message.text
+    shown: list[UserContent] = [message.text]
+    for part in message.parts:
+        raw = picture_bytes(root, part)
+        gone = f"[the picture {part['path']} is not what it was any more]"
+        shown.append(gone if raw is None else BinaryContent(raw, media_type=part["kind"]))
+    return shown
 
 
 def _response(message: ChatMessage, model: str) -> ModelResponse:

@@ -42,7 +42,8 @@ class ModelConfig(BaseModel):
     """A model and how it is asked. `key_env` names the variable that its key stands in; the key itself is never kept here.
 
     `max_output` is the most tokens of one answer, `timeout_s` how long it may take. `tools` is `native` where the model
-    can call tools, else `prompted`: then it is told about them in words and answers in JSON. Any other key is a setting of
+    can call tools, else `prompted`: then it is told about them in words and answers in JSON. `pictures` says whether it takes
+    them (default: the models of Anthropic, OpenAI and Google do). Any other key is a setting of
     the model, as pydantic-ai names it (`temperature`, `thinking`, `top_p`, `seed`, `anthropic_…`); `effort` is another name
     of `thinking`.
     """
@@ -56,6 +57,7 @@ class ModelConfig(BaseModel):
     max_output: int = Field(_MAX_OUTPUT, ge=16)
     timeout_s: float = Field(300, gt=0, le=600)
     tools: Literal["native", "prompted"] = "native"
+    pictures: bool | None = None
 
     @model_validator(mode="after")
     def _has_known_settings(self) -> ModelConfig:
@@ -74,6 +76,10 @@ class ModelConfig(BaseModel):
     def name(self) -> str:
         """`provider:model`, as the log and the price list have it."""
         return f"{self.provider}:{self.model}"
+
+    @property
+    def takes_pictures(self) -> bool:
+        return self.provider in KEYS if self.pictures is None else self.pictures
 
     def settings(self) -> Any:
         """The settings of a request: its bounds, the model's own, and the provider's cache for what stays the same."""

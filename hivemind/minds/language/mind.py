@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hivemind.minds.language.answer import Answer, thought_in
@@ -36,8 +37,8 @@ _DIGITS = 6
 class _Line:
     """The thread and the connections of a mind, and of all that are counted by other meters; opened when first asked."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        self._config = config
+    def __init__(self, config: ModelConfig, root: Path | None) -> None:
+        self._config, self._root = config, root
         self._mutex = threading.Lock()
         self._client: Client | None = None
         self.caller = Caller()
@@ -48,7 +49,7 @@ class _Line:
 
         with self._mutex:
             if self._client is None:
-                self._client = Client(self._config)
+                self._client = Client(self._config, self._root)
                 self.caller.on_close(self._client.close)
             return self._client
 
@@ -74,14 +75,16 @@ class LanguageMind:
         prices: Prices | None = None,
         meter: Meter | None = None,
         patience: Patience | None = None,
+        root: Path | None = None,
     ) -> None:
-        """Raises UserError if the key or the client library is missing."""
+        """`root` is where the paths of pictures begin. Raises UserError if the key or the client library is missing."""
         config.check()
         self.config = config
         self._own_prices = prices
         self.meter: Meter = meter or Unmetered()
         self.patience = patience or Patience()
-        self._line = _Line(config)
+        self._line = _Line(config, root)
+        self.takes_pictures = root is not None and config.takes_pictures
         self._by_schema = True
 
     @property
@@ -145,7 +148,8 @@ class LanguageMind:
 
         def once() -> Answer:
             by_schema = schema if self._by_schema else None
-            asked = Asked(cause, self.name, parts, digest, self.config.max_output, self.prices)
+            pictures = sum(len(one.parts) for one in messages)
+            asked = Asked(cause, self.name, parts, digest, self.config.max_output, self.prices, pictures)
             return self._metered(asked, lambda: self._line.client.ask(messages, tools, by_schema))
 
         try:
@@ -190,7 +194,8 @@ def warm(config: ModelConfig) -> None:
 def _counted(message: ChatMessage) -> dict[str, Any]:
     """What of a message is sent: as it counts, and as its digest is made."""
     calls = [{"tool": one.tool, "arguments": dict(one.arguments)} for one in message.calls]
-    return {"role": message.role, "text": message.text, **({"calls": calls} if calls else {})}
+    pictures = {"parts": list(message.parts)} if message.parts else {}
+    return {"role": message.role, "text": message.text, **pictures, **({"calls": calls} if calls else {})}
 
 
 def _cause_of(turn: Turn) -> str:
