@@ -16,7 +16,7 @@ from typing import Any
 
 from hivemind.agent.act import act
 from hivemind.agent.budget import Budget
-from hivemind.agent.build import build
+from hivemind.agent.build import LEAST_ROOM, build
 from hivemind.agent.opening import system_message
 from hivemind.agent.recall import answer, questions_of, recall
 from hivemind.agent.scheduler import Scheduler
@@ -57,7 +57,6 @@ TURN_S = 900
 _PROVIDER_DOWN_S = 2.0
 _BUDGET_NEWS = 0.8
 _ASKED_CHARS = 2_000
-_LEAST_SHORT = 256
 _log = logging.getLogger(__name__)
 
 
@@ -106,7 +105,7 @@ class Agent:
         self._stopping = False
         self._told_idle = False
         self._looks = 0
-        self._most: int | None = None
+        self._taken: tuple[str, int] | None = None
         self.asked: set[str] = set()  # ids of the calls that its mind asked for in this process
         self._threads: dict[str, Conversation] = {}
 
@@ -219,12 +218,14 @@ class Agent:
     def most_tokens(self, turn: Turn) -> int:
         """The tokens that a request may have: by the agent's file, the task, and what its model has taken."""
         work = turn.focus.work
-        bounds = [self.config.max_tokens, self._most, None if work is None else work.task.max_tokens]
+        taken = self._taken[1] if self._taken is not None and self._taken[0] == turn.focus.id else None
+        bounds = [self.config.max_tokens, taken, None if work is None else work.task.max_tokens]
         return min(bound for bound in bounds if bound is not None)
 
-    def shorten(self, talk: Conversation) -> None:
-        """A request was too long for the model: from now on half of it is the most, and the conversation begins anew."""
-        self._most = self.fixed_tokens + max(_LEAST_SHORT, (self.tokens_of(talk) - self.fixed_tokens) // 2)
+    def shorten(self, turn: Turn, talk: Conversation) -> None:
+        """A request was too long for the model: from now on half of it is the most here, and the conversation begins anew."""
+        half = (self.tokens_of(talk) - self.fixed_tokens) // 2
+        self._taken = turn.focus.id, self.fixed_tokens + max(LEAST_ROOM, half)
         self.begins = "too long"
 
     def questions(self, turn: Turn) -> list[str]:

@@ -18,11 +18,11 @@ from hivemind.tasks import Task
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
 
-__all__ = ["build", "new_epoch"]
+__all__ = ["LEAST_ROOM", "build", "new_epoch", "room_of"]
 
 FULL, OPENING = 0.75, 0.5
 """Shares of the agent's `max_tokens`: an epoch's end, and its opening."""
-_LEAST_ROOM = 512
+LEAST_ROOM = 512
 _CACHE_S = 3600.0  # a task that rested for longer begins anew: nothing of it is in a provider's cache any more
 _FEW = 2  # turns for which a new opening would say no less than they do
 
@@ -100,8 +100,8 @@ def room_of(agent: Agent, turn: Turn) -> int:
     which leaves too few."""
     most = agent.most_tokens(turn)
     fixed = agent.fixed_tokens
-    if most - fixed >= _LEAST_ROOM:
-        return max(_LEAST_ROOM // 2, int(most * OPENING) - fixed)
+    if most - fixed >= LEAST_ROOM:
+        return max(LEAST_ROOM // 2, int(most * OPENING) - fixed)
     work = turn.focus.work
     if work is not None and work.task.max_tokens == most:
         where = agent.hive.layout.relative(work.task.path / "task.md")
@@ -109,7 +109,7 @@ def room_of(agent: Agent, turn: Turn) -> int:
         where = place_of_key(agent.hive.layout, agent.name, "max_tokens")
     raise UserError(
         f"max_tokens: {most} leaves no room for a turn: tools and rules alone have {fixed} tokens",
-        where=where, mend=f"at least {fixed + _LEAST_ROOM}, or fewer tools in the agent's file",
+        where=where, mend=f"at least {fixed + LEAST_ROOM}, or fewer tools in the agent's file",
     )  # fmt: skip
 
 

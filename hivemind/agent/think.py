@@ -42,7 +42,7 @@ def think(agent: Agent, turn: Turn) -> None:
             if tried == _SMALLER:
                 raise
             _log.warning("%s: %s; begun anew with half", agent.name, error)
-            agent.shorten(talk)
+            agent.shorten(turn, talk)
             select(agent, turn)
             build(agent, turn)
     step = turn.focus.step

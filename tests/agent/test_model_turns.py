@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 
 import pytest
 
@@ -12,6 +13,7 @@ pytest.importorskip("openai")
 from hivemind import Hive
 from tests.agent.conftest import Crew, until_idle
 from tests.messages import lines_of
+from tests.minds.dialects import AnthropicRequest, GeminiRequest
 from tests.minds.server import Request, model_server
 
 
@@ -68,3 +70,40 @@ def test_a_provider_that_does_not_answer_parks_the_task_and_nothing_is_lost(mode
     agent.scheduler.holding.unpark(work)  # as if its time had come
     until_idle(agent)
     assert (modelled.root / "tasks/done/t/result.md").exists()
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai", "google", "openai-compatible"])
+def test_a_task_ends_whatever_a_provider_does_in_its_protocol(crew: Crew, server, monkeypatch, provider: str) -> None:
+    """Too long on the first turn and on the tenth, too often, trouble, a cut stream, half a JSON, a refusal."""
+    pytest.importorskip("anthropic")
+    pytest.importorskip("google.genai")
+    dialect = {"anthropic": AnthropicRequest, "google": GeminiRequest}.get(provider, Request)
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.setenv(name, "sk-played-0123456789abcdef")
+    mind = {provider: {"url": f"{server.root}{dialect.root}", "model": "played", "max_output": 500}}
+    crew.agent_file(json.dumps({"mind": mind, "toolset": "coder"}))
+    turns = count()
+
+    def think(request: Request) -> None:
+        number = next(turns)
+        ways = {0: "too_long", 3: "troubled", 5: "cut", 7: "refuse", 10: "too_long"}
+        if number in ways:
+            getattr(request, ways[number])()
+        elif number == 4:
+            request.limited(0)
+        elif number == 8:
+            request.answer("half", [("read_file", '{"path": "no')])
+        else:
+            request.answer(
+                f"Turn {number}", [("read_file", {"path": f"none-{number}"})] if number < 14 else [("finish_task", {})]
+            )
+
+    server.think = think
+    crew.drop("Do it.\n" + "It is a thing to do. " * 500)
+    agent = crew.start()
+    monkeypatch.setattr(type(agent.mind.patience), "_pause", lambda *_: 0.0)
+    until_idle(agent)
+    assert (crew.root / "tasks/done/t/result.md").exists()
+    lines = lines_of(crew.root / "tasks/done/t")
+    assert [line["cause"] for line in lines if "opening" in line] == ["start", "too long", "too long"]
+    assert len([line for line in lines if "reserved" in line]) == len(server.requests)
