@@ -201,7 +201,7 @@ class Agent:
     @property
     def system(self) -> str:
         """The system message: the same for every task, until a rule of the hive is changed."""
-        return system_message(self.name, self.config, self.memory.rom())
+        return system_message(self.name, self.config, self.tools, self.memory.rom())
 
     @property
     def fixed_tokens(self) -> int:

@@ -46,12 +46,13 @@ def preview_context(hive: Parts, name: str) -> Preview:
     focus = Focus("rest") if run is None else focus_on(run, reads=True)
     questions = questions_of(focus) or [f"{focus.title}\n{focus.text}"]
     selected = memory.select(focus, questions if run is not None else [], min(MOST, config.max_tokens // 5))
-    system = system_message(name, config, memory.rom())
+    tools = allowed_tools(config)
+    system = system_message(name, config, tools, memory.rom())
     if run is not None:
         text = task_opening(hive, run, config, selected.entries, config.max_tokens // 2)
     else:
         text = "\n\n".join(material(str(one["id"]), str(one["content"])) for one in selected.entries)
     messages = [ChatMessage("system", system), *([ChatMessage("user", text)] if text else [])]
-    schemas = [tool.schema() for tool in allowed_tools(config).values()]
+    schemas = [tool.schema() for tool in tools.values()]
     tokens = sum(hive.count_tokens(one.text) for one in messages) + hive.count_tokens(json.dumps(schemas))
     return Preview(messages, selected, None if run is None else focus.target, tokens, config.max_tokens)
