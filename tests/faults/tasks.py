@@ -211,6 +211,8 @@ def whole_folders(subject: Subject) -> Iterator[str]:
                 yield f"{key} is done and has an error.md"
             yield from unreadable(place)
             kept = place / (asked.get("kept", "task.md") if state == "failed" else "task.md")
+            if asked["end"] == "cancelled" and not kept.is_file():  # nobody had it yet: it lies as it was dropped
+                kept = place / f"{key}.md"
             if not kept.is_file():
                 yield f"{key}: the text that was given is not there as {kept.name}"
             elif (kept.read_text("utf-8") if asked["whole"] else body(kept.read_text("utf-8"))) != (
