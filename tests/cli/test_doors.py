@@ -129,6 +129,7 @@ def test_mail_tools_send_copies_list_up_to_a_limit_and_give_a_verdict(run: Comma
     assert any("approved" in text for text in answers)
 
 
+@pytest.mark.shows("tool: check_citations", "argument: check_citations message")
 def test_the_quotes_of_an_answer_are_checked_by_a_tool_that_the_reviewers_log_names(run: Command, hive: Path) -> None:
     (hive / "knowledge").mkdir(exist_ok=True)
     (hive / "knowledge/boats.md").write_text("A rowing boat is moved with oars.\n")
