@@ -162,7 +162,9 @@ print(json.dumps({"text": "", "actions": [action], "usage": {"tokens_in": 1, "to
 """
 
 
-@pytest.mark.parametrize("whose", ["hive.yaml budget.day", "agent's budget.day", "agent's budget.task"])
+@pytest.mark.parametrize(
+    "whose", ["hive.yaml budget.day", "agent's budget.day", "agent's budget.task", "task's budget"]
+)
 def test_a_budget_of_money_parks_the_task_once_it_is_used_up(run: Command, hive: Path, whose: str) -> None:
     (hive / "think.py").write_text(THINKS)
     (hive / "knowledge").mkdir(exist_ok=True)
@@ -172,11 +174,12 @@ def test_a_budget_of_money_parks_the_task_once_it_is_used_up(run: Command, hive:
         settings |= {"budget": {"day": {"money": 1}}}
     elif whose == "agent's budget.day":
         agent |= {"budget": {"day": {"money": 1}}}
-    else:
+    elif whose == "agent's budget.task":
         agent |= {"budget": {"task": {"money": 1}}}
+    budget = "---\nbudget: {money: 1}\n---\n" if whose == "task's budget" else ""
     (hive / "hive.yaml").write_text(json.dumps(settings))
     (hive / "agents/dear.yaml").write_text(json.dumps(agent))
-    run("task", "add", "Think.", "--id", "think", "--assignee", "dear")
+    run("task", "add", f"{budget}Think.", "--id", "think", "--assignee", "dear")
     assert run("up", "--until-idle").status == 3
     assert "budget" in run("status").out
 
@@ -203,3 +206,20 @@ def test_an_embedder_that_is_asked_for_its_vectors_is_named_in_the_hives_setting
     monkeypatch.delenv("HIVEMIND_EMBEDDER", raising=False)
     asked = run("memory", "search", "boat", "--mode", "vector", "--agent", "analyst")
     assert "NO_SUCH_KEY" in asked.out + asked.err
+
+
+def test_the_price_of_tokens_from_a_cache_is_said_in_the_hives_settings_or_an_agents_file(
+    run: Command, hive: Path
+) -> None:
+    said = {"prices": {"in": 2, "out": 10, "cached": 0.5}, "budget": {"day": {"money": 1}}}
+    (hive / "agents/dear.yaml").write_text(
+        json.dumps({"mind": {"openai-compatible": {"url": "http://x/v1", "model": "m"}}, **said})
+    )
+    (hive / "hive.yaml").write_text(
+        json.dumps({"prices": {"openai-compatible:m": {"in": 2, "out": 10, "cached": 0.25}}})
+    )
+    opened = Hive.look(hive)
+    assert opened.agents["dear"].prices.cached == 0.5
+    assert opened.config.prices["openai-compatible:m"].cached == 0.25
+    (hive / "agents/dear.yaml").write_text(json.dumps({"prices": {"in": 2, "out": 10, "cached": -1}}))
+    assert "prices.cached" in run("agent", "list").out

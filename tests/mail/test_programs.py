@@ -117,6 +117,7 @@ def test_dovecot_serves_it_by_imap_and_what_a_client_flags_is_read_by_us(served:
         "protocols": "imap", "first_valid_uid": "1", "mail_uid": f"{os.geteuid() or _NOBODY}",
     }  # fmt: skip
     (served / "conf").write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
+    (served / "conf").chmod(0o644)
     asked = (
         'a list "" "*"', "b select INBOX", "c fetch 1:* (body[header.fields (subject message-id)])",
         'd search subject "with a file"', "e fetch 1:* (bodystructure)", "f store 1:* +flags (\\Seen)", "g logout",
