@@ -18,6 +18,7 @@ from hivemind.minds import Turn
 from hivemind.minds.extractive import questions_in
 from hivemind.presence.parts import Parts
 from hivemind.reasoning import SHARED
+from hivemind.search import Confidence
 from hivemind.taskrun.focus import Focus
 from hivemind.tools.documents import DOCUMENTS
 
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
     from hivemind.agent.working_memory import WorkingMemory
 
-__all__ = ["PASSAGE", "answer", "document_sources", "noted", "questions_of", "recall", "recalled"]
+__all__ = ["PASSAGE", "answer", "document_sources", "noted", "questions_of", "recall", "recalled", "trust"]
 
 PASSAGE = "passage"
 """What a location begins with that names the passage that is quoted with a node."""
 
 PER_QUESTION = 6
 _NODES = 12
+_EDGE = 24  # characters by which a quote's beginning and end are found within its lines
 _PARTS = 2  # parts of documents for each question, of which several passages were found,
 _PART_TOKENS = 800  # and the most that one of them is shown of
 _EXTRACTED = frozenset({".pdf", ".html", ".htm", ".xhtml"})  # whose passages are no lines of the file
@@ -96,13 +98,14 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str]) -> list[Knowle
     blocks: dict[str, KnowledgeMemoryBlock] = {}
     now = datetime.now(UTC)
     for question in questions:
-        passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope)
+        passages = [one.quoted() for one in hive.knowledge.search(question, limit=PER_QUESTION, scope=scope)]
         best = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
             block = _block(passage, question, best, now - timedelta(microseconds=rank))
             known = blocks.get(block.id)
             if known is not None:
                 known.metadata["questions"].append(question)
+                known.metadata["answers"] |= block.metadata["answers"]
             else:
                 told = json.dumps(block.metadata)
                 block.metadata["tokens"] = hive.count_tokens(passage.text) + hive.count_tokens(told)
@@ -156,6 +159,11 @@ def noted(hive: Parts, agent: str, question: str) -> list[ContextMemoryBlock]:
     ]
 
 
+def trust(confidence: Confidence) -> dict[str, Any]:
+    """How far something can be trusted to answer a question, as a block's metadata have it."""
+    return {"value": round(confidence.value, 3), "level": confidence.level, "reason": confidence.reason}
+
+
 def _block(passage: Passage, question: str, best: float, timestamp: datetime) -> KnowledgeMemoryBlock:
     return KnowledgeMemoryBlock(
         timestamp=timestamp,
@@ -173,6 +181,9 @@ def _block(passage: Passage, question: str, best: float, timestamp: datetime) ->
             "end_line": passage.end_line,
             "digest": passage.digest,
             "questions": [question],
+            "answers": {question: trust(passage.confidence)},
+            "begins": passage.text[:_EDGE],
+            "ends": passage.text[-_EDGE:],
             "why": passage.why,
         },
     )
