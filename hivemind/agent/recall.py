@@ -18,7 +18,6 @@ from hivemind.minds import Turn
 from hivemind.minds.extractive import questions_in
 from hivemind.presence.parts import Parts
 from hivemind.reasoning import SHARED
-from hivemind.search import Confidence
 from hivemind.taskrun.focus import Focus
 from hivemind.tools.documents import DOCUMENTS
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
     from hivemind.agent.working_memory import WorkingMemory
 
-__all__ = ["PASSAGE", "answer", "document_sources", "noted", "questions_of", "recall", "recalled", "trust"]
+__all__ = ["PASSAGE", "answer", "document_sources", "noted", "questions_of", "recall", "recalled"]
 
 PASSAGE = "passage"
 """What a location begins with that names the passage that is quoted with a node."""
@@ -98,13 +97,12 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str]) -> list[Knowle
     blocks: dict[str, KnowledgeMemoryBlock] = {}
     now = datetime.now(UTC)
     for question in questions:
-        passages = [one.quoted() for one in hive.knowledge.search(question, limit=PER_QUESTION, scope=scope)]
+        passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope)
         best = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
-            block = _block(passage, question, best, now - timedelta(microseconds=rank))
+            block = _block(passage.quoted(), question, best, now - timedelta(microseconds=rank), passage.is_cut)
             known = blocks.get(block.id)
             if known is not None:
-                known.metadata["questions"].append(question)
                 known.metadata["answers"] |= block.metadata["answers"]
             else:
                 told = json.dumps(block.metadata)
@@ -159,12 +157,8 @@ def noted(hive: Parts, agent: str, question: str) -> list[ContextMemoryBlock]:
     ]
 
 
-def trust(confidence: Confidence) -> dict[str, Any]:
-    """How far something can be trusted to answer a question, as a block's metadata have it."""
-    return {"value": round(confidence.value, 3), "level": confidence.level, "reason": confidence.reason}
-
-
-def _block(passage: Passage, question: str, best: float, timestamp: datetime) -> KnowledgeMemoryBlock:
+def _block(passage: Passage, question: str, best: float, timestamp: datetime, is_cut: bool) -> KnowledgeMemoryBlock:
+    edges = {"begins": passage.text[:_EDGE], "ends": passage.text[-_EDGE:]} if is_cut else {}
     return KnowledgeMemoryBlock(
         timestamp=timestamp,
         id=f"knowledge:{passage.path}:{passage.start_line}-{passage.end_line}",
@@ -180,10 +174,8 @@ def _block(passage: Passage, question: str, best: float, timestamp: datetime) ->
             "start_line": passage.start_line,
             "end_line": passage.end_line,
             "digest": passage.digest,
-            "questions": [question],
-            "answers": {question: trust(passage.confidence)},
-            "begins": passage.text[:_EDGE],
-            "ends": passage.text[-_EDGE:],
-            "why": passage.why,
+            "answers": {question: round(passage.confidence.value, 2)},
+            "why": passage.confidence.reason,
+            **edges,
         },
     )

@@ -9,9 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from hivemind.agent.recall import trust
 from hivemind.errors import UserError
 from hivemind.longterm import (
     MemorySearchResult,
@@ -51,7 +49,7 @@ def remembered(
     now, left = datetime.now(UTC), max_tokens
     blocks = []
     for number, (hit, answers) in enumerate(found):
-        told = {one: trust(answers[one[:_LONGEST]]) for one in questions if one[:_LONGEST] in answers}
+        told = {one: answers[one[:_LONGEST]] for one in questions if one[:_LONGEST] in answers}
         block = _block(hit, told, now - timedelta(microseconds=number))
         tokens = hive.count_tokens(hit.content) + hive.count_tokens(json.dumps(block.metadata))
         if tokens <= left:
@@ -76,7 +74,7 @@ def _hits(hive: Parts, agent: str, questions: Sequence[str]) -> list[tuple[Memor
     return [(hit, answers.get(place, {})) for place, (_, hit) in best]
 
 
-def _block(hit: MemorySearchResult, answers: dict[str, Any], timestamp: datetime) -> KnowledgeMemoryBlock:
+def _block(hit: MemorySearchResult, answers: dict[str, Confidence], timestamp: datetime) -> KnowledgeMemoryBlock:
     where = shown((*hit.namespace, hit.key))
     return KnowledgeMemoryBlock(
         timestamp=timestamp,
@@ -87,9 +85,8 @@ def _block(hit: MemorySearchResult, answers: dict[str, Any], timestamp: datetime
         metadata={
             "origin": "agent",
             "remembered": hit.updated_at.isoformat(timespec="seconds"),
-            "questions": list(answers),
-            "answers": answers,
-            "why": hit.why,
+            "answers": {question: round(one.value, 2) for question, one in answers.items()},
+            "why": next((one.reason for one in answers.values()), hit.why),
         },
     )
 

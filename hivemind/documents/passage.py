@@ -59,6 +59,11 @@ class Passage:
         """`path:line-line`."""
         return f"{self.path}:{self.start_line}-{self.end_line}"
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the sentences that answer are not all of it."""
+        return self.quote != (0, 0) and self.text[slice(*self.quote)] != self.text.strip()
+
     def quoted(self) -> Passage:
         """The sentences that answer, as a passage of their own, with their lines."""
         first, last = self.quote

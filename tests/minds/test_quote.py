@@ -6,7 +6,7 @@ Q = "what is a lease"
 
 
 def entry(text, value=1.1, source="knowledge/a.md", **more):
-    told = {"source": source, "answers": {Q: {"value": value, "reason": "has lease"}}, **more}
+    told = {"source": source, "answers": {Q: value}, "why": "has lease", **more}
     return {"id": f"{source}:{text[:5]}", "content": text, "metadata": told}
 
 
@@ -36,7 +36,7 @@ def test_what_was_not_found_for_this_question_or_could_not_be_read_is_left_out()
         passage("gone", start=30, error="no such file"),
         passage("part", start=40, form="excerpt"),
     ]
-    found[0]["metadata"]["answers"] = {"another question": {"value": 2.0, "reason": ""}}
+    found[0]["metadata"]["answers"] = {"another question": 2.0}
     assert quotes_for(Q, found) == []
 
 

@@ -40,16 +40,16 @@ def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]
     """At most three quotes, those of files and of memories ranked together; only weak ones where nothing else is there.
 
     `found` are entries of type knowledge, each store's best first, whose `answers` say how far each can be trusted to
-    answer (`value`, `reason`); of files with `source` (or `path`), `start_line`, `digest`, of memories with `remembered`.
+    answer which question, and `why`; of files with `source` (or `path`), `start_line`, `digest`, of memories with `remembered`.
     What is not there in full is not quoted: its lines are not those of the file.
     """
     files, memories = list[Quote](), list[Quote]()
     for entry in found:
         told = entry["metadata"]
-        trust = told.get("answers", {}).get(question)
-        if trust is None or told.get("error") or told.get("form", "full") != "full":
+        value = told.get("answers", {}).get(question)
+        if value is None or told.get("error") or told.get("form", "full") != "full":
             continue
-        confidence = Confidence(trust["value"], trust["reason"])
+        confidence = Confidence(value, str(told.get("why", "")))
         if "remembered" in told:
             where, since = str(told["source"]), str(told["remembered"])[:10]
             memories.append(Quote(str(entry["content"]), where, confidence, remembered=since))

@@ -35,5 +35,5 @@ class Situation:
 
     def found_for(self, question: str) -> list[Entry]:
         """What was recalled for one question, of files and of memory, best first."""
-        mine = [entry for entry in self.turn.found if question in entry["metadata"].get("questions", ())]
+        mine = [entry for entry in self.turn.found if question in entry["metadata"].get("answers", {})]
         return sorted(mine, key=lambda entry: (-entry["metadata"].get("relevance", 0), str(entry["id"])))
