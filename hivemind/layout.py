@@ -115,6 +115,11 @@ class Layout:
         return self.state / "aside"
 
     @property
+    def backups(self) -> Path:
+        """The last two backups of each database that holds what is nowhere else."""
+        return self.state / "backups"
+
+    @property
     def mail_key(self) -> Path:
         """The key that the runtime seals its messages with."""
         return self.state / "mail.key"

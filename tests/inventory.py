@@ -11,7 +11,7 @@ import argparse
 import ast
 import importlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -51,8 +51,12 @@ INTERNAL_DOORS = {"HIVEMIND_CRASH_AT", "HIVEMIND_CRASH_ONCE", "HIVEMIND_FAULTS"}
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that users can rest on. A test shows it if all of `words` stand in it, in the order of none; a command of
-    one word (`^status`) as the first thing that is said to the command line."""
+    """One thing that users can rest on, of a `kind` and with a `name` (`option`, `task add --id`).
+
+    A test shows it if all of `words` stand in it. Words that begin with a sign stand at a door only: `$ task add --id` in one
+    command line, `( read_file path` in one call of a tool, `import hivemind.mail.Mail` as what is imported from there,
+    `{ mail unknown_sender` as keys of one text or dict.
+    """
 
     kind: str
     name: str
@@ -67,9 +71,9 @@ def inventory() -> list[Item]:
 
 def _commands(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[Item]:
     groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    said = (" ".join(path[-2:]),) if len(path) > 1 else tuple(f"^{word}" for word in path)
+    said = " ".join(("$", *path))
     if path and not groups:
-        yield Item("command", " ".join(path), said)
+        yield Item("command", " ".join(path), (said,))
     for action in parser._actions:
         named = [
             text
@@ -78,7 +82,7 @@ def _commands(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterato
         ]
         if named and named[0] == "--json":
             named = []  # each listing has it, and tests of listings read nothing else
-        yield from (Item("option", " ".join((*path, text)), (*said, text)) for text in named)
+        yield from (Item("option", " ".join((*path, text)), (f"{said} {text}",)) for text in named)
     for group in groups:
         for name, command in group.choices.items():
             yield from _commands(command, (*path, name))
@@ -86,9 +90,9 @@ def _commands(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterato
 
 def _tools() -> Iterator[Item]:
     for name, tool in {**TOOLS, **MEMBER_TOOLS}.items():
-        yield Item("tool", name, (name,))
+        yield Item("tool", name, (f"( {name}",))
         for argument in tool.schema()["parameters"].get("properties", {}):
-            yield Item("argument", f"{name} {argument}", (name, argument))
+            yield Item("argument", f"{name} {argument}", (f"( {name} {argument}",))
     yield from (Item("profile", f"mcp --profile {name}", (name,)) for name in PROFILES)
 
 
@@ -100,7 +104,11 @@ def _keys() -> Iterator[Item]:
         ("a step", StepForm),
     )
     for where, model in forms:
-        yield from (Item("key", f"{where}: {name}", tuple(f"{name}:".split("."))) for name in _fields(model))
+        yield from (
+            Item("key", f"{where}: {name}", (" ".join(("{", *name.split("."))),))
+            for name in _fields(model)
+            if not name.startswith("steps.")
+        )
 
 
 def _fields(model: type[BaseModel], before: str = "") -> Iterator[str]:
@@ -164,13 +172,15 @@ def _variables() -> Iterator[Item]:
 
 
 def _names() -> Iterator[Item]:
-    yield from (Item("name", f"hivemind.{name}", (name,)) for name in hivemind.__all__ if name != "__version__")
+    shown = (name for name in hivemind.__all__ if name != "__version__")
+    yield from (Item("name", f"hivemind.{name}", (f"import hivemind.{name}",)) for name in shown)
     chapter = (ROOT / "knowledge" / "manual" / "16-in-a-program.md").read_text("utf-8")
     hive = [name for name in vars(hivemind.Hive) if re.search(rf"[Hh]ive\.{name}\b", chapter)]
     yield from (Item("name", f"hivemind.Hive.{name}", (name,)) for name in hive)
     for room, names in NAMES.items():
         there = importlib.import_module(f"hivemind.{room}").__all__
-        yield from (Item("name", f"hivemind.{room}.{name}", (name,)) for name in names.split() if name in there)
+        full = (f"hivemind.{room}.{name}" for name in names.split() if name in there)
+        yield from (Item("name", name, (f"import {name}",)) for name in full)
 
 
 # which test uses it
@@ -201,8 +211,18 @@ _LISTS = {  # they name everything of a kind, and use none of it
     "test_help_names_every_command_and_shows_examples",
     "test_whatever_is_appended_stays_in_the_log_and_makes_nothing_unreadable",
 }
-_KEY = re.compile(r"\w+:")  # as YAML has it, a keyword of a call, a key of a dict
+_KEY = re.compile(r"[\w-]+(?=:)")
 _WORD = re.compile(r"[\w.*-]+")
+_CALLERS = {
+    "call",
+    "use",
+    "tool",
+    "Action",
+    "call_tool",
+    "called",
+    "ask",
+    "do",
+}  # what takes a tool's name and its arguments
 
 
 @cache
@@ -211,63 +231,173 @@ def _scenes() -> tuple[_Scene, ...]:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         if path.name in ("test_inventory.py", "test_docs.py", "test_entrances.py"):
             continue
-        tree = ast.parse(path.read_text("utf-8"))
-        scope = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        top = {
-            target.id: node.value
-            for node in tree.body
-            if isinstance(node, ast.Assign)
-            for target in node.targets
-            if isinstance(target, ast.Name)
-        }
-        helpers: dict[str, ast.AST] = {**scope, **top}
-        for name, node in scope.items():
-            if name.startswith("test_") and name not in _LISTS:
-                words = frozenset(_words(node, helpers, set()))
-                found.append(_Scene(f"{path.relative_to(ROOT)}::{name}", words))
+        module = _Module(ast.parse(path.read_text("utf-8")))
+        found += [
+            _Scene(f"{path.relative_to(ROOT)}::{name}", frozenset(module.words(node)))
+            for name, node in module.defined.items()
+            if name.startswith("test_") and name not in _LISTS
+        ]
     return tuple(found)
 
 
-def _words(node: ast.AST, helpers: Mapping[str, ast.AST], seen: set[str]) -> Iterator[str]:
-    for part in ast.walk(node):
+@cache
+def _commands_there() -> frozenset[str]:
+    return frozenset(item.name.split()[0] for item in _commands(build_parser(), ()) if item.kind == "command")
+
+
+class _Module:
+    """A file of tests: what its functions say, with what they call and name in it."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.defined: dict[str, ast.AST] = {}
+        self._imported: dict[str, str] = {}
+        self._lists: dict[str, ast.Tuple | ast.List] = {}  # words that are put into command lines with a star
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self.defined[node.name] = node
+            elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                self.defined |= {target.id: node.value for target in targets if isinstance(target, ast.Name)}
+        for part in ast.walk(tree):
+            if isinstance(part, ast.ImportFrom):
+                self._imported |= {one.asname or one.name: f"{part.module}.{one.name}" for one in part.names}
+            elif isinstance(part, ast.Assign) and isinstance(part.value, ast.Tuple | ast.List):
+                self._lists |= {one.id: part.value for one in part.targets if isinstance(one, ast.Name)}
+
+    def words(self, node: ast.AST, seen: set[str] | None = None) -> Iterator[str]:
+        seen = set() if seen is None else seen
+        for part in ast.walk(node):
+            yield from self._plain(part)
+            yield from (" ".join(("{", *path)) for path in _paths(part))
+            yield from (f"$ {line}" for line in _command_lines(self._texts(part)))
+            yield from (f"( {line}" for line in self._tools(part))
+            if isinstance(part, ast.Name) and part.id in self.defined and part.id not in seen:
+                seen.add(part.id)
+                yield from self.words(self.defined[part.id], seen)
+
+    def _plain(self, part: ast.AST) -> Iterator[str]:
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
             yield part.value
-            yield from _KEY.findall(part.value)
             for word in _WORD.findall(part.value):
                 yield word
                 yield word.rpartition("/")[2]
-            yield from _pairs(_WORD.findall(part.value))
-        elif isinstance(part, ast.Call | ast.List | ast.Tuple):
-            said = [_text(one) for one in (part.args if isinstance(part, ast.Call) else part.elts)]
-            yield from _pairs(said)
-            yield from (f"^{word}" for word in said[:1])
         elif isinstance(part, ast.Attribute):
             yield part.attr
+            if isinstance(part.value, ast.Name):
+                yield f"import {self._imported.get(part.value.id, part.value.id)}.{part.attr}"
         elif isinstance(part, ast.keyword) and part.arg:
             yield part.arg
-            yield f"{part.arg}:"
-        elif isinstance(part, ast.Dict):
-            yield from (f"{key.value}:" for key in part.keys if isinstance(key, ast.Constant))
         elif isinstance(part, ast.Name):
             yield part.id
-            if part.id in helpers and part.id not in seen:
-                seen.add(part.id)
-                yield from _words(helpers[part.id], helpers, seen)
+            yield f"import {self._imported.get(part.id, '')}"
+
+    def _texts(self, part: ast.AST) -> list[str]:
+        """What may be a command line: the texts of a call, a list or a tuple; the words of a text."""
+        if isinstance(part, ast.Constant | ast.JoinedStr):
+            return _text(part).split()
+        if not isinstance(part, ast.Call | ast.List | ast.Tuple):
+            return []
+        found = []
+        for one in part.args if isinstance(part, ast.Call) else part.elts:
+            whole = self._lists.get(getattr(one.value, "id", "")) if isinstance(one, ast.Starred) else None
+            if isinstance(one, ast.Starred) and isinstance(one.value, ast.Call):  # *"task add".split()
+                found += [word for leaf in ast.walk(one.value) for word in _text(leaf).split()]
+            elif whole is not None:
+                found += self._texts(whole)
+            else:
+                found.append(_text(one) or "*")
+        return found
+
+    def _tools(self, part: ast.AST) -> Iterator[str]:
+        """Calls of tools: the tool's name and each argument that is given with it."""
+        if isinstance(part, ast.Call):
+            names = [_text(one) for one in part.args]
+            given = [*(one for one in part.args if isinstance(one, ast.Dict)), *part.keywords]
+            if _called(part.func) in _CALLERS:
+                for name in filter(None, names[:3]):
+                    yield from _with_arguments(name, given)
+            of = part.func.value if isinstance(part.func, ast.Attribute) else None
+            if isinstance(of, ast.Subscript):  # TOOLS["read_file"].call(session, {…})
+                yield from _with_arguments(_text(of.slice), given)
+        elif isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name) and part.value.id.endswith("TOOLS"):
+            yield _text(part.slice)
+        elif isinstance(part, ast.Tuple | ast.List):
+            for one, other in pairwise(part.elts):
+                if _text(one) and isinstance(other, ast.Dict):
+                    yield from _with_arguments(_text(one), [other])
+        elif isinstance(part, ast.Dict):
+            told = dict(zip(map(_text, filter(None, part.keys)), part.values, strict=False))
+            name = _text(told.get("tool")) or _text(told.get("name"))
+            if name:
+                yield from _with_arguments(name, [told.get("arguments", part)])
+        texts = self._texts(part)
+        for at, name in enumerate(texts[2:], 2):
+            if texts[at - 2 : at] == ["tool", "call"]:
+                yield name
+                yield from (f"{name} {one.partition('=')[0]}" for one in texts[at:] if "=" in one)
 
 
-def _text(node: ast.AST) -> str:
-    """A text as it stands; `*` for what a name stands for, which the words have already."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "*"
+def _called(function: ast.expr) -> str:
+    return getattr(function, "id", getattr(function, "attr", ""))
 
 
-def _pairs(words: Iterable[str]) -> Iterator[str]:
-    """Two words that follow each other: `task add` is a command, `task` and `add` are not."""
-    yield from (f"{one} {other}" for one, other in pairwise(words))
+def _text(node: ast.AST | None) -> str:
+    """A text; of one with values in it what stands between them."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) or "*" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _with_arguments(name: str, given: Iterable[ast.AST]) -> Iterator[str]:
+    yield name
+    for one in given:
+        if isinstance(one, ast.keyword) and one.arg:
+            yield f"{name} {one.arg}"
+        elif isinstance(one, ast.Dict):
+            yield from (f"{name} {_text(key)}" for key in one.keys if key is not None)
+
+
+def _command_lines(texts: list[str]) -> Iterator[str]:
+    """`task add`, and with each option that stands in the same line."""
+    for at, word in enumerate(texts):
+        if word in _commands_there():
+            options = [one.partition("=")[0] for one in texts[at:] if one.startswith("--")]
+            for end in range(at + 1, min(at + 4, len(texts) + 1)):
+                said = " ".join(texts[at:end])
+                yield said
+                yield from (f"{said} {option}" for option in options)
+    yield from (one for one in texts if one.startswith("--"))
+
+
+def _paths(part: ast.AST) -> Iterator[tuple[str, ...]]:
+    """The keys that a text of YAML or JSON has, a dict or the keywords of a call; with those below them."""
+    if isinstance(part, ast.Constant | ast.JoinedStr):
+        keys = _KEY.findall(_text(part).replace('"', ""))
+        inner = (key for one in ast.walk(part) if isinstance(one, ast.Dict) for key in one.keys)
+        keys += [_text(key) for key in inner]  # f"mcp: {json.dumps({'return_after': 1})}"
+        yield from ((key,) for key in keys)
+        yield from ((one, other) for at, one in enumerate(keys) for other in keys[at + 1 :])
+        yield from ((a, b, c) for at, (a, b) in enumerate(pairwise(keys)) for c in keys[at + 2 :])
+    elif isinstance(part, ast.Dict):
+        for key, value in zip(part.keys, part.values, strict=True):
+            yield from _below(_text(key), value)
+    elif isinstance(part, ast.keyword) and part.arg:
+        yield from _below(part.arg, part.value)
+
+
+def _below(key: str, value: ast.AST) -> Iterator[tuple[str, ...]]:
+    yield (key,)
+    for part in (value, *(value.elts if isinstance(value, ast.List | ast.Tuple) else ())):
+        if isinstance(part, ast.Dict):
+            yield from ((key, *path) for path in _paths(part))
 
 
 def shown_by(item: Item) -> str | None:
     """The test that shows it: the one with the fewest words beside, as the one that is most about it."""
-    fitting = [scene for scene in _scenes() if all(_stands(word, scene.words) for word in item.words)]
+    named = f"{item.kind}: {item.name}"  # by pytest.mark.shows: what a test gives by way of its parameters
+    fitting = [
+        scene for scene in _scenes() if named in scene.words or all(_stands(word, scene.words) for word in item.words)
+    ]
     if item.kind in ("command", "option"):
         fitting = [one for one in fitting if one.where.startswith(_ROOMS["command"])]
     rooms = (f"tests/{item.name.split('.')[1]}/",) if item.kind == "name" else _ROOMS.get(item.kind, ("",))
@@ -278,15 +408,12 @@ def shown_by(item: Item) -> str | None:
 
 
 def _stands(word: str, words: frozenset[str]) -> bool:
+    if word[:2] in ("$ ", "( ", "{ ") or word.startswith("import "):
+        return word in words
     if word.endswith("-") or word.startswith("."):  # part of a name that has more
         return any(word in one for one in words)
     if re.search(r"-\d+\.json$", word):  # a cache's version is in its name
         return any(one.startswith(word.rpartition("-")[0]) for one in words)
-    if word.startswith("^"):
-        return word in words or f"hivemind {word[1:]}" in words
-    if " " in word:
-        first, _, last = word.partition(" ")
-        return word in words or (f"* {last}" in words and first in words)
     return word in words or word.replace("-", "_") in words
 
 

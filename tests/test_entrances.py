@@ -43,7 +43,7 @@ OWN_INPUT = {
         "the kernel's time of a change: nobody can set it",
     ),
     **dict.fromkeys(
-        ("memory/scoring.py born", "agent/upkeep.py _next_expiry"),
+        ("memory/scoring.py born", "agent/upkeep.py _next_due"),
         "a time with a zone, whose seconds no year makes too many",
     ),
     **dict.fromkeys(

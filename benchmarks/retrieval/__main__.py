@@ -1,11 +1,14 @@
-"""`python -m benchmarks.retrieval locomo.json [--every N] [--weights]`: the tables of docs/retrieval.md."""
+"""`python -m benchmarks.retrieval locomo.json [--every N] [--weights]`, or `documentation TREES`: the tables of
+docs/retrieval.md."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from benchmarks.retrieval import documentation
 from benchmarks.retrieval.baselines import Fusion, Meaning, Words
 from benchmarks.retrieval.hivemind_system import Labelled, Plain, System
 from benchmarks.retrieval.locomo import MEASURES, Conversation, load, measured
@@ -115,6 +118,9 @@ def weights(built: Built, every: int) -> None:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["documentation"]:
+        documentation.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks.retrieval", description=__doc__)
     parser.add_argument("data", help="locomo10.json, or some of its conversations")
     parser.add_argument("--every", type=int, default=1, help="ask only every Nth question")

@@ -32,6 +32,7 @@ PASSAGE = "passage"
 
 PER_QUESTION = 6
 _NODES = 12
+_EDGE = 24  # characters by which a quote's beginning and end are found within its lines
 _PARTS = 2  # parts of documents for each question, of which several passages were found,
 _PART_TOKENS = 800  # and the most that one of them is shown of
 _EXTRACTED = frozenset({".pdf", ".html", ".htm", ".xhtml"})  # whose passages are no lines of the file
@@ -99,10 +100,10 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str]) -> list[Knowle
         passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope)
         best = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
-            block = _block(passage, question, best, now - timedelta(microseconds=rank))
+            block = _block(passage.quoted(), question, best, now - timedelta(microseconds=rank), passage.is_cut)
             known = blocks.get(block.id)
             if known is not None:
-                known.metadata["questions"].append(question)
+                known.metadata["answers"] |= block.metadata["answers"]
             else:
                 told = json.dumps(block.metadata)
                 block.metadata["tokens"] = hive.count_tokens(passage.text) + hive.count_tokens(told)
@@ -156,7 +157,8 @@ def noted(hive: Parts, agent: str, question: str) -> list[ContextMemoryBlock]:
     ]
 
 
-def _block(passage: Passage, question: str, best: float, timestamp: datetime) -> KnowledgeMemoryBlock:
+def _block(passage: Passage, question: str, best: float, timestamp: datetime, is_cut: bool) -> KnowledgeMemoryBlock:
+    edges = {"begins": passage.text[:_EDGE], "ends": passage.text[-_EDGE:]} if is_cut else {}
     return KnowledgeMemoryBlock(
         timestamp=timestamp,
         id=f"knowledge:{passage.path}:{passage.start_line}-{passage.end_line}",
@@ -172,7 +174,8 @@ def _block(passage: Passage, question: str, best: float, timestamp: datetime) ->
             "start_line": passage.start_line,
             "end_line": passage.end_line,
             "digest": passage.digest,
-            "questions": [question],
-            "why": passage.why,
+            "answers": {question: round(passage.confidence.value, 2)},
+            "why": passage.confidence.reason,
+            **edges,
         },
     )

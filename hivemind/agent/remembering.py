@@ -20,6 +20,7 @@ from hivemind.longterm import (
 )
 from hivemind.memory import KnowledgeMemoryBlock
 from hivemind.presence.parts import Parts
+from hivemind.search import Confidence
 from hivemind.tools.memory import namespaces_of, soundly
 
 __all__ = ["SOURCE", "memory_source", "remembered"]
@@ -29,7 +30,6 @@ SOURCE = "memory"
 MAX_TOKENS = 1_000
 _MOST = 20  # hits (seed 001, *Query Optimization*)
 _LONGEST = 2_000  # characters of what is asked: a mail may be a book
-_WORDS, _MEANING = 0.5, 0.45
 _log = logging.getLogger(__name__)
 
 
@@ -39,19 +39,18 @@ def remembered(
     """What the agent and its workspace remember about the questions, best first, within `max_tokens` (content and what is
     told about it). A hit that does not fit is passed over. Nothing is written, not even a database.
     """
-    query = "\n".join(questions)[:_LONGEST]
-    if not query.strip() or not hive.memory.database.was_made:
+    if not "".join(questions).strip() or not hive.memory.database.was_made:
         return []
     try:
-        hits = soundly(hive, lambda: hive.memory.search_in(namespaces_of(hive, agent), query, limit=_MOST))
-    except (UserError, OSError) as error:  # of another version, no room to mend it: work goes on without it
+        found = soundly(hive, lambda: _hits(hive, agent, [one[:_LONGEST] for one in questions]))
+    except (UserError, OSError) as error:  # of another version, no room to restore it: work goes on without it
         _log.warning("%s: nothing is remembered now: %s", agent, error)
         return []
     now, left = datetime.now(UTC), max_tokens
     blocks = []
-    for number, hit in enumerate(hits):
-        answered = [question for question in questions if _answers(hive.memory, question, hit)]
-        block = _block(hit, answered, now - timedelta(microseconds=number))
+    for number, (hit, answers) in enumerate(found):
+        told = {one: answers[one[:_LONGEST]] for one in questions if one[:_LONGEST] in answers}
+        block = _block(hit, told, now - timedelta(microseconds=number))
         tokens = hive.count_tokens(hit.content) + hive.count_tokens(json.dumps(block.metadata))
         if tokens <= left:
             left -= tokens
@@ -60,12 +59,22 @@ def remembered(
     return blocks
 
 
-def _answers(memory: MemoryStore, question: str, hit: MemorySearchResult) -> bool:
-    """Whether an entry may be quoted as an answer: it has half of the question's words, or is near to it in meaning."""
-    return memory.coverage(question, hit.content) >= _WORDS or hit.similarity >= _MEANING
+def _hits(hive: Parts, agent: str, questions: Sequence[str]) -> list[tuple[MemorySearchResult, dict[str, Confidence]]]:
+    """What is remembered about any of the questions, the best of each first, and how far it can be trusted to answer each."""
+    ranked: dict[tuple[object, ...], tuple[int, MemorySearchResult]] = {}
+    answers: dict[tuple[object, ...], dict[str, Confidence]] = {}
+    for question in questions:
+        for rank, hit in enumerate(hive.memory.search_in(namespaces_of(hive, agent), question, limit=_MOST)):
+            place = (hit.namespace, hit.key)
+            if place not in ranked or rank < ranked[place][0]:
+                ranked[place] = rank, hit
+            if hit.confidence is not None:
+                answers.setdefault(place, {})[question] = hit.confidence
+    best = sorted(ranked.items(), key=lambda one: one[1][0])
+    return [(hit, answers.get(place, {})) for place, (_, hit) in best]
 
 
-def _block(hit: MemorySearchResult, questions: list[str], timestamp: datetime) -> KnowledgeMemoryBlock:
+def _block(hit: MemorySearchResult, answers: dict[str, Confidence], timestamp: datetime) -> KnowledgeMemoryBlock:
     where = shown((*hit.namespace, hit.key))
     return KnowledgeMemoryBlock(
         timestamp=timestamp,
@@ -76,8 +85,8 @@ def _block(hit: MemorySearchResult, questions: list[str], timestamp: datetime) -
         metadata={
             "origin": "agent",
             "remembered": hit.updated_at.isoformat(timespec="seconds"),
-            "questions": questions,
-            "why": hit.why,
+            "answers": {question: round(one.value, 2) for question, one in answers.items()},
+            "why": next((one.reason for one in answers.values()), hit.why),
         },
     )
 

@@ -1,5 +1,5 @@
 """Upkeep of documents, memories and the index of graphs by agents that have nothing else to do: stale summaries, vectors,
-files that are gone, memories that have expired.
+files that are gone, memories that have expired, backups.
 
 One agent at a time, one small piece at a time, and only after a database has changed, or once a memory has expired: looking
 costs six stats, and wakes nobody.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 
@@ -17,6 +18,7 @@ from hivemind import fs
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.embedding import EmbedderUnavailable
 from hivemind.errors import HivemindError
+from hivemind.fs.backup import back_up, next_backup
 from hivemind.minds import Mind, MindError
 from hivemind.minds.extractive import ExtractiveMind
 from hivemind.presence.parts import Parts
@@ -57,7 +59,7 @@ class Upkeep:
             if noted != look or time.time() >= self._due:
                 if self._one():
                     return True
-                self._due = self._next_expiry()
+                self._due = self._next_due()
             self._seen = self._look()
             if not self._failed:  # what failed here may work out for another agent, or after the next change
                 fs.write(self._note, f"{self._seen}\n{self._due}", durable=False)
@@ -81,7 +83,7 @@ class Upkeep:
         return " ".join(found)
 
     def _noted(self) -> tuple[str, float]:
-        """How they looked when an agent found nothing to do, and when the next memory expires (seconds since 1970)."""
+        """How they looked when an agent found nothing to do, and when there will be something (seconds since 1970)."""
         try:
             with boundary("note", self._note):
                 look, _, due = read_input(self._note).decode().partition("\n")
@@ -98,6 +100,7 @@ class Upkeep:
             or self._embed_memories()
             or (self._hive.layout.graphs_db.exists() and self._embed("graphs", self._hive.graph_index.embed_pending))
             or self._forget_expired()
+            or self._back_up()
         )
 
     def _summarize(self) -> bool:
@@ -148,7 +151,24 @@ class Upkeep:
         memories = self._hive.memory.database.was_made
         return memories and soundly(self._hive, lambda: self._hive.memory.purge(_FORGOTTEN_AT_ONCE)) > 0
 
-    def _next_expiry(self) -> float:
-        """When the next memory expires, in seconds since 1970."""
+    def _back_up(self) -> bool:
+        """Back up one database that is due."""
+        layout = self._hive.layout
+        for path in (layout.documents_db, layout.memory_db):
+            due = next_backup(path, layout.backups)
+            if due is not None and due <= time.time() and path.name not in self._failed:
+                try:
+                    back_up(path, layout.backups)
+                except (OSError, sqlite3.Error) as error:  # no room: another time
+                    _log.warning("no backup of %s: %s", path.name, error)
+                    self._failed.add(path.name)
+                    continue
+                return True
+        return False
+
+    def _next_due(self) -> float:
+        """When the next memory expires, or a backup is due, in seconds since 1970."""
+        layout = self._hive.layout
         found = self._hive.memory.next_expiry() if self._hive.memory.database.was_made else None
-        return _NEVER if found is None else found.timestamp()
+        backups = (next_backup(path, layout.backups) for path in (layout.documents_db, layout.memory_db))
+        return min(_NEVER if found is None else found.timestamp(), *(_NEVER if due is None else due for due in backups))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 _LISTED = ("namespace", "key", "updated", "content")
+_OF_A_SEARCH = ("similarity", "score", "why", "confidence")
 _FOUND = ("namespace", "key", "score", "similarity", "content", "why")
 _VERSIONS = ("version", "updated", "content")
 
@@ -260,7 +261,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _entry(entry: MemoryEntry) -> dict[str, Any]:
-    return {name: value for name, value in entry.as_dict().items() if name not in ("similarity", "score", "why")}
+    return {name: value for name, value in entry.as_dict().items() if name not in _OF_A_SEARCH}
 
 
 def _row(entry: MemoryEntry) -> dict[str, Any]:

@@ -14,9 +14,8 @@ from hivemind.doctor.patient import Patient
 from hivemind.documents import Docmem, Knowledge
 from hivemind.errors import UnknownVersion, UserError, is_disk_full
 from hivemind.fs import soundness
-from hivemind.fs.mending import REPORT
+from hivemind.fs.backup import REPORT, restore
 from hivemind.longterm import MemoryStore
-from hivemind.longterm.mending import mend as mend_memories
 from hivemind.reasoning import GraphIndex
 
 __all__ = ["check_databases"]
@@ -60,11 +59,11 @@ def _check(
     """One database: whether it is one, is whole, and fits together. `gone` and `then` are what is lost, what comes after."""
     where = patient.layout.relative(path)
     if (lost := soundness.missing(path)) is not None:
-        how = "put it back from a copy; hivemind doctor --fix begins it anew"
+        how = "put it back from a copy; hivemind doctor --fix takes the last backup, or begins it anew"
         yield Finding("databases", where, f"is {lost}: {gone}", how, mend)
         return
     if (wrong := _judge(path)) is not None:
-        how = f"hivemind doctor --fix keeps it in .hive/aside/, saves what can be read of it and {then}"
+        how = f"hivemind doctor --fix keeps it in .hive/aside/, puts the last good backup in its place and {then}"
         yield Finding("databases", where, f"is damaged: {wrong}", how, mend)
         return
     for line in _problems(path, store)[:_SHOWN]:
@@ -86,12 +85,12 @@ def _problems(path: Path, store: type[Docmem | MemoryStore]) -> list[str]:
 
 def _mend_documents(patient: Patient) -> str:
     with Docmem(patient.layout.documents_db) as docmem:
-        return _told(Knowledge(docmem, patient.layout).mend())
+        return _told(Knowledge(docmem, patient.layout).restore())
 
 
 def _mend_memories(patient: Patient) -> str:
     with MemoryStore(patient.layout.memory_db) as memory:
-        return _told(mend_memories(memory, patient.layout.aside))
+        return _told(restore(memory, patient.layout.backups, patient.layout.aside, lambda _: None))
 
 
 def _told(done: Sequence[str]) -> str:

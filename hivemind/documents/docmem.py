@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
 
 from hivemind.boundary import boundary
 from hivemind.documents import summaries, toml, tree
@@ -18,8 +21,8 @@ from hivemind.documents.files import Stamp, take_in
 from hivemind.documents.formats import decoded, read_bytes, read_outline
 from hivemind.documents.given import check_path, check_whole, shown
 from hivemind.documents.indexing import index
-from hivemind.documents.integrity import drop_lost_vectors, problems, rehash
-from hivemind.documents.meaning import count_waiting, keep, keep_some, sentences_for, waiting
+from hivemind.documents.integrity import drop_lost_vectors, problems
+from hivemind.documents.meaning import count_waiting, keep, keep_some, sentences_for, waiting, without_sentences
 from hivemind.documents.node import Node, check_text
 from hivemind.documents.passage import Passage
 from hivemind.documents.query import Hit, find_hits, scored
@@ -38,7 +41,8 @@ __all__ = ["Docmem"]
 
 _EMBEDDED_BY_A_QUERY = 64
 _ASKED_FIRST = 20  # passages that a search embeds if they have no vector yet
-_WITH_SENTENCES = 16  # and of so many of the best also each sentence
+_WITH_SENTENCES = 24  # and of so many of the best also each sentence
+_SENTENCES_AT_ONCE = 64  # passages whose sentences are looked up together
 _SECONDS = 1.5  # that a search embeds for at most
 _EVERYTHING = 2**62
 _log = logging.getLogger(__name__)
@@ -183,19 +187,28 @@ class Docmem(Trees):
                 refused=self._refused,
                 seconds=_SECONDS,
             )
-            with self.database.read() as sql:
-                lacking = sentences_for(sql, leads[:_WITH_SENTENCES])
-            for seq, sentences in lacking.items():
-                if time.monotonic() > end:
-                    break
-                vectors = [one for one in embed_each(embedder, sentences) if one is not None]
-                with self.database.write() as sql:
-                    keep_some(sql, embedder.name, seq, packed_sentences(vectors))
-                new += 1
+            new += self._embed_sentences(embedder, leads[:_WITH_SENTENCES], end)
         except EmbedderUnavailable as error:
             _log.warning("documents: searched with the vectors that there are: %s", error)
             return False
         return new > 0
+
+    def _embed_sentences(self, embedder: Embedder, leads: Sequence[int], end: float) -> int:
+        """Embed the sentences of passages that have none; gives of how many, before `end` (of the monotonic clock)."""
+        done = 0
+        with self.database.read() as sql:
+            lacking = sentences_for(sql, leads)
+        for seq, sentences in lacking.items():
+            if time.monotonic() > end or seq in self._refused:
+                continue
+            vectors = [one for one in embed_each(embedder, sentences) if one is not None]
+            if not vectors:
+                self._refused.add(seq)
+                continue
+            with self.database.write() as sql:
+                keep_some(sql, embedder.name, seq, packed_sentences(vectors))
+            done += 1
+        return done
 
     def meaning(self) -> tuple[int, int]:
         """How many passages (and nodes from no file) are known by their meaning, and of how many; (0, all) without an
@@ -223,7 +236,8 @@ class Docmem(Trees):
     def embed_pending(
         self, limit: int = 1_000, *, seconds: float | None = None, progress: Callable[[int], None] | None = None
     ) -> int:
-        """Give vectors to at most `limit` passages (and nodes from no file) that have none yet; gives how many.
+        """Give vectors to at most `limit` passages (and nodes from no file) that have none yet; returns how many. Where
+        all have theirs, the sentences of as many passages get them.
 
         A text that the embedder refuses is passed over, and not tried again by this process. Raises EmbedderUnavailable where
         it takes none; what was embedded before is kept. `progress` is told how many are done.
@@ -231,7 +245,8 @@ class Docmem(Trees):
         most, embedder = min(check_whole(limit, "limit", 0), _EVERYTHING), self.embedder
         if embedder is None:
             return 0
-        return embed_waiting(
+        end = math.inf if seconds is None else time.monotonic() + seconds
+        done = embed_waiting(
             self.database,
             embedder,
             lambda sql, after, some: waiting(sql, embedder, after, some),
@@ -241,6 +256,16 @@ class Docmem(Trees):
             seconds=seconds,
             progress=progress,
         )
+        if done:
+            return done
+        while done < most and time.monotonic() < end:
+            with self.database.read() as sql:
+                leads = without_sentences(sql, min(most - done, _SENTENCES_AT_ONCE) + len(self._refused))
+            some = self._embed_sentences(embedder, leads, end)
+            done += some
+            if not some:
+                break
+        return done
 
     # -- files ------------------------------------------------------------------------------------------------------
     def import_file(self, path: str | os.PathLike[str]) -> Node:
@@ -297,26 +322,24 @@ class Docmem(Trees):
             index(sql)  # it compares with the texts as they are now
             return list(problems(sql))
 
-    def rebuild_index(self) -> None:
-        """Build the full-text index anew from the nodes."""
+    tables: Mapping[str, str] = MappingProxyType(
+        {
+            "nodes": "hash = node_hash(parent_id, context_type, context_name, context_value, text, order_value)",
+            **dict.fromkeys(("versions", "summaries", "tags", "files", "places", "vectors"), ""),
+        }
+    )
+    """What is taken over from a damaged database (`fs.backup`)."""
+    locks: Sequence[str] = (".sync", ".lock")
+
+    def elsewhere(self, path: Path) -> Docmem:
+        """A store over another file, as this one."""
+        return Docmem(path)
+
+    def rebuild(self) -> None:
+        """Rebuild what follows from the nodes: the full-text index, which vectors there are. Every file is read anew at the
+        next sync, as if its importer had changed."""
         with self.database.write() as sql:
             sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
             sql.execute("DELETE FROM unindexed")
-
-    def drop_lost_vectors(self) -> int:
-        """Take out the vectors that belong to no node; gives how many they were."""
-        with self.database.write() as sql:
-            return drop_lost_vectors(sql)
-
-    def rehash(self) -> list[str]:
-        """Compute the hash of nodes that were changed past this program anew; gives their ids.
-
-        Raises DamagedError where SQLite gives up.
-        """
-        with self.database.write() as sql:
-            return rehash(sql)
-
-    def distrust_files(self) -> None:
-        """Let every file be read anew at the next sync, as if its importer had changed."""
-        with self.database.write() as sql:
+            drop_lost_vectors(sql)
             sql.execute("UPDATE files SET parser = 0")

@@ -1,6 +1,5 @@
 """Whether the database is what it should be: for `hivemind doctor`."""
 
-# ruff: noqa: S608 - statements are put together from this program's own constants
 from __future__ import annotations
 
 import sqlite3
@@ -9,13 +8,7 @@ from collections.abc import Iterator
 from hivemind.documents.node import node_hash
 from hivemind.fs.soundness import faults, index_fault
 
-__all__ = ["INDEX", "LOST", "drop_lost_vectors", "problems", "rehash"]
-
-INDEX = "the full-text index"
-"""How the sentence about the index begins."""
-
-LOST = "vectors belong to no node"
-"""How the sentence about vectors that were left behind ends."""
+__all__ = ["drop_lost_vectors", "problems"]
 
 _LOST_VECTORS = "FROM vectors WHERE key NOT IN (SELECT seq FROM nodes)"
 
@@ -24,7 +17,7 @@ def problems(sql: sqlite3.Connection) -> Iterator[str]:
     """One sentence for each thing that is wrong; nothing for a sound database. Reads all of it."""
     yield from faults(sql)
     if (error := index_fault(sql)) is not None:
-        yield f"{INDEX} does not fit the texts ({error}); rebuild_index() mends it"
+        yield f"the full-text index does not fit the texts ({error})"
     rows = sql.execute(
         "SELECT id, parent_id, context_type, context_name, context_value, text, order_value, hash FROM nodes"
     )
@@ -40,19 +33,12 @@ def problems(sql: sqlite3.Connection) -> Iterator[str]:
         yield f"{total - reached} nodes hang on no root (a cycle)"
     (lost,) = sql.execute(f"SELECT count(*) {_LOST_VECTORS}").fetchone()
     if lost:
-        yield f"{lost} {LOST}"
+        yield f"{lost} vectors belong to no node"
     (sources,) = sql.execute("SELECT count(*) FROM vectors_source").fetchone()
     if sources != 1:
         yield f"the vectors have {sources} sources"
 
 
 def drop_lost_vectors(sql: sqlite3.Connection) -> int:
-    """Delete the vectors that belong to no node; gives how many they were."""
+    """Delete the vectors that belong to no node; returns how many they were."""
     return sql.execute(f"DELETE {_LOST_VECTORS}").rowcount
-
-
-def rehash(sql: sqlite3.Connection) -> list[str]:
-    """Compute the hash of every node that does not fit its own anew; gives their ids."""
-    fit = "node_hash(parent_id, context_type, context_name, context_value, text, order_value)"
-    update = f"UPDATE nodes SET hash = {fit} WHERE hash IS NOT {fit} RETURNING id"
-    return [row[0] for row in sql.execute(update).fetchall()]

@@ -13,13 +13,13 @@ from hivemind.documents.docmem import Docmem
 from hivemind.documents.errors import DamagedError, NodeNotFoundError
 from hivemind.documents.filenames import is_utf8
 from hivemind.documents.lookup import node_at, split_reference
-from hivemind.documents.mending import mend
 from hivemind.documents.node import Node
 from hivemind.documents.passage import Citation, Passage, Verdict, verify
 from hivemind.documents.passages import passage_text
 from hivemind.documents.sources import root_source
 from hivemind.documents.syncing import Sync, SyncReport
 from hivemind.fs import inside
+from hivemind.fs.backup import restore
 from hivemind.layout import Layout
 
 __all__ = ["Knowledge"]
@@ -49,14 +49,14 @@ class Knowledge:
         return self._soundly(lambda: Sync(self.docmem, self.layout, self.roots, tell).run(tops))
 
     def _soundly(self, use: Callable[[], _T], tops: Sequence[Path] = ()) -> _T:
-        """What `use` gives; a damaged database is mended first, and the files at `tops` read in again.
+        """What `use` returns; a damaged database is restored first, and the files at `tops` read in again.
 
         It must not stop every question of every agent.
         """
         try:
             return use()
         except (DamagedError, LookupError, TypeError, ValueError) as error:  # the latter: a row that makes no sense
-            found = self.mend()
+            found = self.restore()
             if not found:
                 raise
             _log.warning("%s", error)
@@ -65,12 +65,13 @@ class Knowledge:
             Sync(self.docmem, self.layout, self.roots).run(tops)
             return use()
 
-    def mend(self, tell: Callable[[str], None] = _log.info) -> list[str]:
-        """Make the database sound again; gives what was done, nothing if it was sound. The next sync reads files in anew.
-
-        What was damaged is kept below `.hive/aside/`, with a report beside it. See mending.mend.
-        """
-        return mend(self.docmem, self.layout.aside, tell)
+    def restore(self, tell: Callable[[str], None] = _log.info) -> list[str]:
+        """Make the database sound again (see `fs.backup.restore`); returns what was done, nothing if it was sound. The next
+        sync reads files in anew."""
+        done = restore(self.docmem, self.layout.backups, self.layout.aside, tell)
+        if done:
+            self.docmem.rebuild()
+        return done
 
     def forget_gone(self) -> list[str]:
         """Drop the documents of files that are no longer there (a task's, once it is done); gives their names."""

@@ -11,7 +11,16 @@ from hivemind.embedding import Embedder, VectorTable
 from hivemind.search import Waiting
 from hivemind.search.sentences import keep_sentences, sentences_of
 
-__all__ = ["TABLE", "count_waiting", "drop_meanings", "keep", "keep_some", "sentences_for", "waiting"]
+__all__ = [
+    "TABLE",
+    "count_waiting",
+    "drop_meanings",
+    "keep",
+    "keep_some",
+    "sentences_for",
+    "waiting",
+    "without_sentences",
+]
 
 TABLE = VectorTable("vectors")
 """A row for each passage (its key: the `seq` of its first node) and each other node that was embedded."""
@@ -77,6 +86,16 @@ def sentences_for(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, lis
         if sql.execute(lacks, (seq,)).fetchone() and (part := reader.part(seq)) is not None:
             found[seq] = [f"{part.titles[-1]}: {one}" for one in sentences_of(part.text) or [part.text]]
     return found
+
+
+def without_sentences(sql: sqlite3.Connection, limit: int) -> list[int]:
+    """The leads of passages that have a vector and no sentences yet, oldest first."""
+    rows = sql.execute(
+        "SELECT n.seq FROM places p JOIN nodes n ON n.id = p.node_id JOIN vectors v ON v.key = n.seq"
+        " LEFT JOIN sentences s ON s.seq = n.seq WHERE p.leads AND s.seq IS NULL ORDER BY n.seq LIMIT ?",
+        (limit,),
+    )
+    return [seq for (seq,) in rows]
 
 
 def keep_some(sql: sqlite3.Connection, model: str, seq: int, vectors: bytes) -> None:

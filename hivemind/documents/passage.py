@@ -6,7 +6,7 @@ import hashlib
 import os
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -14,15 +14,19 @@ from hivemind.boundary import boundary
 from hivemind.documents.formats.content import read_bytes
 from hivemind.documents.formats.extracted import Extract
 from hivemind.documents.formats.outline import Piece
-from hivemind.documents.formats.reading import decoded, read_extract
+from hivemind.documents.formats.reading import decoded, format_of, read_extract
 from hivemind.errors import UserError
 from hivemind.fs import open_inside
 from hivemind.layout import Layout
 from hivemind.masking import mask
+from hivemind.search import Confidence
 
 __all__ = ["Citation", "Passage", "Verdict", "group", "read_file", "verify"]
 
 _ENOUGH, _MOST = 160, 260  # tokens: a passage that has so many is long enough, and with so many it is too long
+
+
+NONE = Confidence(0.0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +35,9 @@ class Passage:
 
     `path` is relative to the hive, or absolute outside it; `digest` is the SHA-256 (hex) of the file that was read;
     `titles` are the document's title and the headings above, outermost first; `score` is comparable within one search;
-    `why` says in words what of the question was found, and where. `covered` is the share of the question's words that it
-    has, `similarity` the cosine of its nearest sentence; `standing` is what its document says of itself (draft, rejected,
-    superseded …), or empty; `lead` is the number of its first node.
+    `why` says in words what of the question was found, and where; `confidence` how far it can be trusted to answer;
+    `quote` where in `text` the sentences that answer begin and end; `standing` is what its document says of itself (draft,
+    rejected, superseded …), or empty; `lead` is the number of its first node.
     """
 
     text: str
@@ -45,8 +49,8 @@ class Passage:
     titles: tuple[str, ...]
     node_id: str
     why: str
-    covered: float = 0.0
-    similarity: float = 0.0
+    confidence: Confidence = NONE
+    quote: tuple[int, int] = (0, 0)
     standing: str = ""
     lead: int = 0
 
@@ -54,6 +58,23 @@ class Passage:
     def citation(self) -> str:
         """`path:line-line`."""
         return f"{self.path}:{self.start_line}-{self.end_line}"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the sentences that answer are not all of it."""
+        return self.quote != (0, 0) and self.text[slice(*self.quote)] != self.text.strip()
+
+    def quoted(self) -> Passage:
+        """The sentences that answer, as a passage of their own, with their lines."""
+        first, last = self.quote
+        if first >= last:
+            return self
+        before, text = self.text[:first], self.text[first:last]
+        start, end = self.start_line, self.end_line
+        if format_of(self.path) not in ("pdf", "html"):  # whose text stands nowhere in the file
+            start += before.count("\n")
+            end = start + text.count("\n")
+        return replace(self, text=text, start_line=start, end_line=end, quote=(0, 0))
 
 
 class Citation(Protocol):

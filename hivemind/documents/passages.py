@@ -9,8 +9,8 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hivemind.documents.passage import Passage
-from hivemind.search import Item
+from hivemind.documents.passage import NONE, Passage
+from hivemind.search import Confidence, Item
 
 __all__ = ["Part", "Reader", "passage_text"]
 
@@ -46,13 +46,14 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A passage as it stands in its file."""
+    """A passage as it stands in its file. `beside` are the leads of the passages before and after it."""
 
     lead: int
     file: _File
     members: Sequence[_Member]
     titles: tuple[str, ...]
     leads: bool
+    beside: tuple[int | None, int | None] = (None, None)
 
     @property
     def text(self) -> str:
@@ -79,18 +80,21 @@ class Part:
             f"{self.file.title} {self.file.labels} {self.file.path.replace('_', ' ')}",
             _text(examples),
             self.leads,
+            session=self.file.path,
+            previous=self.beside[0],
+            next=self.beside[1],
             age=(self.file.path, self.members[0].start_line),
             standing=standing * (STANDING if self.file.standing else 1.0),
         )
 
-    def quoted(self, score: float, why: str, covered: float = 0.0, similarity: float = 0.0) -> Passage:
+    def quoted(self, score: float, why: str, confidence: Confidence = NONE, quote: tuple[int, int] = (0, 0)) -> Passage:
         """The passage as a quotation."""
         if self.file.standing:
             why += f"; its document is {self.file.standing}"
         first, last = self.members[0], self.members[-1]
         return Passage(
             self.text, self.file.path, first.start_line, last.end_line, self.file.digest, score, self.titles,
-            first.node_id, why, covered, similarity, self.file.standing, self.lead,
+            first.node_id, why, confidence, quote, self.file.standing, self.lead,
         )  # fmt: skip
 
 
@@ -104,6 +108,7 @@ class Reader:
     def __init__(self, sql: sqlite3.Connection) -> None:
         self._sql = sql
         self._files: dict[int, _File] = {}
+        self._leads: dict[int, list[int]] = {}
         self._above: dict[str, tuple[str, ...]] = {}
 
     def part(self, lead: int) -> Part | None:
@@ -140,7 +145,21 @@ class Reader:
         titles = self._titles(members[0].parent_id)
         titles = titles if titles[:1] == (file.title,) else (file.title, *titles)
         leads = number == 1 or self._kind_before(file_id, members[0].number) == "heading"
-        return Part(lead, file, members, titles, leads)
+        return Part(lead, file, members, titles, leads, self._beside(file_id, lead))
+
+    def _beside(self, file_id: int, lead: int) -> tuple[int | None, int | None]:
+        if file_id not in self._leads:
+            rows = self._sql.execute(
+                "SELECT n.seq FROM places p JOIN nodes n ON n.id = p.node_id WHERE p.file_id = ? AND p.leads"
+                " ORDER BY p.number",
+                (file_id,),
+            )
+            self._leads[file_id] = [seq for (seq,) in rows]
+        leads = self._leads[file_id]
+        at = leads.index(lead) if lead in leads else None
+        if at is None:
+            return None, None
+        return leads[at - 1] if at else None, leads[at + 1] if at + 1 < len(leads) else None
 
     def _kind_before(self, file_id: int, number: int) -> str:
         row = self._sql.execute("SELECT kind FROM places WHERE file_id = ? AND number = ?", (file_id, number - 1))

@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from hivemind.documents.passage import Passage
 from hivemind.documents.passages import Part, Reader
-from hivemind.search import Index, Item, Query, Weights
+from hivemind.search import Index, Item, Query, Weights, quote_span
 from hivemind.search.ranking import Candidate
+from hivemind.search.sentences import spans_of
 
 __all__ = ["WEIGHTS", "Documents", "Passages", "find_passages"]
 
 WEIGHTS = Weights(
-    meaning=4.0, sentence=0.7, covered=0.6, together=0.35, counted=1.0, lead=0.6, neighbour=0.0,
+    meaning=4.0, sentence=0.6, covered=0.6, together=0.35, counted=1.0, lead=0.6, neighbour=0.1, session=0.6,
     answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,
 )  # fmt: skip
 """Chosen on the half of the questions that is for tuning (benchmarks/retrieval); round numbers on a plateau."""
@@ -90,8 +91,16 @@ def find_passages(
     if limit <= 0 or not keys:
         return []
     source = Passages(sql, keys)
-    hits, _ = index.search(sql, source, query, limit, kept=_answers)
-    return [source.parts[hit.id].quoted(round(hit.score, 6), hit.why, hit.covered, hit.nearness) for hit in hits]
+    hits, asked = index.search(sql, source, query, limit, kept=_answers)
+    terms = {term.stem: term.weight for term in asked.terms}
+    found = []
+    for hit in hits:
+        part = source.parts[hit.id]
+        spans = spans_of(part.text)
+        near = spans[hit.near][0] if hit.near is not None and hit.near < len(spans) else None
+        quote = quote_span(part.text, terms, index.readings.stems, near)
+        found.append(part.quoted(round(hit.score, 6), hit.why, hit.confidence, quote))
+    return found
 
 
 def _answers(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:

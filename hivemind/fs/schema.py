@@ -58,9 +58,14 @@ class Schema:
         if len(header) == 100:
             self._check_version(int.from_bytes(header[60:64], "big"), path)
 
+    @property
+    def damage(self) -> type[UserError]:
+        """What is raised for a damaged file."""
+        return self.damaged or self.error
+
     def spoilt(self, what: str, path: str) -> UserError:
         """The error for a damaged file."""
-        return (self.damaged or self.error)(what, where=path, mend="hivemind doctor says how to save it")
+        return self.damage(what, where=path, mend="hivemind doctor says how to save it")
 
     def _check_version(self, found: int, path: str) -> None:
         if found not in (

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
 from hivemind.longterm.namespace import Namespace
+from hivemind.search import Confidence
 
 __all__ = [
     "Action",
@@ -73,17 +74,21 @@ class MemoryEntry:
             shown[name] = None if shown[name] is None else shown[name].isoformat()
         shown["namespace"] = list(self.namespace)
         shown["metadata"], shown["links"] = dict(self.metadata), dict(self.links)
+        if (trust := shown.get("confidence")) is not None:
+            shown["confidence"] = trust.level
         return shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySearchResult(MemoryEntry):
     """An entry that was found. `similarity` is the cosine to the query (0 to 1; 0 where there are no vectors), `score`
-    what it was ordered by, `why` says in words what was found."""
+    what it was ordered by, `why` says in words what was found, `confidence` how far it can be trusted to answer (None
+    where nothing was asked, and for mode "vector")."""
 
     similarity: float = 0.0
     score: float = 0.0
     why: str = ""
+    confidence: Confidence | None = None
 
 
 @dataclass(frozen=True, slots=True)

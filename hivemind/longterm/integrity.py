@@ -1,5 +1,6 @@
 """Whether a database is what it should be: for `hivemind doctor`."""
 
+# ruff: noqa: S608 - statements are put together from this program's own constants
 from __future__ import annotations
 
 import sqlite3
@@ -11,6 +12,7 @@ from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import StoreDamaged
 from hivemind.longterm.links import history_of
 from hivemind.longterm.rows import every, with_vector
+from hivemind.longterm.schema import PLACES
 
 __all__ = ["NONSENSE", "problems", "rebuild"]
 
@@ -57,6 +59,10 @@ def rebuild(sql: sqlite3.Connection) -> None:
     the program's back gets its digest, and loses the vector of what it said."""
     sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
     sql.execute("UPDATE namespaces SET entries = (SELECT count(*) FROM entries e WHERE e.space = namespaces.id)")
+    sql.execute(
+        "UPDATE namespaces SET made ="
+        f" max(made, (SELECT coalesce(max(seq) % {PLACES}, 0) FROM entries e WHERE e.space = namespaces.id))"
+    )
     sql.execute("DELETE FROM vectors WHERE key NOT IN (SELECT seq FROM entries)")
     sql.execute("DELETE FROM sentences WHERE seq NOT IN (SELECT key FROM vectors)")
     for seq, content, digest in sql.execute("SELECT seq, content, digest FROM entries").fetchall():

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from hivemind.embedding import VectorTable
 from hivemind.fs.schema import Schema
+from hivemind.longterm.draft import digest_of
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import metadata_fits
 from hivemind.search import TOKENIZER
@@ -116,7 +117,7 @@ SCHEMA = Schema(
     error=LongtermError,
     damaged=StoreDamaged,
     lasting=True,
-    functions=(("metadata_fits", 2, metadata_fits),),
+    functions=(("metadata_fits", 2, metadata_fits), ("digest_of", 1, digest_of)),
     statements=_TABLES + VectorTable("vectors").schema + _TRIGGERS + _ADDED + SENTENCES,
     upgrades={
         1: ("DROP TRIGGER entries_added", *_ADDED),

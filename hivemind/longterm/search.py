@@ -13,7 +13,7 @@ from hivemind.longterm.entry import MemoryEntry, MemorySearchResult
 from hivemind.longterm.filters import Filter
 from hivemind.longterm.rows import ALIVE, fetch, object_of, span
 from hivemind.longterm.schema import PLACES
-from hivemind.search import Hit, Index, Item, Query
+from hivemind.search import Confidence, Hit, Index, Item, Query
 from hivemind.search.cues import moment_of
 from hivemind.search.ranking import Candidate, borne_out
 
@@ -50,13 +50,18 @@ def find(index: Index, sql: sqlite3.Connection, asked: Asked) -> list[MemorySear
         return _newest(sql, asked)
     source = _Memories(sql, asked)
     if asked.mode == "vector":
+        scored: list[tuple[int, float, float, str, Confidence | None]]
         near = index.nearest(sql, source, asked.query, 2 * asked.limit)
-        scored = [(seq, cosine, cosine, f"meaning {cosine:.2f}") for seq, cosine in near if cosine >= asked.threshold]
+        scored = [
+            (seq, cosine, cosine, f"meaning {cosine:.2f}", None) for seq, cosine in near if cosine >= asked.threshold
+        ]
     else:
         hits, _ = index.search(sql, source, asked.query, 4 * asked.limit, kept=_rule(asked))
-        scored = [(hit.id, hit.similarity, hit.score, hit.why) for hit in hits if not _is_below(hit, asked)]
+        scored = [
+            (hit.id, hit.similarity, hit.score, hit.why, hit.confidence) for hit in hits if not _is_below(hit, asked)
+        ]
     entries = dict(fetch(sql, [seq for seq, *_ in scored], asked.now))
-    found = [_result(entries[seq], similarity, score, why) for seq, similarity, score, why in scored]
+    found = [_result(entries[one[0]], *one[1:]) for one in scored]
     return sorted(found, key=lambda one: (-one.score, one.created_at, one.namespace, one.key))[: asked.limit]
 
 
@@ -175,8 +180,11 @@ def _newest(sql: sqlite3.Connection, asked: Asked) -> list[MemorySearchResult]:
     return [_result(entries[seq], 0.0, 0.0, "nothing was asked: the newest first") for seq in seqs]
 
 
-def _result(entry: MemoryEntry, similarity: float, score: float, why: str) -> MemorySearchResult:
+def _result(
+    entry: MemoryEntry, similarity: float, score: float, why: str, confidence: Confidence | None = None
+) -> MemorySearchResult:
     if entry.importance is not None and entry.importance != 0.5:
         why += f", importance {entry.importance:g}"
     told = {name: getattr(entry, name) for name in _FIELDS}
-    return MemorySearchResult(**told, similarity=min(1.0, max(0.0, similarity)), score=score, why=why)
+    near = min(1.0, max(0.0, similarity))
+    return MemorySearchResult(**told, similarity=near, score=score, why=why, confidence=confidence)

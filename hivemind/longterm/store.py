@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from sqlite3 import Connection
+from types import MappingProxyType
 from typing import Any
 
 from hivemind.embedding import EmbedderUnavailable
@@ -165,7 +167,20 @@ class MemoryStore(Entries):
         with self.database.write() as sql:  # the full-text index's own check is written as an insert
             return list(problems(sql))
 
+    tables: Mapping[str, str] = MappingProxyType(
+        {
+            "entries": "digest = digest_of(content)",
+            **dict.fromkeys(("versions", "given", "users", "vectors", "namespaces"), ""),
+        }
+    )
+    """What is taken over from a damaged database (`fs.backup`): namespaces last, as they count."""
+    locks: Sequence[str] = (".lock",)
+
+    def elsewhere(self, path: Path) -> MemoryStore:
+        """A store over another file, as this one."""
+        return MemoryStore(path)
+
     def rebuild(self) -> None:
-        """Make anew what follows from the entries: the full-text index, counts, which vectors there are."""
+        """Rebuild what follows from the entries: the full-text index, counts, which vectors there are."""
         with self.database.write() as sql:
             rebuild(sql)

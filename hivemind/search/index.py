@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hivemind.embedding import Vectors
+from hivemind.search.answers import Confidence, confidence_of
 from hivemind.search.item import Item, Readings
 from hivemind.search.query import Query, query_of, rarest
 from hivemind.search.ranking import Candidate, Weights, matches, rank
@@ -48,16 +49,16 @@ class Source(Protocol):
 @dataclass(frozen=True, slots=True)
 class Hit:
     """An item that answers: `score` orders the hits of one search, `similarity` is the cosine of its meaning (0 without),
-    `nearness` that or its nearest sentence's,
-    `covered` the share of the query's words that it has, `why` says it in words."""
+    `confidence` how far it can be trusted to answer, `near` which of its sentences is the nearest (None: not known), `why`
+    says in words what was found."""
 
     item: Item
     score: float
     similarity: float
-    nearness: float
-    covered: float
+    confidence: Confidence
     why: str
     has_vector: bool
+    near: int | None = None
 
     @property
     def id(self) -> int:
@@ -108,25 +109,20 @@ class Index:
     def _read(self, sql: sqlite3.Connection, source: Source, query: Query, ids: Collection[int]) -> list[Candidate]:
         items = sorted({item.id: item for item in source.items(sorted(ids))}.values(), key=lambda item: item.id)
         readings = self.readings.of(items)
-        cosines, sentences = dict[int, float](), dict[int, float]()
+        cosines, sentences = dict[int, float](), dict[int, tuple[float, int]]()
         if query.vector is not None:  # read anew: the index may know what this transaction does not
             meanings = {item.meaning for item in items}
             cosines = self.vectors.cosines(sql, query.model, query.vector, meanings)
             sentences = nearest_sentences(sql, query.model, query.vector, meanings)
-        found = matches(query, items, [readings[item.id] for item in items], self.weights)
+        by_words = matches(query, items, [readings[item.id] for item in items], self.weights)
         places = {item.id: place for place, item in enumerate(items)}
-        return [
-            Candidate(
-                item,
-                readings[item.id],
-                match,
-                cosines.get(item.meaning),
-                sentences.get(item.meaning),
-                None if item.previous is None else places.get(item.previous),
-                None if item.next is None else places.get(item.next),
-            )
-            for item, match in zip(items, found, strict=True)
-        ]
+        found = []
+        for item, match in zip(items, by_words, strict=True):
+            sentence, place = sentences.get(item.meaning, (None, None))
+            near = [None if one is None else places.get(one) for one in (item.previous, item.next)]
+            cosine = cosines.get(item.meaning)
+            found.append(Candidate(item, readings[item.id], match, cosine, sentence, place, near[0], near[1]))
+        return found
 
     def _hit(self, score: float, one: Candidate, why: Callable[[Candidate], str], query: Query) -> Hit:
         said = why(one)
@@ -135,4 +131,5 @@ class Index:
         elif query.vector is not None and one.cosine is None:
             said += "; not embedded yet"
         similarity = 0.0 if one.cosine is None else min(1.0, max(0.0, one.cosine))
-        return Hit(one.item, score, similarity, max(0.0, one.nearness), one.match.covered, said, one.cosine is not None)
+        trust = confidence_of(query, one.match.where, one.match.covered, one.cosine, one.sentence)
+        return Hit(one.item, score, similarity, trust, said, one.cosine is not None, one.place)

@@ -65,13 +65,14 @@ class Match:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """An item that may answer, as it was read, with the cosine of its vector (None: it has none yet) and of its nearest
-    sentence. `previous` and `next` are the places, among all candidates, of the items beside it."""
+    sentence, and which one that is. `previous` and `next` are the places, among all candidates, of the items beside it."""
 
     item: Item
     reading: Reading
     match: Match
     cosine: float | None = None
     sentence: float | None = None
+    place: int | None = None
     previous: int | None = None
     next: int | None = None
 
@@ -183,12 +184,12 @@ def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> lis
         _with_neighbours(cosines, candidates, weights) if known else None,
         weights.meaning,
     )
-    sessions = _sessions(query, candidates, cosines if known else None, weights)
+    sessions = _sessions(query, candidates, cosines, weights) if known else [0.0] * len(candidates)
     found = []
     for place, one in enumerate(candidates):
         signs = _signs(query, one, weights)
         if sessions[place]:
-            signs.append(("its session", weights.session * sessions[place]))
+            signs.append(("its session or file", weights.session * sessions[place]))
         score = max(0.0, base[place] + sum(worth for _, worth in signs))
         found.append(Ranked(place, score * one.item.standing, signs))
     return sorted(found, key=lambda one: (-one.score, candidates[one.place].item.age))
@@ -279,12 +280,10 @@ def _fused(words: Sequence[float], cosines: Sequence[float] | None, meaning: flo
     return [(text(word) + meaning * sense(cosine)) / (1 + meaning) for word, cosine in zip(words, cosines, strict=True)]
 
 
-def _sessions(
-    query: Query, candidates: Sequence[Candidate], cosines: Sequence[float] | None, weights: Weights
-) -> list[float]:
+def _sessions(query: Query, candidates: Sequence[Candidate], cosines: Sequence[float], weights: Weights) -> list[float]:
     """What the session of each candidate has in common with the query as a whole: 0 to 1, 0 without a session.
 
-    By the words of all its candidates together, and the mean of its three best cosines.
+    By the words of all its candidates together, and the mean of its three best cosines; by words alone it says nothing.
     """
     members: dict[tuple[int, str], list[int]] = defaultdict(list)
     for place, one in enumerate(candidates):
@@ -292,10 +291,8 @@ def _sessions(
             members[one.session].append(place)
     if len(members) < _SESSIONS:
         return [0.0] * len(candidates)
-    best = None
-    if cosines is not None:
-        tops = [sorted((cosines[place] for place in own), reverse=True)[:_BEST] for own in members.values()]
-        best = [sum(top) / len(top) for top in tops]
+    tops = [sorted((cosines[place] for place in own), reverse=True)[:_BEST] for own in members.values()]
+    best = [sum(top) / len(top) for top in tops]
     of_term = {term.stem: term.weight for term in query.terms}
     tallies = [
         {stem: sum(candidates[place].reading.often(stem) for place in own) for stem in of_term}

@@ -19,7 +19,15 @@ from hivemind.boundary import boundary
 from hivemind.embedding import unpack
 from hivemind.embedding.packed import numpy_or_none
 
-__all__ = ["SENTENCES", "keep_sentences", "nearest_sentences", "packed_sentences", "sentences_of"]
+__all__ = [
+    "SENTENCES",
+    "every_span",
+    "keep_sentences",
+    "nearest_sentences",
+    "packed_sentences",
+    "sentences_of",
+    "spans_of",
+]
 
 SENTENCES = (
     "CREATE TABLE sentences (seq INTEGER PRIMARY KEY, model TEXT NOT NULL, vectors BLOB NOT NULL)",
@@ -35,12 +43,29 @@ _LARGEST = 127
 
 
 def sentences_of(content: str) -> list[str]:
-    """The sentences of a text, without the shortest; none where there are not two."""
-    found = [sentence for part in _END.split(content) if len(sentence := part.strip()) >= _SHORTEST]
+    """The sentences of a text that have vectors of their own; none where there are not two."""
+    return [content[start:end] for start, end in spans_of(content)]
+
+
+def spans_of(content: str) -> list[tuple[int, int]]:
+    """Where these sentences begin and end: without the shortest, several together in a long text."""
+    found = [span for span in every_span(content) if span[1] - span[0] >= _SHORTEST]
     if len(found) < 2:
         return []
     each = math.ceil(len(found) / _MOST)
-    return [" ".join(found[at : at + each]) for at in range(0, len(found), each)] if each > 1 else found
+    return [(found[at][0], found[min(at + each, len(found)) - 1][1]) for at in range(0, len(found), each)]
+
+
+def every_span(content: str) -> list[tuple[int, int]]:
+    """Where each sentence of a text begins and ends, white space around it left out."""
+    found, start = [], 0
+    for end in (*(match.span() for match in _END.finditer(content)), (len(content), len(content))):
+        part = content[start : end[0]]
+        first = start + len(part) - len(part.lstrip())
+        if part.strip():
+            found.append((first, first + len(part.strip())))
+        start = end[1]
+    return found
 
 
 def packed_sentences(vectors: Sequence[bytes]) -> bytes:
@@ -62,8 +87,10 @@ def keep_sentences(sql: sqlite3.Connection, seq: int, model: str, vectors: bytes
         sql.execute("DELETE FROM sentences WHERE seq = ?", (seq,))
 
 
-def nearest_sentences(sql: sqlite3.Connection, model: str, query: bytes, seqs: Collection[int]) -> dict[int, float]:
-    """The cosine of the nearest sentence of each of these items that has any, of the model of a packed query."""
+def nearest_sentences(
+    sql: sqlite3.Connection, model: str, query: bytes, seqs: Collection[int]
+) -> dict[int, tuple[float, int]]:
+    """The nearest sentence of each of these items that has any, of the model of a packed query: its cosine, its place."""
     wanted, rows = list(seqs), list[tuple[int, bytes]]()
     dimension = len(query) // 4
     for at in range(0, len(wanted), _MARKS):
@@ -79,17 +106,23 @@ def nearest_sentences(sql: sqlite3.Connection, model: str, query: bytes, seqs: C
     with boundary("table of sentences"):
         if numpy is None:
             asked = unpack(query)
-            return {
-                seq: max(_cosine(asked, vectors[at : at + dimension]) for at in range(0, len(vectors), dimension))
-                for seq, vectors in rows
-            }
+            return {seq: _nearest(asked, vectors) for seq, vectors in rows}
         joined = b"".join(vectors for _, vectors in rows)
         matrix = numpy.frombuffer(joined, dtype="i1").reshape(-1, dimension).astype("f4")
         cosines = matrix @ numpy.frombuffer(query, dtype="<f4") / numpy.sqrt((matrix * matrix).sum(axis=1))
-        starts = numpy.cumsum([0, *(len(vectors) // dimension for _, vectors in rows[:-1])])
-        return dict(zip((seq for seq, _ in rows), numpy.maximum.reduceat(cosines, starts).tolist(), strict=True))
+        found, start = {}, 0
+        for seq, vectors in rows:
+            end = start + len(vectors) // dimension
+            place = int(cosines[start:end].argmax())
+            found[seq], start = (float(cosines[start + place]), place), end
+        return found
 
 
-def _cosine(asked: Sequence[float], passage: bytes) -> float:
-    numbers = array("b", passage)
+def _nearest(asked: Sequence[float], vectors: bytes) -> tuple[float, int]:
+    found = [_cosine(asked, vectors[at : at + len(asked)]) for at in range(0, len(vectors), len(asked))]
+    return max(found), found.index(max(found))
+
+
+def _cosine(asked: Sequence[float], sentence: bytes) -> float:
+    numbers = array("b", sentence)
     return math.fsum(map(mul, asked, numbers)) / math.hypot(*numbers)

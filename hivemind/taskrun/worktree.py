@@ -184,8 +184,9 @@ def _in_the_name_of(name: str, address: str) -> dict[str, str]:
 
 def _is_for(folder: Path, path: Path) -> bool:
     """Whether a folder in .git/worktrees/ is that of the worktree at `path`."""
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        return os.path.normpath(folder / (folder / "gitdir").read_text().strip()) == os.fspath(path / ".git")
+    with contextlib.suppress(OSError):
+        said = os.fsdecode((folder / "gitdir").read_bytes()).strip()
+        return os.path.normpath(folder / said) == os.fspath(path / ".git")
     return False
 
 

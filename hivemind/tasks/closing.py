@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -64,6 +64,7 @@ class Closing:
             with self._own(task) as record:
                 if record.parked is not None:
                     self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
+                self._mend_log(task)
                 self._records.ending(task.id, end)
                 remove_ends(task.path, but=name)
                 write(task.path / name, end, durable=self._durable)
@@ -74,6 +75,14 @@ class Closing:
                 return target
         except TaskMoved as moved:
             raise TaskMoved(moved.what, where=task.id, kept=self._keep(task, name, end)) from None
+
+    def _mend_log(self, task: Task) -> None:
+        """Set aside what a power cut has left of the log's last line: nobody appends to it any more."""
+        log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
+        with suppress(OSError, UserError):  # what lies there is no log: the end says enough
+            if log.torn():
+                with log.locked():
+                    pass
 
     def release(self, task: Task) -> Path:
         """Back into the inbox, with its log: whoever claims it goes on."""

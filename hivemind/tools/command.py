@@ -92,7 +92,10 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
                 timeout_s=timeout_s,
                 sandbox=session.config.sandbox,
                 roots={**session.hive.config.bound(session.hive.layout), **work.worktrees.bound()},
+                durable=session.hive.config.durable,
             )
+            if session.hive.config.durable:
+                fs.fsync_folder(work.task.path)
         except OSError as error:
             error.filename = os.fspath(output)
             raise

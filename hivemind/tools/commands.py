@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal
 
 from hivemind.config import LimitsConfig
 from hivemind.errors import UserError
-from hivemind.fs import open_own
+from hivemind.fs import fsync_folder, open_own
 from hivemind.fs.ready import readable
 from hivemind.guarded import Guarded
 from hivemind.masking import Masker, is_secret_name
@@ -80,9 +80,10 @@ def run_command(
     sandbox: Literal["none", "bwrap"] = "none",
     start: Path | None = None,
     roots: Mapping[Path, bool | None] = MappingProxyType({}),
+    durable: bool = False,
 ) -> CommandResult:
     """Run a command (a text: by `sh -c`; a list: as it stands) in `start`, by default `folder`, its output going to the file
-    `output`. A sandbox shows it `folder` and the `roots`, see `sandboxed`.
+    `output`, which is on the disk before this returns if `durable`. A sandbox shows it `folder` and the `roots`, see `sandboxed`.
 
     Ends early, and its whole process group with it, when a limit is reached, when `lifeline` closes or `stopping()` turns
     true (looked at when a signal arrives). Raises OSError if the output can't be written, UserError if there can be no
@@ -102,6 +103,10 @@ def run_command(
         with guarded as process:
             reading = _Reading(process, file, limits.output_bytes, lifeline, stopping)
             stopped = reading.until_end(started + limit_s)
+        if durable:  # a receipt names what was printed
+            file.flush()
+            os.fsync(file.fileno())
+            fsync_folder(output.parent)
     return CommandResult(
         exit_status=None if stopped else process.returncode,
         output=bytes(reading.tail).decode("utf-8", "replace"),

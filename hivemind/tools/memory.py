@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
+from hivemind.fs.backup import restore
 from hivemind.longterm import Namespace, NamespaceForbidden, StoreDamaged
-from hivemind.longterm.mending import mend
 from hivemind.presence.parts import Parts
 from hivemind.tools.excerpt import result_limit
 from hivemind.tools.session import Session
@@ -43,12 +43,12 @@ def allowed(hive: Parts, agent: str, namespace: Sequence[str]) -> Namespace:
 
 
 def soundly(hive: Parts, use: Callable[[], _T]) -> _T:
-    """What `use` gives; a damaged memory database is mended first. What is lost must not stop every turn of every agent."""
+    """What `use` returns; a damaged memory database is restored first: it must not stop every turn of every agent."""
     try:
         return use()
     except StoreDamaged as error:
         _log.warning("%s", error)
-        for done in mend(hive.memory, hive.layout.aside):
+        for done in restore(hive.memory, hive.layout.backups, hive.layout.aside, _log.info):
             _log.warning("%s", done)
         return use()
 

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 
 from hivemind import fs
@@ -23,6 +23,8 @@ from hivemind.coordination.globs import escape
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.tasks import FILES
+from hivemind.tasks.folder import text_file
+from hivemind.tasks.record import load
 from hivemind.tools.session import Session
 from hivemind.tools.tool import ToolProblem
 
@@ -100,10 +102,15 @@ def read_bytes(session: Session, place: Place, most: int = MAX_READ_BYTES) -> by
 
 
 def open_place(session: Session, place: Place) -> BufferedReader:
-    """A regular file, open for reading; the caller closes it. Raises ToolProblem, in words, for anything else."""
+    """A regular file, open for reading; the caller closes it. Raises ToolProblem, in words, for anything else.
+
+    The text of a task under way is read as it was when the task was claimed, whatever lies there by now.
+    """
     layout = session.hive.layout
     shown = layout.relative(place.path)
     try:
+        if (text := _claimed_text(layout, place.path)) is not None:
+            return BufferedReader(BytesIO(text))
         file = place.open()
     except UserError as error:
         raise ToolProblem(error.what, where=shown) from None
@@ -115,6 +122,14 @@ def open_place(session: Session, place: Place) -> BufferedReader:
         os.close(file)
         raise ToolProblem("has a second name (a hard link), which may lead out of the hive", where=shown)
     return open(file, "rb")
+
+
+def _claimed_text(layout: Layout, path: Path) -> bytes | None:
+    """What was dropped, if the path is the copy of it that lies in an active task's folder for people to read."""
+    if path.parent.parent != layout.active or path.name not in ("task.md", "task.yaml"):
+        return None
+    record = load(path.parent)
+    return record.raw if record is not None and record.text is not None and path.name == text_file(record) else None
 
 
 @dataclass(frozen=True, slots=True)

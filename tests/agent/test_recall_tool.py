@@ -92,6 +92,7 @@ def test_what_the_conversation_shows_already_is_not_recalled_and_makes_room_for_
     assert third == "nothing more is known about that"
 
 
+@pytest.mark.shows("argument: recall tokens")
 def test_what_is_recalled_keeps_to_its_tokens(crew: Crew) -> None:
     for number in range(40):
         (crew.root / "knowledge" / f"keel-{number}.md").write_text(

@@ -13,6 +13,7 @@ import pytest
 from hivemind import Hive
 from hivemind.agent.remembering import remembered
 from hivemind.agent.upkeep import Upkeep
+from hivemind.fs.backup import back_up
 from hivemind.longterm import MemoryStore, NamespaceForbidden
 from hivemind.minds.extractive import ExtractiveMind
 from hivemind.taskrun.focus import Focus
@@ -98,16 +99,17 @@ def test_where_nothing_was_ever_remembered_no_database_is_made(hive: Hive) -> No
 def test_a_damaged_memory_is_mended_and_does_not_stop_the_work(hive: Hive, caplog: pytest.LogCaptureFixture) -> None:
     hive.memory.put(OWN, "drink", "Ann drinks green tea")
     hive.memory.close()
+    assert back_up(hive.layout.memory_db, hive.layout.backups)
     with closing(sqlite3.connect(hive.layout.memory_db)) as sql:
         (root,) = sql.execute("SELECT rootpage FROM sqlite_master WHERE name = 'namespaces'").fetchone()
     with open(hive.layout.memory_db, "r+b") as file:
         file.seek((root - 1) * 4_096)
         file.write(bytes(4_096))
-    remembered(hive, "analyst", [QUESTION])
-    assert "1 memory of 1 namespace could be read" in caplog.text
+    assert [block.topic for block in remembered(hive, "analyst", [QUESTION])] == ["drink"]
+    assert "takes its place" in caplog.text
     hive.memory.close()
     hive.layout.memory_db.write_bytes(b"no database at all")
-    assert remembered(hive, "analyst", [QUESTION]) == []
+    assert [block.topic for block in remembered(hive, "analyst", [QUESTION])] == ["drink"]
     assert "is no database" in caplog.text
     assert len(list(hive.layout.aside.glob("*/memory.db*.txt"))) == 2
 
@@ -124,7 +126,7 @@ def test_a_memory_of_another_version_does_not_stop_the_work_and_is_left_alone(
     assert not hive.layout.aside.exists()
 
 
-def test_the_default_mind_quotes_what_is_remembered_where_no_file_answers(crew: Crew) -> None:
+def test_the_default_mind_quotes_what_is_remembered_and_says_how_far_it_can_be_trusted(crew: Crew) -> None:
     agent = crew.start()
     agent.hive.memory.put(("memories", "ada"), "drink", "Zora sails a red dinghy")
     agent.hive.memory.put(("memories", "ada"), "other", "Zora was born in Rome")
@@ -132,6 +134,7 @@ def test_the_default_mind_quotes_what_is_remembered_where_no_file_answers(crew: 
     until_idle(agent)
     result = (crew.root / "tasks/done/t/result.md").read_text()
     assert "> Zora sails a red dinghy\n\n— remembered as `memory:memories/ada/drink` (20" in result
+    assert "Likely: it has dinghy, zora, sail." in result
     assert "Rome" not in result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -55,12 +56,19 @@ def stale(hive: Hive) -> str:
     return summary.id
 
 
+def rest(upkeep: Upkeep) -> None:
+    """Do all that there is to do."""
+    while upkeep.step():
+        pass
+
+
 def test_a_stale_summary_is_written_anew_by_extract_and_the_old_text_is_kept(hive: Hive) -> None:
     summary = stale(hive)
     upkeep = Upkeep(hive, ExtractiveMind)
     assert upkeep.step()
     texts = [version.text for version in hive.documents.history(summary)]
     assert texts == ["About boats.", "A boat floats on the water. An oar is made of ash."]
+    rest(upkeep)
     assert not upkeep.step()
 
 
@@ -76,7 +84,7 @@ def test_a_mind_writes_it_and_is_given_all_that_it_sums_up(hive: Hive) -> None:
 def test_a_mind_that_is_down_is_asked_once_and_the_summary_left_for_others(hive: Hive) -> None:
     summary, mind = stale(hive), Writer(None)
     upkeep = Upkeep(hive, lambda: mind)
-    assert not upkeep.step()
+    rest(upkeep)
     assert not upkeep.step()
     assert len(mind.asked) == 1
     assert [node.id for node in hive.documents.stale_summaries()] == [summary]
@@ -144,7 +152,7 @@ def test_a_memory_that_has_expired_is_forgotten_for_good_though_nothing_was_writ
     assert sibling.step()
     with closing(sqlite3.connect(hive.layout.memory_db)) as sql:
         assert [sql.execute(f"SELECT count(*) FROM {table}").fetchone() for table in ("entries", "words")] == [(0,)] * 2
-    assert not sibling.step()
+    rest(sibling)
     assert not Upkeep(fresh, ExtractiveMind).step()
     assert "memory" not in vars(fresh)
 
@@ -173,3 +181,24 @@ def test_an_agent_that_rests_does_it(hive: Hive) -> None:
     finally:
         agent.close()
     assert len(hive.documents.history(summary)) == 2
+
+
+def test_databases_are_backed_up_once_nothing_else_is_to_be_done_and_at_most_once_an_hour(
+    hive: Hive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def backups() -> list[str]:
+        return sorted(path.name for path in hive.layout.backups.glob("memory.db.[0-9]*"))
+
+    hive.memory.put(("memories", "ann"), "gate", "the code is 4711")
+    rest(Upkeep(hive, ExtractiveMind))
+    [first] = backups()
+    assert first.startswith("memory.db.")
+    hive.memory.put(("memories", "ann"), "gate", "the code is 4712")
+    rest(Upkeep(hive, ExtractiveMind))
+    assert backups() == [first]
+    later = time.time() + 3_700
+    monkeypatch.setattr("hivemind.agent.upkeep.time.time", lambda: later)
+    rest(Upkeep(Hive.open(hive.layout.root), ExtractiveMind))
+    assert len(backups()) == 2
+    with closing(sqlite3.connect(hive.layout.backups / backups()[1])) as sql:
+        assert sql.execute("SELECT content FROM entries").fetchall() == [("the code is 4712",)]

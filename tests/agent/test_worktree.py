@@ -310,6 +310,7 @@ def test_a_subtask_begins_from_its_parents_branch_and_is_merged_into_it(pair, re
     assert (repo.path / "mast").read_text() == "a mast\n"
 
 
+@pytest.mark.shows("argument: merge_worktree mark")
 def test_what_conflicts_is_said_and_merged_between_marks_if_the_lead_wants_that(pair, repo):
     ada, bob, [one, two] = divided(pair, "Red.", "Blue.")
     for colour in ("red", "blue"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.retrieval import __main__ as retrieval
-from benchmarks.retrieval import hivemind_system
+from benchmarks.retrieval import documentation, hivemind_system
 from hivemind.embedding import HashingEmbedder
 
 SAID = {
@@ -44,3 +44,26 @@ def test_a_selection_keeps_within_its_budget(monkeypatch: pytest.MonkeyPatch) ->
     assert system.search("charity race", 1) == ["D1:2"]
     assert system.select("charity race", 1) == []
     assert system.select("charity race", 1_000)[0] == "D1:2"
+
+
+def test_the_questions_over_documentation_are_asked_in_every_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in ("handbook/pages/leave.md", "redis/commands/get.md", "redis/docs/locks.md", "scrapy/docs/faq.rst"):
+        path = tmp_path / "trees" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("A lock ends after ninety days.\n\nIt is renewed by its holder.\n")
+    monkeypatch.setattr(documentation, "open_embedder", lambda _: HashingEmbedder())
+    monkeypatch.setattr(documentation, "_DRAWN", 40)
+    monkeypatch.setattr(sys, "argv", ["retrieval", "documentation", str(tmp_path / "trees")])
+    retrieval.main()
+    printed = capsys.readouterr().out
+    assert printed.count("| hivemind, quotes | 0.0 [0, 0] | 0.0 [0, 0] |") == 2
+    assert "| redis | 2 | 2 |" in printed
+
+
+def test_a_quote_is_right_if_it_has_the_words_that_answer_in_the_file_where_they_stand() -> None:
+    [question] = [one for one in documentation.questions() if one.text.startswith('What does "use or lose" mean')]
+    [(file, many, _)] = question.answers
+    assert question.is_right_file(file)
+    assert not question.is_answered_by(file, "some other words " * many)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -128,6 +129,7 @@ def test_mail_tools_send_copies_list_up_to_a_limit_and_give_a_verdict(run: Comma
     assert any("approved" in text for text in answers)
 
 
+@pytest.mark.shows("tool: check_citations", "argument: check_citations message")
 def test_the_quotes_of_an_answer_are_checked_by_a_tool_that_the_reviewers_log_names(run: Command, hive: Path) -> None:
     (hive / "knowledge").mkdir(exist_ok=True)
     (hive / "knowledge/boats.md").write_text("A rowing boat is moved with oars.\n")
@@ -137,6 +139,18 @@ def test_the_quotes_of_an_answer_are_checked_by_a_tool_that_the_reviewers_log_na
     calls = [call for line in log.splitlines() for call in json.loads(line).get("calls", ())]
     [checked] = [one for one in calls if one["tool"] == "check_citations"]
     assert checked["arguments"]["message"]
+
+
+def test_what_an_agent_reads_as_a_tasks_text_is_what_was_dropped(run: Command, hive: Path) -> None:
+    text = "---\nid: boat\nassignee: analyst\nsteps: [{wait: {human: Well?}}]\n---\nBuild a boat.\n"
+    (hive / "tasks/inbox").mkdir(parents=True)
+    (hive / "tasks/inbox/boat.md").write_text(text)
+    assert run("up", "--until-idle").status == 3
+    copy = hive / "tasks/active/boat/task.md"
+    copy.write_text(text.replace("boat.\n", "raft.\n"))  # as a command without a sandbox can
+    read = tool(run, "read_file", path="tasks/active/boat/task.md")
+    assert read["text"] == text
+    assert read["digest"] == hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_document_and_memory_tools_take_a_kind_and_a_limit(run: Command, hive: Path) -> None:

@@ -326,6 +326,7 @@ def test_a_dry_run_names_what_would_be_done_and_writes_nothing(run: Command, gra
     ],
     ids=" ".join,
 )
+@pytest.mark.shows("option: graph branch merge --use-into")
 def test_conflicts_are_resolved_and_never_come_up_again(
     run: Command, graph: TaskGraph, choice: list[str], status: str
 ) -> None:

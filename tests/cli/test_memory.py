@@ -143,5 +143,5 @@ def test_a_damaged_memory_is_told_in_one_line_and_mended_by_the_doctor(run: Comm
     told = run("memory", "search", "gate").err
     assert "hivemind doctor says how to save it" in told
     assert len(told.splitlines()) == 1
-    assert "could be read" in run("doctor", "--fix").out
+    assert "an empty one takes its place" in run("doctor", "--fix").out
     assert run("memory", "list").status == 0

@@ -194,6 +194,7 @@ def test_a_conversation_that_something_else_has_written_to_is_told_all_the_same(
     assert out.count("News\n  [") == 7
 
 
+@pytest.mark.shows("option: task transcript --attempt")
 def test_an_earlier_attempt_is_told_after_a_retry(run: Command, done: Crew) -> None:
     def headings(*more: str) -> list[str]:
         return [line for line in run("task", "transcript", "t", *more).out.splitlines()[1:] if not line.startswith(" ")]

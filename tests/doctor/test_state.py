@@ -20,6 +20,7 @@ from hivemind import Hive
 from hivemind.doctor import Patient, examine
 from hivemind.doctor.databases import check_databases
 from hivemind.fs import Doorbell, Lock
+from hivemind.fs.backup import back_up
 from hivemind.presence.identity import announce, take_name
 from hivemind.reasoning import TaskGraph
 from hivemind.swarm.supervisor import supervisor_lock
@@ -227,7 +228,7 @@ def test_a_damaged_document_database_is_kept_and_what_can_be_read_is_saved(hive:
     assert (found.where, found.quiet) == (".hive/documents.db", False)
     assert "damaged" in found.what
     [treated] = treatment()
-    assert "could be read and stand in the new database" in str(treated.done)
+    assert "newer rows could be read and were taken over" in str(treated.done)
     assert visit() == []
     assert len(hive.documents.serialize(root.id)) > 100
     [kept] = hive.layout.aside.glob("*/documents.db")
@@ -245,9 +246,10 @@ def test_a_document_database_of_no_byte_or_one(hive: Hive, visit, treatment, con
     assert hive.documents.roots() == []
 
 
-def test_what_does_not_fit_within_the_document_database_is_mended_in_place(hive: Hive, visit, treatment) -> None:
+def test_what_does_not_fit_within_the_document_database_is_restored(hive: Hive, visit, treatment) -> None:
     root = hive.documents.create_root(text="By hand")
-    hive.documents.rebuild_index()  # it is told of changes later
+    hive.documents.rebuild()  # it is told of changes later
+    assert back_up(hive.layout.documents_db, hive.layout.backups)
     hive.documents.close()
     with closing(sqlite3.connect(hive.layout.documents_db)) as database:
         database.execute("UPDATE nodes SET hash = 'x'")
@@ -259,10 +261,11 @@ def test_what_does_not_fit_within_the_document_database_is_mended_in_place(hive:
     assert root.id == hive.documents.query("hand")[0].node.id
 
 
-def test_a_damaged_memory_database_is_kept_and_what_can_be_read_of_it_saved(hive: Hive, visit, treatment) -> None:
+def test_a_damaged_memory_database_is_kept_and_its_last_backup_takes_its_place(hive: Hive, visit, treatment) -> None:
     path = hive.layout.memory_db
     hive.memory.put_many(("memories", "ann"), {f"k{number}": f"text {number} " * 40 for number in range(60)})
     hive.memory.close()
+    assert back_up(path, hive.layout.backups)
     raw = path.read_bytes()
     path.write_bytes(raw[: len(raw) * 3 // 4])
     (found,) = visit()
@@ -270,8 +273,8 @@ def test_a_damaged_memory_database_is_kept_and_what_can_be_read_of_it_saved(hive
     treatment()
     assert visit() == []
     (note,) = [one for one in check_databases(Patient(hive.layout)) if one.note]
-    assert "memories of 1 namespace could be read" in note.what
-    assert 0 < len(hive.memory.list(("memories", "ann"))) <= 60
+    assert "takes its place" in note.what
+    assert len(hive.memory.list(("memories", "ann"))) == 60
     assert [kept.read_bytes() for kept in hive.layout.aside.glob("*/memory.db")] == [raw[: len(raw) * 3 // 4]]
 
 

@@ -83,5 +83,5 @@ def test_any_changes_end_in_the_index_that_would_be_built_anew(docmem: Docmem) -
     before = {word: found(docmem, word) for word in (f"word{number}" for number in range(9))}
     for word, texts in before.items():
         assert texts == {node.text for node in docmem.serialize(ids[0]) if word in node.text.split()}
-    docmem.rebuild_index()
+    docmem.rebuild()
     assert {word: found(docmem, word) for word in before} == before

@@ -180,7 +180,8 @@ def test_vectors_that_belong_to_no_node_are_taken_out(layout: Layout) -> None:
     with open_at(layout.documents_db) as docmem:
         assert near(docmem, "kestrels") == ["kestrels hover"]
         assert docmem.check() == ["1 vectors belong to no node"]
-        assert Knowledge(docmem, layout).mend() == ["1 vectors belong to no node and were taken out"]
+        [done] = Knowledge(docmem, layout).restore()
+        assert "was rebuilt (1 vectors belong to no node)" in done
         assert docmem.check() == []
 
 
@@ -200,7 +201,7 @@ def test_vectors_that_lost_their_source_are_damage_and_mended(layout: Layout) ->
         assert docmem.check() == []
 
 
-def test_a_mended_database_is_searched_by_meaning_again(layout: Layout) -> None:
+def test_a_restored_database_is_searched_by_meaning_again(layout: Layout) -> None:
     for number in range(60):
         text = "kestrels wait above the sea" if number == 7 else f"bird{number} " + "hovers long " * 40
         (layout.knowledge / f"{number}.md").write_text(f"# Bird {number}\n\n{text}\n")
@@ -214,7 +215,7 @@ def test_a_mended_database_is_searched_by_meaning_again(layout: Layout) -> None:
     assert unsound(layout.documents_db) is not None
     with open_at(layout.documents_db) as docmem:
         knowledge = Knowledge(docmem, layout)
-        assert knowledge.mend()
+        assert knowledge.restore()
         knowledge.sync()
         assert docmem.embed_pending() > 0
         assert near(docmem, "kestrels wait above")[0] == "kestrels wait above the sea"

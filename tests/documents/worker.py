@@ -110,7 +110,7 @@ def sync(docmem: Docmem, root: str) -> None:
 
 
 def mend(docmem: Docmem, root: str) -> None:
-    Knowledge(docmem, Layout.at(root)).mend()
+    Knowledge(docmem, Layout.at(root)).restore()
 
 
 def count_reads(docmem: Docmem, root: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -104,7 +105,8 @@ def task_kept(subject: Subject) -> Iterator[str]:
     if any("dee" in thought["agent"] for thought in thoughts(subject)):
         yield "the budget of a task is 100 tokens, and dee has thought about one"
     said = subject.run("status").output()
-    if places_of(subject, "dear") != [subject.root / "tasks" / "active" / "dear"] or "task's budget of 100" not in said:
+    parked = re.search(r"^ +dear: (the task's budget of 100|the hive's daily budget) ", said, re.MULTILINE)
+    if places_of(subject, "dear") != [subject.root / "tasks" / "active" / "dear"] or parked is None:
         yield f"the task dear lies in {places_of(subject, 'dear')}, and `status` says: {said[-1500:]}"
 
 

@@ -34,6 +34,11 @@ def killing(subject: Subject) -> str:
     return f"""kill -9 $(sed -n 's/.*"pid": *\\([0-9]*\\).*/\\1/p' {lock}) || true"""
 
 
+def in_the_way(folder: Path) -> str:
+    """A command that makes a folder, on the disk, where the task will end."""
+    return f"mkdir -p {folder} && touch {folder}/{MINE} && sync {folder}/{MINE} {folder} {folder.parent}"
+
+
 def with_steps(*steps: dict[str, Any], **keys: Any) -> str:
     return f"---\n{json.dumps({**keys, 'steps': list(steps)})}\n---\nA task with steps.\n"
 
@@ -52,7 +57,7 @@ def workload(subject: Subject) -> dict[str, tuple[str, str, dict[str, Any]]]:
                  {"end": "unless unknown", "at_most_once": ["once"]}),
         "deadly": ("drop", with_steps({"run": marking(subject, "deadly", f"; {killing(subject)}"), "once": True}),
                    {"end": "unless unknown", "at_most_once": ["deadly"]}),
-        "twin": ("drop", with_steps({"run": f"mkdir -p {twin}; touch {twin}/{MINE}; {marking(subject, 'twin')}"}),
+        "twin": ("drop", with_steps({"run": f"{in_the_way(twin)}; {marking(subject, 'twin')}"}),
                  {"end": "done", "at_least_once": ["twin"]}),
         "after": ("add", with_steps({"run": f"test -d {run} && {marking(subject, 'after')}"}, dependencies=["run"]),
                   {"end": "done", "at_least_once": ["after"]}),
@@ -211,6 +216,8 @@ def whole_folders(subject: Subject) -> Iterator[str]:
                 yield f"{key} is done and has an error.md"
             yield from unreadable(place)
             kept = place / (asked.get("kept", "task.md") if state == "failed" else "task.md")
+            if asked["end"] == "cancelled" and not kept.is_file():  # nobody had it yet: it lies as it was dropped
+                kept = place / f"{key}.md"
             if not kept.is_file():
                 yield f"{key}: the text that was given is not there as {kept.name}"
             elif (kept.read_text("utf-8") if asked["whole"] else body(kept.read_text("utf-8"))) != (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hivemind.fs.backup import restore
 from hivemind.longterm import LongtermError, StoreDamaged, open_store
-from hivemind.longterm.mending import mend
 from tests.fs.small_disk import fill, small_disk
 
 ME = ("memories", "u1")
@@ -57,16 +57,16 @@ def test_a_store_that_is_lost_while_it_is_open_is_no_new_one(tmp_path, loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_lost_store_is_begun_anew_by_mending_which_says_so(tmp_path, loss):
+def test_a_lost_store_is_begun_anew_by_restoring_which_says_so(tmp_path, loss):
     path = tmp_path / "memory.db"
     begun(path)
     LOSSES[loss](path)
     with open_store(path, None) as store:
-        (said,) = mend(store, tmp_path / "aside")
+        (said,) = restore(store, tmp_path / "backups", tmp_path / "aside", print)
         assert "though" in said
         assert "copy of yours" in said
         store.put(ME, "k", "anew")
-        assert mend(store, tmp_path / "aside") == []
+        assert restore(store, tmp_path / "backups", tmp_path / "aside", print) == []
     assert [one.read_text().strip() for one in (tmp_path / "aside").glob("*/*.txt")] == [said]
 
 

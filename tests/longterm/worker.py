@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from hivemind.embedding import HashingEmbedder
+from hivemind.fs.backup import restore
 from hivemind.longterm import MemoryStore, VersionConflict, open_store
-from hivemind.longterm.mending import mend as mend_store
 
 SHARED = ("shared", "w")
 
@@ -63,7 +63,8 @@ def searching(store: MemoryStore, _: str) -> None:
 
 
 def mend(store: MemoryStore, _: str) -> None:
-    mend_store(store, Path(store.database.path).parent / "aside")
+    folder = Path(store.database.path).parent
+    restore(store, folder / "backups", folder / "aside", print)
 
 
 if __name__ == "__main__":

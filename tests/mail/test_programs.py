@@ -1,4 +1,4 @@
-"""Other programs read what we write: Python's mailbox, mutt, notmuch, mblaze."""
+"""Other programs read what we write: Python's mailbox, mutt, notmuch, mblaze, Dovecot."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import pty
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from email import policy
 from email.parser import BytesParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +92,55 @@ def test_mutt_reads_it(box: Path, tmp_path: Path) -> None:
     assert "# Überschrift * eins * zwei" in shown
     assert "no headers at all" in shown
     assert "x" * 3000 in shown.replace(" ", "")
+
+
+@pytest.fixture
+def served(box: Path) -> Iterator[Path]:
+    """The mailbox where Dovecot may serve it from: for root it serves nobody's mail, so that it is nobody's."""
+    with tempfile.TemporaryDirectory(prefix="hive-imap-", dir="/tmp") as folder:
+        root = Path(folder)
+        shutil.copytree(box, root / "bob")
+        if os.geteuid() == 0:
+            for path in (root, *root.rglob("*")):
+                os.chown(path, _NOBODY, _NOBODY)
+        yield root
+
+
+_NOBODY = 65_534
+_IMAP = "/usr/lib/dovecot/imap"
+
+
+@pytest.mark.skipif(not os.path.exists(_IMAP), reason="dovecot-imapd is not installed")
+def test_dovecot_serves_it_by_imap_and_what_a_client_flags_is_read_by_us(served: Path, box: Path, mail: Mail) -> None:
+    settings = {
+        "base_dir": f"{served}/run", "log_path": f"{served}/log", "mail_location": f"maildir:{served}/bob", "ssl": "no",
+        "protocols": "imap", "first_valid_uid": "1", "mail_uid": f"{os.geteuid() or _NOBODY}",
+    }  # fmt: skip
+    (served / "conf").write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
+    (served / "conf").chmod(0o644)
+    asked = (
+        'a list "" "*"', "b select INBOX", "c fetch 1:* (body[header.fields (subject message-id)])",
+        'd search subject "with a file"', "e fetch 1:* (bodystructure)", "f store 1:* +flags (\\Seen)", "g logout",
+    )  # fmt: skip
+    user: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    done = subprocess.run(
+        [_IMAP, "-c", served / "conf"], input="".join(f"{one}\r\n" for one in asked).encode(), capture_output=True,
+        timeout=60, env={**os.environ, "USER": "bob", "HOME": str(served)}, check=False, **user,
+    )  # fmt: skip
+    told = done.stdout.decode()
+    assert done.returncode == 0, (told, done.stderr, (served / "log").read_text() if (served / "log").exists() else "")
+    for folder in ("Sent", "Archive", "Dead"):
+        assert re.search(rf'LIST .* "?{folder}"?', told.replace("INBOX.", "")), told
+    assert "* 4 EXISTS" in told
+    assert "größe.txt" in told or "gr%C3%B6%C3%9Fe.txt" in told
+    assert told.count("Message-ID: <") == 3
+    assert "NO [" not in told
+    assert "BAD " not in told
+    shutil.rmtree(box / "cur")
+    shutil.copytree(served / "bob/cur", box / "cur")
+    for path in (box / "new").iterdir():
+        path.unlink()
+    assert ["S" in one.flags for one in mail.list("bob")] == [True] * 4
 
 
 @_needs("notmuch")

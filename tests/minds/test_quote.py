@@ -2,33 +2,55 @@ from __future__ import annotations
 
 from hivemind.minds.extractive import quotes_for
 
-
-def passage(text, relevance=1.0, start=10, source="knowledge/a.md", **more):
-    told = {"source": source, "start_line": start, "digest": "d" * 64, "relevance": relevance, **more}
-    return {"id": f"{source}:{start}", "content": text, "metadata": told}
+Q = "what is a lease"
 
 
-def test_a_short_passage_is_quoted_whole_with_the_lines_where_it_stands():
-    [quote] = quotes_for("what is a lease", [passage("\nA lease is a promise.\nIt ends.\n\n")])
+def entry(text, value=1.1, source="knowledge/a.md", **more):
+    told = {"source": source, "answers": {Q: value}, "why": "has lease", **more}
+    return {"id": f"{source}:{text[:5]}", "content": text, "metadata": told}
+
+
+def passage(text, value=1.1, start=10, source="knowledge/a.md", **more):
+    return entry(text, value, source, start_line=start, digest="d" * 64, **more)
+
+
+def memory(text, value=1.1):
+    return entry(text, value, f"memory:shared/{text[:4]}", remembered="2026-11-22T10:00:00+00:00")
+
+
+def test_the_sentences_that_answer_are_quoted_with_the_lines_where_they_stand():
+    text = "and so on. A lease is a promise.\nIt ends. What else\nis there?"
+    [quote] = quotes_for(Q, [passage(text, begins="A lease is", ends="It ends.")])
+    assert (quote.text, quote.start, quote.end) == ("A lease is a promise.\nIt ends.", 10, 11)
+    assert quote.citation == "knowledge/a.md:10-11"
+
+
+def test_without_its_edges_all_that_was_read_is_quoted():
+    [quote] = quotes_for(Q, [passage("\nA lease is a promise.\nIt ends.\n\n")])
     assert (quote.text, quote.start, quote.end) == ("A lease is a promise.\nIt ends.", 11, 12)
-    assert quote.citation == "knowledge/a.md:11-12"
 
 
-def test_of_a_long_passage_the_twelve_lines_that_answer_best_are_quoted():
-    lines = [f"line {number}" for number in range(40)]
-    lines[30] = "the lease expires by sequence"
-    [quote] = quotes_for("when does the lease expire", [passage("\n".join(lines))])
-    assert "the lease expires" in quote.text
-    assert quote.end - quote.start == 11
-    assert quote.text == "\n".join(lines[quote.start - 10 : quote.end - 9])
-
-
-def test_what_scores_less_than_half_of_the_best_is_left_out_and_so_is_what_could_not_be_read():
-    found = quotes_for("q", [passage("best"), passage("weak", 0.4, 20), passage("gone", 0.9, 30, error="no such file")])
-    assert [quote.text for quote in found] == ["best"]
+def test_what_was_not_found_for_this_question_or_could_not_be_read_is_left_out():
+    found = [
+        passage("best"),
+        passage("gone", start=30, error="no such file"),
+        passage("part", start=40, form="excerpt"),
+    ]
+    found[0]["metadata"]["answers"] = {"another question": 2.0}
+    assert quotes_for(Q, found) == []
 
 
 def test_no_line_is_quoted_twice_and_three_quotes_are_enough():
-    many = [passage(f"text {at}", 1.0, at * 10) for at in range(1, 6)]
-    assert len(quotes_for("q", many)) == 3
-    assert len(quotes_for("q", [passage("a\nb", 1.0, 10), passage("b", 1.0, 11)])) == 1
+    many = [passage(f"text {at} of it", 1.1, at * 10) for at in range(1, 6)]
+    assert len(quotes_for(Q, many)) == 3
+    assert len(quotes_for(Q, [passage("a\nb", 1.1, 10), passage("b", 1.1, 11)])) == 1
+
+
+def test_a_weak_passage_does_not_hide_a_better_memory():
+    [quote] = quotes_for(Q, [passage("berths and boats", 0.8), memory("A lease ends.", 1.3)])
+    assert (quote.text, quote.remembered) == ("A lease ends.", "2026-11-22")
+
+
+def test_where_nothing_answers_the_nearest_is_there_as_weak():
+    quotes = quotes_for(Q, [passage("berths and boats", 0.8)])
+    assert [quote.is_weak for quote in quotes] == [True]

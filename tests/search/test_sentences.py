@@ -65,8 +65,8 @@ def test_the_nearest_sentence_counts(tmp_path: Path) -> None:
         query = embed_packed(HashingEmbedder(), ["the cello was out of tune"])[0]
         with store.database.read() as sql:
             seqs = [seq for (seq,) in sql.execute("SELECT seq FROM entries ORDER BY seq")]
-            (seq, cosine), *others = nearest_sentences(sql, HashingEmbedder().name, query, seqs).items()
-        assert (seq, others) == (seqs[0], [])
+            (seq, (cosine, place)), *others = nearest_sentences(sql, HashingEmbedder().name, query, seqs).items()
+        assert (seq, place, others) == (seqs[0], 1, [])
         assert cosine == pytest.approx(1.0, abs=0.01)
 
 
@@ -78,7 +78,9 @@ def test_without_numpy_it_is_as_near(tmp_path: Path, monkeypatch: pytest.MonkeyP
             seqs = [seq for (seq,) in sql.execute("SELECT seq FROM entries")]
             with_numpy = nearest_sentences(sql, HashingEmbedder().name, query, seqs)
             monkeypatch.setattr(sentences, "numpy_or_none", lambda: None)
-            assert nearest_sentences(sql, HashingEmbedder().name, query, seqs) == pytest.approx(with_numpy, abs=1e-6)
+            without = nearest_sentences(sql, HashingEmbedder().name, query, seqs)
+            assert without.keys() == with_numpy.keys()
+            assert all(one == pytest.approx(with_numpy[seq], abs=1e-6) for seq, one in without.items())
 
 
 def test_a_vector_loses_little_by_being_kept_small() -> None:

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
 
+import hivemind
 from hivemind.cli import main
 from tests.swarm.conftest import Swarm
 
@@ -186,6 +191,30 @@ def caches(hive: Poisoned, *poison: bytes) -> None:
     segment.write_bytes(segment.read_bytes() + bytes(512))  # as a power cut leaves it
 
 
+RING = """
+import os, socket, sys, time
+bells, poison = sys.argv[1], [b"", b"\\0" * 5_000, b"9" * 100_000, b"[" * 10_000, "\\ud800".encode("utf-8", "surrogatepass")]
+sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+while True:
+    for name in os.listdir(bells):
+        for one in poison:
+            try:
+                sender.sendto(one, os.path.join(bells, name))
+                with open("/dev/null") as file:
+                    socket.send_fds(sender, [one], [file.fileno()], 0, os.path.join(bells, name))
+            except OSError:
+                continue
+    time.sleep(0.001)
+"""
+
+
+def bells(hive: Poisoned) -> None:
+    """Somebody rings all the time, with whatever a datagram may hold, open files as well."""
+    (hive.root / ".hive/doorbells").mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", RING, str(hive.root / ".hive/doorbells")]
+    hive.swarm.processes.append(subprocess.Popen(command, text=True))
+
+
 ENTRANCES: dict[str, Callable[[Poisoned], None]] = {
     "tasks": tasks_and_rom,
     "letters": letters,
@@ -193,9 +222,55 @@ ENTRANCES: dict[str, Callable[[Poisoned], None]] = {
     "agents": agents,
     "minds": minds,
     "records": records,
+    "doorbells": bells,
     "caches": lambda hive: caches(hive, b"", RAW["brackets"], RAW["one-byte"]),
     "caches-of-wrong-types": lambda hive: caches(hive, RAW["wrong-types"]),
 }
+
+
+NOT_ITS_OWN = {  # what programs and libraries below read as well
+    *(
+        "TERM",
+        "COLUMNS",
+        "LINES",
+        "LC_ALL",
+        "LANG",
+        "TZ",
+        "HOME",
+        "USER",
+        "SHELL",
+        "PAGER",
+        "NO_COLOR",
+        "XDG_CACHE_HOME",
+    ),
+    *("XDG_RUNTIME_DIR", "TMPDIR", "HOSTNAME"),
+}
+READ = re.compile(
+    r"""(?:environb?(?:\.get\(|\[)|environ\)\.get\()"([A-Z_]+)"|"([A-Z]+_(?:API_KEY|BASE_URL|THREADS))\""""
+)
+
+
+def variables() -> set[str]:
+    """The environment variables that the program reads, from its code."""
+    texts = (path.read_text("utf-8") for path in Path(hivemind.__file__).parent.rglob("*.py"))
+    return {one or other for text in texts for one, other in READ.findall(text)}
+
+
+@pytest.mark.parametrize("value", ["x" * 30_000, "\udcff\udcc0", "\x1b]0;x\a\n"])
+def test_whatever_the_environment_says_stops_nothing_or_is_told_in_words(poisoned: Poisoned, value: str) -> None:
+    swarm, found = poisoned.swarm, variables()
+    named = {"HIVEMIND_HIVE", "HIVEMIND_EMBEDDER"}
+    assert named < found
+    swarm.run("status", **dict.fromkeys((found | NOT_ITS_OWN) - named, value))
+    for name in sorted(named):
+        swarm.run("status", status=None, **{name: value})
+        assert "Traceback" not in swarm.errors
+        assert "fault of hivemind" not in swarm.errors
+        assert "\x1b" not in swarm.errors
+    if value == "\udcff\udcc0":
+        swarm.drop("boats.md", "What keeps a sailing boat upright?\n")
+        swarm.run("up", "--until-idle", **dict.fromkeys((found | NOT_ITS_OWN) - named, value))
+        assert "keel" in swarm.result("boats")
 
 
 @pytest.mark.parametrize("name", ENTRANCES)

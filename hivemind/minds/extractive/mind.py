@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hivemind.minds.extractive.plan import plan_steps, questions_in
-from hivemind.minds.extractive.quote import MAX_QUOTES, Quote, quotes_for
+from hivemind.minds.extractive.quote import Quote, quotes_for
 from hivemind.minds.extractive.situation import Situation
 from hivemind.minds.mind import ToolSchema
 from hivemind.minds.turn import Action, MindError, Thought, Turn
 
-__all__ = ["NOTHING_FOUND", "ExtractiveMind"]
+__all__ = ["NOTHING_FOUND", "NO_ANSWER", "ExtractiveMind"]
 
 NOTHING_FOUND = "Nothing relevant was found in knowledge/, the attachments or memory."
+NO_ANSWER = "Nothing in the hive answers this. What comes nearest may help"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -85,25 +86,30 @@ def _run(now: Situation, step: str, finish: Action) -> Thought:
 
 def _answer(now: Situation, step: str, question: str, finish: Action) -> Thought:
     quotes = quotes_for(question, now.found_for(question))
-    cards = [Action("add_card", _evidence(step, quote)) for quote in quotes]
-    said = "One quote answers this." if len(quotes) == 1 else f"{len(quotes)} quotes answer this."
+    cited = [quote for quote in quotes if not (quote.is_weak or quote.remembered)]
+    cards = [Action("add_card", {"step": step, "kind": "note", "title": question, "text": _told(quotes)})]
+    cards += [Action("add_card", _evidence(step, quote)) for quote in cited]
+    return _do(_told(quotes).split("\n", 1)[0], *cards, finish)
+
+
+def _told(quotes: Sequence[Quote], *, whole: bool = False) -> str:
+    """How far the answer can be trusted and why, then what no evidence is made of: memories, and quotes that are weak; with
+    `whole` the others as well."""
     if not quotes:
-        text = _remembered(now, question)
-        cards = [Action("add_card", {"step": step, "kind": "note", "title": question, "text": text or NOTHING_FOUND})]
-        said = "Only memories answer this." if text else NOTHING_FOUND
-    return _do(said, *cards, finish)
+        return NOTHING_FOUND
+    best = quotes[0]
+    lines = [f"{best.confidence.level.capitalize()}: it {best.confidence.reason}."]
+    if best.is_weak:
+        lines = [f"{NO_ANSWER} ({best.confidence.reason}):"]
+    lines += [_shown(quote) for quote in quotes if whole or quote.is_weak or quote.remembered]
+    return "\n\n".join(lines)
 
 
-def _remembered(now: Situation, question: str) -> str:
-    """What memory has where no file answers, each with where it is kept and since when; empty where it has nothing."""
-    parts = []
-    for entry in now.remembered_for(question)[:MAX_QUOTES]:
-        cited = "\n".join(f"> {line}".rstrip() for line in str(entry["content"]).splitlines())
-        told = entry["metadata"]
-        parts.append(
-            f"{cited}\n\n— remembered as `{told['source']}` ({str(told['remembered'])[:10]}); no file says it."
-        )
-    return "\n\n".join(parts)
+def _shown(quote: Quote) -> str:
+    cited = "\n".join(f"> {line}".rstrip() for line in quote.text.splitlines())
+    if quote.remembered:
+        return f"{cited}\n\n— remembered as `{quote.path}` ({quote.remembered}); no file is cited."
+    return f"{cited}\n\n{quote.citation} (sha256 {quote.digest[:12]})"
 
 
 def _evidence(step: str, quote: Quote) -> dict[str, Any]:
@@ -137,10 +143,5 @@ def _reply(now: Situation) -> str:
     parts: list[str] = []
     for question in questions_in(now.focus.title, now.focus.text):
         parts.append(f"**{question}**\n")
-        quotes = quotes_for(question, now.found_for(question))
-        for quote in quotes:
-            cited = "\n".join(f"> {line}".rstrip() for line in quote.text.splitlines())
-            parts.append(f"{cited}\n\n{quote.citation} (sha256 {quote.digest[:12]})\n")
-        if not quotes:
-            parts.append(f"{_remembered(now, question) or NOTHING_FOUND}\n")
+        parts.append(f"{_told(quotes_for(question, now.found_for(question)), whole=True)}\n")
     return "\n".join(parts) or f"{NOTHING_FOUND}\n"

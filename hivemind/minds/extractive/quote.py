@@ -1,76 +1,84 @@
-"""Quoting: the lines of a passage that answer best, exactly as they stand in their file."""
+"""Quoting: what answers a question, of files and of memories, exactly as it stands there; or that nothing does."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hivemind.search import Confidence, best_of
+
 __all__ = ["MAX_QUOTES", "Quote", "quotes_for"]
 
 MAX_QUOTES = 3
-_MAX_LINES = 12
-_SHARE_OF_BEST = 0.5
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Whole lines of a file: `text` stands at `path`, 1-based lines `start` to `end`, in the version with `digest`."""
+    """What a file says: `text` stands at `path`, 1-based lines `start` to `end`, in the version with `digest`. Or what is
+    remembered, as `path`, since the day `remembered`; then there are no lines."""
 
     text: str
     path: str
-    start: int
-    end: int
-    digest: str
+    confidence: Confidence
+    start: int = 0
+    end: int = 0
+    digest: str = ""
+    remembered: str = ""
 
     @property
     def citation(self) -> str:
         lines = str(self.start) if self.start == self.end else f"{self.start}-{self.end}"
         return f"{self.path}:{lines}"
 
+    @property
+    def is_weak(self) -> bool:
+        return self.confidence.level == "weak"
 
-def quotes_for(question: str, passages: Sequence[Mapping[str, Any]]) -> list[Quote]:
-    """At most three quotes, best first, from passages that score at least half of what the best one does.
 
-    `passages` are context entries of type knowledge, best first, with `source` (or `path`), `start_line`, `digest`,
-    `relevance`. What
-    is not there in full is not quoted: its lines are not those of the file.
+def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]:
+    """At most three quotes, those of files and of memories ranked together; only weak ones where nothing else is there.
+
+    `found` are entries of type knowledge, each store's best first, whose `answers` say how far each can be trusted to
+    answer which question, and `why`; of files with `source` (or `path`), `start_line`, `digest`, of memories with `remembered`.
+    What is not there in full is not quoted: its lines are not those of the file.
     """
-    quotes: list[Quote] = []
-    best = max((entry["metadata"].get("relevance", 0) for entry in passages), default=0.0)
-    for entry in passages:
+    files, memories = list[Quote](), list[Quote]()
+    for entry in found:
         told = entry["metadata"]
-        if told.get("error") or told.get("form", "full") != "full" or told.get("relevance", 0) < best * _SHARE_OF_BEST:
+        value = told.get("answers", {}).get(question)
+        if value is None or told.get("error") or told.get("form", "full") != "full":
             continue
-        quote = _best_lines(question, entry)
-        if quote is not None and not any(_overlap(quote, other) for other in quotes):
-            quotes.append(quote)
-        if len(quotes) == MAX_QUOTES:
-            break
-    return quotes
+        confidence = Confidence(value, str(told.get("why", "")))
+        if "remembered" in told:
+            where, since = str(told["source"]), str(told["remembered"])[:10]
+            memories.append(Quote(str(entry["content"]), where, confidence, remembered=since))
+        elif (quote := _of_file(entry, confidence)) is not None and not any(_overlap(quote, one) for one in files):
+            files.append(quote)
+    best = best_of(
+        [files, memories],
+        len(found),
+        confidence=lambda one: one.confidence,
+        text=lambda one: one.text,
+        origin=lambda one: one.path,
+    )
+    return ([one for one in best if not one.is_weak] or best)[:MAX_QUOTES]
 
 
-def _best_lines(question: str, entry: Mapping[str, Any]) -> Quote | None:
-    told = entry["metadata"]
-    lines = str(entry["content"]).splitlines()
-    wanted = {word.lower() for word in _WORD.findall(question) if len(word) > 2}
-    first, last = 0, len(lines)
-    if len(lines) > _MAX_LINES:
-        gain = [len(wanted & {word.lower() for word in _WORD.findall(line)}) for line in lines]
-        starts = range(len(lines) - _MAX_LINES + 1)
-        first = max(starts, key=lambda at: (sum(gain[at : at + _MAX_LINES]), -at))
-        last = first + _MAX_LINES
-    while first < last and not lines[first].strip():
-        first += 1
-    while last > first and not lines[last - 1].strip():
-        last -= 1
-    if first == last:
+def _of_file(entry: Mapping[str, Any], confidence: Confidence) -> Quote | None:
+    """The sentences that answer, within the lines that were read."""
+    told, content = entry["metadata"], str(entry["content"])
+    first = max(content.find(str(told.get("begins", ""))), 0)
+    ends = str(told.get("ends", ""))
+    last = content.rfind(ends) + len(ends) if ends and ends in content else len(content)
+    text = content[first:last] if first < last else content
+    quoted = text.strip()
+    if not quoted:
         return None
-    start = told["start_line"] + first
-    text = "\n".join(lines[first:last])
-    return Quote(text, str(told.get("path") or told["source"]), start, start + last - first - 1, str(told["digest"]))
+    first += len(text) - len(text.lstrip())
+    start = told["start_line"] + content.count("\n", 0, first)
+    end = start + quoted.count("\n")
+    return Quote(quoted, str(told.get("path") or told["source"]), confidence, start, end, str(told["digest"]))
 
 
 def _overlap(one: Quote, other: Quote) -> bool:

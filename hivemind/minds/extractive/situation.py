@@ -34,13 +34,6 @@ class Situation:
         return next((one.value for one in reversed(self.turn.before) if one.call.tool == tool), None)
 
     def found_for(self, question: str) -> list[Entry]:
-        """The passages that were recalled for one question, best first."""
-        return [entry for entry in self._about(question) if "remembered" not in entry["metadata"]]
-
-    def remembered_for(self, question: str) -> list[Entry]:
-        """The long-term memories that answer one question, best first: what somebody said, not what a file says."""
-        return [entry for entry in self._about(question) if "remembered" in entry["metadata"]]
-
-    def _about(self, question: str) -> list[Entry]:
-        mine = [entry for entry in self.turn.found if question in entry["metadata"].get("questions", ())]
+        """What was recalled for one question, of files and of memory, best first."""
+        mine = [entry for entry in self.turn.found if question in entry["metadata"].get("answers", {})]
         return sorted(mine, key=lambda entry: (-entry["metadata"].get("relevance", 0), str(entry["id"])))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hivemind.search import Confidence
+
 __all__ = ["Found", "NodeHit"]
 
 
@@ -14,7 +16,8 @@ class NodeHit:
 
     `place` is the state of its task (inbox, active, done, failed), `state` its own: active, folded, flushed, superseded.
     `path` is the file of its graph, within the hive. `similarity` is the cosine of its meaning (0 to 1; 0 without one),
-    `score` orders hits of one search, higher is better; `why` says in words what was found.
+    `score` orders hits of one search, higher is better; `why` says in words what was found,
+    `confidence` how far it can be trusted to answer.
     """
 
     task: str
@@ -29,10 +32,11 @@ class NodeHit:
     similarity: float
     why: str
     path: str
+    confidence: Confidence
 
     def as_dict(self) -> dict[str, Any]:
         """The hit as JSON has it."""
-        return asdict(self)
+        return {**asdict(self), "confidence": self.confidence.level}
 
 
 @dataclass(frozen=True, slots=True)

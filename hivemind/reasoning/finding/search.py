@@ -117,4 +117,5 @@ def _node_hit(node: _Node, hit: Hit) -> NodeHit:
         similarity=round(hit.similarity, 6),
         why=hit.why,
         path=f"tasks/{node.place}/{node.task}/{LOG_NAME}",
+        confidence=hit.confidence,
     )

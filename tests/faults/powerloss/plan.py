@@ -10,8 +10,9 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from tests.faults.faults import FAULTS, missing
+from tests.faults.powerloss.disk import Crash
 from tests.faults.powerloss.played import play_and_lose
-from tests.faults.powerloss.run import Outcome, power_loss
+from tests.faults.powerloss.run import Found, Outcome, power_loss
 from tests.faults.report import write_part, write_table
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.subject import REPOSITORY, Warm
@@ -52,7 +53,11 @@ def outcomes(
             runs.append(pool.submit(_play, "swarm", durability, swarms, seed))
             runs.append(pool.submit(_play, "stores", durability, states, seed))
         for run in runs:
-            yield run.result()
+            try:
+                yield run.result()
+            except Exception as error:  # the boundary of a run: a fault of the harness is told like a find
+                what = (f"harness: {type(error).__name__}: {error}",)
+                yield Outcome("harness", "full", seed, found=[Found(0, Crash(0), what, ())])
 
 
 def _play(play: str, durability: str, states: int, seed: int) -> Outcome:

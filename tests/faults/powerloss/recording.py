@@ -105,7 +105,7 @@ class _Reading:
             self._folders.setdefault(int(status), self._folders[pid])
         if status.startswith("-") or status == "?":
             return
-        self._call(pid, name, arguments, int(status))
+        self._call(pid, name, arguments, int(status), _text(call[4].strip("<>")) if call[4] else "")
         done = range(len(self.disk.times), len(self.disk.operations))
         self.disk.times += [int(found[2] + found[3].ljust(9, "0"))] * len(done)
         if self._outside is not None and (pid == self._first or self._is_outside(pid, arguments)):
@@ -149,10 +149,10 @@ class _Reading:
 
     # calls
 
-    def _call(self, pid: int, name: str, arguments: str, status: int) -> None:
+    def _call(self, pid: int, name: str, arguments: str, status: int, opened: str) -> None:
         match name:
             case "open" | "openat" | "openat2" | "creat":
-                self._open(pid, name, arguments, status)
+                self._open(pid, name, arguments, status, opened)
             case "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2":
                 self._write(pid, name, arguments, status)
             case "lseek":
@@ -204,9 +204,10 @@ class _Reading:
         else:
             raise AssertionError(f"{name}({arguments}) is not known here")
 
-    def _open(self, pid: int, name: str, arguments: str, status: int) -> None:
+    def _open(self, pid: int, name: str, arguments: str, status: int, opened: str) -> None:
         flags = "O_CREAT|O_TRUNC|O_WRONLY" if name == "creat" else arguments.split(", ")[2 - (name == "open")]
-        path = self._below(self._paths(pid, arguments)[0])
+        named = self._paths(pid, arguments)[0]
+        path = self._below(opened if named.startswith("/proc/self/fd/") else named)
         self._offsets[pid, status] = 0
         self._appending[pid, status] = "O_APPEND" in flags
         if path is None or ("O_CREAT" not in flags and "O_TRUNC" not in flags):

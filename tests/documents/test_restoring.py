@@ -1,4 +1,4 @@
-"""A damaged database: kept, what can be read of it saved, knowledge read in anew, whatever the damage and whoever dies."""
+"""A damaged database: kept, its last backup in its place, knowledge read in anew, whatever the damage and whoever dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind.documents import Docmem, Knowledge
-from hivemind.fs.mending import REPORT
+from hivemind.fs.backup import REPORT, back_up
 from hivemind.fs.soundness import unsound
 from hivemind.layout import Layout
 
@@ -91,6 +91,36 @@ def test_a_database_that_is_gone_is_told_of_and_made_anew(layout: Layout, own: d
     assert "copy of yours" in report.read_text()
 
 
+@pytest.mark.parametrize("content", [b"", b"no database at all\n" * 400, None])
+def test_what_is_in_no_file_comes_from_the_backup(layout: Layout, own: dict[str, str], content: bytes | None) -> None:
+    assert back_up(layout.documents_db, layout.backups)
+    if content is None:
+        layout.documents_db.unlink()
+    else:
+        layout.documents_db.write_bytes(content)
+    assert ask(layout) == ANSWER
+    with Docmem(layout.documents_db, durable=False) as docmem:
+        assert {node_id: docmem.find(node_id).text for node_id in own} == own
+
+
+def test_what_was_written_since_the_backup_is_taken_over_and_files_are_what_they_are_now(
+    layout: Layout, own: dict[str, str]
+) -> None:
+    assert back_up(layout.documents_db, layout.backups)
+    with Docmem(layout.documents_db, durable=False) as docmem:
+        newer = docmem.append_child(docmem.create_root(text="After").id, "memory", "by", "me", "Written since.")
+    (layout.knowledge / "7.md").write_text("# Engine 7\n\nThe kestrel engine weighs 22 kilograms.\n")
+    with closing(sqlite3.connect(layout.documents_db)) as sql:
+        (root,) = sql.execute("SELECT rootpage FROM sqlite_master WHERE name = 'nodes_parent'").fetchone()
+    with open(layout.documents_db, "r+b") as file:
+        file.seek((root - 1) * PAGE)
+        file.write(bytes(PAGE))
+    assert ask(layout) == "The kestrel engine weighs 22 kilograms."
+    with Docmem(layout.documents_db, durable=False) as docmem:
+        assert {node_id: docmem.find(node_id).text for node_id in own} == own
+        assert docmem.find(newer.id).text == "Written since."
+
+
 def test_what_stands_on_sound_pages_is_saved(layout: Layout, own: dict[str, str]) -> None:
     pages = layout.documents_db.stat().st_size // PAGE
     before = layout.documents_db.read_bytes()
@@ -102,7 +132,7 @@ def test_what_stands_on_sound_pages_is_saved(layout: Layout, own: dict[str, str]
     if unsound(layout.documents_db) is None:
         pytest.fail("the page was free: choose another")
     with Docmem(layout.documents_db, durable=False) as docmem:
-        assert Knowledge(docmem, layout).mend()
+        assert Knowledge(docmem, layout).restore()
     assert ask(layout) == ANSWER
     assert next(path.read_bytes() for path in kept(layout) if path.name == "documents.db") == spoilt
     with Docmem(layout.documents_db, durable=False) as docmem:
@@ -132,33 +162,33 @@ def test_whatever_the_damage_questions_are_answered(seed: int, count: int, how: 
             knowledge = Knowledge(docmem, layout)
             knowledge.sync()
             knowledge.search("What does the kestrel engine weigh?")  # whatever it finds, it does not fail
-            knowledge.mend()
+            knowledge.restore()
         assert ask(layout) == ANSWER
 
 
-def test_an_index_that_does_not_fit_is_mended_in_place(layout: Layout, own: dict[str, str]) -> None:
+def test_an_index_that_does_not_fit_is_rebuilt_in_place(layout: Layout, own: dict[str, str]) -> None:
     with closing(sqlite3.connect(layout.documents_db)) as sql:
         sql.execute("INSERT INTO words(words) VALUES ('delete-all')")
         sql.commit()
     with Docmem(layout.documents_db, durable=False) as docmem:
         assert docmem.query("log") == []
-        assert Knowledge(docmem, layout).mend() == ["the full-text index did not fit the texts and was built anew"]
+        [done] = Knowledge(docmem, layout).restore()
+        assert "was rebuilt (the full-text index does not fit the texts" in done
         assert docmem.query("log")
     assert kept(layout) == []
 
 
-def test_a_tree_that_was_cut_by_hand_is_hung_up_again(layout: Layout, own: dict[str, str]) -> None:
+def test_a_tree_that_was_cut_by_hand_is_as_the_backup_has_it(layout: Layout, own: dict[str, str]) -> None:
+    assert back_up(layout.documents_db, layout.backups)
     with closing(sqlite3.connect(layout.documents_db)) as sql:
         sql.execute("PRAGMA foreign_keys = OFF")
         sql.execute("UPDATE nodes SET parent_id = 'nobody' WHERE text = 'Line 3 of the log, written by hand.'")
         sql.commit()
     with Docmem(layout.documents_db, durable=False) as docmem:
-        assert len(Knowledge(docmem, layout).mend()) == 2, "its hash, then its place"
+        assert len(Knowledge(docmem, layout).restore()) == 1
         assert docmem.check() == []
-        [found] = [
-            node for root in docmem.roots() if root.text == "Recovered" for node in docmem.serialize(root.id)[1:]
-        ]
-        assert found.text == "Line 3 of the log, written by hand."
+        [log] = [root for root in docmem.roots() if root.text == "The log"]
+        assert "Line 3 of the log, written by hand." in [node.text for node in docmem.serialize(log.id)]
 
 
 def test_who_has_it_open_goes_on_with_the_new_one(layout: Layout, own: dict[str, str]) -> None:
@@ -168,14 +198,14 @@ def test_who_has_it_open_goes_on_with_the_new_one(layout: Layout, own: dict[str,
             file.seek(100)
             file.write(bytes(PAGE - 100))
         other.close()
-        assert Knowledge(other, layout).mend()
+        assert Knowledge(other, layout).restore()
         user.append_child(user.create_root(text="After").id, "m", "n", "v", "written after it")
         assert [hit.node.text for hit in other.query("written after")] == ["written after it"]
         assert root.id
 
 
-@pytest.mark.parametrize("point", ["documents.mend.saved", "documents.mend.unlogged"])
-def test_mending_that_is_killed_is_brought_to_its_end(layout: Layout, own: dict[str, str], point: str) -> None:
+@pytest.mark.parametrize("point", ["documents.restore.saved", "documents.restore.unlogged"])
+def test_restoring_that_is_killed_is_brought_to_its_end(layout: Layout, own: dict[str, str], point: str) -> None:
     with open(layout.documents_db, "r+b") as file:
         file.seek(2 * PAGE)
         file.write(bytes(3 * PAGE))
@@ -185,4 +215,4 @@ def test_mending_that_is_killed_is_brought_to_its_end(layout: Layout, own: dict[
     assert killed.returncode == -9
     assert ask(layout) == ANSWER
     assert len([path for path in kept(layout) if path.name.endswith(REPORT)]) == 1, "kept once"
-    assert not list(layout.state.glob("*.mended*"))
+    assert not list(layout.state.glob("*.restor*"))

@@ -1,0 +1,126 @@
+"""How far an answer is trusted, what of a passage is quoted, and what of several stores comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from hivemind.documents import Docmem, Knowledge
+from hivemind.embedding import Embedder, HashingEmbedder
+from hivemind.layout import Layout
+from hivemind.search import Confidence, best_of, quote_span
+from hivemind.search.words import Stems
+
+FLEET = """# The fleet
+
+The fleet has seven boats, and each of them is painted in March. The harbour master keeps the keys of all sheds in the
+office by the gate. {more}
+
+A lease of a berth ends after ninety days. It is renewed by the harbour master, who asks for the fee of the season. Whoever
+does not pay loses the berth on the first of May.
+"""
+MORE = " ".join(f"Shed number {number} is as long as the quay beside it." for number in range(30))
+
+
+def asked(tmp_path: Path, question: str, embedder: Embedder | None) -> Confidence | None:
+    layout = Layout.at(tmp_path / "hive")
+    for folder in layout.folders():
+        folder.mkdir(parents=True, exist_ok=True)
+    (layout.knowledge / "fleet.md").write_text(FLEET.format(more=""))
+    (layout.knowledge / "other.md").write_text(
+        "# Oars\n\nAn oar is made of ash or spruce, and varnished each spring.\n"
+    )
+    with Docmem(layout.documents_db, embedder=embedder, durable=False) as docmem:
+        knowledge = Knowledge(docmem, layout)
+        knowledge.sync()
+        found = knowledge.search(question, 1)
+        return found[0].confidence if found else None
+
+
+def test_what_has_all_the_words_is_trusted_more_than_what_has_a_few(tmp_path: Path) -> None:
+    good = asked(tmp_path, "When does the lease of a berth end?", HashingEmbedder())
+    poor = asked(tmp_path, "When does the lease of a submarine periscope end?", HashingEmbedder())
+    assert good is not None
+    assert poor is not None
+    assert good.value > poor.value
+    assert "has lease, berth, end" in good.reason
+    assert "nothing here has submarine, periscope" in poor.reason
+
+
+def test_a_question_about_what_nobody_wrote_of_has_a_weak_answer_or_none(tmp_path: Path) -> None:
+    found = asked(tmp_path, "Which salary does the gardener of the embassy earn?", HashingEmbedder())
+    assert found is None or found.level == "weak"
+
+
+def test_words_alone_make_nothing_sure(tmp_path: Path) -> None:
+    found = asked(tmp_path, "When does the lease of a berth end?", None)
+    assert found is not None
+    assert found.level == "likely"
+
+
+def quote(text: str, question: Sequence[str], near: int | None = None) -> str:
+    stems = Stems()
+    first, last = quote_span(text, dict.fromkeys(stems(question), 1.0), stems, near)
+    return text[first:last]
+
+
+def test_a_short_passage_is_quoted_whole() -> None:
+    assert quote("\nA lease ends.\nIt is renewed.\n", ["lease"]) == "A lease ends.\nIt is renewed."
+
+
+def test_of_a_long_passage_whole_sentences_around_the_answer_are_quoted() -> None:
+    text = FLEET.format(more=MORE)
+    found = quote(text, ["lease", "berth", "end"])
+    assert "A lease of a berth ends after ninety days." in found
+    assert len(found) <= 800
+    assert found.endswith(".")
+    assert text[text.index(found) - 1].isspace()
+
+
+def test_the_sentence_that_is_nearest_in_meaning_is_in_the_quote_whatever_its_words() -> None:
+    text = FLEET.format(more=MORE)
+    assert "The harbour master keeps the keys" in quote(text, ["lease"], text.index("The harbour master keeps"))
+
+
+class Found(NamedTuple):
+    text: str
+    origin: str
+    value: float
+
+
+def best(*stores: Sequence[Found], limit: int = 10) -> list[str]:
+    found = best_of(
+        stores,
+        limit,
+        confidence=lambda one: Confidence(one.value, ""),
+        text=lambda one: one.text,
+        origin=lambda one: one.origin,
+    )
+    return [one.text for one in found]
+
+
+def test_a_weak_passage_does_not_hide_a_better_memory() -> None:
+    passages = [Found("the boats are painted", "fleet.md", 0.9)]
+    assert best(passages, [Found("Zora sails a red dinghy", "memory", 1.4)])[0] == "Zora sails a red dinghy"
+
+
+def test_a_store_keeps_its_own_order() -> None:
+    assert best([Found("one", "a", 0.5), Found("two", "b", 1.5)], [Found("three", "c", 1.0)]) == ["one", "two", "three"]
+
+
+def test_one_files_best_comes_before_anothers_third() -> None:
+    first = [Found(f"text {number} of a", "a", 2.0) for number in range(3)]
+    assert best([*first, Found("best of b", "b", 1.0)]) == ["text 0 of a", "text 1 of a", "best of b", "text 2 of a"]
+
+
+def test_what_says_the_same_is_there_once() -> None:
+    said = "a lease of a berth ends after ninety days"
+    assert best([Found(said, "a", 2.0), Found(said.title() + "!", "b", 1.5)]) == [said]
+
+
+@pytest.mark.parametrize(("value", "level"), [(0.99, "weak"), (1.0, "likely"), (1.3, "sure")])
+def test_a_confidence_has_a_word(value: float, level: str) -> None:
+    assert Confidence(value, "").level == level
