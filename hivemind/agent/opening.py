@@ -88,7 +88,7 @@ def task_opening(
     selected for it, and, in what room is left, the `outline` of what was said so far."""
     task, layout, count = run.task, hive.layout, hive.count_tokens
     folder = layout.relative(task.files)
-    text = within(Focus("", work=run).text.strip(), int(tokens * _TEXT), count, f"{folder}/../task.md")
+    text = within(Focus("", work=run).text.strip(), int(tokens * _TEXT), count, f"{layout.relative(task.path)}/task.md")
     by = "the operator" if task.maker == HUMAN else task.maker
     parts = [f"# {task.title}", f"Task `{task.id}`, from {by}.", text]
     if task.attachments:

@@ -16,6 +16,7 @@ from hivemind.agent.recall import document_sources, noted, recalled
 from hivemind.agent.remembering import SOURCE, memory_source, remembered
 from hivemind.agent.sense import message_block, rom_blocks
 from hivemind.boundary import Unreadable
+from hivemind.fs import LogDamaged
 from hivemind.mail import Message
 from hivemind.memory import (
     ContentLoader,
@@ -92,7 +93,7 @@ class WorkingMemory:
             return WorkingMemoryManager(self._config.max_tokens)
         try:
             return WorkingMemoryManager.load(self._path)
-        except Unreadable:  # half a write: it only held what can be sensed again; kept for whoever wants to look
+        except (Unreadable, LogDamaged):  # it only held what can be sensed again; kept for whoever wants to look
             if not self._looking:
                 self._path.rename(self._path.with_name(f"memory.damaged-{time.time_ns()}"))
             return WorkingMemoryManager(self._config.max_tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import threading
 import time
@@ -46,7 +47,7 @@ def swap(place: Path, outside: Path, how: str) -> None:
             if os.path.lexists(place):
                 place.rename(old)
             fresh.rename(place)
-        shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink(missing_ok=True)
+        shutil.rmtree(old, ignore_errors=True) if old.is_dir() and not old.is_symlink() else old.unlink(missing_ok=True)
 
 
 def test_a_folder_that_is_swapped_under_the_tools_is_said_in_words_and_leads_nowhere(crew: Crew, caplog: Any) -> None:
@@ -153,7 +154,7 @@ def test_a_work_folder_that_is_swapped_before_its_command_starts_leads_nowhere(c
     told.append(use("run_command"))
     swapper.join()
     assert list(outside.iterdir()) == []
-    assert "step-1.out" in told[0]["error"]
+    assert re.search("step-1.out|cannot be made a folder", told[0]["error"])  # by whichever comes first
 
 
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])

@@ -134,7 +134,7 @@ for at in range(4):
         except Parking:
             os._exit(0)
         os.write(spent, b"x" * (number % 31))  # a byte for each token
-        if number == 60 and at == 3:
+        if number == 3 and at == 0:
             os.kill(os.getpid(), signal.SIGKILL)  # what it held stays used
         budget.release(str(number), number % 31, 0.0, noon)
     os._exit(1)
