@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hivemind.coordination import State, StepLease, check_agent
 from hivemind.embedding import INSTALL, EmbedderUnavailable
@@ -180,7 +181,7 @@ def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
     return AgentNow(
         name=name,
         role=config.role,
-        mind=config.mind if isinstance(config.mind, str) else next(iter(config.mind), "?"),
+        mind=_mind(config.mind),
         pid=pid,
         state=DOWN if pid is None else said.state,
         task=said.task,
@@ -266,6 +267,16 @@ class TaskCounts:
         if time.time_ns() - changed > _TICK_NS:  # two changes within a tick of the file system's clock look like one
             self._seen[state] = (changed, found)
         return found
+
+
+def _mind(mind: str | dict[str, Any]) -> str:
+    """A mind in a few characters: `anthropic:MODEL`, `command: think.py --fast`."""
+    if isinstance(mind, str):
+        return mind
+    [(kind, told), *_] = [*mind.items(), ("?", "")]
+    if isinstance(told, dict):
+        return f"{kind}:{told.get('model', '?')}"
+    return f"{kind}: {' '.join(map(str, told)) if isinstance(told, list) else told}"
 
 
 def _is_task(entry: os.DirEntry[str], state: str) -> bool:

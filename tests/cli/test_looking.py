@@ -79,6 +79,11 @@ def test_an_agent_is_added_with_a_mailbox_and_a_second_of_that_name_refused(run:
     assert (hive / "mailboxes" / "writer" / "new").is_dir()
     added = {agent["name"]: agent for agent in run("agent", "list", "--json").json}["writer"]
     assert (added["role"], added["mind"], added["state"]) == ("writer", "extractive", "down")
+    (hive / "agents/writer.yaml").write_text("mind: {openai-compatible: {url: 'http://127.0.0.1:1', model: large-3}}\n")
+    (hive / "agents/thinker.yaml").write_text("mind: {command: [./think, --fast]}\n")
+    listing = run("agent", "list").out
+    assert "openai-compatible:large-3" in listing
+    assert "command: ./think --fast" in listing
     assert run("mail", "send", "--to", "writer", "x").status == 0
     assert run("agent", "add", "writer").status == 2
 
