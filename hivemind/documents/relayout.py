@@ -33,8 +33,10 @@ class _Tree:
     placed: Collection[str]
 
     def wraps(self, node_id: str) -> bool:
-        """Whether it is one of the others' nodes, with nodes of the file as its children."""
-        return node_id not in self.placed and any(child in self.placed for child in self.children.get(node_id, ()))
+        """Whether it is one of the others' nodes, with nodes of the file below it, in further ones of theirs too."""
+        return node_id not in self.placed and any(
+            child in self.placed or self.wraps(child) for child in self.children.get(node_id, ())
+        )
 
     def wrappers_of(self, node_id: str) -> tuple[str, ...]:
         """Others' nodes between the node and the nearest one above that came from the file, outermost first."""

@@ -83,6 +83,7 @@ def back_up(path: Path, folder: Path) -> Path | None:
     part = folder / f"{path.name}.part"
     with Lock(folder / f"{path.name}.lock"):
         _remove(part)
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT, 0o666))  # SQLite would give it to nobody of a group to write
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(part)) as copy:
             source.backup(copy, pages=_PAGES)
             copy.execute("PRAGMA journal_mode = DELETE")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hivemind.documents import Docmem, Node
@@ -45,6 +45,10 @@ def _own(docmem: Docmem, root: str) -> list[Node]:
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_BLOCKS, min_size=2, max_size=4), _ACTS)
+@example(
+    [["## C", "# A"], ["# A", "## C"], []],
+    [("note", 0, 0), ("summary", 1, 2), ("summary", 24, 0), ("note", 0, 0), ("note", 18, 0)],
+)
 def test_the_document_becomes_the_file_and_others_nodes_stay(
     versions: list[list[str]], acts: list[tuple[str, int, int]]
 ) -> None:
