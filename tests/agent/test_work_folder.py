@@ -84,7 +84,14 @@ def test_shells_and_loaders_read_nothing_that_the_environment_names(tmp_path: Pa
     assert not ran(folder, owned, "bash -c true; sh -c true", BASH_ENV="rc", ENV="rc", LD_PRELOAD="./x.so")
 
 
-def test_an_agent_that_may_run_nothing_runs_nothing_through_a_persons_step(crew: Crew) -> None:
+@pytest.mark.parametrize("where", ["its folder", "a worktree"])
+def test_an_agent_that_may_run_nothing_runs_nothing_through_a_persons_step(crew: Crew, where: str) -> None:
+    if where == "a worktree":
+        app = crew.root.parent / "app"
+        git = ["git", "-c", "user.name=A", "-c", "user.email=a@b"]
+        for words in (["init", "-q", str(app)], ["-C", str(app), "commit", "-q", "--allow-empty", "-m", "begin"]):
+            subprocess.run([*git, *words], check=True)
+        crew.configure("roots: [{path: ../app, worktree: true}]\n")
     owned = crew.root.parent / "owned"
     script = f"open({str(owned)!r}, 'w')\n"
     crew.drop(f"---\nsteps: [{{title: x}}, {{run: '{sys.executable} -c \"import json\"; git status'}}]\n---\nx\n")
