@@ -74,7 +74,7 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     output = work.output_path(step, number)
     limits = session.config.limits
     start = _start(session, arguments.cwd)
-    in_project = start is not None and not start.is_relative_to(work.task.files)
+    in_project = start is not None and not start.is_relative_to(work.task.files) and _could_run(session, command)
     with session.pulse.busy(limits.wall_s + 10), ExitStack() as opened:
         artifacts, files = (
             opened.enter_context(_held(work.task.path, one)) for one in (output.parent, work.task.files)
@@ -162,6 +162,13 @@ def _start(session: Session, cwd: str | None) -> Path | None:
     if not path.is_dir():
         raise ToolProblem("is no folder", where=cwd)
     return path
+
+
+def _could_run(session: Session, command: str | list[str]) -> bool:
+    """Whether the agent may run that program of its own accord: then what it writes where the program starts gains it nothing."""
+    with boundary("command", repr(command)):
+        words = shlex.split(command) if isinstance(command, str) else command
+    return session.config.shell or words[:1] != [] and words[0] in session.config.commands
 
 
 def _allowed(session: Session, step: PlannedStep | None, arguments: RunCommand) -> tuple[str | list[str], float | None]:
