@@ -168,7 +168,7 @@ def _could_run(session: Session, command: str | list[str]) -> bool:
     """Whether the agent may run that program of its own accord: then what it writes where the program starts gains it nothing."""
     with boundary("command", repr(command)):
         words = shlex.split(command) if isinstance(command, str) else command
-    return session.config.shell or words[:1] != [] and words[0] in session.config.commands
+    return session.config.shell or (bool(words) and words[0] in session.config.commands)
 
 
 def _allowed(session: Session, step: PlannedStep | None, arguments: RunCommand) -> tuple[str | list[str], float | None]:
