@@ -61,7 +61,7 @@ _NAMES = frozenset(
 )  # fmt: skip
 """Fields of JSON that name a thing to programs."""
 _KEY_BODY = (
-    r"(?:[A-Za-z0-9+/=\s:,]++|-(?!-)|\\+[nrt]|\[masked\])*+(?P<end>-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?"
+    r"(?:[A-Za-z0-9+/=\s:,>#*|]++|-(?!-)|\\+[nrt]|\[masked\])*+(?P<end>-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?"
 )
 _IN_KEY = re.compile(_KEY_BODY)
 _PRIVATE_KEY = re.compile(rf"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----{_KEY_BODY}")

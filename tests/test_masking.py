@@ -144,6 +144,15 @@ def test_a_private_key_is_masked_whatever_stands_before_it_and_whatever_headers_
     assert mask(f"{before}{key}end.") == f"{before}{MASK}" + "\n" * (key.count("\n") - 1) + "\nend."
 
 
+@pytest.mark.parametrize("prefix", ["> ", ">> ", "# ", "// ", "* ", "| ", "+", "-", "    ", "1: "])
+def test_a_private_key_is_masked_though_something_stands_before_each_of_its_lines(prefix):
+    quoted = "".join(f"{prefix}{line}\n" for line in ["Look:", *PRIVATE_KEY.splitlines(), "That was it."])
+    assert "MIIE" not in mask(quoted)
+    assert mask(quoted).count("\n") == quoted.count("\n")
+    assert mask(quoted).endswith("That was it.\n")
+    assert in_parts(quoted, [7]) == in_parts(quoted, [100]) == mask(quoted)
+
+
 PIECES = [*SECRETS, PRIVATE_KEY, ENCRYPTED, OF_SEVERAL_LINES, "\n", "\n", "a. b ", "x" * 300, f"Bearer {'q' * 20}"]
 
 

@@ -37,11 +37,22 @@ def sandboxed(argv: Sequence[str], folder: Path, start: Path | None, roots: Mapp
     check_sandbox()
     here = Path(os.path.realpath(folder))
     bound: list[str] = []
-    for path, write in sorted({**roots, here: True}.items()):  # what is in another comes after it
+    for path, write in sorted({**_around(roots), **roots, here: True}.items()):  # what is in another comes after it
         source = "." if path == here else os.fspath(path)  # not by its name: something else may have that by now
         how = ("--tmpfs",) if write is None else ("--bind-try" if write else "--ro-bind-try", source)
         bound += [*how, os.fspath(path)]
     return [*_FIRST, *_read_only(argv[0]), *bound, "--chdir", os.fspath(start or here), "--", *argv]
+
+
+def _around(roots: Mapping[Path, bool | None]) -> dict[Path, bool]:
+    """The folders between a root that may be written and one in it that may not: each is a mount of its own, or a command could
+    rename it, and what may not be written would lie elsewhere, where it may."""
+    found: dict[Path, bool] = {}
+    for path, write in roots.items():
+        outer = next((one for one in path.parents if one in roots), None)
+        if not write and outer is not None and roots[outer]:
+            found |= {one: True for one in path.parents if outer in one.parents}
+    return found
 
 
 @cache

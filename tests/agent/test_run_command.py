@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -155,3 +156,25 @@ def test_a_root_around_the_hive_shows_nothing_of_the_hive_in_the_sandbox(boxed: 
     command = f"cat {boxed.root.parent}/beside.txt; ls -A {boxed.root}; pwd"
     output = use("run_command", command=command)["result"]["output"]
     assert output == f"beside\ntasks\n{boxed.root}/tasks/active/t/files\n"
+
+
+@pytest.mark.parametrize("within", ["ro", "sub/ro", "deep/er/sub/ro"])
+def test_a_root_that_may_not_be_written_is_not_moved_with_the_folders_around_it(boxed: Crew, within: str) -> None:
+    open_, closed = boxed.root.parent / "open", boxed.root.parent / "open" / within
+    closed.mkdir(parents=True)
+    (closed / "kept.md").write_text("kept\n")
+    boxed.configure(f"roots: [{{path: ../open, write: true}}, ../open/{within}]\n")
+    use = hands(boxed)
+    for at in range(len(Path(within).parts)):
+        around = open_.joinpath(*Path(within).parts[: at + 1])
+        assert use("run_command", command=f"mv {around} {open_}/moved-{at}")["result"]["exit_status"] != 0
+        assert (closed / "kept.md").read_text() == "kept\n"
+    assert use("run_command", command=f"echo x > {open_}/made; mkdir {open_}/new")["result"]["exit_status"] == 0
+
+
+def test_a_hive_within_a_root_is_not_moved_with_the_folders_around_it(boxed: Crew) -> None:
+    around = boxed.root.parent
+    boxed.configure("roots: [{path: ../.., write: true}]\n")
+    use = hands(boxed)
+    assert use("run_command", command=f"mv {around} {around}-moved")["result"]["exit_status"] != 0
+    assert boxed.root.is_dir()

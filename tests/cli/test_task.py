@@ -172,3 +172,14 @@ def test_input_without_end_is_refused_before_it_fills_the_memory(hive: Path) -> 
     )
     assert done.returncode == 2
     assert "more than 32 MiB" in done.stderr
+
+
+def test_what_is_ignored_in_the_inbox_is_listed_by_the_command(run: Command, hive: Path) -> None:
+    run("task", "add", "x", "--id", "x")
+    names = ["a.bak", "b.orig", "c.rej", "d.md~"]
+    for name in names:
+        (hive / "tasks" / "inbox" / name).write_text("x")
+    told = run("task", "list", "--ignored").out
+    assert [name for name in names if name not in told] == []
+    assert {one["name"] for one in run("task", "list", "--ignored", "--json").json} >= set(names)
+    assert [one["id"] for one in run("task", "list", "--json").json] == ["x"]

@@ -102,7 +102,7 @@ def prepare_documents(subject: Subject) -> None:
 def play_documents(subject: Subject) -> None:
     clients = [subject.client("documents", me, str(subject.random.random()), "14") for me in ("one", "two")]
     import_chart(subject)
-    subject.ask("said", "note", "tool", "call", "doc_append", "--agent", "ada", "text=Ada was here")
+    subject.ask("said", "note", "tool", "call", "doc_append", "text=Ada was here", "--agent", "ada")
     subject.collect(clients)
 
 
