@@ -24,5 +24,4 @@ def test_a_family_is_a_process_with_all_that_came_of_it():
 
 def test_processor_time_grows_with_what_is_done():
     before = processor_s([os.getpid()])
-    sum(range(200_000))
-    assert processor_s([os.getpid()]) > before
+    assert any(sum(range(200_000)) and processor_s([os.getpid()]) > before for _ in range(1_000))
