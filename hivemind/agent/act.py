@@ -47,6 +47,7 @@ def act(agent: Agent, turn: Turn) -> None:
     def tell(result: Result) -> None:
         results.append(result)
         talk.result(result)
+        agent.asked.discard(result.call.id)
 
     thought = _without_interrupted(agent, turn, thought, tell)
     limit = result_limit(agent.most_tokens(turn))

@@ -35,6 +35,7 @@ from hivemind.fs import make_folder
 from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.log import Log
 from hivemind.fs.ready import readable
+from hivemind.mail import Message
 from hivemind.minds import Mind, MindError, MindUnavailable, Patience, ToolSchema, Turn
 from hivemind.minds.extractive import ExtractiveMind
 from hivemind.minds.pictures import PICTURE_TOKENS
@@ -106,8 +107,8 @@ class Agent:
         self._told_idle = False
         self._looks = 0
         self._taken: tuple[str, int] | None = None
-        self.asked: set[str] = set()  # ids of the calls that its mind asked for in this process
-        self._threads: dict[str, Conversation] = {}
+        self.asked: set[str] = set()  # calls that its mind asked for in this process and that have no result
+        self._threads: dict[str, Conversation] = {}  # about letters that are not over
 
     # the cycle
 
@@ -140,6 +141,8 @@ class Agent:
     @contextlib.contextmanager
     def _taking(self, turn: Turn) -> Iterator[None]:
         """Vouch for the turn while it lasts, and note on it why it ended early."""
+        for one in ("system", "fixed_tokens"):
+            vars(self).pop(one, None)
         self._shows(turn.focus)
         self._leased = self.scheduler.leased(turn.focus)
         with self.pulse.busy(TURN_S):  # a question, a tool, a first reading of the knowledge may take long
@@ -198,12 +201,12 @@ class Agent:
     def upkeep(self) -> Upkeep:
         return Upkeep(self.hive, lambda: self.usages.mind_for(None, None))
 
-    @property
+    @cached_property
     def system(self) -> str:
-        """The system message: the same for every task, until a rule of the hive is changed."""
+        """The system message: the same for every task, until a rule of the hive is changed; read once a turn."""
         return system_message(self.name, self.config, self.tools, self.memory.rom())
 
-    @property
+    @cached_property
     def fixed_tokens(self) -> int:
         """The tokens of what every request has: the system message and the tools."""
         return self.usages.count(self.system) + self.usages.count(json.dumps(self.schemas))
@@ -255,22 +258,29 @@ class Agent:
             found: Conversation = work.conversation
             return found
         assert message is not None
-        if self.works_by_rule(turn):
-            return self._rules_threads.setdefault(message.id, Conversation((), lambda *_: None, self.name))
-        name = hashlib.sha256(message.thread.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        if name not in self._threads:
-            folder = self.hive.layout.agent_state(self.name) / "threads"
-            make_folder(folder, durable=self.hive.config.durable)
-            log = Log(folder / f"{name}.jsonl", "messages", 1, durable=self.hive.config.durable, lazy=True)
-            self._threads[name] = Conversation(
-                log.records(), lambda record, durable: log.append(record, now=durable), self.name
-            )
-        return self._threads[name]
+        by_rule = self.works_by_rule(turn)
+        about = message.id if by_rule else message.thread
+        if about not in self._threads:
+            self._threads[about] = self._without_file() if by_rule else self._thread(about)
+        return self._threads[about]
 
-    @cached_property
-    def _rules_threads(self) -> dict[str, Conversation]:
-        """Of turns by rule about mail: kept nowhere, since the next turn only needs the last one's results."""
-        return {}
+    def _without_file(self) -> Conversation:
+        """Of turns by rule about a letter: kept nowhere, since the next one only needs the last one's results."""
+        return Conversation((), lambda *_: None, self.name)
+
+    def _thread(self, about: str) -> Conversation:
+        """The conversation of a thread of mail, by the Message-ID with which it began."""
+        name = hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        folder = self.hive.layout.agent_state(self.name) / "threads"
+        make_folder(folder, durable=self.hive.config.durable)
+        log = Log(folder / f"{name}.jsonl", "messages", 1, durable=self.hive.config.durable, lazy=True)
+        return Conversation(log.records(), lambda record, durable: log.append(record, now=durable), self.name)
+
+    def let_go(self, message: Message) -> None:
+        """Keep no conversation about a letter that is over: the next one of its thread reads the file."""
+        if message not in self.scheduler.letters:
+            for about in (message.id, message.thread):
+                self._threads.pop(about, None)
 
     def session(self, turn: Turn) -> Session:
         """What tools work with in this turn."""
@@ -316,7 +326,7 @@ class Agent:
     # the loop around it
 
     def run(self) -> None:
-        """Take turns until told to end; rest where there is nothing to do. `attention.resume` comes first.
+        """Take turns until told to end; rest where there is nothing to do. `scheduler.resume` comes first.
 
         Raises HivemindError or OSError for what is in the way of the agent itself, and belongs to no task or message.
         """

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from hivemind.agent.excerpts import within
 from hivemind.config import AgentConfig
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
@@ -18,6 +17,7 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.task_run import PlannedStep, TaskRun
 from hivemind.taskrun.worktree import Worktree
+from hivemind.tools.excerpt import shortened
 
 __all__ = [
     "RENDERER",
@@ -37,6 +37,7 @@ _TEXT, _PLAN = 0.4, 0.2
 """Of an opening: at most so much for the task's text, and for its plan."""
 _LISTED = 20
 _LEAST_OUTLINE = 64
+_CHARS_A_TOKEN = 4
 
 _SYSTEM = """You are {name}, an agent of a hive: a swarm of agents that share a folder, and work on tasks that people drop into \
 it.{role}
@@ -88,7 +89,9 @@ def task_opening(
     selected for it, and, in what room is left, the `outline` of what was said so far."""
     task, layout, count = run.task, hive.layout, hive.count_tokens
     folder = layout.relative(task.files)
-    text = within(Focus("", work=run).text.strip(), int(tokens * _TEXT), count, f"{layout.relative(task.path)}/task.md")
+    text = _within(
+        Focus("", work=run).text.strip(), int(tokens * _TEXT), count, f"{layout.relative(task.path)}/task.md"
+    )
     by = "the operator" if task.maker == HUMAN else task.maker
     parts = [f"# {task.title}", f"Task `{task.id}`, from {by}.", text]
     if task.attachments:
@@ -221,3 +224,14 @@ def source_of(entry: Entry) -> str:
     lines = told.get("lines")
     place = f"{place}:{lines}" if lines and ":" not in place[-12:] else place
     return f"{place} (an excerpt)" if told.get("form") == "excerpt" else place
+
+
+def _within(text: str, tokens: int, count: Callable[[str], int], where: str) -> str:
+    """The text, whole if it has at most `tokens` tokens, else its beginning and its end, and where the whole of it is."""
+    chars = max(200, tokens * _CHARS_A_TOKEN)
+    while count(text) > tokens and chars >= 200:
+        cut = shortened(text, chars, f"read_file(path={where!r})")
+        if count(cut) <= tokens or chars == 200:
+            return cut
+        chars = max(200, chars * 3 // 4)
+    return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hivemind.agent.build import build
@@ -48,7 +49,4 @@ def think(agent: Agent, turn: Turn) -> None:
     step = turn.focus.step
     said = talk.answer(thought, step=None if step is None else step.id, request=agent.usages.request)
     agent.asked |= {call.id for call in said.calls}
-    turn.thought = Thought(
-        thought.text, said.calls, thought.usage, cut=thought.cut, chained=thought.chained, provider=thought.provider
-    )
-    turn.messages = talk.messages
+    turn.thought = replace(thought, actions=said.calls)

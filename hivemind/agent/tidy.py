@@ -38,6 +38,8 @@ def tidy(agent: Agent, turn: Turn) -> None:
     if turn.problem is None and turn.parking is None and not turn.results and focus.work is not None and not is_cut:
         turn.problem = "its mind sees nothing to do"
     agent.scheduler.after(turn)
+    if focus.message is not None:
+        agent.let_go(focus.message)
     ended = focus.id if focus.work is not None and focus.work.ended else None
     agent.memory_tidy(ended)
     agent.tell_status(turn)
@@ -83,13 +85,9 @@ def _log_mail(agent: Agent, turn: Turn) -> None:
     """A rule's turn about a letter, for the agent's own log."""
     if turn.thought is None and turn.problem is None:
         return
-    calls = [
-        {**one.call.as_record(), "ok": one.ok, "result": dict(one.value), **({} if one.ok else {"error": one.problem})}
-        for one in turn.results
-    ]
     record = {
         "kind": "turn", "time": round(time.time(), 3), "agent": agent.name, "about": turn.focus.target,
-        "text": "" if turn.thought is None else turn.thought.text, "calls": calls,
+        "text": "" if turn.thought is None else turn.thought.text, "calls": [one.as_record() for one in turn.results],
     }  # fmt: skip
     if turn.problem is not None:
         record["problem"] = turn.problem

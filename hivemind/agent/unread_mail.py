@@ -40,6 +40,10 @@ class UnreadMail:
         self._turn = ExitStack()
         self.rest: Rest | None = None
 
+    def __contains__(self, message: Message) -> bool:
+        """Whether it is not over."""
+        return message.key in self._known
+
     def __len__(self) -> int:
         return len(self._messages)
 

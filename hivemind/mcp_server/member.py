@@ -204,9 +204,8 @@ class Member:
         """The call for the task's conversation and trace, or for the agent's own log."""
         if focus.work is None:
             now = {"kind": "turn", "time": round(time.time(), 3), "agent": self.name, "by": "mcp"}
-            told = {} if result is None else {"ok": result.ok, "result": dict(result.value)}
-            told |= {} if result is None or result.ok else {"error": result.problem}
-            self._log.note(masked({**now, "about": focus.target, "calls": [{**call.as_record(), **told}]}))
+            told = call.as_record() if result is None else result.as_record()
+            self._log.note(masked({**now, "about": focus.target, "calls": [told]}))
             return
         talk = focus.work.conversation
         step = None if focus.step is None else focus.step.id

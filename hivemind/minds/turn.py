@@ -155,6 +155,11 @@ class Result:
     def ok(self) -> bool:
         return self.problem is None
 
+    def as_record(self) -> dict[str, Any]:
+        """The call and what became of it, for a log."""
+        told = {} if self.problem is None else {"error": self.problem}
+        return {**self.call.as_record(), "ok": self.ok, "result": dict(self.value), **told}
+
 
 class Focus(Protocol):
     """What a turn is about, as a mind may read it: a task at one of its steps, a message, or nothing.
