@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hivemind.documents.docmem import Docmem
+from hivemind.documents.edit import Version
 from hivemind.documents.errors import (
     CycleError,
     DocmemError,
@@ -11,38 +12,16 @@ from hivemind.documents.errors import (
     ReadonlyError,
     UnwritableError,
 )
-from hivemind.documents.history import Version
-from hivemind.documents.knowledge import Knowledge
+from hivemind.documents.importing import Letter
+from hivemind.documents.knowledge import Knowledge, SyncReport, files_below
 from hivemind.documents.node import Node
-from hivemind.documents.passage import Citation, Passage, Verdict, verify
-from hivemind.documents.query import Hit, title_of
-from hivemind.documents.shown import Shown
-from hivemind.documents.sources import Source
-from hivemind.documents.syncing import SyncReport, files_below
-from hivemind.documents.threads import Letter
+from hivemind.documents.passages import Citation, Passage, Verdict, verify
+from hivemind.documents.search import Hit, title_of
+from hivemind.documents.tree import Shown, Source
 from hivemind.embedding import Embedder
 
 __all__ = [
-    "Citation",
-    "CycleError",
-    "Docmem",
-    "DocmemError",
-    "Embedder",
-    "Hit",
-    "Knowledge",
-    "Letter",
-    "Node",
-    "NodeNotFoundError",
-    "OptimisticLockError",
-    "Passage",
-    "ReadonlyError",
-    "Shown",
-    "Source",
-    "SyncReport",
-    "UnwritableError",
-    "Verdict",
-    "Version",
-    "files_below",
-    "title_of",
-    "verify",
-]
+    "Citation", "CycleError", "Docmem", "DocmemError", "Embedder", "Hit", "Knowledge", "Letter", "Node",
+    "NodeNotFoundError", "OptimisticLockError", "Passage", "ReadonlyError", "Shown", "Source", "SyncReport",
+    "UnwritableError", "Verdict", "Version", "files_below", "title_of", "verify",
+]  # fmt: skip

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hivemind.documents.formats import Outline
 
-__all__ = ["Classification", "classify", "classify_thread", "standing_of"]
+__all__ = ["classify", "classify_thread", "standing_of"]
 
 _NAMES = (
     ("readme", r"readme"),

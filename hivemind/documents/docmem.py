@@ -19,19 +19,16 @@ from hivemind.documents.errors import DocmemError
 from hivemind.documents.expansion import By, Interior, Resolution, expand
 from hivemind.documents.files import Stamp, take_in
 from hivemind.documents.formats import decoded, read_bytes, read_outline
-from hivemind.documents.given import check_path, check_whole, shown
-from hivemind.documents.indexing import index
-from hivemind.documents.integrity import drop_lost_vectors, problems
+from hivemind.documents.importing import Letter, keep_thread
 from hivemind.documents.meaning import count_waiting, keep, keep_some, sentences_for, waiting, without_sentences
 from hivemind.documents.node import Node, check_text
-from hivemind.documents.passage import Passage
-from hivemind.documents.query import Hit, find_hits, scored
-from hivemind.documents.search import WEIGHTS, find_passages
-from hivemind.documents.shown import Shown, show
-from hivemind.documents.sources import Source, source_of
-from hivemind.documents.threads import Letter, keep_thread
-from hivemind.documents.treefile import write_entries
+from hivemind.documents.passages import Passage
+from hivemind.documents.schema import drop_lost_vectors, index, problems
+from hivemind.documents.search import WEIGHTS, Hit, find_hits, find_passages, scored
+from hivemind.documents.toml import write_entries
+from hivemind.documents.tree import Shown, Source, show, source_of
 from hivemind.documents.trees import Trees, short_id
+from hivemind.documents.validation import check_path, check_whole, shown
 from hivemind.embedding import Embedder, EmbedderUnavailable, embed_each, embed_packed
 from hivemind.search import Index, Query, embed_waiting
 from hivemind.search.sentences import packed_sentences

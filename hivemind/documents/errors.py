@@ -5,16 +5,9 @@ from __future__ import annotations
 from hivemind.errors import UserError
 
 __all__ = [
-    "CycleError",
-    "DamagedError",
-    "DocmemError",
-    "MissingLibraryError",
-    "NodeGoneError",
-    "NodeNotFoundError",
-    "OptimisticLockError",
-    "ReadonlyError",
-    "UnwritableError",
-]
+    "CycleError", "DamagedError", "DocmemError", "MissingLibraryError", "NodeGoneError", "NodeNotFoundError",
+    "OptimisticLockError", "ReadonlyError", "UnwritableError",
+]  # fmt: skip
 
 
 class DocmemError(UserError):

@@ -1,18 +1,22 @@
-"""A file's outline as nodes: readonly, each with its place in the file (seed 003, *Import*; spec 5)."""
+"""Outlines and mail threads as nodes, each with its place in the file (seed 003, *Import*; spec 5)."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from hivemind.documents import tree
+from hivemind.documents.classes import classify_thread
 from hivemind.documents.edit import Draft, Edit
 from hivemind.documents.formats import Outline
 from hivemind.documents.meaning import drop_meanings
 from hivemind.documents.node import Context, Node
-from hivemind.documents.passage import group
+from hivemind.documents.passages import group
 from hivemind.fs import reached
+from hivemind.masking import mask
 
-__all__ = ["import_outline", "section_contexts", "value", "write_places"]
+__all__ = ["Letter", "import_outline", "keep_thread", "section_contexts", "value", "write_places"]
 
 _LONGEST_VALUE = 256
 
@@ -88,3 +92,34 @@ def _compositions(sql: sqlite3.Connection, file_id: int) -> dict[str, list[str]]
     ):
         found.setdefault(passage, []).append(node_id)
     return {members[0]: members for members in found.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A message of a thread: its id (Message-ID), who wrote it and when, and what it says."""
+
+    id: str
+    sender: str
+    date: str
+    text: str
+
+
+def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], root_id: str | None) -> Node:
+    """Write a thread, or what is new of it below `root_id`; gives its root. Messages are readonly, each there once."""
+    subject = mask(subject)
+    found = classify_thread(subject, [letter.text for letter in letters])
+    context = Context("root", "mail", found.name)
+    if root_id is None:
+        root = edit.add(None, 0.0, Draft(context, subject, 1))
+    else:
+        root = tree.get(edit.sql, root_id)
+        if root.context != context:
+            root = edit.change(root, context_name=context.name, context_value=context.value)
+    edit.label(root.id, [*found.tags, found.name])
+    known = {(child.context_value, child.text) for child in tree.children(edit.sql, root.id)}
+    for letter in letters:
+        key, text = mask(value(f"{letter.sender} {letter.date} {letter.id}", "mail")), mask(letter.text)
+        if (key, text) not in known:
+            draft = Draft(Context("message", "from", key), text, 1)
+            edit.add(root.id, edit.last_in(root.id), draft)
+    return tree.get(edit.sql, root.id)

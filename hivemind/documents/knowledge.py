@@ -1,28 +1,263 @@
-"""The knowledge folder (and a task's files) as documents: kept up to date, searched, quoted with line and digest."""
+"""The knowledge folder (and a task's files) as documents: kept in line with the files, searched, quoted with line and digest."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from hivemind.documents import tree
 from hivemind.documents.docmem import Docmem
-from hivemind.documents.errors import DamagedError, NodeNotFoundError
-from hivemind.documents.filenames import is_utf8
-from hivemind.documents.lookup import node_at, split_reference
+from hivemind.documents.edit import Edit
+from hivemind.documents.errors import DamagedError, MissingLibraryError, NodeNotFoundError, UnwritableError
+from hivemind.documents.files import (
+    GONE,
+    Stamp,
+    files_like,
+    find_file,
+    forget,
+    known_files,
+    note_skipped,
+    rename,
+    take_in,
+)
+from hivemind.documents.formats import Outline, read_outline
 from hivemind.documents.node import Node
-from hivemind.documents.passage import Citation, Passage, Verdict, verify
-from hivemind.documents.passages import passage_text
-from hivemind.documents.sources import root_source
-from hivemind.documents.syncing import Sync, SyncReport
-from hivemind.fs import inside
+from hivemind.documents.passages import Citation, Passage, Verdict, passage_text, read_file, verify
+from hivemind.documents.tree import node_at, root_source, split_reference
+from hivemind.documents.validation import is_utf8, uncitable
+from hivemind.errors import UserError, mend_of
+from hivemind.fs import CrashCount, Lock, inside
 from hivemind.fs.backup import restore
 from hivemind.layout import Layout
 
-__all__ = ["Knowledge"]
+__all__ = ["Knowledge", "SyncReport", "files_below"]
+
+_NO_KNOWLEDGE = ("~", ".swp", ".tmp", ".part", ".lock")
+_NODES_AT_ONCE = 2_000  # that are written in one transaction: a commit for each small file would be most of the time
+_WORTH_TELLING = 1_000_000  # bytes
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """What a sync found: paths as they are cited. `skipped` says why a file is not searched."""
+
+    imported: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    unchanged: int = 0
+
+
+@dataclass(slots=True)
+class _Work:
+    """What has to be done: files that look other than they were known, and names that are gone."""
+
+    changed: list[tuple[str, Stamp]] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A file that was read: its outline, or why there is none."""
+
+    key: str
+    stamp: Stamp
+    digest: str
+    outline: Outline | str
+
+
+class Sync:
+    """One sync. `tell` is called with what is being done, now and then."""
+
+    def __init__(
+        self, docmem: Docmem, layout: Layout, roots: Sequence[Path], tell: Callable[[str], None] | None = None
+    ) -> None:
+        self._docmem, self._layout, self._roots = docmem, layout, roots
+        self._tell = tell or _log.info
+        self._crash_count = CrashCount(layout.reading)
+        self._report = SyncReport()
+
+    def run(self, tops: Sequence[Path]) -> SyncReport:
+        """Look, and if anything has changed read it in; gives what was found."""
+        work = self._look(tops)
+        if work == _Work():
+            return self._report
+        try:
+            with self._turn():
+                self._report = SyncReport()
+                self._do(self._look(tops))  # again: who had the turn before us may have done it
+        except UnwritableError:
+            if not self._says_the_same(work):
+                raise
+        return self._report
+
+    def _says_the_same(self, work: _Work) -> bool:
+        """Whether the files that may have changed have not: very young ones look so, and the look cannot be noted down."""
+        if work.gone:
+            return False
+        with self._docmem.database.read() as sql:
+            known = [(key, find_file(sql, key)) for key, _ in work.changed]
+        try:
+            return all(
+                old is not None
+                and old.digest == hashlib.sha256(read_file(key, self._layout, self._roots)[0]).hexdigest()
+                for key, old in known
+            )
+        except (OSError, UserError):
+            return False
+
+    def forget_gone(self) -> list[str]:
+        """Drop the documents of files beside knowledge/ that are no longer there: a task's, once it is done."""
+        with self._docmem.database.read() as sql:
+            rows = sql.execute("SELECT path FROM files WHERE kept AND digest <> ?", (GONE,)).fetchall()
+        for (key,) in rows:
+            if not os.path.lexists(os.path.join(self._layout.root, key)):
+                self._forget(key)
+        return self._report.removed
+
+    def _look(self, tops: Sequence[Path]) -> _Work:
+        work, report = _Work(), self._report
+        for top in tops:
+            name = self._layout.relative(top)
+            with self._docmem.database.read() as sql:
+                known = known_files(sql, name) if is_utf8(name) else {}
+            for path, found in files_below(top):
+                key = self._layout.relative(path)
+                if not is_utf8(key):
+                    report.skipped[key] = str(uncitable(key))
+                    continue
+                old = known.pop(key, None)
+                if old is None or not old.is_unchanged(found):
+                    work.changed.append((key, Stamp.of(found)))
+                    continue
+                report.unchanged += 1
+                if old.note:
+                    report.skipped[key] = old.note
+            work.gone += [key for key, old in known.items() if not old.is_gone]
+        return work
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Only one process reads files in: the others would do the same work, and then throw it away."""
+        path = self._docmem.database.path
+        if path == ":memory:":
+            yield
+            return
+        lock = Lock(path + ".sync")
+        try:
+            if not lock.acquire(wait=False):
+                self._tell("waiting for another process that is reading in knowledge/")
+                lock.acquire()
+        except OSError as error:
+            what = f"cannot be brought up to date ({error.strerror})"
+            raise UnwritableError(what, where=path, mend=mend_of(error)) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _do(self, work: _Work) -> None:
+        total, done = sum(stamp.size for _, stamp in work.changed), 0
+        batch: list[_Read] = []
+        for at, (key, stamp) in enumerate(work.changed, 1):
+            if total >= _WORTH_TELLING and not batch:
+                self._tell(f"reading in files: {at} of {len(work.changed)}, {done // 10**6} of {total // 10**6} MB")
+            done += stamp.size
+            if (read := self._read(key, stamp)) is not None:
+                batch.append(read)
+            if (
+                sum(1 if isinstance(one.outline, str) else 1 + len(one.outline.pieces) for one in batch)
+                >= _NODES_AT_ONCE
+            ):
+                self._take_in(batch)
+                batch = []
+        self._take_in(batch)
+        for key in work.gone:
+            self._forget(key)
+
+    def _read(self, key: str, stamp: Stamp) -> _Read | None:
+        """What is to be written about a file; None if nothing is."""
+        try:
+            raw, found = read_file(key, self._layout, self._roots)
+            stamp, digest = Stamp.of(found), hashlib.sha256(raw).hexdigest()
+            with self._crash_count.reading("document", key, digest):
+                outline = read_outline(raw, key, self._docmem.count)
+        except MissingLibraryError as error:
+            self._report.skipped[key] = str(error)  # and not remembered: it may be installed before the next sync
+            return None
+        except UserError as error:
+            self._report.skipped[key] = str(error)
+            return _Read(key, stamp, "", str(error))
+        except OSError as error:
+            self._report.skipped[key] = f"{key}: cannot be read ({error.strerror})"
+            return None
+        if outline.note:
+            self._report.skipped[key] = outline.note
+        return _Read(key, stamp, digest, outline)
+
+    def _take_in(self, batch: Sequence[_Read]) -> None:
+        if not batch:
+            return
+        report = self._report
+        with self._docmem.transaction() as edit:
+            for one in batch:
+                if isinstance(one.outline, str):
+                    note_skipped(edit, one.key, one.stamp, one.outline)
+                    continue
+                self._follow_rename(edit, one.key, one.digest)
+                _, taken = take_in(edit, one.key, one.outline, one.stamp, one.digest, kept=True)
+                if taken == "unchanged":
+                    report.unchanged += 1
+                else:
+                    (report.imported if taken == "imported" else report.changed).append(one.key)
+
+    def _follow_rename(self, edit: Edit, key: str, digest: str) -> None:
+        """A new file that is what another was, which is gone: that document goes on under the new name."""
+        if find_file(edit.sql, key) is None:
+            for old in files_like(edit.sql, digest):
+                if not os.path.lexists(os.path.join(self._layout.root, old.path)):
+                    rename(edit, old, key)
+                    return
+
+    def _forget(self, key: str) -> None:
+        with self._docmem.transaction() as edit:
+            old = find_file(edit.sql, key)  # it may have been renamed or forgotten meanwhile
+            if old is None or old.is_gone or os.path.lexists(os.path.join(self._layout.root, key)):
+                return
+            forget(edit, old)
+        self._report.removed.append(key)
+
+
+def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Every regular file at or below `top` that may be knowledge, in order; links and dot files are left alone."""
+    try:
+        found = os.stat(top, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not os.path.isdir(top):
+        yield os.fspath(top), found
+        return
+    folders = [os.fspath(top)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            ordered = sorted(entries, key=lambda entry: entry.name)
+        for entry in ordered:
+            if entry.name.startswith(".") or entry.name.endswith(_NO_KNOWLEDGE):
+                continue
+            if entry.is_file(follow_symlinks=False):
+                yield entry.path, entry.stat(follow_symlinks=False)
+        folders += [
+            entry.path
+            for entry in reversed(ordered)
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+        ]
+
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)

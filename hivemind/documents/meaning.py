@@ -12,15 +12,8 @@ from hivemind.search import Waiting
 from hivemind.search.sentences import keep_sentences, sentences_of
 
 __all__ = [
-    "TABLE",
-    "count_waiting",
-    "drop_meanings",
-    "keep",
-    "keep_some",
-    "sentences_for",
-    "waiting",
-    "without_sentences",
-]
+    "TABLE", "count_waiting", "drop_meanings", "keep", "keep_some", "sentences_for", "waiting", "without_sentences",
+]  # fmt: skip
 
 TABLE = VectorTable("vectors")
 """A row for each passage (its key: the `seq` of its first node) and each other node that was embedded."""

@@ -5,14 +5,32 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from hivemind.documents.errors import DocmemError
-from hivemind.documents.given import shown
+from hivemind.documents.validation import shown
 from hivemind.masking import mask
 
-__all__ = ["COLUMNS", "Context", "Node", "check_context", "check_id", "check_text", "js_number", "node_hash"]
+__all__ = [
+    "COLUMNS", "Context", "Node", "check_context", "check_id", "check_text", "js_number", "node_hash", "tags_in",
+    "without_tags",
+]  # fmt: skip
+
+# Not after a word character, so that ann@hive is an address and no tag.
+_TAG = re.compile(r"(?<![\w@./])@([^\W\d_][\w-]{0,62}\w|[^\W\d_])")
+
+
+def tags_in(text: str) -> set[str]:
+    """The tags of a text, lower-cased, without the `@`: `see @Billing, not a@b.c` gives {"billing"}."""
+    return {found.casefold() for found in _TAG.findall(text)} if "@" in text else set()
+
+
+def without_tags(text: str) -> str:
+    """The text without its tags."""
+    return _TAG.sub(" ", text)
+
 
 _LENGTHS = (("context_type", 24), ("context_name", 64), ("context_value", 256))
 _MAX_ID = 128

@@ -12,7 +12,7 @@ import sqlite3
 
 from hivemind.documents.tree import get
 
-__all__ = ["LARGEST", "after", "append", "before", "park", "renumber"]
+__all__ = ["LARGEST", "after", "append", "before", "park"]
 
 LARGEST = 2.0**52
 """Beyond this, `order + 1` may equal `order`: siblings are numbered anew before they come near it."""

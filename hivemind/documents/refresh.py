@@ -4,20 +4,299 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 
 from hivemind.documents import orders, tree
 from hivemind.documents.edit import Draft, Edit
 from hivemind.documents.formats import Outline
 from hivemind.documents.importing import section_contexts, write_places
-from hivemind.documents.matching import Side, match, parents_of
 from hivemind.documents.node import Context, Node
-from hivemind.documents.relayout import Layout, relayout
 from hivemind.fs import reached
 
-__all__ = ["refresh"]
+__all__ = ["Side", "match", "refresh"]
+
+_ALIKE = 0.4  # from this share of common words on, a changed text is taken for the same one
+_MOST_PAIRS = 2_500  # beyond this, likeness costs more than it is worth
+_COMPARED = 4_000  # characters of a text
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One state of a document, in reading order: of each piece its kind, text, section title and parent's position.
+
+    A parent of −1 is the document itself.
+    """
+
+    kinds: Sequence[str]
+    texts: Sequence[str]
+    sections: Sequence[str]
+    parents: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def children(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = defaultdict(list)
+        for at, parent in enumerate(self.parents):
+            found[parent].append(at)
+        return found
+
+
+def parents_of(depths: Sequence[int]) -> list[int]:
+    """The position of each one's parent: the nearest earlier one of smaller depth, or −1."""
+    above: list[tuple[int, int]] = [(0, -1)]
+    found = []
+    for at, depth in enumerate(depths):
+        while above[-1][0] >= depth:
+            above.pop()
+        found.append(above[-1][1])
+        above.append((depth, at))
+    return found
+
+
+def match(old: Side, new: Side) -> list[int | None]:
+    """For each new piece the old one that it is, or None. No old one is given twice; linear in both sides.
+
+    First what has the same kind, text and section, then the same kind and text; what is left over: of the same kind,
+    under the same parent, between the same neighbours.
+    """
+    found: list[int | None] = [None] * len(new)
+    taken = [False] * len(old)
+    for with_section in (True, False):
+        waiting: dict[Hashable, deque[int]] = defaultdict(deque)
+        for at in range(len(old)):
+            if not taken[at]:
+                waiting[_key(old, at, with_section)].append(at)
+        for at in range(len(new)):
+            if found[at] is None and (queue := waiting.get(_key(new, at, with_section))):
+                found[at] = here = queue.popleft()
+                taken[here] = True
+    _by_place(old, new, found, taken)
+    return found
+
+
+def _key(side: Side, at: int, with_section: bool) -> Hashable:
+    section = side.sections[at] if with_section else None
+    return side.kinds[at], side.texts[at], section
+
+
+def _by_place(old: Side, new: Side, found: list[int | None], taken: list[bool]) -> None:
+    old_children, new_children = old.children(), new.children()
+    for parent in (-1, *range(len(new))):  # parents come before their children
+        old_parent = -1 if parent < 0 else found[parent]
+        if old_parent is None or parent not in new_children:
+            continue
+        before = old_children.get(old_parent, [])
+        position = {at: place for place, at in enumerate(before)}
+        gap: list[int] = []
+        left = -1
+        for at in (*new_children[parent], None):
+            here = None if at is None else found[at]
+            if at is not None and here is None:
+                gap.append(at)
+            elif at is None or here in position:
+                right = len(before) if here is None else position[here]
+                end = min(right, left + 1 + max(_MOST_PAIRS, len(gap))) if gap else 0
+                free = [there for there in before[left + 1 : end] if not taken[there]]
+                for new_at, old_at in _align(old, new, free, gap):
+                    found[new_at], taken[old_at] = old_at, True
+                gap, left = [], right
+
+
+def _align(old: Side, new: Side, free: Sequence[int], gap: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of one kind between the same neighbours: first those that share most words, then the others in order."""
+    rest_old, rest_new = list(free), list(gap)
+    if len(free) * len(gap) <= _MOST_PAIRS:
+        alike = [
+            (-_likeness(old.texts[old_at], new.texts[new_at]), new_at, old_at)
+            for new_at in gap
+            for old_at in free
+            if old.kinds[old_at] == new.kinds[new_at]
+        ]
+        for likeness, new_at, old_at in sorted(alike):
+            if -likeness >= _ALIKE and new_at in rest_new and old_at in rest_old:
+                rest_new.remove(new_at)
+                rest_old.remove(old_at)
+                yield new_at, old_at
+    waiting: dict[str, deque[int]] = defaultdict(deque)
+    for old_at in rest_old:
+        waiting[old.kinds[old_at]].append(old_at)
+    for new_at in rest_new:
+        if queue := waiting[new.kinds[new_at]]:
+            yield new_at, queue.popleft()
+
+
+def _likeness(one: str, two: str) -> float:
+    """The share of words that two texts have in common (Jaccard)."""
+    words, others = (set(text[:_COMPARED].casefold().split()) for text in (one, two))
+    return len(words & others) / len(words | others) if words or others else 1.0
+
+
+@dataclass(slots=True)
+class Layout:
+    """The children of each container, in order, and the notes and summaries whose node is gone."""
+
+    children: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    orphans: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """The document as it stands: children and parent of each node, and which of them came from the file."""
+
+    root: str
+    children: Mapping[str, Sequence[str]]
+    parent: Mapping[str, str]
+    placed: Collection[str]
+
+    def wraps(self, node_id: str) -> bool:
+        """Whether it is one of the others' nodes, with nodes of the file below it, in further ones of theirs too."""
+        return node_id not in self.placed and any(
+            child in self.placed or self.wraps(child) for child in self.children.get(node_id, ())
+        )
+
+    def wrappers_of(self, node_id: str) -> tuple[str, ...]:
+        """Others' nodes between the node and the nearest one above that came from the file, outermost first."""
+        between: list[str] = []
+        above = self.parent.get(node_id)
+        while above is not None and above not in self.placed:
+            between.append(above)
+            above = self.parent.get(above)
+        return tuple(reversed(between))
+
+
+def relayout(
+    root: str,
+    children: Mapping[str, Sequence[str]],
+    placed: Collection[str],
+    pieces: Sequence[tuple[str, str]],
+    notes: Collection[str],
+) -> Layout:
+    """The new layout of a document below `root`.
+
+    `children` is the tree as it stands; `placed` are its nodes that came from the file, the root among them; `pieces`
+    are (id, parent's id) of what the file holds now, in reading order: ids in `placed` are kept, others are new ones;
+    `notes` are those of the others' nodes that speak of what they stand after.
+    """
+    parent = {child: above for above, below in children.items() for child in below}
+    tree = _Tree(root, children, parent, placed)
+    kept = {root, *(node_id for node_id, _ in pieces)}
+    layout = Layout()
+    used = _place_pieces(tree, pieces, layout)
+    places = _Places(tree, layout, kept | used)
+    for follower in _followers(tree, used, notes):
+        places.put(follower)
+    return layout
+
+
+def _place_pieces(tree: _Tree, pieces: Sequence[tuple[str, str]], layout: Layout) -> set[str]:
+    """Put the file's pieces into their sections, inside the wrappers that they were in; gives the wrappers used."""
+    sections: dict[str, list[str]] = defaultdict(list)
+    for node_id, section in pieces:
+        sections[section].append(node_id)
+    used: set[str] = set()
+    for section, members in sections.items():
+        chains = [tree.wrappers_of(member) if member in tree.placed else () for member in members]
+        following = _next_chains(chains)
+        opened: tuple[str, ...] = ()
+        for at, member in enumerate(members):
+            wanted = chains[at] or _common(opened, following[at])  # what is new between two members joins them
+            opened = _enter(layout, used, section, opened, wanted)
+            layout.children[opened[-1] if opened else section].append(member)
+    return used
+
+
+def _next_chains(chains: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """For each member the wrappers of the next one that has any."""
+    found: list[tuple[str, ...]] = []
+    following: tuple[str, ...] = ()
+    for chain in reversed(chains):
+        found.append(following)
+        following = chain or following
+    return found[::-1]
+
+
+def _common(one: Sequence[str], two: Sequence[str]) -> tuple[str, ...]:
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))
+    return tuple(wrapper for wrapper, _ in same)
+
+
+def _enter(
+    layout: Layout, used: set[str], section: str, opened: tuple[str, ...], wanted: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The wrappers that the next member goes into: those wanted, but none that was left before."""
+    inside = _common(opened, wanted)
+    for wrapper in wanted[len(inside) :]:
+        if wrapper in used:
+            break
+        used.add(wrapper)
+        layout.children[inside[-1] if inside else section].append(wrapper)
+        inside = (*inside, wrapper)
+    return inside
+
+
+@dataclass(frozen=True, slots=True)
+class _Follower:
+    """One of the others' nodes that holds nothing of the file: where it is, and what it stands after."""
+
+    id: str
+    container: str
+    anchor: str | None
+    is_note: bool
+
+
+def _followers(tree: _Tree, used: Collection[str], notes: Collection[str]) -> Iterator[_Follower]:
+    stack = [tree.root]
+    while stack:
+        container = stack.pop()
+        anchor: str | None = None
+        below = tree.children.get(container, ())
+        for node_id in below:
+            if node_id in tree.placed or node_id in used:
+                anchor = node_id
+            else:
+                yield _Follower(node_id, container, anchor, node_id in notes)
+        stack += [node_id for node_id in reversed(below) if node_id in tree.placed or tree.wraps(node_id)]
+
+
+class _Places:
+    """Puts followers into a layout, each after what it stood after and after those that are there already."""
+
+    def __init__(self, tree: _Tree, layout: Layout, alive: Collection[str]) -> None:
+        self._tree = tree
+        self._layout = layout
+        self._alive = alive
+        self._home = {child: above for above, below in layout.children.items() for child in below}
+        self._done: set[str] = set()
+
+    def put(self, follower: _Follower) -> None:
+        anchor, container = follower.anchor, follower.container
+        lost = anchor is not None and anchor not in self._alive
+        if anchor is not None and not lost and (follower.is_note or self._home[anchor] == container):
+            container = self._home[anchor]
+        else:
+            while container not in self._alive:
+                container, lost = self._tree.parent[container], True
+            anchor = None if anchor is None and container == follower.container else ""
+        if self._tree.wraps(follower.id) or (follower.is_note and lost):
+            self._layout.orphans.add(follower.id)
+        beside = self._layout.children[container]
+        beside.insert(self._position(beside, anchor), follower.id)
+        self._home[follower.id] = container
+        self._done.add(follower.id)
+
+    def _position(self, beside: Sequence[str], anchor: str | None) -> int:
+        """After the anchor (None: at the beginning; "": at the end) and those that follow it already."""
+        if anchor == "":
+            return len(beside)
+        at = 0 if anchor is None else beside.index(anchor) + 1
+        while at < len(beside) and beside[at] in self._done:
+            at += 1
+        return at
+
 
 _log = logging.getLogger(__name__)
 

@@ -1,15 +1,48 @@
-"""The tables of documents.db, and what follows from their changes."""
+"""The tables of documents.db, what follows from their changes, and whether they fit together."""
 
 from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
 
 from hivemind.documents.errors import DamagedError, DocmemError
 from hivemind.documents.meaning import TABLE
 from hivemind.documents.node import node_hash
 from hivemind.fs.schema import Schema
+from hivemind.fs.soundness import faults, index_fault
 from hivemind.search import TOKENIZER
 from hivemind.search.sentences import SENTENCES
 
-__all__ = ["SCHEMA", "VERSION"]
+__all__ = ["MOST", "SCHEMA", "drop_lost_vectors", "index", "index_if_many", "problems", "unindexed_ids"]
+
+MOST = 64
+"""No more changes than this are ever committed without the index knowing of them: who searches looks at them one by one."""
+
+
+def index(sql: sqlite3.Connection) -> None:
+    """Tell the index all that it does not know. Only within a write transaction."""
+    sql.execute(
+        "INSERT INTO words(words, rowid, text, context_value)"
+        " SELECT 'delete', seq, text, context_value FROM unindexed WHERE text IS NOT NULL"
+    )
+    sql.execute(
+        "INSERT INTO words(rowid, text, context_value)"
+        " SELECT n.seq, n.text, n.context_value FROM unindexed u JOIN nodes n ON n.seq = u.seq"
+    )
+    sql.execute("DELETE FROM unindexed")
+
+
+def index_if_many(sql: sqlite3.Connection) -> None:
+    """The same where more than `MOST` wait: at the end of every transaction, and before one searches what it has written."""
+    if sql.execute("SELECT 1 FROM unindexed LIMIT 1 OFFSET ?", (MOST,)).fetchone() is not None:
+        index(sql)
+
+
+def unindexed_ids(sql: sqlite3.Connection) -> list[str]:
+    """The nodes whose words the index does not know, or not as they are now; `MOST` at most."""
+    index_if_many(sql)
+    return [row[0] for row in sql.execute("SELECT n.id FROM unindexed u JOIN nodes n ON n.seq = u.seq ORDER BY u.seq")]
+
 
 VERSION = 5
 
@@ -135,21 +168,6 @@ _TRIGGERS = (
     END""",
 )
 
-# What version 2 had of them, where version 1 becomes it.
-_UP_TO_2 = (
-    _TRIGGERS[0],
-    """CREATE TRIGGER nodes_removed AFTER DELETE ON nodes BEGIN
-        UPDATE summaries SET stale = 1 WHERE node_id = old.parent_id;
-    END""",
-)
-
-
-_REWORDED_4 = """CREATE TRIGGER nodes_reworded AFTER UPDATE OF text, context_value ON nodes
-        WHEN old.text <> new.text OR old.context_value <> new.context_value BEGIN
-        DELETE FROM vectors WHERE key = new.seq;
-        UPDATE summaries SET stale = 1 WHERE node_id = new.parent_id;
-    END"""
-
 
 def _sql_hash(parent: str | None, kind: str, name: str, value: str, text: str, order: float) -> str:
     return node_hash(parent, (kind, name, value), text, order)
@@ -164,38 +182,38 @@ SCHEMA = Schema(
     lasting=True,
     statements=_TABLES + TABLE.schema + SENTENCES + _TRIGGERS + _UNINDEXED,
     functions=(("node_hash", 6, _sql_hash),),
-    upgrades={
-        1: (
-            "ALTER TABLE files ADD COLUMN parser INTEGER NOT NULL DEFAULT 0",
-            "DROP TRIGGER nodes_added",
-            "DROP TRIGGER nodes_removed",
-            *_UP_TO_2,
-        ),
-        2: (
-            "DROP TRIGGER nodes_removed",
-            "DROP TRIGGER nodes_reworded",
-            "ALTER TABLE vectors RENAME TO vectors_before",
-            *TABLE.schema,
-            "INSERT INTO vectors SELECT n.seq, 0, v.model, v.vector FROM vectors_before v JOIN nodes n ON n.id = v.node_id",
-            "DROP TABLE vectors_before",
-            _TRIGGERS[1],
-            _REWORDED_4,
-        ),
-        3: (
-            "DROP TRIGGER IF EXISTS words_added",
-            "DROP TRIGGER IF EXISTS words_removed",
-            "DROP TRIGGER nodes_reworded",
-            "DROP TABLE IF EXISTS unindexed",
-            _REWORDED_4,
-            *_UNINDEXED,
-        ),
-        4: (
-            "ALTER TABLE files ADD COLUMN standing TEXT NOT NULL DEFAULT ''",
-            "ALTER TABLE places ADD COLUMN leads INTEGER NOT NULL DEFAULT 0",
-            "DELETE FROM vectors WHERE key IN (SELECT n.seq FROM nodes n JOIN places p ON p.node_id = n.id)",
-            "DROP TRIGGER nodes_reworded",
-            _TRIGGERS[2],
-            *SENTENCES,
-        ),
-    },
 )
+
+
+_LOST_VECTORS = "FROM vectors WHERE key NOT IN (SELECT seq FROM nodes)"
+
+
+def problems(sql: sqlite3.Connection) -> Iterator[str]:
+    """One sentence for each thing that is wrong; nothing for a sound database. Reads all of it."""
+    yield from faults(sql)
+    if (error := index_fault(sql)) is not None:
+        yield f"the full-text index does not fit the texts ({error})"
+    rows = sql.execute(
+        "SELECT id, parent_id, context_type, context_name, context_value, text, order_value, hash FROM nodes"
+    )
+    for node_id, parent_id, kind, name, value, text, order, found in rows:
+        if found != node_hash(parent_id, (kind, name, value), text, order):
+            yield f"node {node_id}: its hash does not fit what it holds"
+    (total,) = sql.execute("SELECT count(*) FROM nodes").fetchone()
+    (reached,) = sql.execute(
+        "WITH RECURSIVE walk(id) AS (SELECT id FROM nodes WHERE parent_id IS NULL UNION ALL"
+        " SELECT n.id FROM walk JOIN nodes n ON n.parent_id = walk.id) SELECT count(*) FROM walk"
+    ).fetchone()
+    if reached != total:
+        yield f"{total - reached} nodes hang on no root (a cycle)"
+    (lost,) = sql.execute(f"SELECT count(*) {_LOST_VECTORS}").fetchone()
+    if lost:
+        yield f"{lost} vectors belong to no node"
+    (sources,) = sql.execute("SELECT count(*) FROM vectors_source").fetchone()
+    if sources != 1:
+        yield f"the vectors have {sources} sources"
+
+
+def drop_lost_vectors(sql: sqlite3.Connection) -> int:
+    """Delete the vectors that belong to no node; returns how many they were."""
+    return sql.execute(f"DELETE {_LOST_VECTORS}").rowcount

@@ -1,8 +1,4 @@
-"""Trees as TOML: `export` writes them, `read` reads them back, byte for byte the same tree (spec 5, *Import*).
-
-One `[[node]]` for each node in reading order; `depth` says how far below the first one it is (0). A table per level
-would need a reader that recurses; a tree may be 10,000 deep.
-"""
+"""Trees as TOML: `export` writes them, `read` and `write_entries` bring them back, byte for byte (spec 5, *Import*)."""
 
 from __future__ import annotations
 
@@ -14,15 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from hivemind.boundary import boundary
-from hivemind.documents.edit import Draft
+from hivemind.documents.edit import Draft, Edit
 from hivemind.documents.errors import DocmemError
 from hivemind.documents.formats.outline import MAX_DEPTH, MAX_PARTS, check
-from hivemind.documents.given import shown
 from hivemind.documents.node import Node, check_context, check_text
 from hivemind.documents.orders import LARGEST
+from hivemind.documents.validation import shown
 from hivemind.errors import UnknownVersion
+from hivemind.fs import reached
 
-__all__ = ["VERSION", "Entry", "export", "read"]
+__all__ = ["export", "read", "write_entries"]
 
 VERSION = 1
 _KEYS = {
@@ -177,3 +174,31 @@ def _flag(table: dict[str, Any], key: str, where: str) -> int:
     if value not in (0, 1) or isinstance(value, float):
         raise DocmemError(f"{key} is 0 or 1, not {shown(value)}", where=where)
     return int(value)
+
+
+def write_entries(edit: Edit, entries: Sequence[Entry], where: object) -> list[Node]:
+    """New nodes for all entries, in order. Raises DocmemError, naming the line, for two siblings of one order."""
+    above: list[tuple[str, float]] = []  # (id, largest order among its children so far) at each depth
+    made: list[Node] = []
+    orders: set[tuple[str, float]] = set()
+    for entry in entries:
+        del above[entry.depth :]
+        parent_id, order = None, 0.0
+        if above:
+            parent_id, last = above[-1]
+            order = last + 1.0 if entry.order is None else entry.order
+            if (parent_id, order) in orders:
+                raise DocmemError(f"order {order!r} is taken by a sibling", where=f"{where}:{entry.line}")
+            orders.add((parent_id, order))
+            above[-1] = (parent_id, max(last, order))
+        node = edit.add(parent_id, order, entry.draft)
+        if entry.summary:
+            edit.sql.execute("INSERT INTO summaries VALUES (?, 0)", (node.id,))
+        above.append((node.id, 0.0))
+        made.append(node)
+        reached("documents.toml.one")
+    edit.sql.executemany(
+        "UPDATE summaries SET stale = 0 WHERE node_id = ?",
+        [(node.id,) for node, entry in zip(made, entries, strict=True) if entry.summary],
+    )
+    return made

@@ -1,19 +1,22 @@
-"""Reading the tree: one node, its children, a subtree in reading order. Nothing here recurses, nothing writes."""
+"""Reading the tree: nodes, subtrees in reading order, where a node stands in its file, a part as text. Nothing writes."""
 
 # ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from hivemind.documents.errors import NodeNotFoundError
 from hivemind.documents.node import COLUMNS, Node
 
 __all__ = [
-    "ancestors", "children", "descendant_ids", "find", "first_child", "get", "get_many", "has_children",
-    "interior_ids", "roots",
-    "siblings_around", "size", "subtree",
+    "Shown", "Source", "ancestors", "children", "descendant_ids", "find", "first_child", "get", "get_many",
+    "has_children", "interior_ids", "node_at", "root_source", "roots", "show", "siblings_around", "size",
+    "source_of", "split_reference", "subtree",
 ]  # fmt: skip
 
 _ALL = ", ".join(COLUMNS)
@@ -151,3 +154,136 @@ def siblings_around(sql: sqlite3.Connection, node: Node) -> tuple[Node | None, N
         ).fetchone()
         found.append(None if row is None else Node(*row))
     return found[0], found[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A node's place: file, lines (pages in a PDF), the file's SHA-256 when it was read, and what class it has and why.
+
+    `path` is as it was imported: relative to the hive for knowledge, else absolute.
+    """
+
+    path: str
+    start_line: int
+    end_line: int
+    digest: str
+    kind: str
+    document_class: str
+    why: str
+
+    @property
+    def citation(self) -> str:
+        """`path:line-line`."""
+        return f"{self.path}:{self.start_line}-{self.end_line}"
+
+
+def source_of(sql: sqlite3.Connection, node_id: str) -> Source | None:
+    """The place of a node; None for one that came from no file."""
+    row = sql.execute(
+        "SELECT f.path, p.start_line, p.end_line, f.digest, p.kind, f.class, f.why"
+        " FROM places p JOIN files f ON f.id = p.file_id WHERE p.node_id = ?",
+        (node_id,),
+    ).fetchone()
+    return None if row is None else Source(*row)
+
+
+def root_source(sql: sqlite3.Connection, node_id: str) -> str | None:
+    """The path of the file that the node's document came from; None for a document from none."""
+    root_id = next((found for found, parent in ancestors(sql, node_id) if parent is None), None)
+    row = sql.execute("SELECT path FROM files WHERE root_id = ?", (root_id,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+_REFERENCE = re.compile(r"(?P<path>.+?)(?::(?P<line>[1-9]\d{0,8})(?:-\d+)?)?", re.DOTALL)
+
+
+def split_reference(reference: str) -> tuple[str, int | None]:
+    """(path, line) of `path`, `path:line` or `path:line-line`; a line counts from 1, None where none is named."""
+    found = _REFERENCE.fullmatch(reference)
+    if found is None:
+        return reference, None
+    return found["path"], None if found["line"] is None else int(found["line"])
+
+
+def node_at(sql: sqlite3.Connection, path: str, line: int | None) -> str | None:
+    """The id of what a file, named as it was imported, has at a line: the first node on it, else the last before it.
+
+    Without a line the document's root. None if the file is no document, or has nothing there.
+    """
+    try:
+        row = sql.execute("SELECT id, root_id FROM files WHERE path = ?", (path,)).fetchone()
+    except UnicodeEncodeError:  # half a character: no file that is a document is named so
+        return None
+    if row is None:
+        return None
+    file_id, root_id = row
+    if line is None:
+        return None if root_id is None else str(root_id)
+    found = sql.execute(
+        "SELECT node_id FROM places WHERE file_id = ? AND number > 0 AND start_line <= ?"
+        " ORDER BY end_line >= ? DESC, CASE WHEN end_line >= ? THEN number ELSE -number END LIMIT 1",
+        (file_id, line, line, line),
+    ).fetchone()
+    return None if found is None else str(found[0])
+
+
+Form = Literal["full", "outline", "excerpt"]
+_APART = "\n\n"
+_LEFT_OUT = "\n\n[…]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The text of some nodes in reading order, `[…]` where others of the same file are left out between them.
+
+    `form`: "full" if nothing below the first one is missing; "outline" if only headings, summaries and the like are
+    there, whose children are not; "excerpt" otherwise. `nodes` are those that the text is of.
+    """
+
+    text: str
+    form: Form
+    nodes: tuple[Node, ...]
+
+
+def show(sql: sqlite3.Connection, nodes: Sequence[Node]) -> Shown:
+    """The first of the nodes and those below it that are given with it, as text.
+
+    What stood in one file one after the other has between it what stood between it there. A document that came from a
+    file shows no title of its own: the file's first heading says it.
+    """
+    whole = is_whole(sql, nodes)
+    form: Form = "full" if whole else "excerpt"
+    if not whole and all(has_children(sql, node.id) for node in nodes):
+        form = "outline"
+    return Shown(_joined(sql, nodes), form, tuple(nodes))
+
+
+def is_whole(sql: sqlite3.Connection, nodes: Sequence[Node]) -> bool:
+    """Whether the nodes are the first one and all below it. Looks at no more than that many."""
+    rows = sql.execute(
+        "WITH RECURSIVE below(id) AS (SELECT ? UNION ALL SELECT n.id FROM below JOIN nodes n ON n.parent_id = below.id"
+        " LIMIT ?) SELECT count(*) FROM below",
+        (nodes[0].id, len(nodes) + 1),
+    )
+    return int(rows.fetchone()[0]) <= len(nodes)
+
+
+def _joined(sql: sqlite3.Connection, nodes: Sequence[Node]) -> str:
+    parts: list[str] = []
+    before: tuple[int, int, str] | None = None  # file, number in it, what stands after it
+    for node in nodes:
+        row = sql.execute("SELECT file_id, number, gap FROM places WHERE node_id = ?", (node.id,)).fetchone()
+        if row is not None and row[1] == 0 and len(nodes) > 1:
+            before = None if row is None else (row[0], 0, "")
+            continue
+        if parts:
+            parts.append(_between(before, row))
+        parts.append(node.text)
+        before = row
+    return "".join(parts)
+
+
+def _between(before: tuple[int, int, str] | None, after: tuple[int, int, str] | None) -> str:
+    if before is None or after is None or before[0] != after[0]:
+        return _APART
+    return before[2] if after[1] == before[1] + 1 else _LEFT_OUT

@@ -9,15 +9,14 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from hivemind.documents import history, moving, summaries, tree
-from hivemind.documents.edit import Draft, Edit
+from hivemind.documents import summaries, tree
+from hivemind.documents.edit import Draft, Edit, Version, copy, history, move, restore
 from hivemind.documents.errors import DocmemError, ReadonlyError
 from hivemind.documents.expansion import Interior, without_interior
-from hivemind.documents.extract import extract
-from hivemind.documents.given import check_flag, check_share, check_whole
-from hivemind.documents.indexing import index_if_many
 from hivemind.documents.node import Node, check_context
-from hivemind.documents.schema import SCHEMA
+from hivemind.documents.schema import SCHEMA, index_if_many
+from hivemind.documents.summaries import extract
+from hivemind.documents.validation import check_flag, check_share, check_whole
 from hivemind.fs.database import Database
 from hivemind.tokens import count_tokens
 
@@ -209,16 +208,16 @@ class Trees:
         with self.transaction() as edit:
             return edit.change(tree.get(edit.sql, node_id), sticky=flag)
 
-    def history(self, node_id: str) -> list[history.Version]:
+    def history(self, node_id: str) -> list[Version]:
         """Every version of the node's text and context, oldest first; the last is how it stands."""
         with self.database.read() as sql:
-            return history.history(sql, node_id)
+            return history(sql, node_id)
 
     def restore(self, node_id: str, version: int, expected_hash: str | None = None) -> Node:
         """Give the node the text and context of an earlier version; nothing is forgotten by it."""
         check_whole(version, "version", 1)
         with self.transaction() as edit:
-            return history.restore(edit, node_id, version, expected_hash)
+            return restore(edit, node_id, version, expected_hash)
 
     def delete(self, node_id: str) -> None:
         """Remove the node and all below it."""
@@ -230,32 +229,32 @@ class Trees:
     def move_append_child(self, node_id: str, target_parent_id: str, expected_hash: str | None = None) -> Node:
         """Make the node, and what it is stuck to, another's last child. Raises CycleError, OptimisticLockError."""
         with self.transaction() as edit:
-            return moving.move(edit, node_id, target_parent_id, "child", expected_hash)
+            return move(edit, node_id, target_parent_id, "child", expected_hash)
 
     def move_before(self, node_id: str, target_node_id: str, expected_hash: str | None = None) -> Node:
         """Put the node just before another. Raises CycleError, OptimisticLockError, DocmemError beside a root."""
         with self.transaction() as edit:
-            return moving.move(edit, node_id, target_node_id, "before", expected_hash)
+            return move(edit, node_id, target_node_id, "before", expected_hash)
 
     def move_after(self, node_id: str, target_node_id: str, expected_hash: str | None = None) -> Node:
         """Put the node just after another. Raises CycleError, OptimisticLockError, DocmemError beside a root."""
         with self.transaction() as edit:
-            return moving.move(edit, node_id, target_node_id, "after", expected_hash)
+            return move(edit, node_id, target_node_id, "after", expected_hash)
 
     def copy_append_child(self, node_id: str, target_parent_id: str) -> Node:
         """Copy the node and all below it to be another's last child; gives the copy's root."""
         with self.transaction() as edit:
-            return moving.copy(edit, node_id, target_parent_id, "child")
+            return copy(edit, node_id, target_parent_id, "child")
 
     def copy_before(self, node_id: str, target_node_id: str) -> Node:
         """Copy the node and all below it to stand just before another; gives the copy's root."""
         with self.transaction() as edit:
-            return moving.copy(edit, node_id, target_node_id, "before")
+            return copy(edit, node_id, target_node_id, "before")
 
     def copy_after(self, node_id: str, target_node_id: str) -> Node:
         """Copy the node and all below it to stand just after another; gives the copy's root."""
         with self.transaction() as edit:
-            return moving.copy(edit, node_id, target_node_id, "after")
+            return copy(edit, node_id, target_node_id, "after")
 
     # -- summaries --------------------------------------------------------------------------------------------------
     def add_summary(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,68 +31,6 @@ def knowledge(layout: Layout) -> Iterator[Knowledge]:
     with Docmem(layout.documents_db, durable=False) as docmem:
         yield Knowledge(docmem, layout)
         assert docmem.check() == []
-
-
-@pytest.fixture
-def to_version_2() -> Callable[[Path], None]:
-    """Makes a database what version 2 would have made of it."""
-    return _to_version_2
-
-
-@pytest.fixture
-def to_version_3() -> Callable[[Path], None]:
-    """Makes a database what version 3 would have made of it."""
-    return _to_version_3
-
-
-def _to_version_3(path: Path) -> None:
-    old, new = (f"{side}.seq, {side}.text, {side}.context_value" for side in ("old", "new"))
-    forget = f"INSERT INTO words(words, rowid, text, context_value) VALUES ('delete', {old});"
-    learn = f"INSERT INTO words(rowid, text, context_value) VALUES ({new});"
-    free = "ON nodes WHEN NOT EXISTS (SELECT 1 FROM unindexed) BEGIN"
-    reworded = "ON nodes WHEN old.text <> new.text OR old.context_value <> new.context_value BEGIN"
-    with closing(sqlite3.connect(path)) as sql:
-        for what in ("words_added", "words_removed", "words_changed", "nodes_reworded", "vectors_gone"):
-            sql.execute(f"DROP TRIGGER {what}")
-        sql.execute("DROP TABLE sentences")
-        sql.execute("ALTER TABLE files DROP COLUMN standing")
-        sql.execute("ALTER TABLE places DROP COLUMN leads")
-        sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
-        sql.execute("DROP TABLE unindexed")
-        sql.execute("CREATE TABLE unindexed (mark INTEGER PRIMARY KEY)")
-        sql.execute(f"CREATE TRIGGER words_added AFTER INSERT {free} {learn} END")
-        sql.execute(f"CREATE TRIGGER words_removed AFTER DELETE {free} {forget} END")
-        sql.execute(
-            f"CREATE TRIGGER nodes_reworded AFTER UPDATE OF text, context_value {reworded} {forget} {learn}"
-            " DELETE FROM vectors WHERE key = new.seq;"
-            " UPDATE summaries SET stale = 1 WHERE node_id = new.parent_id; END"
-        )
-        sql.execute("PRAGMA user_version = 3")
-        sql.commit()
-
-
-def _to_version_2(path: Path) -> None:
-    _to_version_3(path)
-    with closing(sqlite3.connect(path)) as sql:
-        rows = sql.execute("SELECT n.id, v.model, v.vector FROM vectors v JOIN nodes n ON n.seq = v.key").fetchall()
-        for what in ("TRIGGER nodes_removed", "TRIGGER nodes_reworded", "TABLE vectors", "TABLE vectors_changes"):
-            sql.execute(f"DROP {what}")
-        sql.execute("DROP TABLE vectors_source")
-        sql.execute(
-            "CREATE TABLE vectors (node_id TEXT PRIMARY KEY REFERENCES nodes(id) ON DELETE CASCADE, model TEXT NOT NULL,"
-            " vector BLOB NOT NULL) WITHOUT ROWID"
-        )
-        sql.execute(
-            "CREATE TRIGGER nodes_removed AFTER DELETE ON nodes BEGIN"
-            " UPDATE summaries SET stale = 1 WHERE node_id = old.parent_id; END"
-        )
-        sql.execute(
-            "CREATE TRIGGER nodes_reworded AFTER UPDATE OF text, context_value ON nodes WHEN old.text <> new.text BEGIN"
-            " DELETE FROM vectors WHERE node_id = new.id; END"
-        )
-        sql.executemany("INSERT INTO vectors VALUES (?, ?, ?)", rows)
-        sql.execute("PRAGMA user_version = 2")
-        sql.commit()
 
 
 @pytest.fixture

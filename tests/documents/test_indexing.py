@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from hivemind.documents import Docmem
-from hivemind.documents.indexing import MOST
+from hivemind.documents.schema import MOST
 
 CONTEXT = ("message", "role", "user")
 

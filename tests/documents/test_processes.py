@@ -152,15 +152,16 @@ def test_a_part_that_fails_is_undone_alone(tmp_path: Path) -> None:
         assert len(docmem.serialize(root.id)) == 2
 
 
-def test_a_database_of_another_version_is_refused_and_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [4, 99])
+def test_a_database_of_another_version_is_refused_and_kept(tmp_path: Path, version: int) -> None:
     path = tmp_path / "documents.db"
     with Docmem(path) as docmem:
         docmem.create_root()
     with sqlite3.connect(path) as sql:
-        sql.execute("PRAGMA user_version = 99")
+        sql.execute(f"PRAGMA user_version = {version}")
     sql.close()
     kept = path.read_bytes()
-    with pytest.raises(UnknownVersion, match="version 99"):
+    with pytest.raises(UnknownVersion, match=f"version {version}"):
         Docmem(path).roots()
     assert path.read_bytes() == kept
 

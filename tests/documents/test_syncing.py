@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from hivemind.documents import Docmem, DocmemError, Knowledge, NodeNotFoundError, files, syncing
+from hivemind.documents import DocmemError, Knowledge, NodeNotFoundError, files
+from hivemind.documents import knowledge as reading_in
 from hivemind.documents.formats import VERSION
 from hivemind.fs import Lock
 from hivemind.layout import Layout
@@ -44,7 +42,7 @@ def test_who_has_to_wait_says_so_and_then_finds_it_done(layout: Layout, knowledg
     lock.acquire()
     waits = threading.Event()
     told: list[str] = []
-    found: list[syncing.SyncReport] = []
+    found: list[reading_in.SyncReport] = []
 
     def tell(text: str) -> None:
         told.append(text)
@@ -73,8 +71,8 @@ def test_a_long_import_says_how_far_it_is(
     layout: Layout, knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(layout, 5)
-    monkeypatch.setattr(syncing, "_WORTH_TELLING", 1)
-    monkeypatch.setattr(syncing, "_NODES_AT_ONCE", 3)
+    monkeypatch.setattr(reading_in, "_WORTH_TELLING", 1)
+    monkeypatch.setattr(reading_in, "_NODES_AT_ONCE", 3)
     told: list[str] = []
     knowledge.sync(tell=told.append)
     assert told[0].startswith("reading in files: 1 of 5")
@@ -96,52 +94,6 @@ def test_a_new_importer_reads_everything_anew_and_ids_stay(
     assert {before.id, heading.id, note.id} <= {node.id for node in after}
     assert max(node.token_count for node in after) <= 40
     assert knowledge.sync().changed == []
-
-
-def test_a_database_of_version_3_is_brought_up_to_date(tmp_path: Path, to_version_3: Callable[[Path], None]) -> None:
-    path = tmp_path / "documents.db"
-    with Docmem(path) as docmem:
-        root = docmem.create_root("r", "A tree from before")
-        docmem.append_child(root.id, "m", "n", "v", "its leaf")
-    to_version_3(path)
-    with Docmem(path) as docmem:
-        [hit] = docmem.query("leaf")
-        assert hit.node.text == "its leaf"
-        docmem.update_content(hit.node.id, "its twig")
-        assert docmem.query("leaf") == []
-        assert [found.node.text for found in docmem.query("twig")] == ["its twig"]
-        assert docmem.check() == []
-
-
-def test_a_database_of_version_1_is_brought_up_to_date(tmp_path: Path, to_version_2: Callable[[Path], None]) -> None:
-    path = tmp_path / "documents.db"
-    with Docmem(path) as docmem:
-        root = docmem.create_root("r", "A tree from before")
-        docmem.append_child(root.id, "m", "n", "v", "its leaf")
-    to_version_2(path)
-    with closing(sqlite3.connect(path)) as sql:  # what version 1 had
-        for what in ("TRIGGER words_added", "TRIGGER words_removed", "TABLE unindexed"):
-            sql.execute(f"DROP {what}")
-        for name, moment, side, words in (
-            ("added", "INSERT", "new", "words(rowid, text, context_value) VALUES (new.seq, new.text, new.context_value)"),
-            ("removed", "DELETE", "old", "words(words, rowid, text, context_value)"
-             " VALUES ('delete', old.seq, old.text, old.context_value)"),
-        ):  # fmt: skip
-            sql.execute(f"DROP TRIGGER nodes_{name}")
-            sql.execute(
-                f"CREATE TRIGGER nodes_{name} AFTER {moment} ON nodes BEGIN INSERT INTO {words};"
-                f" UPDATE summaries SET stale = 1 WHERE node_id = {side}.parent_id; END"
-            )
-        sql.execute("ALTER TABLE files DROP COLUMN parser")
-        sql.execute("PRAGMA user_version = 1")
-        sql.commit()
-    with Docmem(path) as docmem:
-        [hit] = docmem.query("leaf")
-        assert hit.node.text == "its leaf"
-        docmem.append_child("r", "m", "n", "v", "another leaf")
-        docmem.delete(hit.node.id)
-        assert docmem.check() == []
-        assert [found.node.text for found in docmem.query("leaf")] == ["another leaf"]
 
 
 def test_a_file_whose_name_is_no_utf8_is_passed_over_and_the_others_are_read(

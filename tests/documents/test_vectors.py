@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hivemind.documents import Docmem, Knowledge
 from hivemind.documents.errors import DamagedError
-from hivemind.documents.query import Nodes, scored
+from hivemind.documents.search import Nodes, scored
 from hivemind.embedding import EmbedderUnavailable, HashingEmbedder, VectorIndex, pack, unpack
 from hivemind.fs.soundness import unsound
 from hivemind.layout import Layout
@@ -155,19 +155,6 @@ def test_an_embedder_that_gives_no_vectors_is_done_without(tmp_path: Path) -> No
         assert "meaning" not in hit.why
         with docmem.database.read() as sql:
             assert sql.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
-
-
-def test_vectors_of_a_database_of_version_2_are_kept(path: Path, to_version_2: Callable[[Path], None]) -> None:
-    to_version_2(path)
-    with open_at(path) as docmem:
-        assert docmem.embed_pending() == 0
-        assert near(docmem, "kestrels")[0] == "kestrels hover"
-        root = docmem.roots()[0]
-        docmem.update_content(docmem.serialize(root.id)[1].id, "herons wade")
-        docmem.delete(docmem.serialize(root.id)[2].id)
-        assert near(docmem, "herons wade", 10)[0] == "herons wade"
-        assert sorted(near(docmem, "herons", 10)) == ["birds", "herons wade", "swifts sleep in flight"]
-        assert docmem.check() == []
 
 
 def test_vectors_that_belong_to_no_node_are_taken_out(layout: Layout) -> None:

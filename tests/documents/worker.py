@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hivemind.documents import CycleError, Docmem, DocmemError, Knowledge, classes, files, syncing
+from hivemind.documents import CycleError, Docmem, DocmemError, Knowledge, classes, files, knowledge
 from hivemind.documents.formats import read_outline
 from hivemind.errors import UserError
 from hivemind.layout import Layout
@@ -76,7 +76,7 @@ def import_another(docmem: Docmem, path: str) -> None:
 
 def die_over(docmem: Docmem, root: str) -> None:
     """Sync, and be killed in the middle of reading a file."""
-    syncing.read_outline = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[attr-defined]
+    knowledge.read_outline = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[attr-defined]
     Knowledge(docmem, Layout.at(root)).sync()
 
 
@@ -117,15 +117,15 @@ def count_reads(docmem: Docmem, root: str) -> None:
     """Sync, and print the names of the files below knowledge/ that were opened; no file counts as young."""
     files._YOUNG_NS = -1
     opened: list[str] = []
-    knowledge = Knowledge(docmem, Layout.at(root))
-    names = {path.name for path in knowledge.layout.knowledge.iterdir()}
+    documents = Knowledge(docmem, Layout.at(root))
+    names = {path.name for path in documents.layout.knowledge.iterdir()}
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str) and os.path.basename(arguments[0]) in names:
             opened.append(os.path.basename(arguments[0]))
 
     sys.addaudithook(watch)
-    knowledge.sync()
+    documents.sync()
     print(json.dumps(opened))
 
 

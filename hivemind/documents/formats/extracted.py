@@ -16,12 +16,11 @@ from dataclasses import dataclass
 
 from hivemind.documents.errors import DocmemError, MissingLibraryError
 from hivemind.documents.formats import outline
-from hivemind.documents.formats.content import LARGEST
 from hivemind.documents.formats.outline import Piece
 from hivemind.guarded import Guarded
 from hivemind.masking import mask, secret_names
 
-__all__ = ["MAX_CPU_S", "MAX_MEMORY_BYTES", "Extract", "Part", "joined", "pdf"]
+__all__ = ["Extract", "Part", "joined", "pdf"]
 
 MAX_CPU_S = 60
 MAX_MEMORY_BYTES = 1 << 30
@@ -74,7 +73,7 @@ def pdf(raw: bytes, where: object) -> Extract:
             "PDF needs the library pypdf", where=where, mend="install it with: pip install 'hivemind[docs]'"
         )
     environment = {name: value for name, value in os.environ.items() if name not in secret_names()}
-    program = [sys.executable, "-P", _SCRIPT, str(LARGEST), str(outline.MAX_PARTS)]
+    program = [sys.executable, "-P", _SCRIPT, str(outline.LARGEST), str(outline.MAX_PARTS)]
     limits = {"cpu_s": MAX_CPU_S, "memory_bytes": MAX_MEMORY_BYTES}
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with Guarded(program, folder=None, environment=environment, **limits, **streams) as process:

@@ -13,7 +13,7 @@ from html import unescape
 from itertools import chain
 
 from hivemind.documents.formats.extracted import Extract, Part, joined
-from hivemind.documents.formats.headings import Headings
+from hivemind.documents.formats.outline import Headings
 
 __all__ = ["html"]
 

@@ -1,21 +1,106 @@
-"""The outline of a file: its pieces in reading order, each with its depth and where it stands in the text.
-
-Texts of the pieces and the gaps between them are the file's text, character for character: `Outline.rebuilt()`.
-"""
+"""The outline of a file: its pieces in reading order, each with its depth and where it stands in the text."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hivemind.documents.errors import DocmemError
-from hivemind.documents.sentences import pieces, sentence_ends
 
-__all__ = ["LONGEST", "MAX_DEPTH", "MAX_LINES", "MAX_PARTS", "Lines", "Outline", "Piece", "check", "split_long"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_LINES",
+    "MAX_PARTS",
+    "Headings",
+    "Lines",
+    "Outline",
+    "Piece",
+    "check",
+    "pieces",
+    "plain",
+    "sentence_ends",
+    "split_long",
+]  # fmt: skip
+
+# A full stop and the like, closing quotes or brackets, then white space and something that can begin a sentence.
+_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]*_]*+(?=\s+[\"'“‘(\[*_]*[^\W_a-z])|[。！？]+|\n[ \t]*\n")
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:[A-Za-z]|Dr|Mr|Mrs|Ms|Prof|St|No|vs|etc|cf|al|approx|resp|Fig|Vol|pp|Inc|Ltd|Nr|bzw|ca)"
+    r"|\b(?:e\.g|i\.e|z\.B|d\.h|u\.a))\.$"
+)
+
+
+def sentence_ends(text: str) -> list[int]:
+    """Offsets just after each sentence of the text, the last one len(text). Empty for an empty text."""
+    ends = [
+        found.end()
+        for found in _END.finditer(text)
+        if not _ABBREVIATION.search(text, max(0, found.end() - 8), found.end())
+    ]
+    if text and (not ends or ends[-1] != len(text)):
+        ends.append(len(text))
+    return ends
+
+
+def pieces(
+    text: str, ends: list[int], longest: int, count: Callable[[str], int], *, whole_lines: bool = False
+) -> list[tuple[int, int]]:
+    """Offsets of runs of whole sentences (or lines, whatever ends at `ends`), each of at most `longest` tokens.
+
+    A single sentence that is longer stays whole: nothing is cut within. White space between runs belongs to none; with
+    `whole_lines` the indentation of a line does belong to it.
+    """
+    runs: list[tuple[int, int]] = []
+    start, size = 0, 0
+    last = 0
+    for end in ends:
+        cost = count(text[last:end])
+        if last > start and size + cost > longest:
+            runs.append((start, last))
+            start, size = last, 0
+        size += cost
+        last = end
+    runs.append((start, last))
+    return [found for a, b in runs if (found := _trimmed(text, a, b, whole_lines))]
+
+
+def _trimmed(text: str, start: int, end: int, whole_lines: bool) -> tuple[int, int] | None:
+    first = start
+    while first < end and text[first].isspace():
+        first += 1
+    if first == end:
+        return None
+    start = max(start, text.rfind("\n", start, first) + 1) if whole_lines else first
+    while text[end - 1].isspace():
+        end -= 1
+    return start, end
+
+
+class Headings:
+    """The levels of the headings that we are below, outermost first."""
+
+    def __init__(self) -> None:
+        self._levels: list[int] = []
+
+    @property
+    def depth(self) -> int:
+        """The depth of what stands below them."""
+        return len(self._levels) + 1
+
+    def enter(self, level: int) -> int:
+        """Begin a part of this level (any earlier one of it or below it ends); gives the heading's own depth."""
+        while self._levels and self._levels[-1] >= level:
+            self._levels.pop()
+        depth = self.depth
+        self._levels.append(level)
+        return depth
+
 
 LONGEST = 400  # tokens of one leaf (spec 5, *Import*)
+LARGEST = 64 << 20  # bytes of a file
 MAX_LINES = 2_000_000
 MAX_PARTS = 1_000_000  # and so deep may they be nested: what documents are made for (spec 5, *Limits*)
 MAX_DEPTH = 10_000
@@ -139,3 +224,18 @@ def _cut(body: str, kind: str, count: Callable[[str], int]) -> Iterator[tuple[in
         ends.append(end)
         last = end
     yield from pieces(body, ends, LONGEST, count)
+
+
+def plain(text: str) -> list[Piece]:
+    """The paragraphs of a text, all at the top."""
+    source = Lines(text)
+    found, at = [], 0
+    while at < len(source):
+        if source.blank(at):
+            at += 1
+            continue
+        first = at
+        while at < len(source) and not source.blank(at):
+            at += 1
+        found.append(source.piece("paragraph", 1, first, at))
+    return found

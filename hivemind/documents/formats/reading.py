@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,13 +18,34 @@ from hivemind.documents.formats.code import python, source_code
 from hivemind.documents.formats.extracted import Extract, pdf
 from hivemind.documents.formats.html import html
 from hivemind.documents.formats.markdown import markdown
-from hivemind.documents.formats.outline import Outline, Piece, split_long
-from hivemind.documents.formats.plain import plain
+from hivemind.documents.formats.outline import Outline, Piece, plain, split_long
 from hivemind.documents.formats.restructured import restructured
 from hivemind.errors import UserError
 from hivemind.masking import mask
 
-__all__ = ["decoded", "format_of", "read_extract", "read_outline"]
+__all__ = ["decoded", "format_of", "read_bytes", "read_extract", "read_outline"]
+
+
+def read_bytes(path: str, file: int | None = None) -> tuple[bytes, os.stat_result]:
+    """The content of a file (of an open one, if given) and its stat, taken while it was open.
+
+    Raises DocmemError for what is no regular file, is larger than 64 MiB or cannot be read.
+    """
+    try:
+        with os.fdopen(file, "rb") if file is not None else open(path, "rb", opener=_without_waiting) as opened:
+            found = os.fstat(opened.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise DocmemError("is no regular file", where=path)
+            if found.st_size > outline.LARGEST:
+                raise DocmemError(f"is larger than {outline.LARGEST >> 20} MiB", where=path, mend="split it")
+            return opened.read(), found
+    except OSError as error:
+        raise DocmemError(f"cannot be read ({error.strerror})", where=path) from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for its writer for ever
+
 
 _ENDINGS = {
     "markdown": ".md .markdown .mdown .mkd .mdx",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hivemind.documents.formats.headings import Headings
-from hivemind.documents.formats.outline import Lines, Piece
+from hivemind.documents.formats.outline import Headings, Lines, Piece
 
 __all__ = ["restructured"]
 

@@ -5,9 +5,27 @@ from __future__ import annotations
 import os
 
 from hivemind.documents.errors import DocmemError
-from hivemind.documents.filenames import is_utf8, uncitable
 
-__all__ = ["check_flag", "check_path", "check_share", "check_whole", "shown"]
+__all__ = ["check_flag", "check_path", "check_share", "check_whole", "is_utf8", "shown", "uncitable"]
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a name, as the operating system gives it, is text."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def uncitable(name: str) -> DocmemError:
+    """Why the file of such a name is no document."""
+    try:
+        raw = os.fsencode(name)
+    except UnicodeEncodeError:  # half a character: no operating system gave this name
+        raw = name.encode("utf-8", "backslashreplace")
+    shown = raw.decode("utf-8", "backslashreplace")
+    return DocmemError("has a name that is no UTF-8: it cannot be cited", where=shown, mend="rename it")
 
 
 def check_whole(value: int, what: str, least: int | None = None) -> int:
