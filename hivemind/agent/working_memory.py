@@ -20,10 +20,11 @@ from hivemind.fs import LogDamaged
 from hivemind.mail import Message
 from hivemind.memory import (
     ContentLoader,
+    ContextBuilder,
     FileMemoryBlock,
     MemoryBlock,
-    MemoryCycle,
     MemoryJanitor,
+    MemorySelector,
     MessageMemoryBlock,
     Priority,
     RelevanceScorer,
@@ -82,7 +83,8 @@ class WorkingMemory:
             **document_sources(hive),
         }
         self._loader = ContentLoader(hive.layout.root, roots=hive.config.read_roots(hive.layout), sources=sources)
-        self._cycle = MemoryCycle(self.blocks, self._loader, token_counter=hive.count_tokens, scorer=self.scorer)
+        self._selector = MemorySelector(hive.count_tokens, self.scorer, locate=self._loader.path_of)
+        self._builder = ContextBuilder(self._loader, token_counter=hive.count_tokens)
         self._janitor = MemoryJanitor(
             task_ended=lambda task: not (hive.layout.active / task).is_dir(),
             file_exists=lambda location: os.path.exists(self._loader.path_of(location)),
@@ -119,7 +121,7 @@ class WorkingMemory:
 
     def select(self, focus: Focus, questions: Sequence[str], tokens: int) -> Selected:
         """Score, select and build: what of all blocks is worth its place in `tokens` tokens."""
-        blocks = [*self._recalled(focus, questions), *_attachments(focus), *self.blocks.symbolic_memory]
+        blocks = [*self._recalled(focus, questions), *_attachments(focus), *self.blocks]
         return self._chosen(blocks, questions, tokens)
 
     def recall(self, focus: Focus, question: str, tokens: int, stands: Callable[[str], bool]) -> Sequence[Entry]:
@@ -140,8 +142,8 @@ class WorkingMemory:
         left = {block.id: block for block in blocks}
         self.scorer.task_keywords = set(" ".join(questions).lower().split())
         while True:
-            selection = self._cycle.selector.select(left.values(), tokens)
-            entries = self._cycle.builder.build_context(selection, tokens)
+            selection = self._selector.select(left.values(), tokens)
+            entries = self._builder.build_context(selection, tokens)
             known = [str(entry["id"]) for entry in entries if entry["id"] in left and stands(str(entry["content"]))]
             if not known:
                 return Selected(entries, selection, self.scorer.explain)
@@ -150,7 +152,7 @@ class WorkingMemory:
 
     def _about(self, question: str) -> list[MemoryBlock]:
         """The blocks that stay, mail above all, as far as they have half of the question's words."""
-        blocks = list(self.blocks.symbolic_memory)
+        blocks = list(self.blocks)
         return [
             block
             for block, loaded in zip(blocks, self._loader.load_many(blocks), strict=True)
@@ -177,7 +179,7 @@ class WorkingMemory:
     def tidy(self, *, ended: str | None = None) -> None:
         """What belongs to a task that has `ended` leaves with it; what is stale leaves when there is much."""
         if ended is not None:
-            for block in list(self.blocks.symbolic_memory):
+            for block in list(self.blocks):
                 if block.metadata.get("task_id") == ended or block.metadata.get("task") == ended:
                     self.blocks.remove_memory(block.id)
         if len(self.blocks) > _TIDY_ABOVE:

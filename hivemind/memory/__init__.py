@@ -15,14 +15,11 @@ from hivemind.memory.blocks import (
     StatusMemoryBlock,
     TaskMemoryBlock,
 )
-from hivemind.memory.changes import Changes, diff
 from hivemind.memory.compression import MemoryCompressor
 from hivemind.memory.context import ContextBuilder
-from hivemind.memory.cycle import MemoryCycle, Turn
 from hivemind.memory.janitor import MemoryJanitor
 from hivemind.memory.loading import ContentLoader, Given, Loaded
-from hivemind.memory.manager import WorkingMemoryManager
-from hivemind.memory.relevance import RelevanceModel, citation_record
+from hivemind.memory.manager import Changes, WorkingMemoryManager, diff
 from hivemind.memory.scoring import RelevanceScorer
 from hivemind.memory.selection import Choice, CriticalOverBudget, MemorySelector, Selection
 from hivemind.tokens import count_tokens
@@ -41,20 +38,16 @@ __all__ = [
     "Loaded",
     "MemoryBlock",
     "MemoryCompressor",
-    "MemoryCycle",
     "MemoryJanitor",
     "MemorySelector",
     "MemoryType",
     "MessageMemoryBlock",
     "Priority",
-    "RelevanceModel",
     "RelevanceScorer",
     "Selection",
     "StatusMemoryBlock",
     "TaskMemoryBlock",
-    "Turn",
     "WorkingMemoryManager",
-    "citation_record",
     "count_tokens",
     "create_memory_from_action",
     "diff",

@@ -1,17 +1,13 @@
-"""Memory blocks: slotted references, never the content of a file (spec 2, *Blocks*; seed 004, *Symbolic Memory Model*).
-
-A block that a manager holds tells it when one of its fields is set, so that nothing that is kept about it goes stale.
-What lies inside a field (`block.metadata["k"] = v`) cannot be seen from here: say `manager.touch(block.id)` after that.
-"""
+"""Memory blocks: slotted references, never the content of a file (spec 2, *Blocks*; seed 004, *Symbolic Memory Model*)."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, ClassVar, Protocol, Self, cast
+from typing import Any, ClassVar
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
@@ -20,7 +16,6 @@ __all__ = [
     "ContextMemoryBlock",
     "FileMemoryBlock",
     "HistoryMemoryBlock",
-    "Home",
     "KnowledgeMemoryBlock",
     "MemoryBlock",
     "MemoryType",
@@ -28,9 +23,6 @@ __all__ = [
     "Priority",
     "StatusMemoryBlock",
     "TaskMemoryBlock",
-    "attach",
-    "detach",
-    "keep_drawn",
 ]
 
 
@@ -56,18 +48,6 @@ class MemoryType(Enum):
     CONTEXT = "context"
 
 
-class Home(Protocol):
-    """Where a block lies, told when it changes. A block has one home for each owner; `alone` is `(self,)`, made once."""
-
-    alone: tuple[Home, ...]
-
-    @property
-    def owner(self) -> object: ...
-
-    def changed(self, block: MemoryBlock) -> None: ...
-
-
-_set = object.__setattr__
 _AS_CLASS_SAYS: Any = None  # until __post_init__ has put in what the class says
 
 
@@ -79,29 +59,8 @@ def _digest(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-class _Kept:
-    """What is kept about a block beside its fields: never copied, compared, shown or saved."""
-
-    __slots__ = ("counted", "drawn", "homes")
-
-    homes: tuple[Home, ...]
-    counted: tuple[int, object, int, int] | None  # tokens, by which counter, at which size and mtime (ns) of the file
-    drawn: object  # how it last stood in a context, where it is in a manager and has not changed since
-
-    def __new__(cls, *_args: Any, **_fields: Any) -> Self:
-        block = object.__new__(cls)
-        _set(block, "homes", ())
-        _set(block, "counted", None)
-        _set(block, "drawn", None)
-        return block
-
-    def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """What a copy or a pickle gets: the fields only."""
-        return None, {item.name: getattr(self, item.name) for item in fields(cast("Any", self))}
-
-
 @dataclass(slots=True, kw_only=True)
-class MemoryBlock(_Kept):
+class MemoryBlock:
     """What every block has. `confidence` is 0 to 1; times are UTC (one without a zone is taken as UTC).
 
     `type` and `id` are set by the class; an `id` that is passed wins. Raises UserError for a confidence that is no
@@ -118,32 +77,28 @@ class MemoryBlock(_Kept):
     timestamp: datetime = field(default_factory=_now)
     expiry: datetime | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        _set(self, name, value)
-        if self.homes:
-            for home in self.homes:
-                home.changed(self)
+    # The exact count of its entry: tokens, by which counter, at which size and mtime (ns) of its file.
+    counted: tuple[int, object, int, int] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.KIND is not None:
-            _set(self, "type", self.KIND)
+            self.type = self.KIND
         elif self.type is None:
             raise UserError("a bare MemoryBlock needs a type")
         if self.priority is None:
-            _set(self, "priority", self.PRIORITY)
+            self.priority = self.PRIORITY
         if not 0.0 <= self.confidence <= 1.0:
             raise UserError(f"a confidence is a number from 0 to 1, not {self.confidence!r}")
         if self.timestamp is None:
-            _set(self, "timestamp", _now())
+            self.timestamp = _now()
         elif self.timestamp.tzinfo is not UTC:
-            _set(self, "timestamp", _utc(self.timestamp))
+            self.timestamp = _utc(self.timestamp)
         if self.expiry is not None and self.expiry.tzinfo is not UTC:
-            _set(self, "expiry", _utc(self.expiry))
+            self.expiry = _utc(self.expiry)
         if self.metadata is None:
-            _set(self, "metadata", {})
+            self.metadata = {}
         if not self.id:
-            _set(self, "id", self._make_id())
+            self.id = self._make_id()
 
     def _make_id(self) -> str:
         raise UserError("a bare MemoryBlock needs an id")
@@ -152,25 +107,6 @@ class MemoryBlock(_Kept):
 def _utc(moment: datetime) -> datetime:
     with boundary("time"):
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def attach(block: MemoryBlock, home: Home) -> None:
-    """Let `home` hear of changes of `block`, in the place of the home that it had for the same owner."""
-    homes, owner = block.homes, home.owner
-    if not homes or (len(homes) == 1 and homes[0].owner is owner):
-        _set(block, "homes", home.alone)
-    else:
-        _set(block, "homes", (*(other for other in homes if other.owner is not owner), home))
-
-
-def keep_drawn(block: MemoryBlock, drawn: object) -> None:
-    """Remember how a block stands in a context, or, with None, forget it; tells nobody."""
-    _set(block, "drawn", drawn)
-
-
-def detach(block: MemoryBlock, owner: object) -> None:
-    """The owner holds the block no more."""
-    _set(block, "homes", tuple(home for home in block.homes if home.owner is not owner))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -193,14 +129,14 @@ class FileMemoryBlock(MemoryBlock):
             self._check_lines()
         MemoryBlock.__post_init__(self)
         if rom:
-            _set(self, "type", MemoryType.ROM)
-            _set(self, "priority", Priority.CRITICAL)
+            self.type = MemoryType.ROM
+            self.priority = Priority.CRITICAL
 
     def _check_lines(self) -> None:
         start, end = self.start_line, self.end_line
         if start is None:
             start = 1
-            _set(self, "start_line", 1)
+            self.start_line = 1
         if start < 1 or (end is not None and end < start):
             raise UserError(
                 f"no lines {start}-{end or ''}", where=self.location, mend="lines count from 1, both ends belong to it"
@@ -244,7 +180,7 @@ class TaskMemoryBlock(MemoryBlock):
 
     def __post_init__(self) -> None:
         if self.dependencies is None:
-            _set(self, "dependencies", [])
+            self.dependencies = []
         MemoryBlock.__post_init__(self)
 
     def _make_id(self) -> str:
@@ -268,7 +204,7 @@ class MessageMemoryBlock(MemoryBlock):
     message_id: str | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        MemoryBlock.__setattr__(self, name, value)
+        object.__setattr__(self, name, value)
         if name == "read" and not self.own_priority:
             self.priority = Priority.MEDIUM if value else Priority.HIGH
 
@@ -276,7 +212,7 @@ class MessageMemoryBlock(MemoryBlock):
         own = self.priority is not None
         MemoryBlock.__post_init__(self)
         if not own:
-            _set(self, "own_priority", False)
+            self.own_priority = False
             self.read = self.read
 
     def _make_id(self) -> str:
@@ -332,7 +268,7 @@ class ContextMemoryBlock(MemoryBlock):
 
     def __post_init__(self) -> None:
         if self.related_ids is None:
-            _set(self, "related_ids", [])
+            self.related_ids = []
         MemoryBlock.__post_init__(self)
 
     def _make_id(self) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 import time
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,29 +29,11 @@ class Text:
     error: str | None = None
     outside: bool = False
     read_at: float = field(default_factory=time.monotonic)
-    _starts: list[int] | None = None
 
     def lines(self, start: int, end: int | None) -> tuple[str, int]:
         """Lines `start` to `end` (1-based, inclusive; None: to the last), and how many lines the text has."""
-        if self._starts is None:
-            starts, at = [0], self.text.find("\n")
-            while at >= 0:
-                starts.append(at + 1)
-                at = self.text.find("\n", at + 1)
-            if starts[-1] == len(self.text):  # what ends with a line end has no empty line after it
-                starts.pop()
-            self._starts = starts
-        starts = self._starts
-        last = len(starts) if end is None else min(end, len(starts))
-        if start > last:
-            return "", len(starts)
-        stop = starts[last] if last < len(starts) else len(self.text)
-        return self.text[starts[start - 1] : stop], len(starts)
-
-    def line_at(self, offset: int) -> int:
-        """The 1-based line of a character."""
-        self.lines(1, None)
-        return bisect_right(self._starts or [0], offset)
+        lines = io.StringIO(self.text, newline="\n").readlines()
+        return "".join(lines[start - 1 : end]), len(lines)
 
 
 class FileCache:

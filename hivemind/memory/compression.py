@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable
 from hivemind.errors import HivemindError
 from hivemind.fs import load_record, save_record
 from hivemind.memory.blocks import HistoryMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MemoryType, MessageMemoryBlock
-from hivemind.memory.excerpt import excerpt
 from hivemind.memory.outline import code_outline, markdown_outline
 from hivemind.tokens import count_tokens
 
-__all__ = ["MemoryCompressor", "Summarizer"]
+__all__ = ["MemoryCompressor", "Summarizer", "excerpt"]
 
 Summarizer = Callable[[str, int], str]
 """A mind's summary of a text within a number of tokens."""
@@ -57,6 +56,8 @@ class MemoryCompressor:
         if outline is None:
             return excerpt(content, max_tokens, self.token_counter), "excerpt"
         if not self._fits(outline, max_tokens):
+            outline = self._outline(content, block, docstrings=False) or outline
+        if not self._fits(outline, max_tokens):
             outline = excerpt(outline, max_tokens, self.token_counter)
         return outline, "outline"
 
@@ -64,14 +65,14 @@ class MemoryCompressor:
         # No token has more than some hundred characters: what is far too long need not be counted.
         return len(content) <= 128 * max_tokens and self.token_counter(content) <= max_tokens
 
-    def _outline(self, content: str, block: MemoryBlock) -> str | None:
+    def _outline(self, content: str, block: MemoryBlock, *, docstrings: bool = True) -> str | None:
         if isinstance(block, HistoryMemoryBlock):
             return history_outline(content.splitlines())
         location = str(getattr(block, "location", ""))
         suffix = os.path.splitext(location)[1].lower()
         if suffix in _MARKDOWN or isinstance(block, MessageMemoryBlock):
             return markdown_outline(content)
-        outline = code_outline(content, suffix)
+        outline = code_outline(content, suffix, docstrings=docstrings)
         if outline is None and isinstance(block, KnowledgeMemoryBlock) and not suffix:
             outline = markdown_outline(content)
         return outline
@@ -113,3 +114,44 @@ def history_outline(lines: Iterable[str]) -> str | None:
         f"{action} ×{count}" for action, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     )
     return "\n".join([often, *(f"last: {line}" for _, line in taken[-LAST:])])
+
+
+def excerpt(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
+    """The beginning (two thirds) and the end (one third) of a text in at most `max_tokens`, cut at line ends where it can.
+
+    The mark between them says how many characters and lines are missing. If not even the mark fits: as much of the beginning
+    as does.
+    """
+    low, high = 0, min(len(text), 16 * max_tokens)  # characters kept: low is known to fit
+    best = ""
+    while low < high:
+        keep = (low + high + 1) // 2
+        cut = _cut(text, keep)
+        if count(cut) <= max_tokens:
+            low, best = keep, cut
+        else:
+            high = keep - 1
+        if high - low <= max(8, low // 50):  # near enough: each look costs a count
+            break
+    return best or _beginning(text, max_tokens, count)
+
+
+def _cut(text: str, keep: int) -> str:
+    head, tail = text[: keep * 2 // 3], text[len(text) - keep // 3 :]
+    at = head.rfind("\n")
+    if at > len(head) // 2:
+        head = head[: at + 1]
+    at = tail.find("\n")
+    if 0 <= at < len(tail) // 2:
+        tail = tail[at + 1 :]
+    missing = text[len(head) : len(text) - len(tail)]
+    lines = missing.count("\n")
+    mark = f"[… {len(missing)} characters, {lines} lines cut …]"
+    return "\n".join(part for part in (head.removesuffix("\n"), mark, tail) if part)
+
+
+def _beginning(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
+    for length in range(min(len(text), 16 * max_tokens), 0, -1):
+        if count(text[:length]) <= max_tokens:
+            return text[:length]
+    return ""

@@ -15,19 +15,14 @@ from hivemind.memory.blocks import (
     Priority,
     TaskMemoryBlock,
 )
+from hivemind.memory.loading import moved_to
 from hivemind.memory.manager import WorkingMemoryManager
-from hivemind.memory.message import moved_to
 
 __all__ = ["MemoryJanitor"]
 
 HISTORY = timedelta(hours=1)
 FAINT = 0.1
 ENDED = frozenset({"done", "failed", "finished", "cancelled"})
-FILES_A_TIME = 500
-
-
-def _absolute(location: str) -> str:
-    return location
 
 
 class MemoryJanitor:
@@ -49,7 +44,6 @@ class MemoryJanitor:
         self.file_exists = file_exists or (lambda location: not os.path.isabs(location) or os.path.exists(location))
         self.mail_deleted = mail_deleted or _is_gone
         self.dropped: dict[str, str] = {}
-        self._round: list[str] = []  # ids of file blocks that `tidy` has not looked at in this round
 
     def cleanup_memories(self, blocks: Iterable[MemoryBlock], now: datetime | None = None) -> list[MemoryBlock]:
         """The blocks that stay, in their order."""
@@ -92,25 +86,13 @@ class MemoryJanitor:
             return f"task {task} ended"
         return None
 
-    def tidy(
-        self, manager: WorkingMemoryManager, now: datetime | None = None, *, files: int = FILES_A_TIME
-    ) -> dict[str, str]:
-        """Remove from a manager what has had its time; returns `dropped`.
-
-        Looks at all blocks but those of files, of which there may be a million: at `files` of them, going round.
-        """
-        moment = datetime.now(UTC) if now is None else now
-        kinds = (kind for kind in MemoryType if kind not in (MemoryType.FILE, MemoryType.ROM))
-        blocks = [block for kind in kinds for block in manager.blocks_by_type(kind)]
-        if not self._round:
-            self._round = list(manager.memory_index)
-        due, self._round = self._round[-files:], self._round[:-files]
-        blocks += [block for block in map(manager.get, reversed(due)) if isinstance(block, FileMemoryBlock)]
-        self.cleanup_memories(blocks, moment)
+    def tidy(self, manager: WorkingMemoryManager, now: datetime | None = None) -> dict[str, str]:
+        """Remove from a manager what has had its time; returns `dropped`."""
+        self.cleanup_memories(manager.symbolic_memory, now)
         for memory_id in self.dropped:
             manager.remove_memory(memory_id)
         return self.dropped
 
 
 def _is_gone(full_path: str) -> bool:
-    return os.path.isabs(full_path) and not os.path.exists(moved_to(full_path, _absolute))
+    return os.path.isabs(full_path) and not os.path.exists(moved_to(full_path, str))

@@ -10,22 +10,22 @@ import errno
 import hashlib
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hivemind.boundary import Unreadable
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.fs import open_inside
 from hivemind.masking import mask
 from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
 from hivemind.memory.cache import FileCache, Text, look_of
 from hivemind.memory.entry import own_content
-from hivemind.memory.message import body_of, moved_to
-from hivemind.memory.sections import section
+from hivemind.memory.outline import section
 
-__all__ = ["ContentLoader", "Given", "Loaded", "Source"]
+__all__ = ["ContentLoader", "Given", "Loaded", "Source", "body_of", "moved_to"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,8 @@ Source = Callable[[str, int | None], str | Given]
 """Gives the content of a reference, within a number of tokens if one is given (a store of another room)."""
 TOGETHER = 4  # so many files, not fewer, are worth threads
 THREADS = 8
-_TICK = 20_000_000  # ns within which an old kernel may give two writes the same time
-
-
-def _kernel_tells_all_writes() -> bool:
-    """True from Linux 6.13 on: there a write after a `stat` always has another time than the one before it."""
-    try:
-        major, minor = (int(part) for part in platform.release().split(".")[:2])
-    except ValueError:
-        return False
-    return platform.system() == "Linux" and (major, minor) >= (6, 13)
+_TICK = 0 if tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= (6, 13) else 20_000_000
+"""Nanoseconds within which a kernel before Linux 6.13 may stamp two writes with the same time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +85,6 @@ class ContentLoader:
         self.cache = FileCache(cache_bytes, ttl)
         self.max_file_bytes = max_file_bytes
         self.loads = 0
-        self._sure = _kernel_tells_all_writes()
 
     def path_of(self, location: str) -> str:
         """The path of a location: one that is not absolute lies below the root. Touches no disk."""
@@ -113,7 +104,7 @@ class ContentLoader:
         texts: dict[str, Text] = {}
         missing: list[str] = []
         for location in dict.fromkeys(location for _, location in wanted if location is not None):
-            text = self.kept(location)
+            text = self._kept(location)
             if text is None:
                 missing.append(location)
             else:
@@ -124,22 +115,13 @@ class ContentLoader:
             for block, location in wanted
         ]
 
-    def kept(self, location: str) -> Text | None:
+    def _kept(self, location: str) -> Text | None:
         """The text of a file if it has been read and the file has not changed since: one `stat`."""
         path = self.path_of(location)
         try:
             return self.cache.get(path, look_of(os.stat(path)))
         except (OSError, ValueError):
             return None
-
-    def is_current(self, text: Text, path: str) -> bool:
-        """Whether a text is still what the file says: one `stat`."""
-        try:
-            look = look_of(os.stat(path))
-        except (OSError, ValueError):
-            return False
-        ttl = self.cache.ttl
-        return look == text.look and (ttl is None or time.monotonic() - text.read_at <= ttl)
 
     def location_of(self, block: MemoryBlock) -> str | None:
         """Where the block's file lies, or None if it has none."""
@@ -206,7 +188,7 @@ class ContentLoader:
         finally:
             os.close(file)
         look = look_of(found)
-        settled = self._sure or time.time_ns() - found.st_mtime_ns > _TICK
+        settled = not _TICK or time.time_ns() - found.st_mtime_ns > _TICK
         text, problem = _decoded(raw)
         return Text(
             mask(text),
@@ -277,3 +259,28 @@ def _decoded(raw: bytes) -> tuple[str, str | None]:
         return raw.decode("utf-8-sig"), None
     except UnicodeDecodeError as error:
         return raw.decode("utf-8", "surrogateescape"), f"is not UTF-8 (byte {error.start})"
+
+
+def body_of(text: str) -> str:
+    """The text of a message (RFC 5322, or none at all: then all of it). Raises Unreadable."""
+    from hivemind.mail.parse import parse_message  # late: a context without mail needs no parser
+
+    with boundary("letter"):
+        return parse_message(text.encode("utf-8", "surrogateescape"), "").body
+
+
+def moved_to(full_path: str, path_of: Callable[[str], str]) -> str:
+    """The path of a message of a Maildir: as it was, or in cur/ with flags, if it has been read since."""
+    path = path_of(full_path)
+    if os.path.exists(path):
+        return full_path
+    folder, name = os.path.split(path)
+    box, place = os.path.split(folder)
+    if place not in ("new", "cur"):
+        return full_path
+    base = name.partition(":")[0]
+    try:
+        names = sorted(os.listdir(os.path.join(box, "cur")))
+    except OSError:
+        return full_path
+    return next((os.path.join(box, "cur", name) for name in names if name.partition(":")[0] == base), full_path)

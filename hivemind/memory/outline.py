@@ -7,40 +7,63 @@ there is no outline, and head and tail must do.
 from __future__ import annotations
 
 import ast
+import importlib
+import importlib.util
 import re
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.memory.sections import headings
-from hivemind.memory.syntax import syntax_outline
 
-__all__ = ["code_outline", "markdown_outline"]
+__all__ = ["code_outline", "markdown_outline", "section"]
 
 LONGEST = 2_000_000  # characters: beyond this parsing takes too long for a cycle
 _SENTENCE = re.compile(r".+?[.!?:](?=\s|$)|.+", re.DOTALL)
+_HEADING = re.compile(r"(#{1,6})[ \t]+(.+?)[ \t#]*$")
+_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")
+_GRAMMARS = {
+    ".c": "tree_sitter_c", ".h": "tree_sitter_c",
+    ".cc": "tree_sitter_cpp", ".cpp": "tree_sitter_cpp", ".hpp": "tree_sitter_cpp",
+    ".cs": "tree_sitter_c_sharp", ".go": "tree_sitter_go", ".java": "tree_sitter_java",
+    ".js": "tree_sitter_javascript", ".jsx": "tree_sitter_javascript", ".mjs": "tree_sitter_javascript",
+    ".rb": "tree_sitter_ruby", ".rs": "tree_sitter_rust", ".sh": "tree_sitter_bash",
+    ".ts": "tree_sitter_typescript", ".tsx": "tree_sitter_typescript",
+}  # fmt: skip
+"""The grammar's module by suffix. Each is a small package with the compiled grammar in it: nothing is ever downloaded."""
+
+_DIALECTS = {".ts": "typescript", ".tsx": "tsx"}
+_SHOWN = re.compile(
+    r"import|include|use_decl|using|package|namespace|module|class|interface|struct|enum|trait|impl|function|method|constructor|type_(alias|decl)|protocol|object_decl"
+)
+_BODY = re.compile(r"block|body|declaration_list|compound_statement|field_declaration_list|enum_variant_list|do_block")
+"""Which kinds of nodes are shown, and which of their children are left out: grammars differ, their words hardly do."""
 
 
-def code_outline(text: str, suffix: str) -> str | None:
-    """Imports, class and function signatures with their lines, and first docstring lines; None if it cannot be read so."""
+def code_outline(text: str, suffix: str, *, docstrings: bool = True) -> str | None:
+    """Imports, class and function signatures with their lines, and, unless told otherwise, the first lines of docstrings.
+
+    None if the text cannot be read so.
+    """
     if len(text) > LONGEST:
         return None
     with suppress(Unreadable), boundary("source"):  # nested beyond what a parser bears, or in another language
-        return _python_outline(text) if suffix in (".py", ".pyi", ".pyw") else syntax_outline(text, suffix)
+        python = suffix in (".py", ".pyi", ".pyw")
+        return _python_outline(text, docstrings) if python else _syntax_outline(text, suffix)
     return None
 
 
-def _python_outline(text: str) -> str | None:
+def _python_outline(text: str, docstrings: bool) -> str | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an odd escape in someone's code is not ours to report
         tree = ast.parse(text)
-    return "\n".join(_signatures(tree, 0)) or None
+    return "\n".join(_signatures(tree, 0, docstrings)) or None
 
 
-def _signatures(node: ast.Module | ast.ClassDef, depth: int) -> Iterator[str]:
+def _signatures(node: ast.Module | ast.ClassDef, depth: int, docstrings: bool) -> Iterator[str]:
     indent = "    " * depth
-    if depth == 0:
+    if depth == 0 and docstrings:
         yield from _first_line(node, indent)
     for item in node.body:
         if isinstance(item, ast.Import | ast.ImportFrom):
@@ -48,13 +71,15 @@ def _signatures(node: ast.Module | ast.ClassDef, depth: int) -> Iterator[str]:
         elif isinstance(item, ast.ClassDef):
             bases = ", ".join(ast.unparse(base) for base in [*item.bases, *item.keywords])
             yield f"{indent}class {item.name}{f'({bases})' if bases else ''}:{_lines(item)}"
-            yield from _first_line(item, indent + "    ")
-            yield from _signatures(item, depth + 1)
+            if docstrings:
+                yield from _first_line(item, indent + "    ")
+            yield from _signatures(item, depth + 1, docstrings)
         elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
             word = "async def" if isinstance(item, ast.AsyncFunctionDef) else "def"
             returns = f" -> {ast.unparse(item.returns)}" if item.returns else ""
             yield f"{indent}{word} {item.name}({ast.unparse(item.args)}){returns}:{_lines(item)}"
-            yield from _first_line(item, indent + "    ")
+            if docstrings:
+                yield from _first_line(item, indent + "    ")
 
 
 def _lines(item: ast.stmt) -> str:
@@ -70,7 +95,7 @@ def _first_line(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFun
 def markdown_outline(text: str) -> str | None:
     """Each heading with the first sentence under it; None if there are no headings."""
     lines = text.splitlines()
-    found = list(headings(lines))
+    found = list(_headings(lines))
     if not found:
         return None
     outline: list[str] = []
@@ -93,3 +118,65 @@ def _first_sentence(lines: list[str]) -> list[str]:
     text = " ".join(paragraph)
     found = _SENTENCE.match(text)
     return [found[0].strip()] if found else []
+
+
+def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
+    """(0-based line, level 1 to 6, title) of each ATX heading."""
+    fence: str | None = None
+    for at, line in enumerate(lines):
+        mark = _FENCE.match(line)
+        if fence is not None:
+            if mark and mark[1].startswith(fence):
+                fence = None
+        elif mark:
+            fence = mark[1]
+        elif found := _HEADING.match(line):
+            yield at, len(found[1]), found[2]
+
+
+def section(text: str, title: str) -> str:
+    """The part of a Markdown text under the heading `title` (in any case), down to the next of its level; else all."""
+    lines = text.splitlines(keepends=True)
+    start: tuple[int, int] | None = None
+    for at, level, found in _headings(lines):
+        if start is not None and level <= start[1]:
+            return "".join(lines[start[0] : at])
+        if start is None and found.casefold() == title.strip().casefold():
+            start = at, level
+    return text if start is None else "".join(lines[start[0] :])
+
+
+def _syntax_outline(text: str, suffix: str) -> str | None:
+    """Imports and signatures with their lines; None for an unknown language, or where its parser is not installed."""
+    module = _GRAMMARS.get(suffix)
+    if module is None or any(importlib.util.find_spec(name) is None for name in ("tree_sitter", module)):
+        return None
+    raw = text.encode("utf-8", "surrogatepass")
+    lines: list[str] = []
+    _walk(_syntax_tree(module, suffix, raw), raw, 0, lines)
+    return "\n".join(lines) or None
+
+
+def _syntax_tree(module: str, suffix: str, raw: bytes) -> Any:
+    tree_sitter: Any = importlib.import_module("tree_sitter")  # an extra
+    grammar: Any = importlib.import_module(module)
+    language = getattr(grammar, "language", None) or getattr(grammar, f"language_{_DIALECTS[suffix]}")
+    return tree_sitter.Parser(tree_sitter.Language(language())).parse(raw).root_node
+
+
+def _walk(node: Any, raw: bytes, depth: int, lines: list[str]) -> None:
+    for child in node.named_children:
+        kind = child.type
+        if "comment" in kind or "call" in kind:
+            continue
+        body = next((part for part in child.named_children if _BODY.search(part.type)), None)
+        shown = _SHOWN.search(kind) is not None
+        if shown:
+            end = body.start_byte if body is not None else child.end_byte
+            signature = " ".join(raw[child.start_byte : end].decode("utf-8", "replace").split()).rstrip("{ ")
+            first, last = child.start_point[0] + 1, child.end_point[0] + 1
+            lines.append(f"{'    ' * depth}{signature}  // lines {first}-{last}")
+        if body is not None and depth < 3 and not re.search(r"function|method|constructor", kind):
+            _walk(body, raw, depth + shown, lines)
+        elif not shown and body is None and depth < 3 and "statement" in kind:
+            _walk(child, raw, depth, lines)

@@ -6,6 +6,7 @@ for, the log is rewritten.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -65,6 +66,10 @@ def _record(block: MemoryBlock) -> dict[str, Any]:
     return record
 
 
+def _text(record: dict[str, Any]) -> str:
+    return json.dumps(record, default=str, skipkeys=True)
+
+
 def _block(record: dict[str, Any]) -> MemoryBlock:
     kind = _CLASSES[record.pop("class")]
     record["type"] = MemoryType(record["type"])
@@ -77,40 +82,32 @@ def _block(record: dict[str, Any]) -> MemoryBlock:
 
 
 class SaveFile:
-    """One log of saved blocks, and which of them have changed since."""
+    """One log of saved blocks, and what it says of each."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._log = Log(path, "working-memory", 2, numbered=True)
-        self._changed: dict[str, None] = {}  # ids in the order in which they changed first
-        self._dropped: set[str] = set()
-        self._max_tokens: int | None = None  # as it was saved
+        self._saved: dict[str, str] = {}  # each block's record as JSON, in the order of the log
+        self._max_tokens: int | None = None
         self._whole = 0  # the log's size when it was rewritten
-
-    def mark(self, memory_id: str) -> None:
-        """The block of that id is new, or not as it was saved."""
-        self._changed[memory_id] = None
-
-    def mark_dropped(self, memory_id: str) -> None:
-        """There is no block of that id any more. One that comes later comes at the end."""
-        self._changed.pop(memory_id, None)
-        self._dropped.add(memory_id)
 
     def save(self, blocks: Mapping[str, MemoryBlock], max_tokens: int, *, durable: bool) -> None:
         """Save the blocks. Raises UserError if the disk does not take them; what was saved before still stands then."""
         self._log.durable = durable
+        records = {block.id: _record(block) for block in blocks.values()}
+        now = {name: _text(record) for name, record in records.items()}
+        in_place = list({name: None for name in (*self._saved, *now) if name in now}) == list(now)
         try:
-            if not 0 < self._log.size <= 2 * self._whole + SLACK or not self._log.is_untouched:
-                self._log.rewrite(_saves(blocks, max_tokens))
+            if not (in_place and 0 < self._log.size <= 2 * self._whole + SLACK and self._log.is_untouched):
+                self._log.rewrite(_saves(list(records.values()), max_tokens))
                 self._whole = self._log.size
-            elif self._changed or self._dropped or max_tokens != self._max_tokens:
-                changed = [_record(blocks[name]) for name in self._changed]
-                self._log.append({"max_tokens": max_tokens, "drop": sorted(self._dropped), "set": changed})
+            elif now != self._saved or max_tokens != self._max_tokens:
+                drop = sorted(self._saved.keys() - now.keys())
+                changed = [record for name, record in records.items() if now[name] != self._saved.get(name)]
+                self._log.append({"max_tokens": max_tokens, "drop": drop, "set": changed})
         except FileNotFoundError as error:
             raise UserError("cannot be written (its folder is gone)", where=self.path) from error
-        self._changed = {}
-        self._dropped = set()
-        self._max_tokens = max_tokens
+        self._saved, self._max_tokens = now, max_tokens
 
     def load(self) -> tuple[list[MemoryBlock], int]:
         """The blocks in their order, and max_tokens. Raises Unreadable or LogDamaged if it is damaged, UnknownVersion, and
@@ -130,12 +127,12 @@ class SaveFile:
                     records[record["id"]] = record
                 max_tokens = int(save.get("max_tokens", max_tokens))
             blocks = [_block(record) for record in records.values()]
+        self._saved = {block.id: _text(_record(block)) for block in blocks}
         self._whole, self._max_tokens = self._log.size, max_tokens
         return blocks, max_tokens
 
 
-def _saves(blocks: Mapping[str, MemoryBlock], max_tokens: int) -> Iterator[dict[str, Any]]:
+def _saves(records: list[dict[str, Any]], max_tokens: int) -> Iterator[dict[str, Any]]:
     """All blocks as they are, as saves of a log that has no others."""
-    known = list(blocks.values())
-    for at in range(0, max(1, len(known)), BATCH):
-        yield {"max_tokens": max_tokens, "set": [_record(block) for block in known[at : at + BATCH]]}
+    for at in range(0, max(1, len(records)), BATCH):
+        yield {"max_tokens": max_tokens, "set": records[at : at + BATCH]}

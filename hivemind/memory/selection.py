@@ -1,31 +1,40 @@
 """Which blocks go into a context (spec 2, *Score, select*; seed 004, *Memory Selection Algorithm*).
 
 CRITICAL always; then, best first, HIGH while used + tokens < 80 % of the budget, MEDIUM < 90 %, LOW < 95 %. A block that
-does not fit is passed over, and smaller ones after it may still go in.
+does not fit is passed over, and smaller ones after it may still go in. No file is read: what a block costs is the exact
+count of last time if its file is unchanged since, else size / 4 plus what the entry around the content costs.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import accumulate
+from heapq import heapify, heappop
 from math import inf
 
 from hivemind.errors import UserError
-from hivemind.memory.blocks import MemoryBlock, Priority
-from hivemind.memory.order import Taking
-from hivemind.memory.ranking import Ranking, WatchedRule
-from hivemind.memory.rules import ByConfidence, ByScore
-from hivemind.memory.scoring import RelevanceScorer, born, decayed
-from hivemind.memory.symbolic import SymbolicMemory
-from hivemind.memory.weighing import Weigher
+from hivemind.memory.blocks import (
+    ContextMemoryBlock,
+    FileMemoryBlock,
+    KnowledgeMemoryBlock,
+    MemoryBlock,
+    MessageMemoryBlock,
+    Priority,
+)
+from hivemind.memory.entry import entry_of, own_content, piece
+from hivemind.memory.scoring import RelevanceScorer
+from hivemind.tokens import TokenCounter
 
 __all__ = ["SHARES", "Choice", "CriticalOverBudget", "MemorySelector", "Selection"]
 
 SHARES = {Priority.CRITICAL: 1.0, Priority.HIGH: 0.8, Priority.MEDIUM: 0.9, Priority.LOW: 0.95}
 SMALLER = 8  # so many of those passed over, best first, are offered to be put in smaller
+ENTRY = 84  # tokens of an entry with an empty content and no names in it, measured in cl100k_base
+LINE = 10  # tokens of a line of text, roughly
+ELSEWHERE = 256  # tokens of what a store keeps and nobody has measured
+MISSING = 16  # tokens of the line that says that a file cannot be read
 
 
 class CriticalOverBudget(UserError):
@@ -60,76 +69,63 @@ class Choice:
         return self.block.id
 
 
-_History = tuple[list[tuple[float, float, str]], list[int]]
-"""The places of what was taken, and the tokens used before each of them and after the last."""
-
-
 class Selection:
     """What was selected. `blocks` are in whole, in rank order; `smaller` did not fit and may go in smaller, best first.
 
-    `used` counts tokens, `reserved` ones among them. Iterating gives a Choice for each block that there was to choose
-    from, and `why(id)` one; these are worked out when asked for, from the blocks as they are then.
+    `used` counts tokens, `reserved` ones among them. Iterating returns a Choice for each block that there was to choose
+    from, and `why(id)` one.
     """
 
-    def __init__(
-        self,
-        source: Iterable[MemoryBlock],
-        takings: dict[Priority, Taking],
-        rule: WatchedRule,
-        weigher: Weigher,
-        budget: int,
-        reserved: int,
-        now: float,
-    ) -> None:
-        self._source = source
-        self._takings = takings
-        self._rule = rule
-        self._weigher = weigher
+    def __init__(self, budget: int, reserved: int, tokens: Callable[[MemoryBlock], int]) -> None:
         self.budget = budget
         self.reserved = reserved
-        self.now = now
-        self.used = takings[Priority.LOW].used
-        self.blocks: list[MemoryBlock] = [row[4] for taking in takings.values() for row in taking.rows]
-        self.smaller: list[MemoryBlock] = [row[4] for taking in takings.values() for row in taking.passed][:SMALLER]
+        self.used = reserved
+        self.blocks: list[MemoryBlock] = []
+        self.smaller: list[MemoryBlock] = []
+        self._tokens = tokens
+        self._taken: list[tuple[float, MemoryBlock, int]] = []
+        self._out: list[tuple[float, MemoryBlock, int]] = []  # the last: tokens used before it
+
+    def take(self, rows: list[_Row], priority: Priority, least: int) -> None:
+        """Choose among the blocks of one priority, (-score, -born, id, block) each, none of which costs less than `least`."""
+        limit = inf if priority is Priority.CRITICAL else self.budget * SHARES[priority]
+        heapify(rows)
+        while rows and (self.used + least < limit or len(self.smaller) < SMALLER):
+            score, _, _, block = heappop(rows)
+            tokens = self._tokens(block)
+            if self.used + tokens < limit:
+                self._taken.append((-score, block, tokens))
+                self.blocks.append(block)
+                self.used += tokens
+            else:
+                self._out.append((-score, block, self.used))
+                if len(self.smaller) < SMALLER:
+                    self.smaller.append(block)
+        self._out += [(-score, block, self.used) for score, _, _, block in rows]
 
     def __iter__(self) -> Iterator[Choice]:
-        taken = set()
-        history: dict[Priority, _History] = {}
-        for priority, taking in self._takings.items():
-            used = accumulate((row[3] for row in taking.rows), initial=taking.used_before)
-            history[priority] = [row[:3] for row in taking.rows], list(used)
-            for row in taking.rows:
-                taken.add(row[2])
-                yield self._in(row[4], -row[0], row[3])
-        for block in self._source:
-            if block.id not in taken:
-                yield self._out(block, history[block.priority])
+        for score, block, tokens in self._taken:
+            share = f"fits within {SHARES[block.priority]:.0%} of {self.budget} tokens"
+            reason = "always in" if block.priority is Priority.CRITICAL else share
+            yield Choice(block, score, tokens, True, f"{block.priority.name}: {reason}")
+        for score, block, used in self._out:
+            tokens, share = self._tokens(block), f"{SHARES[block.priority]:.0%} of {self.budget}"
+            reason = f"{block.priority.name}: {used} tokens used before it and its {tokens} are not below {share}"
+            yield Choice(block, score, tokens, False, reason)
 
     def why(self, memory_id: str) -> Choice | None:
         """What became of a block, or None if there is none of that id."""
         return next((choice for choice in self if choice.block.id == memory_id), None)
 
-    def _in(self, block: MemoryBlock, score: float, tokens: int) -> Choice:
-        if block.priority is Priority.CRITICAL:
-            return Choice(block, score, tokens, True, "CRITICAL: always in")
-        share = f"{SHARES[block.priority]:.0%} of {self.budget} tokens"
-        return Choice(block, score, tokens, True, f"{block.priority.name}: fits within {share}")
 
-    def _out(self, block: MemoryBlock, history: _History) -> Choice:
-        weight, born_at, tokens = self._rule.weigh(block), born(block), self._weigher.tokens(block)
-        score = decayed(weight, born_at, self.now) if self._rule.decays else weight
-        places, used = history
-        used_before = used[bisect_left(places, (-score, -born_at, block.id))]
-        share = f"{SHARES[block.priority]:.0%} of {self.budget}"
-        reason = f"{block.priority.name}: {used_before} tokens used before it and its {tokens} are not below {share}"
-        return Choice(block, score, tokens, False, reason)
+_Row = tuple[float, float, str, MemoryBlock]
 
 
 class MemorySelector:
     """Selects blocks under a budget of tokens.
 
     `token_counter` counts a text. Without a scorer the order within a priority is the seed's: confidence, then newest.
-    `locate` gives the path of a location (a ContentLoader's `path_of`), for the sizes of files.
+    `locate` returns the path of a location (a ContentLoader's `path_of`), for the sizes of files.
     """
 
     def __init__(
@@ -141,8 +137,10 @@ class MemorySelector:
     ) -> None:
         self.token_counter = token_counter
         self.scorer = scorer
-        self._rule: WatchedRule = ByConfidence() if scorer is None else ByScore(scorer)
-        self._weigher = Weigher(token_counter, locate)
+        self.locate = locate
+        usual = isinstance(token_counter, TokenCounter)
+        self._entry = ENTRY if usual else min(ENTRY, token_counter(" " * 4 * ENTRY))
+        self._least = min(self._entry, self.tokens(ContextMemoryBlock(context_type="", summary="", id="")))
 
     def select_memories(self, symbolic_memory: Iterable[MemoryBlock], max_tokens: int) -> list[MemoryBlock]:
         """The blocks that go in whole, in rank order. Raises CriticalOverBudget."""
@@ -158,24 +156,50 @@ class MemorySelector:
     ) -> Selection:
         """The selection at `now` (default: the clock). `reserved` tokens of the budget are used already.
 
-        A manager's `symbolic_memory` keeps its ranking from one call to the next; any other blocks are ranked anew, by
-        the same rules. Raises CriticalOverBudget.
+        Of two blocks with one id the later counts. Raises CriticalOverBudget.
         """
-        moment = (datetime.now(UTC) if now is None else now).timestamp()
-        source = symbolic_memory
-        if isinstance(source, SymbolicMemory):
-            ranking = source.ranking(self._rule, self._weigher, moment)
-        else:
-            source = list({block.id: block for block in source}.values())
-            ranking = Ranking(source, self._rule, self._weigher, moment)
-        takings: dict[Priority, Taking] = {}
-        used = reserved
-        for priority in Priority:
-            critical = priority is Priority.CRITICAL
-            taking = Taking(used, inf if critical else max_tokens * SHARES[priority], 0 if critical else SMALLER)
-            ranking.fill(priority, taking, moment)
-            used = taking.used
-            if critical and used > max_tokens:
-                raise CriticalOverBudget(((row[2], row[3]) for row in taking.rows), max_tokens, reserved)
-            takings[priority] = taking
-        return Selection(source, takings, self._rule, self._weigher, max_tokens, reserved, moment)
+        moment = datetime.now(UTC) if now is None else now
+        rows: dict[Priority, list[_Row]] = {priority: [] for priority in Priority}
+        score = self.scorer.score_memory if self.scorer is not None else lambda block, _: block.confidence
+        for block in {block.id: block for block in symbolic_memory}.values():
+            rows[block.priority].append((-score(block, moment), -block.timestamp.timestamp(), block.id, block))
+        selection = Selection(max_tokens, reserved, self.tokens)
+        for priority, found in rows.items():
+            selection.take(found, priority, self._least)
+            if priority is Priority.CRITICAL and selection.used > max_tokens:
+                sizes = [(choice.id, choice.tokens) for choice in selection]
+                raise CriticalOverBudget(sizes, max_tokens, reserved)
+        return selection
+
+    def tokens(self, block: MemoryBlock) -> int:
+        """An estimate of what the block's entry costs: one `stat` at most. What carries its content is counted."""
+        if isinstance(block, FileMemoryBlock | KnowledgeMemoryBlock):
+            return self._pointing(block, block.location)
+        if isinstance(block, MessageMemoryBlock):
+            return self._pointing(block, block.full_path)
+        return self.token_counter(piece(entry_of(block, own_content(block) or "")))
+
+    def _pointing(self, block: MemoryBlock, location: str) -> int:
+        counted = block.counted
+        around = self._entry + len(block.id) // 2
+        try:
+            found = os.stat(location if self.locate is None else self.locate(location))
+        except (OSError, ValueError):  # not to be seen from here: a loader may have seen it
+            if counted is not None and counted[1] == self.token_counter:
+                return counted[0]
+            elsewhere = isinstance(block, KnowledgeMemoryBlock) and ":" in block.location
+            return around + _said(block, ELSEWHERE if elsewhere else MISSING)
+        if counted is not None and counted[1:] == (self.token_counter, found.st_size, found.st_mtime_ns):
+            return counted[0]
+        tokens = (found.st_size + 3) // 4
+        if isinstance(block, FileMemoryBlock) and block.start_line is not None and block.end_line is not None:
+            tokens = min(tokens, (block.end_line - block.start_line + 1) * LINE)
+        elif isinstance(block, KnowledgeMemoryBlock):  # a passage of a file: its maker knows its length
+            tokens = min(tokens, _said(block, tokens))
+        return around + tokens
+
+
+def _said(block: MemoryBlock, default: int) -> int:
+    """What the block's maker says it costs (`metadata["tokens"]`)."""
+    said = block.metadata.get("tokens")
+    return said if isinstance(said, int) and said >= 0 else default

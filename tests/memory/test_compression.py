@@ -20,9 +20,8 @@ from hivemind.memory import (
     StatusMemoryBlock,
     count_tokens,
 )
-from hivemind.memory.excerpt import excerpt
+from hivemind.memory.compression import excerpt
 from hivemind.memory.outline import code_outline
-from hivemind.memory.syntax import syntax_outline
 
 PYTHON = (
     '''"""What the module is.
@@ -162,7 +161,7 @@ def test_a_mind_that_is_down_or_says_too_much_leaves_it_to_the_rules() -> None:
 
 
 def test_an_unknown_language_has_no_outline() -> None:
-    assert syntax_outline("text", ".xyz") is None
+    assert code_outline("text", ".xyz") is None
     assert code_outline("x" * 2_000_001, ".py") is None
 
 
@@ -194,3 +193,13 @@ def test_other_languages_are_outlined_by_tree_sitter(suffix: str, text: str, exp
     outline = code_outline(text, suffix)
     assert outline is not None
     assert [line.split("  // lines")[0] for line in outline.splitlines()] == expected
+
+
+def test_where_room_is_short_signatures_are_kept_and_docstrings_go() -> None:
+    code = "\n".join(f'def act_{at}(x):\n    """{"Says what it does. " * 9}"""\n    return x' for at in range(20))
+    block = FileMemoryBlock(location="a.py")
+    small, form = MemoryCompressor().compress(code, block, 400)
+    assert form == "outline"
+    assert all(f"def act_{at}(x):" in small for at in range(20))
+    assert "Says" not in small
+    assert "Says" in MemoryCompressor().compress(code + "\n" + "y = 1\n" * 600, block, 1_800)[0]

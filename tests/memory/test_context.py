@@ -143,25 +143,6 @@ def test_only_what_is_selected_is_loaded_and_only_what_changed_is_loaded_again(t
     assert loader.loads == len(selected) + 1
 
 
-def test_who_knows_what_changed_saves_the_looking_but_not_for_what_was_not_in_the_last_context(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / name).write_text("old")
-    a, b = FileMemoryBlock(location="a"), FileMemoryBlock(location="b")
-    maker = builder(tmp_path)
-
-    def contents(*blocks: FileMemoryBlock, changed: list[str] | None = None) -> list[str]:
-        return [entry["content"] for entry in maker.build_context(blocks, changed=changed)]
-
-    assert contents(a, b) == ["old", "old"]
-    (tmp_path / "a").write_text("new")
-    assert contents(a, b, changed=[]) == ["old", "old"]  # as was said
-    assert contents(a, b, changed=["a"]) == ["new", "old"]
-    (tmp_path / "b").write_text("new")
-    assert contents(a, changed=["b"]) == ["new"]
-    assert contents(a, b, changed=[]) == ["new", "new"]
-    assert contents(a, a, b) == ["new", "new"]
-
-
 def test_a_change_of_any_field_shows_at_once_also_within_metadata(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1\n2\n3\n")
     maker, manager = builder(tmp_path), WorkingMemoryManager()

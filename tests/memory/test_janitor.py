@@ -88,14 +88,9 @@ def test_a_read_mail_that_moved_to_cur_is_not_gone(tmp_path: Path) -> None:
     assert MemoryJanitor().cleanup_memories([block]) == [block]
 
 
-def test_tidying_a_manager_goes_round_its_files_a_few_at_a_time(tmp_path: Path) -> None:
+def test_tidying_a_manager_removes_what_has_had_its_time(tmp_path: Path) -> None:
     manager = WorkingMemoryManager()
-    for at in range(10):
-        manager.add_memory(FileMemoryBlock(location=str(tmp_path / f"{at}")))
-    manager.add_memory(StatusMemoryBlock(status_type="expired", value=1, expiry=OLD))
-    janitor = MemoryJanitor()
-    dropped = [len(janitor.tidy(manager, NOW, files=4)) for _ in range(3)]
-    assert sum(dropped) == 11
-    assert max(dropped) <= 5
-    assert len(manager) == 0
-    assert janitor.tidy(manager, NOW) == {}
+    manager.add_memory(FileMemoryBlock(location=str(tmp_path / "gone")))
+    manager.add_memory(FileMemoryBlock(location=str(tmp_path)))
+    assert list(MemoryJanitor().tidy(manager)) == [str(tmp_path / "gone")]
+    assert list(manager.memory_index) == [str(tmp_path)]

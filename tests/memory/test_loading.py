@@ -13,8 +13,8 @@ import pytest
 
 from hivemind.errors import UserError
 from hivemind.memory import ContentLoader, FileMemoryBlock, KnowledgeMemoryBlock, MessageMemoryBlock, TaskMemoryBlock
-from hivemind.memory.message import body_of
-from hivemind.memory.sections import section
+from hivemind.memory.loading import body_of
+from hivemind.memory.outline import section
 
 _opened: list[str] | None = None
 
@@ -98,11 +98,8 @@ def test_with_a_ttl_what_is_older_is_read_anew(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     loader = ContentLoader(tmp_path, ttl=0.0)
     loader.load(block("a"))
-    loader.cache.get(str(tmp_path / "a"), (0, 0, 0, 0, 0))
-    text = loader.load(block("a")).source
+    loader.load(block("a"))
     assert loader.loads == 2
-    assert text is not None
-    assert not loader.is_current(text, str(tmp_path / "a"))
 
 
 def test_several_files_load_at_once_in_their_order(tmp_path: Path) -> None:

@@ -1,22 +1,12 @@
-"""Scores, and the model that may be learned (spec 2, *Score, select*)."""
+"""Scores (spec 2, *Score, select*)."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from hivemind import UserError
-from hivemind.errors import UnknownVersion
-from hivemind.memory import (
-    FileMemoryBlock,
-    KnowledgeMemoryBlock,
-    MemoryBlock,
-    RelevanceModel,
-    RelevanceScorer,
-    citation_record,
-)
+from hivemind.memory import FileMemoryBlock, KnowledgeMemoryBlock, RelevanceScorer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -52,35 +42,8 @@ def test_knowledge_counts_more_for_shared_words_and_by_its_relevance() -> None:
     assert parts == pytest.approx({"confidence": 0.5, "keywords": 1.4, "relevance": 0.5, "recency": 0.5})
 
 
-def _records(scorer: RelevanceScorer) -> list[dict[str, object]]:
-    blocks: list[MemoryBlock] = [FileMemoryBlock(location=f"f{at}") for at in range(3)]
-    blocks += [KnowledgeMemoryBlock(topic="t", location=f"k{at}", relevance_score=at / 4) for at in range(4)]
-    return [citation_record(blocks, ["knowledge:k2", "knowledge:k3"], scorer) for _ in range(3)]
-
-
-def test_a_learned_model_prefers_what_is_cited_and_is_the_same_each_time(tmp_path: Path) -> None:
-    scorer = RelevanceScorer()
-    model = RelevanceModel.learn(_records(scorer))
-    assert model.weights == RelevanceModel.learn(_records(scorer)).weights
-    model.save(tmp_path / "model.json")
-    loaded = RelevanceModel.load(tmp_path / "model.json")
-    assert loaded is not None
-    assert loaded.weights == model.weights
-    learned = RelevanceScorer(loaded)
-    cited = KnowledgeMemoryBlock(topic="t", location="k", relevance_score=0.5, confidence=0.5, timestamp=NOW)
-    other = FileMemoryBlock(location="f", confidence=0.5, timestamp=NOW)
-    assert learned.score_memory(cited, NOW) > 0.5 > learned.score_memory(other, NOW)
-    assert RelevanceModel().factor(other, scorer) == 1.0
-
-
-def test_a_model_of_nothing_or_of_another_version_is_refused(tmp_path: Path) -> None:
-    assert RelevanceModel.load(tmp_path / "none.json") is None
-    with pytest.raises(UserError, match="nothing to learn"):
-        RelevanceModel.learn([])
-    path = tmp_path / "model.json"
-    path.write_text('{"kind":"relevance-model","version":9,"weights":{}}')
-    with pytest.raises(UnknownVersion):
-        RelevanceModel.load(path)
-    path.write_text('{"kind":"relevance-model","version":1,"weights":{"bias":"much"}}')
-    with pytest.raises(UserError, match="no numbers"):
-        RelevanceModel.load(path)
+def test_a_model_gives_each_block_a_factor() -> None:
+    scorer = RelevanceScorer(lambda block: 0.5 if block.id == "a" else 2.0)
+    scores = [scorer.score_memory(FileMemoryBlock(location=n, confidence=0.4, timestamp=NOW), NOW) for n in "ab"]
+    assert scores == pytest.approx([0.2, 0.8])
+    assert scorer.explain(FileMemoryBlock(location="a"))["model"] == 0.5

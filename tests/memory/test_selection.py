@@ -1,15 +1,14 @@
-"""Selection: the seed's rules, and that the kept ranking gives what a full computation gives (spec 2, *Score, select*)."""
+"""Selection: the seed's rules, and that it equals a literal computation of them (spec 2, *Score, select*)."""
 
 from __future__ import annotations
 
 import os
-import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind.memory import (
@@ -21,10 +20,7 @@ from hivemind.memory import (
     Priority,
     RelevanceScorer,
     StatusMemoryBlock,
-    WorkingMemoryManager,
-    order,
 )
-from hivemind.memory.weighing import Weigher
 from tests.memory import naive
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -111,143 +107,67 @@ def test_estimates_read_no_file_and_take_the_exact_count_only_while_the_file_is_
     path.write_text("x" * 4_000)
     os.chmod(path, 0)
     block = FileMemoryBlock(location=str(path))
-    weigher = Weigher(len)
-    first = weigher.tokens(block)
+    selector = MemorySelector(len)
+    first = selector.tokens(block)
     assert 1_000 <= first <= 1_200
     found = path.stat()
     block.counted = (77, len, found.st_size, found.st_mtime_ns)
-    assert weigher.tokens(block) == 77
-    assert Weigher(hundred).tokens(block) != 77
+    assert selector.tokens(block) == 77
+    assert MemorySelector(hundred).tokens(block) != 77
     os.truncate(path, 8_000)
-    assert weigher.tokens(block) > first
+    assert selector.tokens(block) > first
     path.unlink()
-    assert weigher.tokens(block) == 77  # a loader with another root may see it
+    assert selector.tokens(block) == 77  # a loader with another root may see it
 
 
 def test_lines_are_estimated_by_their_number() -> None:
-    whole = Weigher(len).tokens(FileMemoryBlock(location=__file__))
-    part = Weigher(len).tokens(FileMemoryBlock(location=__file__, start_line=1, end_line=3))
+    whole = MemorySelector(len).tokens(FileMemoryBlock(location=__file__))
+    part = MemorySelector(len).tokens(FileMemoryBlock(location=__file__, start_line=1, end_line=3))
     assert part < whole
 
 
-PRIORITIES = (Priority.HIGH, Priority.MEDIUM, Priority.MEDIUM, Priority.LOW)
-
-
-class _Machine:
-    """A manager whose blocks have given sizes, worked on step by step. `ties`: many weights and times are equal."""
-
-    def __init__(self, *, scored: bool, ties: bool = False, chance: random.Random | None = None) -> None:
-        self.now = NOW
-        self.scorer = RelevanceScorer() if scored else None
-        self.manager = WorkingMemoryManager()
-        self.selector = MemorySelector(len, self.scorer)
-        self.number = 0
-        self.ties = ties
-        self.chance = chance or random.Random(0)
-
-    def confidence(self) -> float:
-        return self.chance.choice([0.0, 0.2, 0.8, 1.0]) if self.ties else self.chance.random()
-
-    def age(self) -> float:
-        ages = [0, 1, 3_600, -60, 50_000]
-        return self.chance.choice(ages) if self.ties else self.chance.uniform(-7_200, 400_000)
-
-    def size(self) -> int:
-        return self.chance.choice([0, 100, 2_000]) if self.ties else self.chance.randrange(4_000)
-
-    def add_any(self) -> None:
-        priority = self.chance.choice(PRIORITIES)
-        self.add(priority, self.confidence(), self.age(), self.size(), self.chance.random() < 0.6)
-
-    def change(self) -> None:
-        """One change of any kind."""
-        blocks = self.manager.symbolic_memory
-        kind = self.chance.randrange(8 if blocks else 1)
-        if kind < 2:
-            self.add_any()
-            return
-        block = self.chance.choice(blocks)
-        if kind == 2:
-            self.manager.remove_memory(block.id)
-        elif kind == 3:
-            self.manager.update_confidence(block.id, self.confidence())
-        elif kind == 4:
-            block.timestamp = self.now - timedelta(seconds=self.age())
-        elif kind == 5:
-            block.priority = self.chance.choice(PRIORITIES)
-        elif kind == 6:
-            block.metadata["tokens"] = self.size()
-            self.manager.touch(block.id)
-        elif self.scorer is not None:
-            self.scorer.recent_files = {f"/nowhere/{self.chance.randrange(1, 40)}" for _ in range(3)}
-            self.scorer.task_keywords = set(self.chance.sample(["even", "odd", "block"], self.chance.randrange(4)))
-
-    def add(self, priority: Priority, confidence: float, age: float, size: int, file: bool) -> None:
-        self.number += 1
-        fields: dict[str, Any] = {
-            "priority": priority,
-            "confidence": confidence,
-            "timestamp": self.now - timedelta(seconds=age),
-            "metadata": {"tokens": size},
-            "location": f"/nowhere/{self.number}",
-        }
-        topic = f"{'odd' if self.number % 2 else 'even'} block"
-        self.manager.add_memory(FileMemoryBlock(**fields) if file else KnowledgeMemoryBlock(topic=topic, **fields))
-
-    def check(self, budget: int) -> None:
-        weigher = Weigher(len)
-        full = naive.select(self.manager.symbolic_memory, budget, weigher.tokens, self.scorer, self.now)
-        for source in (self.manager.symbolic_memory, list(self.manager.symbolic_memory)):
-            selection = self.selector.select(source, budget, now=self.now)
-            assert [block.id for block in selection.blocks] == full
-
-
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "SMALLEST", 3)
-    monkeypatch.setattr(order, "LARGEST", 3)
-    monkeypatch.setattr(order, "WORN_AFTER", 1_000.0)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    scored=st.booleans(),
-    ties=st.booleans(),
-    seed=st.integers(0, 2**32),
-    number=st.integers(0, 150),
-    pauses=st.lists(st.sampled_from([0.0, 0.001, 1, 60, 5_000, 50_000, -500, -50_000]), min_size=1, max_size=20),
+SIZES, CONFIDENCES, AGES = (
+    st.sampled_from([0, 100, 2_000]),
+    st.sampled_from([0.0, 0.2, 0.8, 1.0]),
+    (0, 1, 3_600, -60, 50_000),
 )
-def test_the_kept_ranking_selects_what_a_full_computation_selects(
-    small_chunks: None, scored: bool, ties: bool, seed: int, number: int, pauses: list[float]
+
+
+@st.composite
+def blocks_of_given_sizes(draw: st.DrawFn) -> list[MemoryBlock]:
+    """Files and knowledge that say what they cost; many weights, times and sizes are equal."""
+    blocks: list[MemoryBlock] = []
+    for at in range(draw(st.integers(0, 60))):
+        fields: dict[str, Any] = {
+            "priority": draw(st.sampled_from(list(Priority)[1:])),
+            "confidence": draw(CONFIDENCES | st.floats(0, 1)),
+            "timestamp": NOW - timedelta(seconds=draw(st.sampled_from(AGES) | st.integers(-7_200, 400_000))),
+            "metadata": {"tokens": draw(SIZES | st.integers(0, 4_000))},
+            "location": f"/nowhere/{at}",
+        }
+        topic = "odd block" if at % 2 else "even block"
+        file = draw(st.booleans())
+        blocks.append(FileMemoryBlock(**fields) if file else KnowledgeMemoryBlock(topic=topic, **fields))
+    return blocks
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    blocks=blocks_of_given_sizes(),
+    scored=st.booleans(),
+    recent=st.sets(st.integers(0, 60), max_size=3),
+    words=st.sets(st.sampled_from(["even", "odd", "block"])),
+    budget=st.sampled_from([600, 3_000, 20_000, 100_000]),
+)
+def test_the_selection_is_that_of_scoring_sorting_and_trying_everything(
+    blocks: list[MemoryBlock], scored: bool, recent: set[int], words: set[str], budget: int
 ) -> None:
-    machine = _Machine(scored=scored, ties=ties, chance=random.Random(seed))
-    for _ in range(number):
-        machine.add_any()
-    for pause in pauses:
-        machine.now += timedelta(seconds=pause)
-        for _ in range(machine.chance.randrange(5)):
-            machine.change()
-        machine.check(machine.chance.choice([600, 3_000, 20_000, 100_000]))
-
-
-def test_a_large_memory_selects_the_same_over_hours_and_weighs_only_what_changed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    machine = _Machine(scored=True)
-    for at in range(4_000):
-        age, size = (at * 7_919) % 400_000, 50 + at * 13 % 400
-        machine.add(Priority.MEDIUM, (at * 37 % 101) / 100, age, size, bool(at % 3))
-    for at in range(12):
-        machine.now += timedelta(seconds=600)
-        machine.check(20_000)
-        machine.manager.update_confidence(machine.manager.symbolic_memory[at * 331].id, 0.97)
-    asked: list[str] = []
-    estimate = Weigher.tokens
-
-    def count(weigher: Weigher, block: MemoryBlock) -> int:
-        asked.append(block.id)
-        return estimate(weigher, block)
-
-    monkeypatch.setattr(Weigher, "tokens", count)
-    machine.selector.select(machine.manager.symbolic_memory, 20_000, now=machine.now)
-    assert len(asked) == 1
+    scorer = RelevanceScorer() if scored else None
+    if scorer is not None:
+        scorer.recent_files, scorer.task_keywords = {f"/nowhere/{at}" for at in recent}, words
+    selector = MemorySelector(len, scorer)
+    full = naive.select(blocks, budget, selector.tokens, scorer, NOW)
+    for source in (blocks, blocks[::-1]):
+        selection = selector.select(source, budget, now=NOW)
+        assert [block.id for block in selection.blocks] == full
+        assert {choice.id for choice in selection} == {block.id for block in blocks}
