@@ -1,77 +1,166 @@
-"""The guard of a program: it runs it, and leaves nothing of it behind. A script of its own, started by `hivemind.guarded`.
+"""The host of guards, and a guard: it runs a program, and leaves nothing of it behind. A script, started by `hivemind.guarded`.
 
-It runs with `-I -S`, imports nothing of hivemind and has an empty environment, so that its program finds no secret in
-`/proc/$PPID/environ`. It is two processes, each the reaper of all that loses its parent below it (Linux:
-PR_SET_CHILD_SUBREAPER): the inner one starts the program, the outer one watches the inner one. Whichever of them is killed,
-the other ends what is below it, whatever sessions and groups that has made for itself. What kills both in one moment gets
-away, but for the program itself; only a sandbox holds that.
+It runs with `-I -S`, imports nothing of hivemind and has an empty environment, so that no program finds a secret in
+`/proc/$PPID/environ`. The host forks a guard for each program that it is told of. Both are reapers of all that loses its
+parent below them (Linux: PR_SET_CHILD_SUBREAPER): whichever of them is killed, the other ends what is below the guard,
+whatever sessions and groups that has made for itself. What kills both in one moment gets away, but for the program itself;
+only a sandbox holds that.
 
-Signals: SIGTERM asks the program's group to end, and ends all of it a second later. When the maker's end of the socket
-closes, without a word, all of it ends at once. The guard's own exit status is the program's.
+The host is told of a program by a packet with five descriptors: the program's line, its folder, its three streams. What is
+to be run comes by the line, a stream socket. A byte on it asks the program's group to end, and ends all of it a second later.
+When the maker's end of it closes, all of it ends at once. The guard answers with the program's exit status, four bytes, once
+nothing of it is left; where it can't, the line closes once nothing of it is left. The host ends when nobody can ask it any
+more.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import marshal
 import os
 import resource
 import select
 import signal
+import socket
 import sys
 import time
-from typing import NoReturn
+import warnings  # noqa: F401 - os.execvpe imports it: not in every child anew
+from functools import cache
+from typing import TYPE_CHECKING, NoReturn
 
-__all__ = ["GRACE_S", "PR_SET_DUMPABLE", "prctl"]
+if TYPE_CHECKING:
+    import ctypes
+
+__all__ = ["GRACE_S", "PR_SET_DUMPABLE", "STATUS_BYTES", "prctl"]
 
 GRACE_S = 1.0
+STATUS_BYTES = 4
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 _NOT_FOUND, _NOT_STARTED, _NO_LIMITS = 127, 126, 125  # as a shell says it
 _RETRY_S = 0.05
+_DESCRIPTORS = 5
+_CLOSED = getattr(select, "POLLRDHUP", 0)  # elsewhere POLLHUP tells it, which is always told
 _Order = tuple[list[bytes], dict[bytes, bytes], int | None, int | None]
 """The program's words, its environment, its limits: seconds of processor time and bytes of address space."""
 
 
 def prctl(option: int, value: int) -> bool:
     """Set an attribute of this process. False where there is no such thing: on another system than Linux."""
-    import ctypes
-
     try:
-        return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
+        return bool(_library().prctl(option, value, 0, 0, 0) == 0)
     except AttributeError:
         return False
 
 
-def main(maker: int) -> NoReturn:
-    """Run the program that `maker`, a socket, tells of; never returns."""
-    os.set_inheritable(maker, False)
-    order = _read_order(maker)
-    if order is None:
-        os._exit(_NO_LIMITS)  # whoever began this is gone
-    alive, alive_end = os.pipe()  # the inner one sees it close when the outer one is gone
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
-    inner = os.fork()
-    lines: tuple[int, ...] = (maker,)
-    if inner == 0:
-        os.close(alive_end)
+@cache
+def _library() -> ctypes.CDLL:
+    import ctypes
+
+    return ctypes.CDLL(None)
+
+
+class _Host:
+    def __init__(self, orders: socket.socket) -> None:
+        self._orders: socket.socket | None = orders
+        self._alive, self._alive_end = os.pipe()  # the guards see it close when the host is gone
+        self._wake, self._wake_end = _hear_children()
+        self._guards: dict[int, int] = {}  # their lines
+        self._ended: list[int] = []  # lines of guards that have ended, until nothing is left below
+        self._deadlines: dict[int, float] = {}  # of guards whose line has closed
+
+    def serve(self) -> None:
+        """Fork guards and wait for them, until nobody can ask for one any more."""
+        while self._orders is not None or self._guards or self._ended:
+            poll = select.poll()
+            for descriptor in (self._wake, *([] if self._orders is None else [self._orders.fileno()])):
+                poll.register(descriptor, select.POLLIN)
+            for guard, line in self._guards.items():
+                if guard not in self._deadlines:
+                    poll.register(line, _CLOSED)
+            ready = {descriptor for descriptor, _ in poll.poll(self._wait_ms())}
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+            if self._orders is not None and self._orders.fileno() in ready:
+                self._obey(self._orders)
+            for guard, line in self._guards.items():
+                if line in ready:
+                    self._deadlines[guard] = time.monotonic() + GRACE_S
+            self._clear_away()
+
+    def _wait_ms(self) -> float | None:
+        waits = [1000 * max(0.0, end - time.monotonic()) + 1 for end in self._deadlines.values()]
+        return min([*waits, *([1000 * _RETRY_S] if self._ended else [])], default=None)
+
+    def _obey(self, orders: socket.socket) -> None:
+        told, descriptors, _, _ = socket.recv_fds(orders, 1, _DESCRIPTORS)
+        if not told:
+            orders.close()
+            self._orders = None
+            return
+        for one in descriptors:
+            os.set_inheritable(one, False)
+        line, *given = descriptors
+        try:
+            guard = os.fork()
+        except OSError as error:  # no more processes for now
+            _complain(given[-1], b"its guard", error)
+            self._ended.append(line)
+        else:
+            if guard == 0:
+                orders.close()
+                for one in (self._alive_end, self._wake, self._wake_end, *self._guards.values(), *self._ended):
+                    os.close(one)
+                _guard(line, self._alive, given)
+            self._guards[guard] = line
+        for one in given:
+            os.close(one)
+
+    def _clear_away(self) -> None:
+        """Take note of who has ended, and kill what a guard that was killed has left: all of our children but the guards."""
+        for guard, deadline in self._deadlines.items():
+            if deadline <= time.monotonic():
+                _kill(guard, signal.SIGKILL)
+        for ended, _ in _reaped():
+            self._deadlines.pop(ended, None)
+            if ended in self._guards:
+                self._ended.append(self._guards.pop(ended))
+        orphans = [pid for pid in _children() if pid not in self._guards]
+        for pid in orphans:
+            _kill(pid, signal.SIGKILL)
+        if not orphans:
+            for line in self._ended:
+                os.close(line)
+            self._ended.clear()
+
+
+def _guard(line: int, alive: int, given: list[int]) -> NoReturn:
+    """Run the program that is told of by the line, and end as soon as all of it has ended."""
+    try:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        lines += (alive,)
-        target, grace_s, gone_s = -_start(order), GRACE_S, 0.0
-    else:
-        os.close(alive)
-        target, grace_s, gone_s = inner, 2 * GRACE_S, GRACE_S
-    wake = _hear_signals()
-    _let_go_of_streams()
-    status = _watch(target, lines, wake, grace_s, gone_s)
-    _end_all_below(target)
-    _end_like(status)
+        wake, _ = _hear_children()
+        order = _read_order(line)
+        if order is not None:
+            program = _start(order, given)
+            for descriptor in given:  # the streams must close when the program closes them
+                os.close(descriptor)
+            status = _watch(program, line, alive, wake)
+            _end_all_below(-program)
+            code = os.waitstatus_to_exitcode(signal.SIGKILL if status is None else status)
+            os.write(line, code.to_bytes(STATUS_BYTES, "little", signed=True))
+    except ConnectionError:  # nobody wants to know
+        pass
+    except Exception:  # the boundary of a process
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(0)
 
 
-def _read_order(maker: int) -> _Order | None:
+def _read_order(line: int) -> _Order | None:
     """What is to be run; None if the maker ended before it had said so."""
     told = b""
     while len(told) < 8 or len(told) < 8 + int.from_bytes(told[:8], "big"):
-        part = os.read(maker, 65_536)
+        part = os.read(line, 65_536)
         if not part:
             return None
         told += part
@@ -79,18 +168,16 @@ def _read_order(maker: int) -> _Order | None:
     return order
 
 
-def _hear_signals() -> int:
-    """A descriptor that can be read when a child has ended, or SIGTERM has come."""
+def _hear_children() -> tuple[int, int]:
+    """A pipe that can be read when a child has ended."""
     wake, wake_end = os.pipe()
-    os.set_blocking(wake, False)
     os.set_blocking(wake_end, False)
-    for number in (signal.SIGTERM, signal.SIGCHLD):
-        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
-    return wake
+    return wake, wake_end
 
 
-def _start(order: _Order) -> int:
+def _start(order: _Order, given: list[int]) -> int:
     """Start the program in a session of its own: its pid, which is also its group's."""
     words, environment, cpu_s, memory = order
     guard = os.getpid()
@@ -99,6 +186,10 @@ def _start(order: _Order) -> int:
         return program
     status = _NOT_STARTED
     try:
+        folder, *streams = given
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        os.fchdir(folder)
         os.setsid()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != guard:
@@ -108,14 +199,14 @@ def _start(order: _Order) -> int:
             if most is not None:
                 resource.setrlimit(what, (most, most))
         status = _NOT_STARTED
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what is ignored stays so
-            signal.signal(number, signal.SIG_DFL)
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and what is ignored stays so
+            signal.signal(ignored, signal.SIG_DFL)
         _become(words, environment)
     except FileNotFoundError:
-        _complain(words[0], "not found")
+        os.write(2, words[0] + b": not found\n")
         status = _NOT_FOUND
     except (OSError, ValueError) as error:
-        _complain(words[0], getattr(error, "strerror", None) or str(error))
+        _complain(2, words[0], error)
     finally:
         os._exit(status)
 
@@ -129,57 +220,41 @@ def _become(words: list[bytes], environment: dict[bytes, bytes]) -> None:
         os.execvpe(b"sh", [b"sh", *words], environment)  # noqa: S606 - what was asked for
 
 
-def _complain(program: bytes, why: str) -> None:
-    os.write(2, program + b": " + why.encode() + b"\n")
+def _complain(stream: int, program: bytes, error: Exception) -> None:
+    os.write(stream, program + b": " + (getattr(error, "strerror", None) or str(error)).encode() + b"\n")
 
 
-def _let_go_of_streams() -> None:
-    """The streams are the program's: they must close when it closes them."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(null, stream)
-
-
-def _watch(target: int, lines: tuple[int, ...], wake: int, grace_s: float, gone_s: float) -> int | None:
-    """The status that our child, or the group that it leads, ended with; None if that was not waited for any longer.
-
-    That is `grace_s` after a SIGTERM, which is passed on, and `gone_s` after one of the `lines` has closed.
-    """
+def _watch(program: int, line: int, alive: int, wake: int) -> int | None:
+    """The status that the program ended with; None if that is not waited for: a second after it was asked to end, and at
+    once when its maker or the host is gone."""
     poll = select.poll()
-    poll.register(wake, select.POLLIN)
-    for line in lines:
-        poll.register(line, 0)  # its end is reported all the same
+    for descriptor in (wake, line):
+        poll.register(descriptor, select.POLLIN)
+    poll.register(alive, 0)  # its end is reported all the same
     deadline: float | None = None
-    told = gone = False
     while True:
-        status = _reap(abs(target))
+        status = dict(_reaped()).get(program)
         if status is not None:
             return status
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             return None
         for descriptor, _ in poll.poll(None if left is None else left * 1000 + 1):
-            if descriptor in lines:
-                poll.unregister(descriptor)
-                if not gone:
-                    gone, deadline = True, time.monotonic() + gone_s
-            elif signal.SIGTERM in os.read(wake, 4096) and not (told or gone):
-                told, deadline = True, time.monotonic() + grace_s
-                for number in (signal.SIGTERM, signal.SIGCONT):  # who is stopped hears nothing
-                    _kill(target, number)
-
-
-def _reap(child: int) -> int | None:
-    """Take note of all that has ended; the status of the child if it is among them."""
-    try:
-        while True:
-            ended, status = os.waitpid(-1, os.WNOHANG)
-            if ended == child:
-                return status
-            if ended == 0:
+            if descriptor == alive or not os.read(descriptor, 4096):
                 return None
-    except ChildProcessError:
-        return signal.SIGKILL  # nobody is left to wait for
+            if descriptor == line and deadline is None:
+                deadline = time.monotonic() + GRACE_S
+                for number in (signal.SIGTERM, signal.SIGCONT):  # who is stopped hears nothing
+                    _kill(-program, number)
+
+
+def _reaped() -> list[tuple[int, int]]:
+    """The children that have ended, with their status."""
+    found = []
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            found.append(ended)
+    return found
 
 
 def _end_all_below(target: int) -> None:
@@ -231,16 +306,6 @@ def _kill(target: int, number: int) -> bool:
     return True
 
 
-def _end_like(status: int | None) -> NoReturn:
-    """End as the program did, by the same signal if it was one."""
-    code = os.waitstatus_to_exitcode(signal.SIGKILL if status is None else status)
-    if code < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if -code != signal.SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _Host(socket.socket(fileno=int(sys.argv[1]))).serve()

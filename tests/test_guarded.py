@@ -63,6 +63,17 @@ def children(pid: int) -> list[int]:
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def guards_of(program: Callable[[], int]) -> tuple[int, int, int]:
+    """The host of the guards, the guard, and what it guards, all of them above a daemon or the program itself."""
+    guard = parent(program())
+    [started] = [one for one in children(guard) if one != program()]
+    return parent(guard), guard, started
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
 def test_nothing_of_a_program_is_left_when_it_has_ended(tmp_path: Path, daemon: Callable[[], int]) -> None:
     ends = f'{sys.executable} -I -S -c "$1"; until [ -e pid ]; do sleep 0.01; done; exit 7'
     with Guarded(["sh", "-c", ends, "sh", DAEMON], folder=tmp_path) as process:
@@ -76,24 +87,36 @@ def test_nothing_is_left_when_it_is_not_waited_for(tmp_path: Path, daemon: Calla
     assert not is_alive(pid)
 
 
-@pytest.mark.parametrize("victim", ["outer", "inner"])
-def test_nothing_is_left_when_a_guard_is_killed(tmp_path: Path, daemon: Callable[[], int], victim: str) -> None:
+@pytest.mark.parametrize("victim", [0, 1])
+def test_nothing_is_left_when_the_host_or_a_guard_is_killed(
+    tmp_path: Path, daemon: Callable[[], int], victim: int
+) -> None:
     with Guarded(HIDES, folder=tmp_path) as process:
         pid = daemon()
-        [inner] = children(process.pid)
-        wait_for(lambda: len(children(inner)) == 2)  # what has forked the daemon may not be reaped yet
-        [program] = [one for one in children(inner) if one != pid]
-        os.kill(process.pid if victim == "outer" else inner, signal.SIGKILL)
+        wait_for(lambda: len(children(parent(pid))) == 2)  # what has forked the daemon may not be reaped yet
+        found = guards_of(daemon)
+        os.kill(found[victim], signal.SIGKILL)
         assert process.wait(30) == -signal.SIGKILL
     assert not is_alive(pid)
-    assert not is_alive(program)
-    wait_for(lambda: not is_alive(inner))
+    assert not is_alive(found[2])
+    wait_for(lambda: not is_alive(found[1]))
+    with Guarded(["true"], folder=tmp_path) as process:
+        assert process.wait(30) == 0
+
+
+def test_a_guard_that_is_killed_takes_no_other_program_with_it(tmp_path: Path, daemon: Callable[[], int]) -> None:
+    with Guarded(["sleep", "1000"], folder=tmp_path) as other, Guarded(HIDES, folder=tmp_path) as process:
+        pid = daemon()
+        os.kill(parent(pid), signal.SIGKILL)
+        process.wait(30)
+        assert not is_alive(pid)
+        assert other.wait(0) is None
 
 
 def test_nothing_is_left_when_a_guard_is_stopped(tmp_path: Path, daemon: Callable[[], int]) -> None:
-    with Guarded(HIDES, folder=tmp_path) as process:
+    with Guarded(HIDES, folder=tmp_path):
         pid = daemon()
-        os.kill(children(process.pid)[0], signal.SIGSTOP)
+        os.kill(parent(pid), signal.SIGSTOP)
     assert not is_alive(pid)
 
 
@@ -104,14 +127,14 @@ def test_nothing_is_left_when_its_maker_is_killed(tmp_path: Path, daemon: Callab
     )
     maker = subprocess.Popen([sys.executable, "-c", makes, tmp_path, *HIDES])
     pid = daemon()
-    [outer] = children(maker.pid)
+    [host] = children(maker.pid)
     maker.kill()
     maker.wait()
-    wait_for(lambda: not is_alive(pid) and not is_alive(outer))
+    wait_for(lambda: not is_alive(pid) and not is_alive(host))
 
 
 def test_a_program_that_kills_its_guards_one_after_the_other_ends_as_well(tmp_path: Path) -> None:
-    # the inner one first, so that the program is killed with it; what it has left behind goes for the outer one
+    # its own first, so that the program is killed with it; what it has left behind goes for the host
     kills = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); open('lived', 'w')"
     with Guarded([sys.executable, "-c", kills], folder=tmp_path) as process:
         assert process.wait(30) == -signal.SIGKILL
@@ -128,45 +151,39 @@ def test_a_script_that_does_not_say_what_runs_it_is_the_shells(tmp_path: Path) -
     script = tmp_path / "script"
     script.write_text("echo $0 $1\n")
     script.chmod(0o755)
-    with Guarded([str(script), "a"], folder=tmp_path, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.read() == f"{script} a\n".encode()
+    with Guarded([str(script), "a"], folder=tmp_path) as process:
+        assert process.output.read() == f"{script} a\n".encode()
 
 
 @pytest.mark.parametrize(
     ("program", "status", "told"), [("none-such", 127, "not found"), ("/", 126, "Permission denied")]
 )
 def test_a_program_that_cannot_be_started_says_so(tmp_path: Path, program: str, status: int, told: str) -> None:
-    with Guarded([program], folder=tmp_path, stderr=subprocess.PIPE) as process:
-        assert process.communicate(timeout=30)[1].decode() == f"{program}: {told}\n"
-    assert process.returncode == status
+    with Guarded([program], folder=tmp_path) as process:
+        assert process.output.read().decode() == f"{program}: {told}\n"
+        assert process.wait(30) == status
 
 
 def test_words_and_values_are_passed_as_they_are(tmp_path: Path) -> None:
     odd = os.fsdecode(b"a\xff\n'\"$x")
     shows = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]) + b'|' + os.environb[b'ODD'])"
-    with Guarded(
-        [sys.executable, "-c", shows, odd], folder=tmp_path, environment={"ODD": odd}, stdout=subprocess.PIPE
-    ) as process:
-        assert process.communicate(timeout=30)[0] == os.fsencode(odd) + b"|" + os.fsencode(odd)
+    with Guarded([sys.executable, "-c", shows, odd], folder=tmp_path, environment={"ODD": odd}) as process:
+        assert process.output.read() == os.fsencode(odd) + b"|" + os.fsencode(odd)
 
 
 def test_it_gets_no_descriptor_of_ours_and_none_of_its_guards(tmp_path: Path) -> None:
     mine = os.open(tmp_path, os.O_RDONLY)
     try:
         listing = shutil.which("ls") or "ls"
-        with Guarded([listing, "/proc/self/fd"], folder=tmp_path, stdout=subprocess.PIPE) as process:
-            assert process.communicate(timeout=30)[0].split() == [b"0", b"1", b"2", b"3"]  # the last is what it lists
+        with Guarded([listing, "/proc/self/fd"], folder=tmp_path) as process:
+            assert process.output.read().split() == [b"0", b"1", b"2", b"3"]  # the last is what it lists
     finally:
         os.close(mine)
 
 
 def test_the_limits_hold_for_the_program(tmp_path: Path) -> None:
     tells = "import resource as r; print(r.getrlimit(r.RLIMIT_CPU), r.getrlimit(r.RLIMIT_AS)); bytes(400_000_000)"
-    with Guarded(
-        [sys.executable, "-c", tells], folder=tmp_path, cpu_s=7, memory_bytes=200_000_000,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        printed, said = process.communicate(timeout=30)
-    assert printed == b"(7, 7) (200000000, 200000000)\n"
-    assert b"MemoryError" in said
+    with Guarded([sys.executable, "-u", "-c", tells], folder=tmp_path, cpu_s=7, memory_bytes=200_000_000) as process:
+        printed = process.output.read()
+    assert printed.startswith(b"(7, 7) (200000000, 200000000)\n")
+    assert b"MemoryError" in printed

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
@@ -62,42 +60,29 @@ class CommandMind:
         return self._ask({"version": _VERSION, "prompt": text, "schema": schema})
 
     def _ask(self, question: Mapping[str, Any]) -> str:
-        try:
-            guarded = Guarded(
-                self.program, folder=self._folder,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            )  # fmt: skip
-        except OSError as error:
-            raise MindUnavailable(f"{self.program[0]} can't be started ({error.strerror})") from None
-        with guarded as process:
-            _feed(process, json.dumps(question).encode())
-            printed, said = self._converse(process)
-        if process.returncode != 0:
-            last = said.decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
-            what = (
-                "can't be started" if process.returncode in _NOT_STARTED else f"ended with status {process.returncode}"
-            )
-            raise MindUnavailable(f"{self.program[0]} {what}: {last[0][:200]}")
-        return printed.decode("utf-8", "replace")
+        with TemporaryFile() as asked, TemporaryFile() as printed, TemporaryFile() as said:
+            asked.write(json.dumps(question).encode())
+            asked.seek(0)
+            try:
+                guarded = Guarded(self.program, folder=self._folder, stdin=asked, stdout=printed, stderr=said)
+            except OSError as error:
+                raise MindUnavailable(f"{self.program[0]} can't be started ({error.strerror})") from None
+            with guarded as process:
+                status = self._status_of(process)
+            printed.seek(0)
+            said.seek(0)
+            if status != 0:
+                last = said.read().decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
+                what = "can't be started" if status in _NOT_STARTED else f"ended with status {status}"
+                raise MindUnavailable(f"{self.program[0]} {what}: {last[0][:200]}")
+            return printed.read().decode("utf-8", "replace")
 
-    def _converse(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-        """What the program prints, on both streams, until it ends. Raises MindUnavailable, and what `waiting` raises."""
+    def _status_of(self, process: Guarded) -> int:
+        """How the program ends. Raises MindUnavailable, and what `waiting` raises."""
         deadline = time.monotonic() + self._timeout_s
         while (left := deadline - time.monotonic()) > 0:
-            try:
-                return process.communicate(timeout=min(left, _LOOK_S))
-            except subprocess.TimeoutExpired:
-                self._waiting()
+            status = process.wait(min(left, _LOOK_S))
+            if status is not None:
+                return status
+            self._waiting()
         raise MindUnavailable(f"{self.program[0]} gave no answer in {self._timeout_s:g} s")
-
-
-def _feed(process: subprocess.Popen[bytes], question: bytes) -> None:
-    """Give a program its question beside what else is done: it may read it late, and it may be more than a pipe holds."""
-    stream, process.stdin = process.stdin, None
-    assert stream is not None
-
-    def write() -> None:
-        with contextlib.suppress(OSError), stream:  # it ended, or was ended, without having read it all
-            stream.write(question)
-
-    threading.Thread(target=write, name="question", daemon=True).start()

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from hivemind.fs.ready import readable
+from hivemind.guarded import start_host
 
 __all__ = ["END_WITHIN_S", "Nursery", "RunAgent", "nursery_main"]
 
@@ -132,6 +133,7 @@ class _Parent:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
         self._wake = (wake, wake_end)
+        start_host()
         self._warm_up()
         self._report({"ready": os.getpid()})
         while True:

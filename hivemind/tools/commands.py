@@ -7,7 +7,6 @@ import hashlib
 import math
 import os
 import re
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,8 +95,7 @@ def run_command(
     with open(_opened(output), "wb") as file:
         guarded = Guarded(
             argv, folder=folder if start is None or sandbox == "bwrap" else start, environment=environment,
-            cpu_s=math.ceil(limits.cpu_s), memory_bytes=limits.memory_mb * 1024**2, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cpu_s=math.ceil(limits.cpu_s), memory_bytes=limits.memory_mb * 1024**2,
         )  # fmt: skip
         started = time.monotonic()
         with guarded as process:
@@ -129,7 +127,7 @@ class _Reading:
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        process: Guarded,
         file: BinaryIO,
         limit: int,
         lifeline: int | None,
@@ -155,8 +153,7 @@ class _Reading:
             self._keep(self._masker.close())
 
     def _until_end(self, deadline: float) -> str | None:
-        assert self._process.stdout is not None
-        pipe = self._process.stdout.fileno()
+        pipe = self._process.output.fileno()
         watched = [pipe] if self._lifeline is None else [pipe, self._lifeline]
         while True:
             if self._stopping():
@@ -173,16 +170,13 @@ class _Reading:
                 if not data:
                     return self._wait(deadline)
                 self._take(data)
-            elif self._process.poll() is not None:
+            elif self._process.wait(0) is not None:
                 return None
 
     def _wait(self, deadline: float) -> str | None:
         """The pipe is closed: wait for the process itself."""
-        try:
-            self._process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            return "its time was up"
-        return None
+        ended = self._process.wait(max(0.0, deadline - time.monotonic())) is not None
+        return None if ended else "its time was up"
 
     def _take(self, data: bytes, *, last: bool = False) -> None:
         self._keep(self._masker.feed(self._decoder.decode(data, last)))

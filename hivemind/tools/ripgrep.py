@@ -55,11 +55,10 @@ def ripgrep(
 
 def _lines(words: list[str], folder: Path, pattern: str, limit_s: float) -> Iterator[Line]:
     late = threading.Event()
-    with Guarded(
-        words, folder=folder, environment=bare_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
+    with (
+        open(os.devnull, "wb") as nowhere,
+        Guarded(words, folder=folder, environment=bare_environment(), stderr=nowhere) as process,
+    ):
 
         def end() -> None:
             late.set()
@@ -68,7 +67,7 @@ def _lines(words: list[str], folder: Path, pattern: str, limit_s: float) -> Iter
         timer = threading.Timer(limit_s, end)
         timer.start()
         try:
-            for raw in process.stdout:
+            for raw in process.output:
                 record = json.loads(raw)
                 if record["type"] == "match":
                     found = record["data"]

@@ -9,10 +9,10 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 
 from hivemind.documents.errors import DocmemError, MissingLibraryError
 from hivemind.documents.formats import outline
@@ -74,11 +74,16 @@ def pdf(raw: bytes, where: object) -> Extract:
         )
     environment = {name: value for name, value in os.environ.items() if name not in secret_names()}
     program = [sys.executable, "-P", _SCRIPT, str(outline.LARGEST), str(outline.MAX_PARTS)]
-    limits = {"cpu_s": MAX_CPU_S, "memory_bytes": MAX_MEMORY_BYTES}
-    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with Guarded(program, folder=None, environment=environment, **limits, **streams) as process:
-        told, _ = process.communicate(raw)
-    if process.returncode < 0:
+    with TemporaryFile() as given, open(os.devnull, "wb") as nowhere:
+        given.write(raw)
+        given.seek(0)
+        with Guarded(
+            program, folder=None, environment=environment, cpu_s=MAX_CPU_S, memory_bytes=MAX_MEMORY_BYTES, stdin=given,
+            stderr=nowhere,
+        ) as process:  # fmt: skip
+            told = process.output.read()
+            ended = process.wait()
+    if ended is not None and ended < 0:
         raise DocmemError(f"is a PDF whose reading takes more than {MAX_CPU_S} s of processor time", where=where)
     found = json.loads(told or b"{}")
     if "pages" not in found:
