@@ -7,7 +7,6 @@ each through a public door.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib
 import re
@@ -21,7 +20,7 @@ from typing import get_args
 from pydantic import BaseModel
 
 import hivemind
-from hivemind.cli.main import build_parser
+from hivemind.cli.main import declared
 from hivemind.config import AgentConfig, HiveConfig
 from hivemind.layout import Layout
 from hivemind.tasks.form import TaskForm
@@ -65,27 +64,17 @@ class Item:
 
 def inventory() -> list[Item]:
     """Everything, from the code."""
-    every = (*_commands(build_parser(), ()), *_tools(), *_keys(), *_files(), *_events(), *_variables(), *_names())
+    every = (*_commands(), *_tools(), *_keys(), *_files(), *_events(), *_variables(), *_names())
     return list({(item.kind, item.name): item for item in every}.values())
 
 
-def _commands(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[Item]:
-    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    said = " ".join(("$", *path))
-    if path and not groups:
-        yield Item("command", " ".join(path), (said,))
-    for action in parser._actions:
-        named = [
-            text
-            for text in action.option_strings
-            if text.startswith("--") and text not in ("--help", "--debug", "--hive")
-        ]
-        if named and named[0] == "--json":
-            named = []  # each listing has it, and tests of listings read nothing else
-        yield from (Item("option", " ".join((*path, text)), (f"{said} {text}",)) for text in named)
-    for group in groups:
-        for name, command in group.choices.items():
-            yield from _commands(command, (*path, name))
+def _commands() -> Iterator[Item]:
+    yield Item("option", "--version", ("$ --version",))
+    for command in declared():
+        said = " ".join(command.words)
+        yield Item("command", said, (f"$ {said}",))
+        options = [one.option for one in command.parameters() if one.named]
+        yield from (Item("option", f"{said} {option}", (f"$ {said} {option}",)) for option in options)
 
 
 def _tools() -> Iterator[Item]:
@@ -242,7 +231,7 @@ def _scenes() -> tuple[_Scene, ...]:
 
 @cache
 def _commands_there() -> frozenset[str]:
-    return frozenset(item.name.split()[0] for item in _commands(build_parser(), ()) if item.kind == "command")
+    return frozenset(item.name.split()[0] for item in _commands() if item.kind == "command")
 
 
 class _Module:

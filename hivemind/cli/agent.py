@@ -1,90 +1,144 @@
-"""hivemind agent: list them, run one by itself, add one."""
+"""List agents, run one by itself, add one.
+
+examples:
+  hivemind agent list
+  hivemind agent add writer --role writer
+  hivemind agent run writer
+"""
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Iterator
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hivemind.cli.hive_of import hive_of, known_agent, look_at
-from hivemind.cli.output import print_json, print_table, say
-from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
+from hivemind.cli.arguments import AgentName
+from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.opening import known_agent, look_at, open_hive
+from hivemind.cli.output import table, table_lines
 from hivemind.cli.text import natural, one_line
 
-__all__ = ["add_to"]
+if TYPE_CHECKING:
+    from hivemind.agent.preview import Preview
+    from hivemind.hive import Hive
 
 _COLUMNS = ("name", "role", "mind", "state", "pid", "task", "unread")
 
 
-def add_to(commands: Commands, common: Parser) -> None:
-    agent = add_group(
-        commands,
-        common,
-        "agent",
-        "list agents, run one by itself, add one",
-        examples="  hivemind agent list\n  hivemind agent add writer --role writer\n  hivemind agent run writer",
-    )
-    listing = add_command(
-        agent, common, "list", _list, "list the agents of the hive", examples="  hivemind agent list --json"
-    )
-    add_json(listing)
-    running = add_command(
-        agent,
-        common,
-        "run",
-        _run,
-        "run one agent in this process, without a supervisor",
-        about="It ends with Ctrl-C or SIGTERM: current action finished or left, leases given back.",
-        examples="  hivemind agent run researcher",
-    )
-    running.add_argument("name", metavar="NAME", help="the agent")
-    adding = add_command(
-        agent,
-        common,
-        "add",
-        _add,
-        "add an agent: agents/NAME.yaml and its mailbox",
-        examples="  hivemind agent add writer --role writer\n  hivemind agent add claude --mind 'command: ./think'",
-    )
-    adding.add_argument("name", metavar="NAME", help="its name")
-    adding.add_argument("--role", metavar="ROLE", help="the role that tasks may ask for")
-    adding.add_argument("--mind", metavar="MIND", help="what it thinks with (default: extractive)")
-    add_json(adding)
+@command("agent list", look_at)
+def agents(hive: Hive) -> Answer:
+    """List the agents of the hive.
 
-
-def _list(arguments: argparse.Namespace) -> int:
+    examples:
+      hivemind agent list --json
+    """
     from hivemind.swarm.overview import agents_now
 
-    found = [asdict(agent) for agent in agents_now(look_at(arguments))]
-    if arguments.json:
-        print_json(found)
-    else:
-        rows = sorted(found, key=lambda agent: natural(agent["name"]))
-        print_table(rows, _COLUMNS, empty="There are no agents: hivemind agent add NAME makes one.")
-        for agent in rows:
-            if agent["problem"]:
-                say(f"{agent['name']}: {one_line(agent['problem'])}")
-    return 0
+    found = [asdict(agent) for agent in agents_now(hive)]
+    rows = sorted(found, key=lambda agent: natural(agent["name"]))
+    problems = (f"{agent['name']}: {one_line(agent['problem'])}" for agent in rows if agent["problem"])
+    empty = "There are no agents: hivemind agent add NAME makes one."
+    return Answer(found, [*table_lines(rows, _COLUMNS, empty=empty), *problems])
 
 
-def _run(arguments: argparse.Namespace) -> int:
+@command("agent run", open_hive, own_form=True)
+def run(hive: Hive, name: AgentName) -> int:
+    """Run one agent in this process, without a supervisor.
+
+    It ends with Ctrl-C or SIGTERM: current action finished or left, leases given back.
+
+    examples:
+      hivemind agent run researcher
+    """
     from hivemind.swarm.process import run_agent
 
-    hive = hive_of(arguments)
-    return run_agent(hive, known_agent(hive, arguments.name))
+    return run_agent(hive, known_agent(hive, name))
 
 
-def _add(arguments: argparse.Namespace) -> int:
+@command("agent add", open_hive)
+def add(
+    hive: Hive,
+    name: Annotated[str, Arg("its name")],
+    *,
+    role: Annotated[str | None, Arg("the role that tasks may ask for")] = None,
+    mind: Annotated[str | None, Arg("what it thinks with (default: extractive)")] = None,
+) -> Answer:
+    """Add an agent: agents/NAME.yaml and its mailbox.
+
+    examples:
+      hivemind agent add writer --role writer
+      hivemind agent add claude --mind 'command: ./think'
+    """
     from hivemind.swarm.recruit import add_agent
     from hivemind.swarm.supervisor import supervisor_lock
 
-    hive = hive_of(arguments)
-    name = add_agent(hive, arguments.name, role=arguments.role, mind=arguments.mind)
-    if arguments.json:
-        print_json({"name": name, "config": hive.layout.agent_config(name), "mailbox": hive.layout.mailbox(name)})
-        return 0
-    say(
-        f"{hive.layout.relative(hive.layout.agent_config(name))} says what {name} is; its mailbox is mailboxes/{name}/."
-    )
-    if supervisor_lock(hive.layout.locks).holder() is not None:
-        say(f"The swarm that is up does not know it yet: hivemind down && hivemind up, or hivemind agent run {name}")
-    return 0
+    layout, name = hive.layout, add_agent(hive, name, role=role, mind=mind)
+    config = layout.agent_config(name)
+    lines = [f"{layout.relative(config)} says what {name} is; its mailbox is mailboxes/{name}/."]
+    if supervisor_lock(layout.locks).holder() is not None:
+        lines.append(
+            f"The swarm that is up does not know it yet: hivemind down && hivemind up, or hivemind agent run {name}"
+        )
+    return Answer({"name": name, "config": config, "mailbox": layout.mailbox(name)}, lines)
+
+
+@command("context", look_at)
+def context(
+    hive: Hive,
+    agent: Annotated[str, Arg("the agent", completes="agents")],
+    *,
+    why: Annotated[bool, Arg("explain the choice, block by block")] = False,
+) -> Answer:
+    """Show the opening that an agent would begin a conversation with now.
+
+    With --why: every block there was to choose from, its score and the parts that it is the product of, its
+    tokens, whether it is in, and because of what.
+
+    examples:
+      hivemind context researcher
+      hivemind context researcher --why
+    """
+    from hivemind.agent.preview import preview_context
+
+    preview = preview_context(hive, known_agent(hive, agent))
+    if not why:
+        messages = (f"--- {one.role}\n{one.text.rstrip(chr(10))}\n" for one in preview.messages)
+        return Answer([message.as_record() for message in preview.messages], [*messages, _summary(preview)])
+    blocks = sorted(_choices(preview), key=lambda one: (not one["in"], -one["score"], one["block"]))
+    record = {"target": preview.target, "budget": preview.budget, "tokens": preview.tokens, "blocks": blocks}
+    return Answer(record, [*_why_lines(blocks), _summary(preview)])
+
+
+def _summary(preview: Preview) -> str:
+    target = preview.target
+    about = f"for {target['kind']} {target['id']}" if target and target["id"] else "with nothing in hand"
+    used = f"{preview.tokens:,} of {preview.budget:,} tokens (the tools' descriptions among them)"
+    return f"{len(preview.selected.entries)} blocks selected, {used}, {about}."
+
+
+def _choices(preview: Preview) -> Iterator[dict[str, Any]]:
+    inside = {entry["id"] for entry in preview.selected.entries}
+    for choice in preview.selected.selection:
+        yield {
+            "block": choice.id,
+            "type": choice.block.type.value,
+            "priority": choice.block.priority.name.lower(),
+            "in": choice.id in inside,
+            "score": choice.score,
+            "parts": preview.selected.explain(choice.block),
+            "tokens": choice.tokens,
+            "because": choice.reason,
+        }
+
+
+def _why_lines(blocks: list[dict[str, Any]]) -> Iterator[str]:
+    rows = [
+        [one_line(one["block"]), "yes" if one["in"] else "no", f"{one['score']:.3f}", f"{one['tokens']:,}"]
+        for one in blocks
+    ]
+    head, *lines = table([["BLOCK", "IN", "SCORE", "TOKENS"], *rows], None)
+    yield head
+    for line, one in zip(lines, blocks, strict=True):
+        parts = " × ".join(f"{name} {value:.3g}" for name, value in one["parts"].items())
+        yield line
+        yield f"    {one_line(one['because'])}; score: {parts}"

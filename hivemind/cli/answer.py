@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from hivemind.cli.card import card_line
 from hivemind.cli.story import event_line
-from hivemind.cli.text import fit, one_line
+from hivemind.cli.text import card_line, fit, one_line
 
 __all__ = ["answer_lines", "signal_lines"]
 

@@ -1,177 +1,120 @@
-"""hivemind graph branch: alternatives within one task's graph."""
+"""List, create, delete, compare and merge branches of a task's graph.
+
+examples:
+  hivemind graph branch create what-is-a-lease second-thoughts
+  hivemind graph branch diff what-is-a-lease main second-thoughts
+  hivemind graph branch merge what-is-a-lease second-thoughts --dry-run
+"""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hivemind.cli.graph_of import graph_at, graph_of
-from hivemind.cli.hive_of import hive_of, look_at
-from hivemind.cli.output import print_json, print_table, say
-from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
+from hivemind.cli.arguments import TaskId
+from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.graph import graph_at, graph_of
+from hivemind.cli.opening import look_at, open_hive
+from hivemind.cli.output import table_lines
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 
 if TYPE_CHECKING:
+    from hivemind.hive import Hive
     from hivemind.reasoning import MergeConflict, MergeReport, ReasoningGraph, TaskGraph
 
-__all__ = ["add_to"]
-
 _ALL = "all"
-_DONE, _FAILED = 0, 1
+Changer = Annotated[str, Arg("who does it (default: human)", "NAME", "mailboxes")]
+_IN_ALL = "in this conflict (node 4, edge 3 -> 7), or in all"
 
 
-def add_to(graph: Commands, common: Parser) -> None:
-    branch = add_group(
-        graph,
-        common,
-        "branch",
-        "list, create, delete, compare and merge branches of a task's graph",
-        examples="  hivemind graph branch create what-is-a-lease second-thoughts\n"
-        "  hivemind graph branch diff what-is-a-lease main second-thoughts\n"
-        "  hivemind graph branch merge what-is-a-lease second-thoughts --dry-run",
-    )
-    listing = add_command(
-        branch,
-        common,
-        "list",
-        _list,
-        "list the branches of a task's graph",
-        examples="  hivemind graph branch list what-is-a-lease",
-    )
-    _add_task(listing)
-    add_json(listing)
-    creating = add_command(
-        branch, common, "create", _create, "make a branch that sees its base up to now, or up to a line of the log",
-        examples="  hivemind graph branch create what-is-a-lease second-thoughts --from main --at 12",
-    )  # fmt: skip
-    _add_task(creating)
-    creating.add_argument("name", metavar="NAME", help="the new branch")
-    creating.add_argument("--from", dest="base", metavar="BRANCH", help="its base (default: main)")
-    creating.add_argument("--at", type=number("of a line"), metavar="SEQ", help="up to this line (default: now)")
-    _add_agent(creating)
-    add_json(creating)
-    deleting = add_command(
-        branch, common, "delete", _delete, "hide a branch; what was written in it stays in the log",
-        examples="  hivemind graph branch delete what-is-a-lease second-thoughts",
-    )  # fmt: skip
-    _add_task(deleting)
-    deleting.add_argument("name", metavar="NAME", help="the branch; one with branches of its own stays")
-    _add_agent(deleting)
-    add_json(deleting)
-    comparing = add_command(
-        branch, common, "diff", _diff, "what the second branch has that the first has not, and the reverse",
-        examples="  hivemind graph branch diff what-is-a-lease main second-thoughts",
-    )  # fmt: skip
-    _add_task(comparing)
-    comparing.add_argument("one", metavar="ONE", help="a branch")
-    comparing.add_argument("other", metavar="OTHER", help="another")
-    add_json(comparing)
-    _add_merge(branch, common)
+@command("graph branch list", look_at)
+def branches(hive: Hive, task: TaskId) -> Answer:
+    """List the branches of a task's graph.
+
+    examples:
+      hivemind graph branch list what-is-a-lease
+    """
+    found = [asdict(one) for one in graph_of(hive, task).branches()]
+    return Answer(found, table_lines(found, ("name", "base", "base_seq"), empty="There are no branches."))
 
 
-def _add_merge(branch: Commands, common: Parser) -> None:
-    parser = add_command(
-        branch, common, "merge", _merge, "bring what changed in one branch into another",
-        about="What both have changed is a conflict, and nothing is written while one is left (exit status 1). --use-from and\n"
-        "--use-into resolve one that is named, or, without a name, all that are not named.",
-        examples="  hivemind graph branch merge what-is-a-lease second-thoughts --dry-run\n"
-        "  hivemind graph branch merge what-is-a-lease second-thoughts --use-from 'node 4' --use-into",
-    )  # fmt: skip
-    _add_task(parser)
-    parser.add_argument("source", metavar="FROM", help="the branch whose changes are taken")
-    parser.add_argument("--into", default="main", metavar="BRANCH", help="the branch that gets them (default: main)")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, write nothing")
-    for option, whose in (("--use-from", "FROM"), ("--use-into", "the other")):
-        parser.add_argument(
-            option, nargs="?", const=_ALL, action="append", default=[], metavar="CONFLICT",
-            help=f"take what {whose} has: in this conflict (node 4, edge 3 -> 7), or in all",
-        )  # fmt: skip
-    _add_agent(parser)
-    add_json(parser)
+@command("graph branch create", open_hive)
+def create(
+    hive: Hive,
+    task: TaskId,
+    name: Annotated[str, Arg("the new branch")],
+    *,
+    from_: Annotated[str | None, Arg("its base (default: main)", "BRANCH")] = None,
+    at: Annotated[int | None, Arg("up to this line (default: now)", "SEQ")] = None,
+    agent: Changer = HUMAN,
+) -> Answer:
+    """Make a branch that sees its base up to now, or up to a line of the log.
 
-
-def _add_task(parser: Parser) -> None:
-    parser.add_argument("task", metavar="TASK", help="the task's id")
-
-
-def _add_agent(parser: Parser) -> None:
-    parser.add_argument("--agent", default=HUMAN, metavar="NAME", help="who does it (default: human)")
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    found = [asdict(one) for one in graph_of(look_at(arguments), arguments.task).branches()]
-    if arguments.json:
-        print_json(found)
-    else:
-        print_table(found, ("name", "base", "base_seq"), empty="There are no branches.")
-    return _DONE
-
-
-def _opened(arguments: argparse.Namespace) -> tuple[TaskGraph, str, Callable[..., object]]:
-    """(the graph, who changes it, how the journal is told of that: the change counts once the journal has it)."""
-    from hivemind.coordination import Commits, check_agent
-
-    hive, agent = hive_of(arguments), check_agent(arguments.agent)
-    task = hive.tasks.get(arguments.task).id
-    return graph_of(hive, task, agent), agent, Commits(hive.journal, task).branch
-
-
-def _create(arguments: argparse.Namespace) -> int:
-    store, agent, tell = _opened(arguments)
+    examples:
+      hivemind graph branch create what-is-a-lease second-thoughts --from main --at 12
+    """
+    store, tell = _opened(hive, task, agent)
     made = store.create_branch(
-        arguments.name,
-        base=arguments.base,
-        base_seq=arguments.at,
+        name,
+        base=from_,
+        base_seq=at,
         agent_id=agent,
         commit=lambda commit_id, made: tell(
             "created", made.name, agent_id=agent, commit_id=commit_id, base=made.base, base_seq=made.base_seq
         ),
     )
-    if arguments.json:
-        print_json(asdict(made))
-    else:
-        say(f"Branch {made.name} sees {made.base} up to line {made.base_seq}.")
-    return _DONE
+    return Answer(asdict(made), [f"Branch {made.name} sees {made.base} up to line {made.base_seq}."])
 
 
-def _delete(arguments: argparse.Namespace) -> int:
-    store, agent, tell = _opened(arguments)
+def _opened(hive: Hive, task: str, agent: str) -> tuple[TaskGraph, Callable[..., object]]:
+    """(the graph, how the journal is told of a change: it counts once the journal has it)."""
+    from hivemind.coordination import Commits, check_agent
+
+    task_id = hive.tasks.get(task).id
+    return graph_of(hive, task_id, check_agent(agent)), Commits(hive.journal, task_id).branch
+
+
+@command("graph branch delete", open_hive)
+def delete(
+    hive: Hive,
+    task: TaskId,
+    name: Annotated[str, Arg("the branch; one with branches of its own stays")],
+    *,
+    agent: Changer = HUMAN,
+) -> Answer:
+    """Hide a branch; what was written in it stays in the log.
+
+    examples:
+      hivemind graph branch delete what-is-a-lease second-thoughts
+    """
+    store, tell = _opened(hive, task, agent)
     store.delete_branch(
-        arguments.name,
-        agent_id=agent,
-        commit=lambda commit_id: tell("deleted", arguments.name, agent_id=agent, commit_id=commit_id),
+        name, agent_id=agent, commit=lambda commit_id: tell("deleted", name, agent_id=agent, commit_id=commit_id)
     )
-    if arguments.json:
-        print_json({"name": arguments.name, "deleted": True})
-    else:
-        say(f"Branch {arguments.name} is gone; what was written in it stays in the log.")
-    return _DONE
+    return Answer({"name": name, "deleted": True}, [f"Branch {name} is gone; what was written in it stays in the log."])
 
 
-def _diff(arguments: argparse.Namespace) -> int:
-    store = graph_of(look_at(arguments), arguments.task)
-    found = store.diff(arguments.one, arguments.other)
-    if arguments.json:
-        print_json(found)
-        return _DONE
-    one, other = (graph_at(store, name, None) for name in (arguments.one, arguments.other))
-    for sign, names, graph in (
-        ("+", found["added"], other),
-        ("-", found["removed"], one),
-        ("~", found["changed"], other),
-    ):
-        for name in names:
-            say(f"{sign} {_told(name, graph)}")
-    if not any(found.values()):
-        say(f"{arguments.one} and {arguments.other} are the same.")
-    return _DONE
+@command("graph branch diff", look_at)
+def diff(
+    hive: Hive, task: TaskId, one: Annotated[str, Arg("a branch")], other: Annotated[str, Arg("another")]
+) -> Answer:
+    """What the second branch has that the first has not, and the reverse.
+
+    examples:
+      hivemind graph branch diff what-is-a-lease main second-thoughts
+    """
+    store = graph_of(hive, task)
+    found = store.diff(one, other)
+    before, after = graph_at(store, one), graph_at(store, other)
+    signs = (("+", "added", after), ("-", "removed", before), ("~", "changed", after))
+    lines = [f"{sign} {_part(name, graph)}" for sign, key, graph in signs for name in found[key]]
+    return Answer(found, lines or [f"{one} and {other} are the same."])
 
 
-def _told(name: str, graph: ReasoningGraph) -> str:
+def _part(name: str, graph: ReasoningGraph) -> str:
     """A part of a graph by its name, a node with what it says."""
     kind, _, rest = name.partition(" ")
     if kind != "node":
@@ -180,32 +123,44 @@ def _told(name: str, graph: ReasoningGraph) -> str:
     return f"{name} [{node.kind.value}] {one_line(node.heading)}"
 
 
-def _merge(arguments: argparse.Namespace) -> int:
-    store, agent, tell = _opened(arguments)
+@command("graph branch merge", open_hive)
+def merge(
+    hive: Hive,
+    task: TaskId,
+    source: Annotated[str, Arg("the branch whose changes are taken", "FROM")],
+    *,
+    into: Annotated[str, Arg("the branch that gets them (default: main)", "BRANCH")] = "main",
+    dry_run: Annotated[bool, Arg("say what would be done, write nothing")] = False,
+    use_from: Annotated[list[str] | None, Arg(f"take what FROM has: {_IN_ALL}", "CONFLICT", bare=_ALL)] = None,
+    use_into: Annotated[list[str] | None, Arg(f"take what the other has: {_IN_ALL}", "CONFLICT", bare=_ALL)] = None,
+    agent: Changer = HUMAN,
+) -> Answer:
+    """Bring what changed in one branch into another.
+
+    What both have changed is a conflict, and nothing is written while one is left (exit status 1). --use-from and
+    --use-into resolve one that is named, or, without a name, all that are not named.
+
+    examples:
+      hivemind graph branch merge what-is-a-lease second-thoughts --dry-run
+      hivemind graph branch merge what-is-a-lease second-thoughts --use-from 'node 4' --use-into
+    """
+    store, tell = _opened(hive, task, agent)
     resolve: dict[str, str] = {}
-    if arguments.use_from or arguments.use_into:
-        conflicts = store.merge(arguments.source, into=arguments.into, dry_run=True).conflicts
-        resolve = _resolved(arguments.use_from, arguments.use_into, [one.name for one in conflicts])
+    if use_from or use_into:
+        conflicts = store.merge(source, into=into, dry_run=True).conflicts
+        resolve = _resolved(use_from or (), use_into or (), [one.name for one in conflicts])
     report = store.merge(
-        arguments.source,
-        into=arguments.into,
+        source,
+        into=into,
         resolve=resolve,
-        dry_run=arguments.dry_run,
+        dry_run=dry_run,
         agent_id=agent,
         commit=lambda commit_id, steps: tell(
-            "merged",
-            arguments.source,
-            agent_id=agent,
-            commit_id=commit_id,
-            steps=dict.fromkeys(steps),
-            into=arguments.into,
+            "merged", source, agent_id=agent, commit_id=commit_id, steps=dict.fromkeys(steps), into=into
         ),
     )
-    if arguments.json:
-        print_json(asdict(report))
-    else:
-        _tell(report, graph_at(store, arguments.source, None), arguments)
-    return _FAILED if report.conflicts else _DONE
+    lines = _merge_lines(report, graph_at(store, source), source, into)
+    return Answer(asdict(report), [*lines], 1 if report.conflicts else 0)
 
 
 def _resolved(use_from: Sequence[str], use_into: Sequence[str], conflicts: Sequence[str]) -> dict[str, str]:
@@ -231,31 +186,34 @@ def _conflict_name(text: str) -> str:
     return f"node {name}" if name.isdecimal() else name
 
 
-def _tell(report: MergeReport, source: ReasoningGraph, arguments: argparse.Namespace) -> None:
-    where = f"{arguments.source} into {arguments.into}"
-    if not report.taken and not report.conflicts:
-        say(f"{where}: it has all of it." if not report.written else f"{where}: settled, nothing of it is taken over.")
-        return
-    for name in report.taken:
-        say(f"take {_told(name, source)}")
+def _merge_lines(report: MergeReport, graph: ReasoningGraph, source: str, into: str) -> Iterator[str]:
+    where, taken = f"{source} into {into}", len(report.taken)
+    yield from (f"take {_part(name, graph)}" for name in report.taken)
     for conflict in report.conflicts:
-        _tell_conflict(conflict, arguments)
-    if report.written:
-        say(f"{where}: {len(report.taken)} taken over.")
+        yield f"conflict {conflict.name}"
+        yield from _conflict_lines(conflict, source, into)
+    if not taken and not report.conflicts:
+        yield f"{where}: settled, nothing of it is taken over." if report.written else f"{where}: it has all of it."
+    elif report.written:
+        yield f"{where}: {taken} taken over."
     elif report.conflicts:
-        say(f"{where}: nothing is written. Choose with --use-from and --use-into, for all or by name: "
-            f"--use-from '{report.conflicts[0].name}'")  # fmt: skip
+        name = report.conflicts[0].name
+        yield (
+            f"{where}: nothing is written. Choose with --use-from and --use-into, for all or by name: --use-from '{name}'"
+        )
     else:
-        say(f"{where}: {len(report.taken)} would be taken over, nothing is written.")
+        yield f"{where}: {taken} would be taken over, nothing is written."
 
 
-def _tell_conflict(conflict: MergeConflict, arguments: argparse.Namespace) -> None:
-    say(f"conflict {conflict.name}")
+def _conflict_lines(conflict: MergeConflict, source: str, into: str) -> Iterator[str]:
     one, other = _flat(conflict.use_from), _flat(conflict.use_into)
     for key in sorted({*one, *other}):
         if one.get(key) != other.get(key):
-            say(f"  {key}: {one_line(str(one.get(key, '-')))} ({arguments.source}),"
-                f" {one_line(str(other.get(key, '-')))} ({arguments.into})")  # fmt: skip
+            yield f"  {key}: {_value(one, key)} ({source}), {_value(other, key)} ({into})"
+
+
+def _value(part: dict[str, Any], key: str) -> str:
+    return one_line(str(part.get(key, "-")))
 
 
 def _flat(part: dict[str, Any] | None) -> dict[str, Any]:

@@ -7,39 +7,39 @@ import importlib
 import io
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hivemind import __version__
+from hivemind.cli.command import DONE, FAILED, WRONG_USE, Command, Parser, add_commands, commands_of
 from hivemind.cli.output import warn
-from hivemind.cli.parser import Parser, global_options
-from hivemind.cli.reader import hush, reader_may_go, take_streams
-from hivemind.cli.refusal import tell_refusal
+from hivemind.cli.streams import hush, reader_may_go, take_streams
 from hivemind.errors import HivemindError, UserError, system_error
 
-__all__ = ["COMMANDS", "build_parser", "main"]
+__all__ = ["MODULES", "build_parser", "main"]
 
-DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
-COMMANDS = (
-    "init",
-    "up",
-    "down",
-    "status",
-    "task",
-    "mail",
-    "agent",
-    "context",
-    "log",
-    "lease",
-    "reserve",
-    "view",
-    "graph",
-    "doc",
-    "memory",
-    "doctor",
-    "mcp",
-    "tool",
-)
-"""Each is a module hivemind.cli.<command> with `add_to(commands, common)`; they import rooms inside functions only."""
+INTERRUPTED = 130
+MODULES = {
+    "init": "swarm",
+    "up": "swarm",
+    "down": "swarm",
+    "status": "swarm",
+    "task": "task transcript",
+    "mail": "mail",
+    "agent": "agent",
+    "context": "agent",
+    "log": "log",
+    "lease": "lease",
+    "reserve": "reserve",
+    "view": "view",
+    "graph": "graph branch",
+    "doc": "doc doc_change",
+    "memory": "memory",
+    "doctor": "doctor",
+    "mcp": "mcp",
+    "tool": "tool",
+    "completion": "completion",
+}
+"""The modules that declare a command or a group of them, the first with the group's help. Only those asked for are imported."""
 
 _DESCRIPTION = """A swarm of agents that share a folder. Make one with `hivemind init`, start it with `hivemind up`,
 drop tasks into tasks/inbox/, find the results in tasks/done/."""
@@ -53,24 +53,42 @@ _EPILOG = """examples:
 Exit status: 0 done, 1 the work failed, 2 wrong use. The manual: knowledge/manual/ in every hive."""
 
 
-def build_parser() -> Parser:
-    """The whole command line. Each module `hivemind.cli.<command>` adds its own part."""
-    common = global_options()
+def declared(words: Iterable[str] = MODULES) -> list[Command]:
+    """The commands that begin with one of these words; all by default."""
+    return [
+        one
+        for word in words
+        for module in MODULES[word].split()
+        for one in commands_of(importlib.import_module(f"hivemind.cli.{module}"))
+        if one.words[0] == word
+    ]
+
+
+def build_parser(words: Iterable[str] = MODULES) -> Parser:
+    """The command line: of the commands that begin with one of `words`, or the whole of it."""
+    common = Parser(
+        add_help=False, argument_default=argparse.SUPPRESS
+    )  # before or after the command; the last one counts
+    common.add_argument(
+        "--hive", metavar="PATH", help="the hive's folder (default: $HIVEMIND_HIVE, or the nearest above)"
+    )
+    common.add_argument("--debug", action="store_true", help="show tracebacks of errors")
     parser = Parser(prog="hivemind", description=_DESCRIPTION, parents=[common], epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"hivemind {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        importlib.import_module(f"hivemind.cli.{name}").add_to(commands, common)
+    add_commands(parser, declared(words), common)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; gives its exit status: 0 done, 1 the work failed, 2 wrong use."""
+    """Run one command; returns its exit status: 0 done, 1 the work failed, 2 wrong use."""
     take_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that the terminal has no code for must not end a listing
             stream.reconfigure(errors="backslashreplace")
-    arguments = build_parser().parse_whole(argv)
+    typed = sys.argv[1:] if argv is None else argv
+    first = typed[0] if typed else ""
+    asked = [] if first == "--version" else [first] if first in MODULES else MODULES
+    arguments = build_parser(asked).parse_whole(typed)
     try:
         return _run(arguments)
     except BrokenPipeError:  # the reader of our output has gone: nobody to tell
@@ -82,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        status: int = arguments.run(arguments)
+        status: int = arguments.command.run(arguments)
         with reader_may_go():
             return status
     except BrokenPipeError:
@@ -98,6 +116,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _told(error: Exception, arguments: argparse.Namespace) -> tuple[str, int]:
     """What a person is told of an error, and the exit status it makes."""
     if isinstance(error, UserError):
+        from hivemind.cli.refusal import tell_refusal
         from hivemind.coordination import CoordinationError
 
         return tell_refusal(error, arguments) if isinstance(error, CoordinationError) else (str(error), WRONG_USE)

@@ -1,88 +1,78 @@
-"""hivemind mcp: a coding agent, or any MCP client, joins the hive as one of its agents."""
+"""A coding agent, or any MCP client, joins the hive as one of its agents."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from hivemind.cli.hive_of import hive_of, layout_of, look_at
+from hivemind.cli.command import Arg, command
+from hivemind.cli.opening import layout_of, look_at, open_hive
 from hivemind.cli.output import say, warn
-from hivemind.cli.parser import Commands, Parser, add_command, number
 from hivemind.errors import UserError
 from hivemind.names import check_name
 
-__all__ = ["add_to"]
+if TYPE_CHECKING:
+    from hivemind.layout import Layout
 
-_PROFILES = ("core", "daily", "full")
-_FORMS = ("claude", "codex", "cursor", "gemini", "json", "vscode")
-_PORT = 8765
-_LAST_PORT = 65_535
-
-
-def add_to(commands: Commands, common: Parser) -> None:
-    parser = add_command(
-        commands,
-        common,
-        "mcp",
-        _run,
-        "let an MCP client join the hive as one of its agents",
-        about="Speaks the protocol on standard input and output, for a client that starts this command; with --http, on\n"
-        "loopback, for clients that show the token in .hive/agents/NAME/mcp.token. The agent lives as long as the server.",
-        examples="  hivemind agent add claude --mind mcp\n  hivemind mcp --agent claude --config claude > .mcp.json\n"
-        "  hivemind mcp --agent claude\n  hivemind mcp --agent claude --http --port 8765 --profile full",
-    )
-    parser.add_argument("--agent", required=True, metavar="NAME", help="which agent of the hive the client is")
-    parser.add_argument(
-        "--profile", choices=_PROFILES, default="core", help="how many tools it is shown: core (default), daily, full"
-    )
-    parser.add_argument("--http", action="store_true", help="serve on 127.0.0.1 instead")
-    parser.add_argument(
-        "--port",
-        type=number("of a port", most=_LAST_PORT),
-        default=_PORT,
-        metavar="N",
-        help=f"with --http (default: {_PORT}; 0: any)",
-    )
-    parser.add_argument(
-        "--config",
-        choices=_FORMS,
-        metavar="FORM",
-        help=f"print what a coding agent's configuration has to say for this, and serve nothing: {', '.join(_FORMS)}",
-    )
+Profile = Literal["core", "daily", "full"]
+Form = Literal["claude", "codex", "cursor", "gemini", "json", "vscode"]
 
 
-def _run(arguments: argparse.Namespace) -> int:
+@command("mcp", layout_of, own_form=True)
+def mcp(
+    layout: Layout,
+    *,
+    agent: Annotated[str, Arg("which agent of the hive the client is", "NAME", "agents")],
+    profile: Annotated[Profile, Arg("how many tools it is shown: core (default), daily, full")] = "core",
+    http: Annotated[bool, Arg("serve on 127.0.0.1 instead")] = False,
+    port: Annotated[int, Arg("with --http (default: 8765; 0: any)", "N", most=65_535)] = 8765,
+    config: Annotated[
+        Form | None,
+        Arg(
+            "print what a coding agent's configuration has to say for this, and serve nothing: claude, codex, cursor, "
+            "gemini, json, vscode",
+            "FORM",
+        ),
+    ] = None,
+) -> None:
+    """Let an MCP client join the hive as one of its agents.
+
+    Speaks the protocol on standard input and output, for a client that starts this command; with --http, on
+    loopback, for clients that show the token in .hive/agents/NAME/mcp.token. The agent lives as long as the server.
+
+    examples:
+      hivemind agent add claude --mind mcp
+      hivemind mcp --agent claude --config claude > .mcp.json
+      hivemind mcp --agent claude
+      hivemind mcp --agent claude --http --port 8765 --profile full
+    """
+    name, root = check_name(agent, "agent name"), os.fspath(layout.root)
+    if config is not None:
+        _print_config(root, name, config, profile, port if http else None)
+        return
     from hivemind.mcp_server import serve_http, serve_stdio
 
-    layout_of(arguments)  # said before anything is begun
-    name = check_name(arguments.agent, "agent name")
-    if arguments.config is not None:
-        return _print_config(arguments, name)
-    if arguments.http:
-        serve_http(lambda: hive_of(arguments), name, arguments.profile, arguments.port, _tell)
+    if http:
+        serve_http(lambda: open_hive(root), name, profile, port, _tell)
     else:
-        serve_stdio(lambda: hive_of(arguments), name, arguments.profile)
-    return 0
+        serve_stdio(lambda: open_hive(root), name, profile)
 
 
-def _print_config(arguments: argparse.Namespace, name: str) -> int:
+def _print_config(root: str, name: str, form: Form, profile: Profile, port: int | None) -> None:
     from hivemind.mcp_server.forms import configuration
 
-    hive = look_at(arguments)
+    hive = look_at(root)
     hive.agent_files.get(name, " --mind mcp")
-    words = ["mcp", "--agent", name, *(() if arguments.profile == "core" else ("--profile", arguments.profile))]
-    address = f"http://127.0.0.1:{arguments.port}/mcp" if arguments.http else None
-    if address is not None and not arguments.port:
+    if port == 0:
         raise UserError("--port 0 is another port each time", mend="choose one, for the server and here")
-    found = configuration(
-        arguments.config, [*_this_program(), *words], {"HIVEMIND_HIVE": os.fspath(hive.layout.root)}, address
-    )
+    words = ["mcp", "--agent", name, *(() if profile == "core" else ("--profile", profile))]
+    address = None if port is None else f"http://127.0.0.1:{port}/mcp"
+    found = configuration(form, [*_this_program(), *words], {"HIVEMIND_HIVE": root}, address)
     say(found.text)
     warn(f"this goes into {found.place}")
     if found.secret is not None:
         warn(f"give it {found.secret}; it is in {hive.layout.agent_state(name) / 'mcp.token'} once the server has run")
-    return 0
 
 
 def _this_program() -> list[str]:

@@ -1,151 +1,41 @@
-"""hivemind memory: what agents and people remember, to look at, to add to, to forget."""
+"""Remember, search, list and forget what lasts beyond a task.
+
+A memory lies in a namespace: shared/WORKSPACE for all agents, memories/NAME for one agent or user. Without
+--agent and --namespace, `search` and `list` look at all of them, the others at the shared one.
+
+examples:
+  hivemind memory remember "The customer wants invoices as PDF" --key invoices
+  hivemind memory search "how do invoices go out?"
+  hivemind memory list --agent researcher
+  hivemind memory forget invoices
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.cli.hive_of import hive_of, look_at
-from hivemind.cli.output import print_json, print_table, progress, say
-from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json, number
+from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.opening import look_at, open_hive
+from hivemind.cli.output import progress, table_lines
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
+from hivemind.layout import HUMAN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hivemind.hive import Hive
-    from hivemind.longterm import MemoryEntry, MemoryStore
-
-__all__ = ["add_to"]
+    from hivemind.longterm import MemoryEntry, MemorySearchResult
 
 _LISTED = ("namespace", "key", "updated", "content")
 _OF_A_SEARCH = ("similarity", "score", "why", "confidence")
 _FOUND = ("namespace", "key", "score", "similarity", "content", "why")
 _VERSIONS = ("version", "updated", "content")
-
-
-def add_to(commands: Commands, common: Parser) -> None:
-    memory = add_group(
-        commands,
-        common,
-        "memory",
-        "remember, search, list and forget what lasts beyond a task",
-        examples='  hivemind memory remember "The customer wants invoices as PDF" --key invoices\n'
-        '  hivemind memory search "how do invoices go out?"\n'
-        "  hivemind memory list --agent researcher\n"
-        "  hivemind memory forget invoices\n\n"
-        "A memory lies in a namespace: shared/WORKSPACE for all agents, memories/NAME for one agent or user. Without\n"
-        "--agent and --namespace, `search` and `list` look at all of them, the others at the shared one.",
-    )
-    _add_remember(memory, common)
-    _add_looking(memory, common)
-    _add_keeping(memory, common)
-
-
-def _add_remember(memory: Commands, common: Parser) -> None:
-    parser = add_command(
-        memory, common, "remember", _remember, "keep something",
-        about="Without --key, what is there already is not stored again. With --key, the entry under it is changed; what\n"
-        "is not said stays, and what it said before is kept: see `memory history`.",
-        examples='  hivemind memory remember "Ann prefers tea" --agent researcher --category preference\n'
-        '  hivemind memory remember "The gate code is 4711" --key gate --expires-in 2d --importance 0.9',
-    )  # fmt: skip
-    parser.add_argument("content", metavar="TEXT", help="what is to be remembered, at most 2048 tokens")
-    _add_namespace(parser)
-    parser.add_argument("--key", metavar="KEY", help="its name, 1 to 256 characters (default: one is made)")
-    parser.add_argument("--category", metavar="WORD", help="such as preference, fact, goal, context")
-    parser.add_argument("--importance", type=_share, metavar="N", help="0 to 1: how much it counts in a search")
-    parser.add_argument("--metadata", type=_object, metavar="JSON", help="anything else, as a JSON object")
-    parser.add_argument("--expires-in", type=_duration, metavar="TIME", help="forget it after 2h, 3d, 4w")
-    parser.add_argument("--allow-duplicate", action="store_true", help="store it even if it is there already")
-    add_json(parser)
-
-
-def _add_looking(memory: Commands, common: Parser) -> None:
-    search = add_command(
-        memory, common, "search", _search, "find what is remembered, by words and by meaning",
-        examples='  hivemind memory search "who likes tea?" --limit 3\n'
-        '  hivemind memory search invoice --mode text --metadata \'{"customer": "Acme"}\' --json',
-    )  # fmt: skip
-    search.add_argument("query", metavar="QUERY", help="words or a question; any characters")
-    _add_namespace(search)
-    search.add_argument("--mode", choices=("hybrid", "vector", "text"), default="hybrid", help="default: hybrid")
-    search.add_argument("--threshold", type=_share, metavar="N", help="only what is at least so similar, 0 to 1")
-    search.add_argument("--category", metavar="WORD", help="only this category")
-    search.add_argument("--metadata", type=_object, metavar="JSON", help="only where these fields are so")
-    _add_limit(search, 10)
-    add_json(search)
-    listing = add_command(
-        memory, common, "list", _list, "list what is remembered, newest first",
-        examples="  hivemind memory list\n  hivemind memory list --agent researcher --limit 100",
-    )  # fmt: skip
-    _add_namespace(listing)
-    _add_limit(listing, 50)
-    add_json(listing)
-    for name, run, line in (
-        ("show", _show, "show one entry"),
-        ("history", _history, "show what an entry said before"),
-    ):
-        parser = add_command(memory, common, name, run, line, examples=f"  hivemind memory {name} invoices")
-        _add_key(parser)
-        add_json(parser)
-
-
-def _add_keeping(memory: Commands, common: Parser) -> None:
-    forget = add_command(
-        memory, common, "forget", _forget, "forget an entry for good, with all that it ever said",
-        examples="  hivemind memory forget invoices\n  hivemind memory forget --expired",
-    )  # fmt: skip
-    forget.add_argument("key", nargs="?", metavar="KEY", help="the entry's key")
-    _add_namespace(forget)
-    forget.add_argument("--expired", action="store_true", help="instead: all whose time is over, everywhere")
-    add_json(forget)
-    status = add_command(
-        memory, common, "status", _status, "show how much is remembered, and how it is searched",
-        examples="  hivemind memory status --json",
-    )  # fmt: skip
-    add_json(status)
-    reindex = add_command(
-        memory, common, "reindex", _reindex, "embed all that has no vector of the present model",
-        about="After a change of the embedder, or where embedding failed. Interrupted, it goes on where it stopped.",
-        examples="  hivemind memory reindex",
-    )  # fmt: skip
-    add_json(reindex)
-
-
-def _add_namespace(parser: argparse.ArgumentParser) -> None:
-    whose = parser.add_mutually_exclusive_group()
-    whose.add_argument("--agent", metavar="NAME", help="the memory of one agent: memories/NAME")
-    whose.add_argument("--namespace", metavar="A/B", help="another namespace; a slash within a part is written \\/")
-
-
-def _add_key(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("key", metavar="KEY", help="the entry's key")
-    _add_namespace(parser)
-
-
-def _add_limit(parser: argparse.ArgumentParser, default: int) -> None:
-    parser.add_argument(
-        "--limit",
-        type=number("of entries", 1),
-        default=default,
-        metavar="N",
-        help=f"at most so many (default: {default})",
-    )
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to 1")
-    return value
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -168,100 +58,142 @@ def _duration(text: str) -> timedelta:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _chosen(hive: Hive, arguments: argparse.Namespace) -> tuple[str, ...] | None:
-    """The namespace that the options name, or None."""
-    from hivemind.longterm import check_namespace, named
-    from hivemind.tools.memory import namespaces_of
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """Where a memory lies."""
 
-    if arguments.agent is not None:
-        return namespaces_of(hive, arguments.agent)[0]
-    if arguments.namespace is None:
-        return None
-    parts = named(arguments.namespace)
-    if len(parts) < 2:
-        raise UserError(f"--namespace {arguments.namespace} has one part", mend="say whose, too, as in memories/ann")
-    return check_namespace(parts)
+    agent: Annotated[str | None, Arg("the memory of one agent: memories/NAME", "NAME", "agents", apart="whose")] = None
+    namespace: Annotated[
+        str | None, Arg("another namespace; a slash within a part is written \\/", "A/B", apart="whose")
+    ] = None
+
+    def chosen(self, hive: Hive) -> tuple[str, ...] | None:
+        """The namespace that the options name, or None."""
+        from hivemind.longterm import check_namespace, named
+        from hivemind.tools.memory import namespaces_of
+
+        if self.agent is not None:
+            return namespaces_of(hive, self.agent)[0]
+        if self.namespace is None:
+            return None
+        parts = named(self.namespace)
+        if len(parts) < 2:
+            raise UserError(f"--namespace {self.namespace} has one part", mend="say whose, too, as in memories/ann")
+        return check_namespace(parts)
+
+    def one(self, hive: Hive) -> tuple[str, ...]:
+        """The namespace that the options name, or the one that the workspace shares."""
+        from hivemind.tools.memory import namespaces_of
+
+        return self.chosen(hive) or namespaces_of(hive, HUMAN)[1]
+
+    def entry(self, hive: Hive, key: str) -> MemoryEntry:
+        """The entry of that key. Raises UserError if there is none."""
+        namespace = self.one(hive)
+        entry = hive.memory.get(namespace, key) if hive.memory.database.was_made else None
+        if entry is None:
+            raise _unknown(key, namespace)
+        return entry
 
 
-def _namespace(hive: Hive, arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The namespace that the options name, or the one that the workspace shares."""
-    from hivemind.layout import HUMAN
-    from hivemind.tools.memory import namespaces_of
+def _unknown(key: str, namespace: tuple[str, ...]) -> UserError:
+    from hivemind.longterm import shown
 
-    return _chosen(hive, arguments) or namespaces_of(hive, HUMAN)[1]
+    return UserError(f"there is no entry {key!r} in {shown(namespace)}", mend="`hivemind memory list` shows them all")
 
 
-def _remember(arguments: argparse.Namespace) -> int:
-    hive = hive_of(arguments)
-    namespace = _namespace(hive, arguments)
+Key = Annotated[str, Arg("the entry's key")]
+JsonObject = dict[str, Any]
+
+
+@command("memory remember", open_hive)
+def remember(
+    hive: Hive,
+    content: Annotated[str, Arg("what is to be remembered, at most 2048 tokens", "TEXT")],
+    *,
+    whose: Namespace,
+    key: Annotated[str | None, Arg("its name, 1 to 256 characters (default: one is made)")] = None,
+    category: Annotated[str | None, Arg("such as preference, fact, goal, context", "WORD")] = None,
+    importance: Annotated[float | None, Arg("0 to 1: how much it counts in a search", "N", most=1)] = None,
+    metadata: Annotated[JsonObject | None, Arg("anything else, as a JSON object", "JSON", read=_object)] = None,
+    expires_in: Annotated[timedelta | None, Arg("forget it after 2h, 3d, 4w", "TIME", read=_duration)] = None,
+    allow_duplicate: Annotated[bool, Arg("store it even if it is there already")] = False,
+) -> Answer:
+    """Keep something.
+
+    Without --key, what is there already is not stored again. With --key, the entry under it is changed; what
+    is not said stays, and what it said before is kept: see `memory history`.
+
+    examples:
+      hivemind memory remember "Ann prefers tea" --agent researcher --category preference
+      hivemind memory remember "The gate code is 4711" --key gate --expires-in 2d --importance 0.9
+    """
+    namespace = whose.one(hive)
     result = hive.memory.upsert_memory(
         namespace,
-        arguments.content,
-        arguments.metadata,
-        arguments.key,
-        category=arguments.category,
-        importance=arguments.importance,
-        expires_at=None if arguments.expires_in is None else datetime.now(UTC) + arguments.expires_in,
-        allow_duplicate=arguments.allow_duplicate,
+        content,
+        metadata,
+        key,
+        category=category,
+        importance=importance,
+        expires_at=None if expires_in is None else datetime.now(UTC) + expires_in,
+        allow_duplicate=allow_duplicate,
     )
-    if arguments.json:
-        print_json(_plain(result, namespace=list(namespace)))
-    else:
-        say(f"{'/'.join(namespace)}: {one_line(result.message)}")
-    return 0 if result.success else 1
+    line = f"{'/'.join(namespace)}: {one_line(result.message)}"
+    return Answer({**asdict(result), "namespace": list(namespace)}, [line], 0 if result.success else 1)
 
 
-def _plain(value: Any, **more: Any) -> dict[str, Any]:
-    from dataclasses import asdict
+@command("memory search", look_at)
+def search(
+    hive: Hive,
+    query: Annotated[str, Arg("words or a question; any characters")],
+    *,
+    whose: Namespace,
+    mode: Annotated[Literal["hybrid", "vector", "text"], Arg("default: hybrid")] = "hybrid",
+    threshold: Annotated[float | None, Arg("only what is at least so similar, 0 to 1", "N", most=1)] = None,
+    category: Annotated[str | None, Arg("only this category", "WORD")] = None,
+    metadata: Annotated[JsonObject | None, Arg("only where these fields are so", "JSON", read=_object)] = None,
+    limit: Annotated[int, Arg("at most so many (default: 10)", "N", least=1)] = 10,
+) -> Answer:
+    """Find what is remembered, by words and by meaning.
 
-    return asdict(value) | more
-
-
-def _search(arguments: argparse.Namespace) -> int:
-    hive = look_at(arguments)
-    namespace = _chosen(hive, arguments)
-    hits = (
-        []
-        if not hive.memory.database.was_made
-        else hive.memory.search(
-            namespace or (),
-            arguments.query,
-            arguments.threshold,
-            arguments.limit,
-            mode=arguments.mode,
-            prefix=namespace is None,
-            metadata=arguments.metadata,
-            category=arguments.category,
-        )
-    )
-    if arguments.json:
-        print_json([hit.as_dict() for hit in hits])
-        return 0
+    examples:
+      hivemind memory search "who likes tea?" --limit 3
+      hivemind memory search invoice --mode text --metadata '{"customer": "Acme"}' --json
+    """
+    namespace = whose.chosen(hive)
+    hits: Sequence[MemorySearchResult] = []
+    if hive.memory.database.was_made:
+        hits = hive.memory.search(
+            namespace or (), query, threshold, limit,
+            mode=mode, prefix=namespace is None, metadata=metadata, category=category,
+        )  # fmt: skip
     rows = [
         _row(hit) | {"score": f"{hit.score:.2f}", "similarity": f"{hit.similarity:.2f}", "why": hit.why} for hit in hits
     ]
-    print_table(rows, _FOUND, empty="Nothing is remembered about that.")
-    return 0
+    return Answer([hit.as_dict() for hit in hits], table_lines(rows, _FOUND, empty="Nothing is remembered about that."))
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    hive = look_at(arguments)
-    namespace = _chosen(hive, arguments)
-    entries: Sequence[MemoryEntry] = []
+@command("memory list", look_at)
+def entries(
+    hive: Hive,
+    *,
+    whose: Namespace,
+    limit: Annotated[int, Arg("at most so many (default: 50)", "N", least=1)] = 50,
+) -> Answer:
+    """List what is remembered, newest first.
+
+    examples:
+      hivemind memory list
+      hivemind memory list --agent researcher --limit 100
+    """
+    namespace = whose.chosen(hive)
+    found: Sequence[MemoryEntry] = []
     if hive.memory.database.was_made:
-        entries = hive.memory.search(namespace or (), "", limit=arguments.limit, prefix=namespace is None)
-    if arguments.json:
-        print_json([_entry(entry) for entry in entries])
-    else:
-        print_table(
-            [_row(entry) for entry in entries], _LISTED,
-            empty="Nothing is remembered yet; `hivemind memory remember TEXT` keeps something.",
-        )  # fmt: skip
-    return 0
-
-
-def _entry(entry: MemoryEntry) -> dict[str, Any]:
-    return {name: value for name, value in entry.as_dict().items() if name not in _OF_A_SEARCH}
+        found = hive.memory.search(namespace or (), "", limit=limit, prefix=namespace is None)
+    record = [{name: value for name, value in entry.as_dict().items() if name not in _OF_A_SEARCH} for entry in found]
+    empty = "Nothing is remembered yet; `hivemind memory remember TEXT` keeps something."
+    return Answer(record, table_lines(map(_row, found), _LISTED, empty=empty))
 
 
 def _row(entry: MemoryEntry) -> dict[str, Any]:
@@ -276,90 +208,88 @@ def _row(entry: MemoryEntry) -> dict[str, Any]:
     }
 
 
-def _found(arguments: argparse.Namespace) -> tuple[MemoryStore, tuple[str, ...], MemoryEntry]:
-    """The entry that a command names. Raises UserError if there is none."""
-    hive = look_at(arguments)
-    namespace = _namespace(hive, arguments)
-    entry = hive.memory.get(namespace, arguments.key) if hive.memory.database.was_made else None
-    if entry is None:
-        raise _unknown(arguments.key, namespace)
-    return hive.memory, namespace, entry
+@command("memory show", look_at)
+def show(hive: Hive, key: Key, *, whose: Namespace) -> Answer:
+    """Show one entry.
+
+    examples:
+      hivemind memory show invoices
+    """
+    entry = whose.entry(hive, key)
+    record = entry.as_dict()
+    told = {name: value for name, value in record.items() if name != "content" and value not in (None, {}, False)}
+    lines = (
+        f"{name:<12}{one_line('/'.join(value) if isinstance(value, list) else str(value))}"
+        for name, value in told.items()
+    )
+    return Answer(record, [*lines, f"\n{entry.content}"])
 
 
-def _unknown(key: str, namespace: tuple[str, ...]) -> UserError:
-    from hivemind.longterm import shown
+@command("memory history", look_at)
+def history(hive: Hive, key: Key, *, whose: Namespace) -> Answer:
+    """Show what an entry said before.
 
-    return UserError(f"there is no entry {key!r} in {shown(namespace)}", mend="`hivemind memory list` shows them all")
-
-
-def _show(arguments: argparse.Namespace) -> int:
-    _, _, entry = _found(arguments)
-    if arguments.json:
-        print_json(entry.as_dict())
-        return 0
-    told = {
-        name: value for name, value in entry.as_dict().items() if name != "content" and value not in (None, {}, False)
-    }
-    for name, value in told.items():
-        say(f"{name:<12}{one_line('/'.join(value) if isinstance(value, list) else str(value))}")
-    say(f"\n{entry.content}")
-    return 0
+    examples:
+      hivemind memory history invoices
+    """
+    entry = whose.entry(hive, key)
+    versions = hive.memory.history(entry.namespace, entry.key)
+    return Answer([one.as_dict() for one in versions], table_lines(map(_row, versions), _VERSIONS, empty=""))
 
 
-def _history(arguments: argparse.Namespace) -> int:
-    memory, namespace, entry = _found(arguments)
-    versions = memory.history(namespace, entry.key)
-    if arguments.json:
-        print_json([version.as_dict() for version in versions])
-    else:
-        print_table([_row(version) for version in versions], _VERSIONS, empty="")
-    return 0
+@command("memory forget", open_hive)
+def forget(
+    hive: Hive,
+    key: Annotated[str | None, Arg("the entry's key")] = None,
+    *,
+    whose: Namespace,
+    expired: Annotated[bool, Arg("instead: all whose time is over, everywhere")] = False,
+) -> Answer:
+    """Forget an entry for good, with all that it ever said.
 
-
-def _forget(arguments: argparse.Namespace) -> int:
-    if arguments.expired == (arguments.key is not None):
+    examples:
+      hivemind memory forget invoices
+      hivemind memory forget --expired
+    """
+    if expired == (key is not None):
         raise UserError("say which entry: a KEY, or --expired for all whose time is over")
-    hive = hive_of(arguments)
-    if arguments.expired:
+    if key is None:
         count = hive.memory.purge() if hive.memory.database.was_made else 0
         said = "1 expired entry is forgotten" if count == 1 else f"{count:,} expired entries are forgotten"
-    else:
-        namespace = _namespace(hive, arguments)
-        if not hive.memory.delete(namespace, arguments.key):
-            raise _unknown(arguments.key, namespace)
-        count, said = 1, f"{arguments.key!r} is forgotten"
-    if arguments.json:
-        print_json({"forgotten": count})
-    else:
-        say(said)
-    return 0
+        return Answer({"forgotten": count}, [said])
+    namespace = whose.one(hive)
+    if not hive.memory.delete(namespace, key):
+        raise _unknown(key, namespace)
+    return Answer({"forgotten": 1}, [f"{key!r} is forgotten"])
 
 
-def _status(arguments: argparse.Namespace) -> int:
-    hive = look_at(arguments)
-    status = hive.memory.status()
-    if arguments.json:
-        print_json(status.as_dict())
-        return 0
-    spaces = "namespace" if status.namespaces == 1 else "namespaces"
-    say(
-        f"Entries     {status.entries:,} in {status.namespaces:,} {spaces}"
-        if status.entries
-        else "Entries     none yet"
-    )
-    say(f"Searched    {'by words only' if status.model is None else f'by words and by meaning ({status.model})'}")
-    if status.note is not None:
-        say(f"Note        {status.note}")
-    return 0
+@command("memory status", look_at)
+def status(hive: Hive) -> Answer:
+    """Show how much is remembered, and how it is searched.
+
+    examples:
+      hivemind memory status --json
+    """
+    now = hive.memory.status()
+    spaces = "namespace" if now.namespaces == 1 else "namespaces"
+    lines = [
+        f"Entries     {f'{now.entries:,} in {now.namespaces:,} {spaces}' if now.entries else 'none yet'}",
+        f"Searched    {'by words only' if now.model is None else f'by words and by meaning ({now.model})'}",
+        *([] if now.note is None else [f"Note        {now.note}"]),
+    ]
+    return Answer(now.as_dict(), lines)
 
 
-def _reindex(arguments: argparse.Namespace) -> int:
-    hive = hive_of(arguments)
+@command("memory reindex", open_hive)
+def reindex(hive: Hive) -> Answer:
+    """Embed all that has no vector of the present model.
+
+    After a change of the embedder, or where embedding failed. Interrupted, it goes on where it stopped.
+
+    examples:
+      hivemind memory reindex
+    """
     with progress() as tell:
         count = hive.memory.reindex(lambda done, total: tell(f"{done:,} of {total:,} entries are embedded"))
-    if arguments.json:
-        print_json({"embedded": count, **hive.memory.status().as_dict()})
-    else:
-        entries = "1 entry was" if count == 1 else f"{count:,} entries were"
-        say(f"{entries} embedded by {hive.memory.embeddings.model}")
-    return 0
+    line = f"{'1 entry was' if count == 1 else f'{count:,} entries were'} embedded by {hive.memory.embeddings.model}"
+    return Answer({"embedded": count, **hive.memory.status().as_dict()}, [line])

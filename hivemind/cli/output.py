@@ -10,9 +10,23 @@ from contextlib import contextmanager
 from typing import Any
 
 from hivemind.cli.text import fit, is_terminal, one_line, terminal_size, width
+from hivemind.errors import UserError
 from hivemind.masking import escaped, harmless
 
-__all__ = ["as_json", "print_array", "print_json", "print_table", "progress", "put", "say", "table", "warn"]
+__all__ = [
+    "as_document",
+    "as_json",
+    "cut",
+    "headed",
+    "print_array",
+    "progress",
+    "put",
+    "say",
+    "table",
+    "table_lines",
+    "warn",
+    "write_file",
+]
 
 _NARROWEST = 6
 _GAP = "  "
@@ -28,6 +42,16 @@ def put(content: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
+
+
+def write_file(path: str, content: str | bytes) -> None:
+    """Write a file that the user named, whatever was there before. Raises UserError if that cannot be done."""
+    from hivemind.fs import write
+
+    try:
+        write(path, content)
+    except OSError as error:
+        raise UserError(f"cannot be written ({error.strerror})", where=path) from None
 
 
 def warn(text: str) -> None:
@@ -57,9 +81,9 @@ def progress() -> Iterator[Callable[[str], None]]:
             sys.stderr.flush()
 
 
-def print_json(value: Any) -> None:
+def as_document(value: Any) -> str:
     """One JSON document; what JSON doesn't know (paths, times) is written as text."""
-    say(as_json(value, indent=1))
+    return as_json(value, indent=1)
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
@@ -81,19 +105,26 @@ def _as_text(value: object) -> str:
     return str(stamp()) if callable(stamp) else str(value)
 
 
-def print_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, empty: str) -> None:
+def table_lines(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, empty: str) -> Iterator[str]:
     """Rows in aligned columns under their names, or the sentence `empty` if there are none.
 
     On a terminal the widest columns are cut so that a row keeps to its line, but never the first, which is what a person
     copies; elsewhere nothing is left out.
     """
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
-    if not cells:
-        say(empty)
-        return
     heads = [column.upper().replace("_", " ") for column in columns]
-    for line in table([heads, *cells], terminal_size()[0] if is_terminal() else None):
-        say(line)
+    yield from table([heads, *cells], terminal_size()[0] if is_terminal() else None) if cells else [empty]
+
+
+def cut(lines: Iterable[str]) -> Iterator[str]:
+    """Lines, each cut to the terminal's width where there is one."""
+    columns = terminal_size()[0] if is_terminal() else None
+    return (line if columns is None else fit(line, columns) for line in lines)
+
+
+def headed(name: str, value: object) -> str:
+    """`Name:    value`, for what stands above a text."""
+    return f"{name + ':' if name else '':9} {one_line(str(value))}"
 
 
 def table(rows: Sequence[Sequence[str]], columns: int | None) -> list[str]:

@@ -1,21 +1,26 @@
-"""The live picture of a swarm as lines of text (`hivemind up` on a terminal)."""
+"""The live picture of a swarm (`hivemind up` on a terminal): its lines, and how they are redrawn in place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from hivemind.cli.output import table
-from hivemind.cli.text import fit, natural, one_line
+from hivemind.cli.text import fit, natural, one_line, terminal_size
 
 if TYPE_CHECKING:
     from hivemind.presence.status import AgentStatus
     from hivemind.swarm.swarm import SwarmPicture
 
-__all__ = ["picture_lines", "tokens_of"]
+__all__ = ["Screen", "picture_lines", "tokens_of"]
 
 _HEADS = ("AGENT", "STATE", "TASK", "STEP", "MAIL", "TOKENS", "LAST ACTION")
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
+_TO_LINE_END, _TO_SCREEN_END = "\x1b[K", "\x1b[J"
+_HOME = "\x1b[H"
 _FRAME = 6  # title, counts, empty line, heads, "and more", the line about Ctrl-C
 _FIRST = {"working": 0, "starting": 1, "stopping": 2}
 
@@ -64,3 +69,39 @@ def _clock(seconds: float) -> str:
     minutes, second = divmod(int(seconds), 60)
     hour, minute = divmod(minutes, 60)
     return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute}:{second:02d}"
+
+
+class Screen:
+    """A part of the terminal, from the cursor down. What stands there last stays when it is left, save the last line.
+
+    Between two drawings the terminal is in its usual state: a kill -9 or a Ctrl-Z leaves nothing to be restored. Its size
+    is read anew each time; one that was resized may have folded the old lines in ways that nobody can tell, so it is
+    cleared then.
+    """
+
+    def __init__(self) -> None:
+        self._drawn: list[str] = []
+        self._size = terminal_size()
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn:  # the last line was a hint for as long as it went on; what the terminal echoed (^C) goes too
+            sys.stdout.write(f"\x1b[1A\r{_TO_SCREEN_END}")
+            sys.stdout.flush()
+
+    def draw(self, render: Callable[[int, int], Sequence[str]]) -> None:
+        """Show the lines that `render(columns, rows)` gives, which must fit, instead of those before."""
+        size = terminal_size()
+        lines = list(render(size[0], max(1, size[1] - 1)))  # the last row is the cursor's
+        if lines == self._drawn and size == self._size:
+            return
+        back = f"\x1b[{len(self._drawn)}A\r" if self._drawn else "\r"
+        start = back if size == self._size else _HOME + _TO_SCREEN_END
+        shown = "".join(f"{line}{_TO_LINE_END}\n" for line in lines)
+        sys.stdout.write(_NO_WRAP + start + shown + _TO_SCREEN_END + _WRAP)
+        sys.stdout.flush()
+        self._drawn, self._size = lines, size

@@ -1,20 +1,34 @@
-"""What the rules of working together refuse: the line, the JSON and the exit status that it makes (spec 3)."""
+"""What the rules of working together refuse: its line, JSON and exit status, and what is proposed as commands (spec 3)."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from hivemind.cli.call import as_command
-from hivemind.cli.output import print_json
+from hivemind.boundary import Unreadable, boundary
+from hivemind.cli.output import as_document, say
+from hivemind.cli.text import one_line
 
 if TYPE_CHECKING:
     from hivemind.coordination import CoordinationError
 
-__all__ = ["tell_refusal"]
+__all__ = ["as_command", "tell_refusal"]
 
 _FAILED, _WRONG_USE = 1, 2
+_LOOK_AT_LEASE, _READ_MAIL = "hive.leases.get(", "hive.mail.read("
+_AGENTS_OWN = {
+    "plan_steps": "plans its steps",
+    "verify_step": "confirms {checkpoints} of step {step}",
+    "finish_step": "finishes step {step}",
+    "block_step": "says what is in the way of step {step}",
+    "finish_task": "finishes the task",
+    "fail_task": "gives the task up",
+}
+"""What only the agent that works on the task can do, as one says it."""
 
 
 def tell_refusal(error: CoordinationError, arguments: argparse.Namespace) -> tuple[str, int]:
@@ -24,7 +38,7 @@ def tell_refusal(error: CoordinationError, arguments: argparse.Namespace) -> tup
     it can never be granted as it stands.
     """
     if getattr(arguments, "json", False):
-        print_json(error.as_dict())
+        say(as_document(error.as_dict()))
         sys.stdout.flush()
     return _line(error, arguments), _FAILED if _by_the_rules(error) else _WRONG_USE
 
@@ -55,3 +69,54 @@ def _line(error: CoordinationError, arguments: argparse.Namespace) -> str:
     if error.suggestions:
         parts.append(", or ".join(as_command(one, **asked) for one in error.suggestions))
     return " ".join(f"{error.code}: {'; '.join(parts)}".split())
+
+
+def as_command(call: Mapping[str, Any], *, agent: str | None, task: str | None = None, hive: str | None = None) -> str:
+    """The command that does the same for `agent` in the hive at `hive`, its words quoted for a shell.
+
+    What has no command, because only an agent can do it, is said in words: `its agent finishes step t.s1`.
+    """
+    words = _words(call, agent, task)
+    if words is None:
+        return _in_words(call, agent)
+    return shlex.join(["hivemind", *([] if hive is None else ["--hive", hive]), *words])
+
+
+def _in_words(call: Mapping[str, Any], agent: str | None) -> str:
+    tool, asked = str(call.get("tool", "")), dict(call.get("arguments") or {})
+    who = agent or "its agent"
+    if tool in _AGENTS_OWN:
+        asked["checkpoints"] = " and ".join(asked.get("checkpoints", ()))
+        return f"{who} {_AGENTS_OWN[tool].format_map(asked)}"
+    told = ", ".join(f"{name} {value}" for name, value in asked.items())
+    return one_line(f"{who} calls {tool}: {told}" if told else f"{who} calls {tool}")
+
+
+def _words(call: Mapping[str, Any], agent: str | None, task: str | None) -> list[str] | None:
+    tool, asked = call.get("tool"), dict(call.get("arguments") or {})
+    if tool == "resume" and str(call.get("call", "")).startswith(_LOOK_AT_LEASE):
+        return ["lease", "list"]
+    if tool == "resume" and asked.keys() <= {"step", "view"}:
+        options = [word for name, value in asked.items() for word in (f"--{name}", str(value))]
+        return ["view", "resume", *options, *_by(agent)]
+    if tool == "signals":
+        return ["view", "signals", *([] if task is None else [task]), *_by(agent)]
+    if tool == "claim_step":
+        force = ["--force"] if asked.get("force") else []
+        return ["lease", "claim", str(asked["step"]), *_by(agent or "human"), *force]
+    if tool == "reply_mail":
+        return ["mail", "reply", "human", str(asked["id"]), str(asked["body"])]
+    if tool == "check_mailbox" and str(call.get("call", "")).startswith(_READ_MAIL):
+        with suppress(Unreadable), boundary("call"):
+            return ["mail", "read", *shlex.split(str(call["call"])[len(_READ_MAIL) : -1].replace(",", " "))]
+    if tool == "check_mailbox":
+        return ["mail", "list", *([] if agent is None else [agent])]
+    if tool == "list_files" and asked == {"path": "tasks/inbox"}:
+        return ["task", "list", "--state", "inbox"]
+    if tool == "publish" and task is not None and agent is not None:
+        return ["graph", "publish", task, str(asked["card"]), *_by(agent)]
+    return None
+
+
+def _by(agent: str | None) -> list[str]:
+    return [] if agent is None else ["--agent", agent]

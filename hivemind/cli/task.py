@@ -1,140 +1,87 @@
-"""hivemind task: give the swarm work, see what became of it."""
+"""Add, list, show, retry, cancel, merge and replay tasks, read what was said in one, and say more to it.
+
+A task is a file: dropping one into tasks/inbox/ does the same as `task add`.
+
+examples:
+  hivemind task add "What is a lease?"
+  hivemind task list
+  hivemind task show what-is-a-lease
+"""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import boundary
-from hivemind.cli.given import standard_input
-from hivemind.cli.hive_of import hive_of, known_agent, listed, look_at
-from hivemind.cli.output import print_json, print_table, say
-from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
-from hivemind.cli.replay import add_replay
-from hivemind.cli.text import age, one_line
-from hivemind.cli.transcript import add_transcript
-from hivemind.errors import UserError
+from hivemind.cli.arguments import TaskIds
+from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.opening import known_agent, listed, look_at, open_hive
+from hivemind.cli.output import headed, say, table_lines
+from hivemind.cli.text import age, fit, one_line
+from hivemind.errors import HivemindError, UserError
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
+    from hivemind.replay import Replay
     from hivemind.tasks import Task, TaskSummary
 
-__all__ = ["add_to"]
-
-STATES = ("inbox", "active", "done", "failed")
 _COLUMNS = ("id", "state", "owner", "since", "parent", "title", "note")
+_DIFFERENCE_CHARS = 160
+Id = Annotated[str, Arg("the task's id", "ID", "tasks")]
 
 
-def add_to(commands: Commands, common: Parser) -> None:
-    task = add_group(
-        commands,
-        common,
-        "task",
-        "add, list, show, retry, cancel, merge and replay tasks, read what was said in one, and say more to it",
-        examples='  hivemind task add "What is a lease?"\n  hivemind task list\n  hivemind task show what-is-a-lease\n\n'
-        "A task is a file: dropping one into tasks/inbox/ does the same as `task add`.",
-    )
-    _add_add(task, common)
-    listing = add_command(
-        task, common, "list", _list, "list tasks: waiting ones in the order in which they will be claimed, others by time",
-        examples="  hivemind task list --state failed",
-    )  # fmt: skip
-    which = listing.add_mutually_exclusive_group()
-    which.add_argument("--state", choices=STATES, help="only those")
-    which.add_argument(
-        "--ignored", action="store_true", help="what lies in the inbox and is not taken for a task, and why"
-    )
-    add_json(listing)
-    showing = add_command(
-        task, common, "show", _show, "show tasks: where each stands, and its result or why it failed",
-        examples="  hivemind task show what-is-a-lease",
-    )  # fmt: skip
-    showing.add_argument("id", nargs="+", metavar="ID", help="the task's id")
-    add_json(showing)
-    saying = add_command(
-        task, common, "say", _say, "add to a task that was claimed already; its agent goes on with it",
-        examples='  hivemind task say what-is-a-lease "And what is a lane?"',
-    )  # fmt: skip
-    saying.add_argument("id", metavar="ID", help="the task's id")
-    saying.add_argument("text", metavar="TEXT", help="what is to be added; - reads standard input")
-    add_json(saying)
-    add_transcript(task, common)
-    add_replay(task, common)
-    for name, run, line in (
-        ("retry", _retry, "put failed or finished tasks back into the inbox"),
-        ("cancel", _cancel, "end waiting or active tasks: they go to tasks/failed/"),
-        ("merge", _merge, "merge the branches of tasks that are over into the branches that they began from"),
-    ):
-        parser = add_command(task, common, name, run, line, examples=f"  hivemind task {name} what-is-a-lease")
-        parser.add_argument("id", nargs="+", metavar="ID", help="the task's id")
-        add_json(parser)
+@command("task add", open_hive)
+def add(
+    hive: Hive,
+    text: Annotated[str | None, Arg("what is to be done; - reads standard input", stdin=True)] = None,
+    *,
+    file: Annotated[
+        str | None, Arg("take the text from a file (Markdown, or YAML with a text: key)", "FILE", "files")
+    ] = None,
+    title: Annotated[str | None, Arg("its title (default: the first line)", "TEXT")] = None,
+    assignee: Annotated[str | None, Arg("only this agent may claim it", "AGENT", "agents")] = None,
+    role: Annotated[str | None, Arg("only agents of this role may claim it")] = None,
+    priority: Annotated[str | None, Arg("critical, high, medium, low, or 0 (first) to 99 (last)", "P")] = None,
+    project: Annotated[str | None, Arg("the project that it belongs to", "NAME")] = None,
+    depends: Annotated[list[str] | None, Arg("tasks that must be done before", "ID[,ID]", "tasks")] = None,
+    deadline: Annotated[str | None, Arg("2026-11-21, or 2026-11-21T18:00Z", "WHEN")] = None,
+    id_: Annotated[str | None, Arg("its id (default: made from the title)", "ID")] = None,
+    attach: Annotated[list[str] | None, Arg("a file or folder to go with it", "FILE", "files")] = None,
+) -> Answer:
+    """Give the swarm a task; prints its id.
 
+    The text is Markdown, with or without front matter; options win over the front matter. tasks/README.md says
+    what it may hold (steps, success criteria, proof).
 
-def _add_add(task: Commands, common: Parser) -> None:
-    parser = add_command(
-        task,
-        common,
-        "add",
-        _add,
-        "give the swarm a task; prints its id",
-        about="The text is Markdown, with or without front matter; options win over the front matter. tasks/README.md says\n"
-        "what it may hold (steps, success criteria, proof).",
-        examples='  hivemind task add "What is a lease?"\n'
-        "  hivemind task add --file survey.md --attach figures.csv --priority high\n"
-        '  echo "Summarise the notes" | hivemind task add - --assignee researcher',
-    )
-    parser.add_argument("text", nargs="?", metavar="TEXT", help="what is to be done; - reads standard input")
-    parser.add_argument("--file", metavar="FILE", help="take the text from a file (Markdown, or YAML with a text: key)")
-    parser.add_argument("--title", metavar="TEXT", help="its title (default: the first line)")
-    parser.add_argument("--assignee", metavar="AGENT", help="only this agent may claim it")
-    parser.add_argument("--role", metavar="ROLE", help="only agents of this role may claim it")
-    parser.add_argument("--priority", metavar="P", help="critical, high, medium, low, or 0 (first) to 99 (last)")
-    parser.add_argument("--project", metavar="NAME", help="the project that it belongs to")
-    parser.add_argument("--depends", action="append", metavar="ID[,ID]", help="tasks that must be done before")
-    parser.add_argument("--deadline", metavar="WHEN", help="2026-11-21, or 2026-11-21T18:00Z")
-    parser.add_argument("--id", metavar="ID", help="its id (default: made from the title)")
-    parser.add_argument("--attach", action="append", default=[], metavar="FILE", help="a file or folder to go with it")
-    add_json(parser)
-
-
-def _add(arguments: argparse.Namespace) -> int:
-    hive = hive_of(arguments)
-    text = _text_of(arguments)
-    if arguments.assignee is not None:
-        known_agent(hive, arguments.assignee)
-    task_id = hive.tasks.add(
-        text,
-        id=arguments.id,
-        title=arguments.title,
-        project=arguments.project,
-        priority=arguments.priority,
-        assignee=arguments.assignee,
-        role=None if arguments.role is None else _known_role(hive, arguments.role),
-        dependencies=[_known_task(hive, one) for one in listed(arguments.depends or ())],
-        deadline=arguments.deadline,
-        attachments=[_readable(path) for path in arguments.attach],
-    )
-    if arguments.json:
-        print_json({"id": task_id})
-    else:
-        say(task_id)
-    return 0
-
-
-def _text_of(arguments: argparse.Namespace) -> str | None:
-    """The task's text. Raises UserError for none, for two, and for what is no UTF-8."""
-    if arguments.file is not None and arguments.text is not None:
+    examples:
+      hivemind task add "What is a lease?"
+      hivemind task add --file survey.md --attach figures.csv --priority high
+      echo "Summarise the notes" | hivemind task add - --assignee researcher
+    """
+    if file is not None and text is not None:
         raise UserError("a text and --file are two tasks", mend="give one of them")
-    if arguments.file is None and arguments.text is None and arguments.title is None:
+    if file is None and text is None and title is None:
         raise UserError("there is nothing to do", mend='hivemind task add "What is a lease?", or - for standard input')
-    if arguments.file is not None:
-        return _read(Path(arguments.file))
-    if arguments.text == "-":
-        return standard_input()
-    return None if arguments.text is None else str(arguments.text)
+    told = text if file is None else _read(Path(file))
+    if assignee is not None:
+        known_agent(hive, assignee)
+    task_id = hive.tasks.add(
+        told,
+        id=id_,
+        title=title,
+        project=project,
+        priority=priority,
+        assignee=assignee,
+        role=None if role is None else _known_role(hive, role),
+        dependencies=[hive.tasks.get(one).id for one in listed(depends)],
+        deadline=deadline,
+        attachments=[_readable(path) for path in attach or ()],
+    )
+    return Answer({"id": task_id}, [task_id])
 
 
 def _read(path: Path) -> str:
@@ -174,33 +121,32 @@ def _known_role(hive: Hive, text: str) -> str:
     return role
 
 
-def _known_task(hive: Hive, text: str) -> str:
-    return hive.tasks.get(text).id
+@command("task list", look_at)
+def tasks(
+    hive: Hive,
+    *,
+    state: Annotated[Literal["inbox", "active", "done", "failed"] | None, Arg("only those", apart="which")] = None,
+    ignored: Annotated[bool, Arg("what lies in the inbox and is not taken for a task, and why", apart="which")] = False,
+) -> Answer:
+    """List tasks: waiting ones in the order in which they will be claimed, others by time.
 
-
-def _list(arguments: argparse.Namespace) -> int:
+    examples:
+      hivemind task list --state failed
+    """
     from hivemind.swarm.overview import said_why
 
-    hive = look_at(arguments)
-    ignored = hive.tasks.ignored()
-    if arguments.ignored:
-        rows = [asdict(one) for one in ignored]
-        if arguments.json:
-            print_json(rows)
-        else:
-            print_table(rows, ("name", "why"), empty="Nothing in the inbox is ignored.")
-        return 0
-    found = said_why(hive, hive.tasks.list(arguments.state))
-    if arguments.json:
-        print_json([_record(task) for task in found])
-        return 0
+    passed_over = hive.tasks.ignored()
+    if ignored:
+        rows = [asdict(one) for one in passed_over]
+        return Answer(rows, table_lines(rows, ("name", "why"), empty="Nothing in the inbox is ignored."))
+    found = said_why(hive, hive.tasks.list(state))
     rows = [{**_record(task), "since": age(task.since), "note": _note(task)} for task in found]
     shown = [name for name in _COLUMNS if name != "parent" or any(row["parent"] for row in rows)]
-    print_table(rows, shown, empty=f"No tasks{f' in {arguments.state}' if arguments.state else ''}.")
-    strange = [one for one in ignored if one.name.lower() != "readme.md"]
-    if strange and arguments.state in (None, "inbox"):
-        say(f"{len(strange)} of the names in the inbox are ignored: hivemind task list --ignored")
-    return 0
+    lines = [*table_lines(rows, shown, empty=f"No tasks{f' in {state}' if state else ''}.")]
+    strange = [one for one in passed_over if one.name.lower() != "readme.md"]
+    if strange and state in (None, "inbox"):
+        lines.append(f"{len(strange)} of the names in the inbox are ignored: hivemind task list --ignored")
+    return Answer([_record(task) for task in found], lines)
 
 
 def _record(task: TaskSummary) -> dict[str, Any]:
@@ -212,82 +158,59 @@ def _note(task: TaskSummary) -> str | None:
     return task.error or task.problem or task.waiting or (f"parked: {task.parked.reason}" if task.parked else None)
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    hive = look_at(arguments)
-    shown = [_told(hive, task_id) for task_id in arguments.id]
-    if arguments.json:
-        print_json(shown if len(shown) > 1 else shown[0])
-        return 0
-    for at, one in enumerate(shown):
-        if at:
-            say("\n" + "=" * 72)
-        _print_task(one)
-    return 0
+@command("task show", look_at)
+def show(hive: Hive, ids: TaskIds) -> Answer:
+    """Show tasks: where each stands, and its result or why it failed.
+
+    examples:
+      hivemind task show what-is-a-lease
+    """
+    shown = [_whole(hive, task_id) for task_id in ids]
+    rule = "\n" + "=" * 72
+    lines = (line for at, one in enumerate(shown) for line in [*([rule] if at else ()), *_task_lines(one)])
+    return Answer(shown if len(shown) > 1 else shown[0], lines)
 
 
-def _told(hive: Hive, task_id: str) -> dict[str, Any]:
-    """A task with its outcome: the text of result.md or error.md, if it has one."""
+def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
+    """A task with its outcome: the text of result.md or error.md, if it has one.
+
+    Of a drop whose text cannot be read as a task: where it lies and why, which is what a person looks for.
+    """
     from hivemind.tasks import TaskProblem
 
     try:
         task = hive.tasks.get(task_id)
     except TaskProblem:
-        for one in hive.tasks.list():
-            if one.id == task_id:
-                return _told_unread(one)
-        raise
-    return {
-        "id": task.id,
-        "title": task.title,
-        "state": task.state.value,
-        "path": str(task.path),
-        "owner": task.owner,
-        "maker": task.maker,
-        "parent": task.parent,
-        "subtasks": list(task.subtasks),
-        "priority": task.priority,
-        "project": task.project,
-        "assignee": task.assignee,
-        "role": task.role,
-        "dependencies": list(task.dependencies),
+        unread = next((one for one in hive.tasks.list() if one.id == task_id), None)
+        if unread is None:
+            raise
+        told = _common(unread)
+        notes = [unread.problem] if unread.problem and not (unread.waiting or told["error"]) else []
+        nothing = dict.fromkeys(("subtasks", "dependencies", "said", "attachments"), ())
+        return (
+            told | nothing | {"waiting": unread.waiting, "notes": notes, "deadline": None, "parked": None, "text": None}
+        )
+    return _common(task) | {
+        "subtasks": task.subtasks,
+        "dependencies": task.dependencies,
         "deadline": task.deadline,
         "waiting": hive.tasks.waiting_for(task.id) if task.state.value == "inbox" else None,
         "parked": asdict(task.parked) if task.parked else None,
         "said": [asdict(said) for said in task.said],
-        "notes": list(task.notes),
+        "notes": task.notes,
         "attachments": [str(path) for path in task.attachments],
         "text": task.text,
-        "result": _outcome(task, "done", "result.md"),
-        "error": _outcome(task, "failed", "error.md"),
     }
 
 
-def _told_unread(one: TaskSummary) -> dict[str, Any]:
-    """The same of a drop whose text cannot be read as a task: where it lies and why are what a person looks for."""
-    error, result = _outcome(one, "failed", "error.md"), _outcome(one, "done", "result.md")
+def _common(task: Task | TaskSummary) -> dict[str, Any]:
+    same = ("id", "title", "owner", "maker", "parent", "priority", "project", "assignee", "role")
     return {
-        "id": one.id,
-        "title": one.title,
-        "state": one.state.value,
-        "path": str(one.path),
-        "owner": one.owner,
-        "maker": one.maker,
-        "parent": one.parent,
-        "subtasks": [],
-        "priority": one.priority,
-        "project": one.project,
-        "assignee": one.assignee,
-        "role": one.role,
-        "dependencies": [],
-        "deadline": None,
-        "waiting": one.waiting,
-        "parked": None,
-        "said": [],
-        "notes": [one.problem] if one.problem and not (one.waiting or error) else [],
-        "attachments": [],
-        "text": None,
-        "result": result,
-        "error": error,
+        **{name: getattr(task, name) for name in same},
+        "state": task.state.value,
+        "path": str(task.path),
+        "result": _outcome(task, "done", "result.md"),
+        "error": _outcome(task, "failed", "error.md"),
     }
 
 
@@ -300,8 +223,9 @@ def _outcome(task: Task | TaskSummary, state: str, name: str) -> str | None:
         return None
 
 
-def _print_task(task: dict[str, Any]) -> None:
+def _task_lines(task: dict[str, Any]) -> Iterator[str]:
     parked = task["parked"]
+    until = f" (until {parked['until']})" if parked and parked["until"] else ""
     heads = (
         ("Task", f"{task['id']}: {task['title']}" if task["title"] != task["id"] else task["id"]),
         ("State", f"{task['state']}, in {task['path']}"),
@@ -313,68 +237,126 @@ def _print_task(task: dict[str, Any]) -> None:
         ("After", ", ".join(task["dependencies"])),
         ("Deadline", task["deadline"]),
         ("Waiting", task["waiting"]),
-        (
-            "Parked",
-            f"{parked['reason']}" + (f" (until {parked['until']})" if parked["until"] else "") if parked else None,
-        ),
+        ("Parked", f"{parked['reason']}{until}" if parked else None),
         *(("Added", f"by {said['by']} at {said['at']}: {said['text']}") for said in task["said"]),
         *(("Note", note) for note in task["notes"]),
     )
-    for name, value in heads:
-        if value:
-            say(f"{name + ':':9} {one_line(str(value))}")
-    outcome = task["result"] or task["error"]
-    if outcome:
-        say()
-        say(outcome.rstrip("\n"))
+    yield from (headed(name, value) for name, value in heads if value)
+    if outcome := task["result"] or task["error"]:
+        yield ""
+        yield outcome.rstrip("\n")
 
 
-def _say(arguments: argparse.Namespace) -> int:
+@command("task say", open_hive)
+def say_more(
+    hive: Hive, id_: Id, text: Annotated[str, Arg("what is to be added; - reads standard input", stdin=True)]
+) -> Answer:
+    """Add to a task that was claimed already; its agent goes on with it.
+
+    examples:
+      hivemind task say what-is-a-lease "And what is a lane?"
+    """
     from hivemind.fs import ring
 
-    hive = hive_of(arguments)
-    text = standard_input() if arguments.text == "-" else arguments.text
-    where = hive.tasks.say(arguments.id, text)
-    owner = hive.tasks.get(arguments.id).owner
+    where = hive.tasks.say(id_, text)
+    owner = hive.tasks.get(id_).owner
     if owner is not None:
         ring(hive.layout.doorbells, owner)
-    if arguments.json:
-        print_json({"id": arguments.id, "path": str(where)})
-    else:
-        say(f"{arguments.id} is told: {hive.layout.relative(where)}")
-    return 0
+    return Answer({"id": id_, "path": str(where)}, [f"{id_} is told: {hive.layout.relative(where)}"])
 
 
-def _retry(arguments: argparse.Namespace) -> int:
-    hive = hive_of(arguments)
-    return _moved(hive, arguments, hive.tasks.retry, "is back in the inbox")
+@command("task replay", look_at)
+def replay(
+    hive: Hive,
+    id_: Id,
+    *,
+    script: Annotated[bool, Arg("print its thoughts as a script for a scripted mind instead")] = False,
+) -> Answer | None:
+    """Run a finished task again from its log, without its model.
+
+    Shows each turn that would now go another way: another call, another result of a tool.
+    Everything happens in a copy that is thrown away: no model is asked, no program is run, nothing is sent, and the
+    hive stays as it is. Exit status: 0 if every turn goes as it went, 1 if any differs.
+
+    examples:
+      hivemind task replay what-is-a-lease
+      hivemind task replay what-is-a-lease --script > thoughts.jsonl
+    """
+    from hivemind.hive import Hive
+    from hivemind.replay import replay, script_lines
+
+    if script:
+        for line in script_lines(hive.tasks.read_log(id_)):
+            say(line)
+        return None
+    found = replay(hive, id_, Hive)
+    return Answer({**asdict(found), "differs": found.differs}, _replay_lines(found), 1 if found.differs else 0)
 
 
-def _cancel(arguments: argparse.Namespace) -> int:
-    hive = hive_of(arguments)
-    return _moved(hive, arguments, hive.tasks.cancel, "is cancelled")
+def _replay_lines(found: Replay) -> Iterator[str]:
+    other = sum(bool(turn.differences) for turn in found.turns)
+    ends = f"{other} of them another way" if other else "all of them as they went"
+    yield f"{found.task}: {len(found.turns)} turns of {', '.join(found.agents)} taken again, {ends}."
+    for turn in found.turns:
+        if turn.differences:
+            whose = f" of {turn.agent}" if len(found.agents) > 1 else ""
+            yield f"\nTurn {turn.number}{whose}{f', step {turn.step}' if turn.step else ''}:"
+        for one in turn.differences:
+            yield f"  {one.what} {one_line(one.where)}"
+            yield fit(f"    was  {_in_words(one.was)}", _DIFFERENCE_CHARS)
+            yield fit(f"    now  {_in_words(one.now)}", _DIFFERENCE_CHARS)
 
 
-def _merge(arguments: argparse.Namespace) -> int:
+def _in_words(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+@command("task retry", open_hive)
+def retry(hive: Hive, ids: TaskIds) -> Answer:
+    """Put failed or finished tasks back into the inbox.
+
+    examples:
+      hivemind task retry what-is-a-lease
+    """
+    return _moved(hive, ids, hive.tasks.retry, "is back in the inbox")
+
+
+@command("task cancel", open_hive)
+def cancel(hive: Hive, ids: TaskIds) -> Answer:
+    """End waiting or active tasks: they go to tasks/failed/.
+
+    examples:
+      hivemind task cancel what-is-a-lease
+    """
+    return _moved(hive, ids, hive.tasks.cancel, "is cancelled")
+
+
+def _moved(hive: Hive, ids: list[str], move: Callable[[str], Path], said: str) -> Answer:
+    """Move each task and say where it lies now, also of those that were moved before one could not be."""
+    moved: dict[str, Path] = {}
+    error: Exception | None = None
+    for task_id in ids:
+        try:
+            moved[task_id] = move(task_id)
+        except (HivemindError, OSError) as refused:
+            error = refused
+            break
+    record = [{"id": task_id, "path": str(path)} for task_id, path in moved.items()]
+    lines = (f"{task_id} {said}: {hive.layout.relative(path)}" for task_id, path in moved.items())
+    return Answer(record, lines, error=error)
+
+
+@command("task merge", open_hive)
+def merge(hive: Hive, ids: TaskIds, *, json: bool) -> None:
+    """Merge the branches of tasks that are over into the branches that they began from.
+
+    examples:
+      hivemind task merge what-is-a-lease
+    """
     from hivemind.taskrun.worktree import merge_task
 
-    hive = hive_of(arguments)
-    for task_id in arguments.id:
+    for task_id in ids:  # each is said as soon as it is done: a later one may be refused
         done = merge_task(hive, task_id)
-        print_json({"id": task_id, "merged": done}) if arguments.json else say("\n".join(done))
-    return 0
-
-
-def _moved(hive: Hive, arguments: argparse.Namespace, move: Callable[[str], Path], said: str) -> int:
-    """Move each task and say where it lies now, also of those that were moved before one could not be."""
-    moved: list[dict[str, str]] = []
-    try:
-        for task_id in arguments.id:
-            path = move(task_id)
-            moved.append({"id": task_id, "path": str(path)})
-            if not arguments.json:
-                say(f"{task_id} {said}: {hive.layout.relative(path)}")
-    finally:
-        if arguments.json:
-            print_json(moved)
-    return 0
+        Answer({"id": task_id, "merged": done}, done).tell(json)

@@ -6,13 +6,14 @@ import os
 import re
 import sys
 import unicodedata
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.masking import harmless
 
-__all__ = ["age", "clock_time", "fit", "is_terminal", "natural", "one_line", "terminal_size", "width"]
+__all__ = ["age", "card_line", "clock_time", "fit", "is_terminal", "natural", "one_line", "terminal_size", "width"]
 
 
 def one_line(text: str) -> str:
@@ -80,3 +81,10 @@ def age(moment: datetime, now: datetime | None = None) -> str:
         if seconds < limit:
             return f"{int(seconds // length)} {unit}"
     return f"{int(seconds // 86_400)} d"
+
+
+def card_line(number: object, kind: str, marks: Iterable[str], title: str, text: str) -> str:
+    """`7 [evidence, closed, agent/a] Title: text`; what is said twice is shown once."""
+    title, text = one_line(title), one_line(text)
+    told = ": ".join(part for part in (title, text if text != title else "") if part)
+    return f"{number} [{', '.join(one_line(word) for word in (kind, *marks))}] {told}".rstrip()

@@ -1,91 +1,93 @@
-"""hivemind tool: the tools of minds and MCP clients, from a shell."""
+"""See the tools of minds and MCP clients, and use one by hand.
+
+examples:
+  hivemind tool list
+  hivemind tool show edit_file
+  hivemind tool call search_files pattern=boat
+"""
 
 from __future__ import annotations
 
-import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.cli.given import standard_input
-from hivemind.cli.hive_of import hive_of, known_name
-from hivemind.cli.output import print_json, print_table
-from hivemind.cli.parser import Commands, Parser, add_command, add_group, add_json
+from hivemind.cli.arguments import Person
+from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.opening import anywhere, known_name, open_hive
+from hivemind.cli.output import table_lines
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hivemind.hive import Hive
     from hivemind.tools import Tool
 
-__all__ = ["add_to"]
+Name = Annotated[str, Arg("its name, as `tool list` has it", "TOOL")]
 
 
-def add_to(commands: Commands, common: Parser) -> None:
-    tool = add_group(
-        commands,
-        common,
-        "tool",
-        "see the tools of minds and MCP clients, and use one by hand",
-        examples="  hivemind tool list\n  hivemind tool show edit_file\n  hivemind tool call search_files pattern=boat",
-    )
-    listing = add_command(tool, common, "list", _list, "list the tools", examples="  hivemind tool list --json")
-    add_json(listing)
-    showing = add_command(
-        tool, common, "show", _show, "show what a mind is told of a tool, as JSON", examples="  hivemind tool show reserve"
-    )  # fmt: skip
-    showing.add_argument("name", metavar="TOOL", help="its name, as `tool list` has it")
-    calling = add_command(
-        tool, common, "call", _call, "use a tool; its result is JSON",
-        about="A list is given by naming it several times, anything else that is no text as JSON. Nothing is in focus, so what\n"
-        "works on a task in hand is for its agent alone, or for `hivemind mcp`.",
-        examples="  hivemind tool call search_files pattern='oa[kt]' path=knowledge\n"
-        "  hivemind tool call send_mail to=researcher to=analyst subject=Boats body='Which is the oldest?'\n"
-        "  echo '{\"query\": \"boats\"}' | hivemind tool call doc_find --arguments -",
-    )  # fmt: skip
-    calling.add_argument("name", metavar="TOOL", help="its name, as `tool list` has it")
-    calling.add_argument("given", nargs="*", metavar="NAME=VALUE", help="its arguments, as `tool show` has them")
-    calling.add_argument("--arguments", metavar="JSON", help="all of them as one JSON object; - reads standard input")
-    calling.add_argument("--agent", default=HUMAN, metavar="NAME", help="for whom: an agent, or human (default)")
+@command("tool list", anywhere)
+def tools(_: str | None) -> Answer:
+    """List the tools.
 
-
-def _list(arguments: argparse.Namespace) -> int:
+    examples:
+      hivemind tool list --json
+    """
     from hivemind.tools import MEMBER_TOOLS, TOOLS
 
     found = [*TOOLS.values(), *MEMBER_TOOLS.values()]
-    if arguments.json:
-        print_json([one.schema() for one in found])
-        return 0
-    print_table(
-        [{"tool": one.name, "description": one.description} for one in found], ("tool", "description"), empty=""
-    )
-    return 0
+    rows = [{"tool": one.name, "description": one.description} for one in found]
+    return Answer([one.schema() for one in found], table_lines(rows, ("tool", "description"), empty=""))
 
 
-def _show(arguments: argparse.Namespace) -> int:
+@command("tool show", anywhere, own_form=True)
+def show(_: str | None, name: Name) -> Answer:
+    """Show what a mind is told of a tool, as JSON.
+
+    examples:
+      hivemind tool show reserve
+    """
     from hivemind.tools.by_hand import known_tool
 
-    print_json(known_tool(arguments.name).schema())
-    return 0
+    return Answer(known_tool(name).schema())
 
 
-def _call(arguments: argparse.Namespace) -> int:
+@command("tool call", open_hive, own_form=True)
+def call(
+    hive: Hive,
+    name: Name,
+    given: Annotated[list[str] | None, Arg("its arguments, as `tool show` has them", "NAME=VALUE")] = None,
+    *,
+    arguments: Annotated[
+        str | None, Arg("all of them as one JSON object; - reads standard input", "JSON", stdin=True)
+    ] = None,
+    agent: Person = HUMAN,
+) -> Answer:
+    """Use a tool; its result is JSON.
+
+    A list is given by naming it several times, anything else that is no text as JSON. Nothing is in focus, so what
+    works on a task in hand is for its agent alone, or for `hivemind mcp`.
+
+    examples:
+      hivemind tool call search_files pattern='oa[kt]' path=knowledge
+      hivemind tool call send_mail to=researcher to=analyst subject=Boats body='Which is the oldest?'
+      echo '{"query": "boats"}' | hivemind tool call doc_find --arguments -
+    """
     from hivemind.tools.by_hand import known_tool, use_by_hand
 
-    told = _whole(arguments.arguments) | _pairs(arguments.given, known_tool(arguments.name))
-    hive = hive_of(arguments)
-    print_json(use_by_hand(hive, known_name(hive, arguments.agent), arguments.name, told))
-    return 0
+    told = _whole(arguments) | _pairs(given or (), known_tool(name))
+    return Answer(use_by_hand(hive, known_name(hive, agent), name, told))
 
 
 def _whole(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     with boundary("text of JSON", "--arguments"):
-        found = json.loads(standard_input() if text == "-" else text)
+        found = json.loads(text)
     if not isinstance(found, dict):
-        raise UserError("is no JSON object", where="--arguments", mend='--arguments \'{"name": "value"}\'')
+        raise UserError("not a JSON object", where="--arguments", mend='--arguments \'{"name": "value"}\'')
     return found
 
 
@@ -96,7 +98,7 @@ def _pairs(given: Iterable[str], tool: Tool) -> dict[str, Any]:
     for pair in given:
         name, sign, text = pair.partition("=")
         if not sign:
-            raise UserError("is no NAME=VALUE", where=pair)
+            raise UserError("not of the form NAME=VALUE", where=pair)
         name = tool.arguments.own_name(name)
         kind = fields.get(name, {}).get("type")
         if kind == "array" and not text.startswith("["):
@@ -113,4 +115,4 @@ def _value(name: str, text: str, kind: str | None) -> Any:
         with boundary(kind, name):
             return json.loads(text)
     except Unreadable:
-        raise UserError(f"{text!r} is no {kind}", where=name) from None
+        raise UserError(f"{text!r} is not of the type {kind}", where=name) from None

@@ -1,21 +1,20 @@
-"""hivemind task transcript: what was said, done and answered in a task, turn by turn."""
+"""Read what was said, done and answered in a task, turn by turn."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from hivemind.cli.hive_of import look_at
-from hivemind.cli.output import as_json, print_json, say
-from hivemind.cli.parser import Commands, Parser, add_command, add_json, number
-from hivemind.cli.reader import Bell
+from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.opening import look_at
+from hivemind.cli.output import as_json, say
 from hivemind.cli.story import time_of
+from hivemind.cli.streams import Bell
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
 
@@ -24,62 +23,62 @@ if TYPE_CHECKING:
     from hivemind.taskrun.transcript import Entry
     from hivemind.tasks import Task
 
-__all__ = ["add_transcript"]
-
 _SHOWN_CHARS = 1_000
 _LAST_S = 2.0  # how long the last results of a task that is over may take to be written
 
 
-def add_transcript(task: Commands, common: Parser) -> None:
-    parser = add_command(
-        task, common, "transcript", run, "show what was said, done and answered in a task, turn by turn",
-        about="Each turn with its tokens, the share of them that the provider's cache had, its price and its time; what the\n"
-        "conversation begins with, and why it begins anew; news; requests that got no answer.\n"
-        "--json gives one object; with --follow one entry a line.",
-        examples="  hivemind task transcript what-is-a-lease\n  hivemind task transcript what-is-a-lease --turn 3\n"
-        "  hivemind task transcript what-is-a-lease --html lease.html",
-    )  # fmt: skip
-    parser.add_argument("id", metavar="ID", help="the task's id")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--turn", type=number("of a turn", 1), metavar="N", help="only this turn, and all of it")
-    which.add_argument("--follow", action="store_true", help="go on until the task ends")
-    which.add_argument("--html", metavar="FILE", help="write it as one page for a browser")
-    parser.add_argument("--attempt", type=number("of an attempt", 1), metavar="N", help="of an attempt before a retry")
-    add_json(parser)
+@command("task transcript", look_at)
+def transcript(
+    hive: Hive,
+    id_: Annotated[str, Arg("the task's id", "ID", "tasks")],
+    *,
+    turn: Annotated[int | None, Arg("only this turn, and all of it", "N", least=1, apart="which")] = None,
+    follow: Annotated[bool, Arg("go on until the task ends", apart="which")] = False,
+    html: Annotated[str | None, Arg("write it as one page for a browser", "FILE", "files", apart="which")] = None,
+    attempt: Annotated[int | None, Arg("of an attempt before a retry", "N", least=1)] = None,
+    json: bool,
+) -> Answer | None:
+    """Show what was said, done and answered in a task, turn by turn.
 
+    Each turn with its tokens, the share of them that the provider's cache had, its price and its time; what the
+    conversation begins with, and why it begins anew; news; requests that got no answer.
+    --json gives one object; with --follow one entry a line.
 
-def run(arguments: argparse.Namespace) -> int:
+    examples:
+      hivemind task transcript what-is-a-lease
+      hivemind task transcript what-is-a-lease --turn 3
+      hivemind task transcript what-is-a-lease --html lease.html
+    """
     from hivemind.fs import write
     from hivemind.taskrun.transcript import Transcript
     from hivemind.taskrun.transcript_page import transcript_page
 
-    hive = look_at(arguments)
-    task = hive.tasks.get(arguments.id)
-    if arguments.follow and arguments.attempt is None:
-        return _follow(hive, task, as_json_lines=arguments.json)
-    transcript = Transcript()
+    task = hive.tasks.get(id_)
+    if follow and attempt is None:
+        _follow(hive, task, as_json_lines=json)
+        return None
+    found = Transcript()
     with suppress(NotADirectoryError):  # a file that waits in the inbox
-        transcript = Transcript(hive.tasks.read_log(task.id, arguments.attempt))
-    named = task.id if arguments.attempt is None else f"{task.id} --attempt {arguments.attempt}"
-    entries = [one for one in transcript.entries if arguments.turn in (None, one.turn)]
+        found = Transcript(hive.tasks.read_log(task.id, attempt))
+    named = task.id if attempt is None else f"{task.id} --attempt {attempt}"
+    entries = [one for one in found.entries if turn in (None, one.turn)]
     if not entries:
-        what = "nothing was said in it" if arguments.turn is None else f"it has {len(transcript.turns)} turns"
+        what = "nothing was said in it" if turn is None else f"it has {len(found.turns)} turns"
         raise UserError(what, where=named, mend="--attempt N shows an earlier attempt")
-    if arguments.html is not None:
-        page = transcript_page(task.id, task.title, task.state.value, transcript)
-        write(Path(arguments.html), page)
-        say(arguments.html)
-    elif arguments.json:
-        told = {"task": task.id, "title": task.title, "state": task.state.value}
-        print_json(
-            {**told, "totals": asdict(transcript.account.spent()), "entries": [one.as_record() for one in entries]}
-        )
-    else:
-        say(one_line(f"{task.id}: {task.title}, {task.state.value}, {transcript.in_words}"))
-        for one in entries:
-            for line in _lines(one, None if arguments.turn else named):
-                say(line)
-    return 0
+    if html is not None:
+        write(Path(html), transcript_page(task.id, task.title, task.state.value, found))
+        say(html)
+        return None
+    head = one_line(f"{task.id}: {task.title}, {task.state.value}, {found.in_words}")
+    lines = (line for one in entries for line in _lines(one, None if turn else named))
+    record = {
+        "task": task.id,
+        "title": task.title,
+        "state": task.state.value,
+        "totals": asdict(found.account.spent()),
+        "entries": [one.as_record() for one in entries],
+    }
+    return Answer(record, [head, *lines])
 
 
 def _lines(entry: Entry, named: str | None) -> Iterator[str]:
@@ -99,7 +98,7 @@ def _lines(entry: Entry, named: str | None) -> Iterator[str]:
         yield from (f"{'    ' if name else '  '}{line}" for line in shown.splitlines())
 
 
-def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> int:
+def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> None:
     """Print what comes as it comes, until the task is over, or the reader has gone (BrokenPipeError)."""
     from hivemind.fs.watch import open_watcher
     from hivemind.taskrun.transcript import Transcript
@@ -143,4 +142,3 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> int:
             sys.stdout.flush()
             if not last:
                 bell.wait(max(0.0, until - time.monotonic()) if ended else None)
-    return 0

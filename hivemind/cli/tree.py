@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from hivemind.cli.card import card_line
+from hivemind.cli.text import card_line
 
 if TYPE_CHECKING:
     from hivemind.reasoning import ReasoningGraph, ReasoningNode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from hivemind.coordination import load_workspace
 from hivemind.doctor.claims import check_claims, check_task_folders
@@ -61,6 +62,11 @@ class Treated:
     finding: Finding
     done: str | None = None
     left: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        found = self.finding
+        same = {name: getattr(found, name) for name in ("check", "where", "what", "mend", "note")}
+        return {**same, "fixable": found.fix is not None, "done": self.done, "left": self.left}
 
 
 def examine(patient: Patient, began: Callable[[str], None] = lambda _: None) -> list[Finding]:

@@ -27,7 +27,7 @@ def test_a_tool_is_used_with_the_checks_that_a_mind_meets(run: Command, hive: Pa
     assert [hit["line"] for hit in found["hits"]] == [1, 3]
     part = run("tool", "call", "read_file", "path=knowledge/boats.md", "start_line=2", "end_line=2").json
     assert part["text"] == "ash\n"
-    sent = run("tool", "call", "send_mail", "to=analyst", "to=researcher", "subject=Boats", "--agent", "reviewer").json
+    sent = run("tool", "call", "send_mail", "to=analyst", "to=researcher", "--agent", "reviewer", "subject=Boats").json
     assert sent["delivered"] == ["analyst", "researcher"]
     assert Hive.open(hive).mail.list("analyst")[0].sender == "reviewer"
     whole = json.dumps({"path": "knowledge/new.md", "text": "x"})
@@ -37,12 +37,12 @@ def test_a_tool_is_used_with_the_checks_that_a_mind_meets(run: Command, hive: Pa
 def test_what_cannot_be_used_so_is_refused_in_one_line(run: Command, hive: Path) -> None:
     for words, told in {
         ("no_tool",): "there is no tool 'no_tool'; tools: add_card",
-        ("read_file", "path"): "path: is no NAME=VALUE",
-        ("read_file", "path=hive.yaml", "start_line=x"): "start_line: 'x' is no integer",
+        ("read_file", "path"): "path: not of the form NAME=VALUE",
+        ("read_file", "path=hive.yaml", "start_line=x"): "start_line: 'x' is not of the type integer",
         ("read_file", "path=hive.yaml", "start_line=0"): "read_file: start_line: Input should be greater than",
         ("read_file", "path=hive.yaml", "mode=rw"): "read_file: mode: known arguments: path, start_line",
         ("read_file", "path=../x"): "../x: has `..` in it",
-        ("read_file", "--arguments", "[]"): "--arguments: is no JSON object",
+        ("read_file", "--arguments", "[]"): "--arguments: not a JSON object",
         ("read_file", "--arguments", "{"): "--arguments: is a text of JSON that cannot be read",
         ("finish_step",): "no step is named, and none is in focus",
         ("finish_task",): "this needs a task in focus",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+from typing import get_args
 
 import httpx
 import pytest
@@ -14,7 +15,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from hivemind.cli.mcp import _FORMS
+from hivemind.cli.mcp import Form
 from hivemind.mcp_server.forms import FORMS, configuration
 from tests.mcp_server.conftest import Joined, run
 
@@ -57,7 +58,7 @@ def test_codex_names_the_variable_that_has_the_token():
 
 
 def test_the_command_line_knows_all_forms():
-    assert set(_FORMS) == set(FORMS)
+    assert set(get_args(Form)) == set(FORMS)
 
 
 def test_a_client_that_starts_what_is_printed_is_in_the_hive(hive):

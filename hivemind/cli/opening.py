@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
 from hivemind.cli.output import warn
@@ -15,35 +14,41 @@ if TYPE_CHECKING:
 
     from hivemind.hive import Hive
 
-__all__ = ["hive_of", "known_agent", "known_name", "known_names", "layout_of", "listed", "look_at"]
+__all__ = ["anywhere", "known_agent", "known_name", "known_names", "layout_of", "listed", "look_at", "open_hive"]
 
 
-def layout_of(arguments: argparse.Namespace) -> Layout:
+def anywhere(path: str | None) -> str | None:
+    """--hive as it was given, for a command that needs no hive or opens it itself."""
+    return path
+
+
+def layout_of(path: str | None) -> Layout:
     """Where the hive lies (--hive, $HIVEMIND_HIVE, the nearest above). Raises UserError if there is none."""
     try:
-        return find_hive(getattr(arguments, "hive", None))
+        return find_hive(path)
     except FileNotFoundError:  # the current folder was deleted under the shell
         raise UserError("the folder that you are in is gone", mend="cd into the hive, or say --hive PATH") from None
 
 
-def hive_of(arguments: argparse.Namespace) -> Hive:
-    """The hive, opened. Raises UserError."""
+def open_hive(path: str | None) -> Hive:
+    """The hive, opened to be changed. Raises UserError."""
     from hivemind.hive import Hive
 
-    return Hive.open(layout_of(arguments).root)
+    return Hive.open(layout_of(path).root)
 
 
-def look_at(arguments: argparse.Namespace) -> Hive:
+def look_at(path: str | None) -> Hive:
     """The hive, opened to be looked at: nothing is written. Raises UserError.
 
-    State that belongs to another workspace or project (a backup, a copy) is shown all the same, and said to be so.
+    State that belongs to another workspace or project (a backup, a copy) is shown all the same, with a warning.
     """
-    from hivemind.coordination import CoordinationError, check_workspace
     from hivemind.hive import Hive
 
-    hive = Hive.look(layout_of(arguments).root)
+    hive = Hive.look(layout_of(path).root)
     layout, config = hive.layout, hive.config
     if layout.workspace_record.exists():
+        from hivemind.coordination import CoordinationError, check_workspace
+
         try:
             check_workspace(layout.workspace_record, config.workspace, layout.root, config.guard)
         except UserError as error:
@@ -52,7 +57,7 @@ def look_at(arguments: argparse.Namespace) -> Hive:
     return hive
 
 
-def known_names(hive: Hive, texts: Iterable[str]) -> list[str]:
+def known_names(hive: Hive, texts: Iterable[str] | None) -> list[str]:
     """The mailboxes that names or addresses mean, each once. Raises UserError naming those that there are."""
     try:
         return list(dict.fromkeys(hive.mail.recipients(listed(texts))))
@@ -75,17 +80,14 @@ def known_agent(hive: Hive, text: str) -> str:
     return name
 
 
-def listed(texts: Iterable[str]) -> list[str]:
+def listed(texts: Iterable[str] | None) -> list[str]:
     """What stands in `a,b` and in repeated options, each once, in that order."""
-    return list(dict.fromkeys(part.strip() for text in texts for part in text.split(",") if part.strip()))
-
-
-def _named(names: Iterable[str]) -> str:
-    """Names in a sentence; a swarm's hundreds are cut short."""
-    found = list(names)
-    return ", ".join(found[:12]) + (f", … ({len(found)} in all)" if len(found) > 12 else "") or "none"
+    return list(dict.fromkeys(part.strip() for text in texts or () for part in text.split(",") if part.strip()))
 
 
 def _boxes(hive: Hive) -> str:
-    """The names that mail can be for, in a sentence."""
-    return f"there are {_named(hive.agents)} and {HUMAN}" if hive.agents else f"there is {HUMAN} alone"
+    """The names that mail can be for, in a sentence; a swarm's hundreds are cut short."""
+    if not (names := list(hive.agents)):
+        return f"there is {HUMAN} alone"
+    more = f", … ({len(names)} in all)" if len(names) > 12 else ""
+    return f"there are {', '.join(names[:12])}{more} and {HUMAN}"

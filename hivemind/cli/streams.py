@@ -1,4 +1,4 @@
-"""Whoever reads what a command prints: it may go before the end (`| head -1`), or never have been there (`>&-`)."""
+"""Standard input, and whoever reads what a command prints: it may go early (`| head -1`) or never be there (`>&-`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-__all__ = ["Bell", "hush", "reader_may_go", "take_streams"]
+from hivemind.errors import UserError
 
+__all__ = ["Bell", "hush", "reader_may_go", "standard_input", "take_streams"]
+
+_MAX_BYTES = 32 << 20  # as much as a message may have
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
@@ -43,6 +46,18 @@ def reader_may_go() -> Iterator[None]:
         sys.stdout.flush()
     except BrokenPipeError:
         hush()
+
+
+def standard_input() -> str:
+    """The text on standard input, whole. Raises UserError if it is not UTF-8, or more than 32 MiB."""
+    raw = sys.stdin.buffer.read(_MAX_BYTES + 1)
+    if len(raw) > _MAX_BYTES:
+        raise UserError(f"more than {_MAX_BYTES >> 20} MiB", where="standard input", mend="--attach FILE")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        what = f"not UTF-8 text (byte {error.start})"
+        raise UserError(what, where="standard input", mend="--attach FILE") from None
 
 
 class Bell:

@@ -1,0 +1,278 @@
+"""A command is a function: its signature declares the arguments, its docstring is the help, what it returns is shown.
+
+Parameters before the `*` are arguments, those after it options; `Annotated[type, Arg("help")]` says what each is for. The
+parser, `--json` and shell completion are made from that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, is_dataclass
+from functools import partial
+from types import ModuleType, UnionType
+from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
+
+from hivemind.cli.output import as_document, say
+from hivemind.cli.streams import reader_may_go, standard_input
+from hivemind.cli.text import one_line
+
+__all__ = ["Answer", "Arg", "Command", "Parameter", "Parser", "add_commands", "command", "commands_of"]
+
+DONE, FAILED, WRONG_USE = 0, 1, 2
+_DIGITS = 18  # more fit into no counter
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command found: `record` for `--json`, `lines` for people, its exit status; or the error that ended it."""
+
+    record: Any
+    lines: Iterable[str] = ()
+    status: int = DONE
+    error: Exception | None = None
+    form: Callable[[Any], str] = as_document
+
+    def tell(self, as_json: bool) -> int:
+        with reader_may_go():
+            for line in [self.form(self.record)] if as_json else self.lines:
+                say(line)
+        if self.error is not None:
+            raise self.error
+        return self.status
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """What a parameter says of itself; units, bounds and the default belong into its help."""
+
+    help: str
+    metavar: str | None = None  # default: the parameter's name in capitals
+    completes: Literal["agents", "tasks", "mailboxes", "files", None] = None
+    least: float = 0
+    most: float = float("inf")
+    read: Callable[[str], Any] | None = None  # makes the value of the text; raises argparse.ArgumentTypeError
+    stdin: bool = False  # `-` stands for what standard input says
+    default: Any = None  # of an argument before others that must be given
+    bare: str | None = None  # what the option means without a value
+    apart: str | None = None  # options that name the same group exclude each other
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`words` as they are typed, the function behind them, and what opens its first argument from `--hive`."""
+
+    words: tuple[str, ...]
+    function: Callable[..., Answer | int | None]
+    opens: Callable[[str | None], Any]
+    own_form: bool
+
+    def parameters(self) -> Iterator[Parameter]:
+        """Its arguments and options, in their order."""
+        return _parameters(self.function, list(inspect.signature(self.function).parameters.values())[1:])
+
+    def run(self, asked: argparse.Namespace) -> int:
+        """Open what it works on, call it, show its answer; the exit status."""
+        as_json = getattr(asked, "json", False)
+        opened = self.opens(getattr(asked, "hive", None))
+        told = {"json": as_json}
+        for one in self.parameters():
+            value = getattr(asked, one.name)
+            told[one.name] = standard_input() if one.said.stdin and value == "-" else value
+        answer = _call(partial(self.function, opened), told)
+        return answer.tell(as_json or self.own_form) if isinstance(answer, Answer) else answer or DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An argument or, if it is `named`, an option: its type without None, whether there may be `many`, its default."""
+
+    name: str
+    kind: Any
+    said: Arg
+    many: bool
+    named: bool
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def option(self) -> str:
+        return "--" + self.name.rstrip("_").replace("_", "-")
+
+
+def _parameters(function: Any, taken: Iterable[inspect.Parameter]) -> Iterator[Parameter]:
+    """What is declared by `taken` parameters; those of a dataclass stand for its fields."""
+    hidden = dict.fromkeys(("Hive", "Layout"), Any)  # the types of first parameters cost an import
+    hints = typing.get_type_hints(function, localns=hidden, include_extras=True)
+    for one in taken:
+        hint: Any = hints[one.name]
+        if is_dataclass(hint):
+            yield from _parameters(hint, inspect.signature(typing.cast(type, hint)).parameters.values())
+        elif one.name != "json":
+            kind, said = typing.get_args(hint)
+            if typing.get_origin(kind) in (UnionType, typing.Union):
+                kind = next(part for part in typing.get_args(kind) if part is not type(None))
+            many = typing.get_origin(kind) is list
+            default = one.default if said.default is None else said.default
+            named = one.kind is one.KEYWORD_ONLY
+            yield Parameter(one.name, typing.get_args(kind)[0] if many else kind, said, many, named, default)
+
+
+def _call(function: Callable[..., Any], told: dict[str, Any]) -> Any:
+    """Call with what its parameters name of what was told."""
+    taken = inspect.signature(function).parameters
+    hints = typing.get_type_hints(getattr(function, "func", function), localns={"Hive": Any, "Layout": Any})
+    more = {name: _call(hints[name], told) if is_dataclass(hints[name]) else told[name] for name in taken}
+    return function(**more)
+
+
+def command(
+    words: str, opens: Callable[[str | None], T], *, own_form: bool = False
+) -> Callable[[Callable[Concatenate[T, P], Answer | int | None]], Command]:
+    """Make a command of a function; one of its `own_form` has no `--json`."""
+
+    def made(function: Callable[Concatenate[T, P], Answer | int | None]) -> Command:
+        return Command(tuple(words.split()), function, opens, own_form)
+
+    return made
+
+
+def commands_of(module: ModuleType) -> list[Command]:
+    """The commands that a module declares, in their order."""
+    return [one for one in vars(module).values() if isinstance(one, Command)]
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose complaint is one line that says how to find out more (spec 1, *Command line*)."""
+
+    def __init__(self, **settings: Any) -> None:
+        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        # `--fol` must not mean --follow: a later option --folder would change what a script does.
+        super().__init__(allow_abbrev=False, **settings)
+        self._mixing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As usual, but a command's options may stand anywhere among its arguments."""
+        if self._mixing or self._subparsers is not None:
+            return super().parse_known_args(args, namespace)
+        self._mixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._mixing = False
+
+    def parse_whole(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """The arguments. Unknown ones are reported by the command they were given to, with the nearest option."""
+        arguments, unknown = self.parse_known_args(argv)
+        if unknown:
+            parser: Parser = getattr(arguments, "parser", self)
+            options = [option for action in parser._actions for option in action.option_strings]
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}{_meant(unknown[0].partition('=')[0], options)}")
+        return typing.cast(argparse.Namespace, arguments)
+
+    def error(self, message: str) -> NoReturn:
+        message = message.replace("the following arguments are required:", "required:")
+        self.exit(WRONG_USE, f"{self.prog}: {one_line(message)}; see: {self.prog} --help\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        hint = _meant(str(value), known) or f", there are {', '.join(known)}"
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
+            raise argparse.ArgumentError(None, f"there is no command {value!r}{hint}")
+        raise argparse.ArgumentError(action, f"there is no {value!r}{hint}")
+
+
+def _meant(text: str, known: Iterable[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(text, known, 1)
+    return f", did you mean {near[0]!r}?" if near else ""
+
+
+def add_commands(parser: Parser, commands: Iterable[Command], common: Parser) -> None:
+    """Add the parsers of commands. A group's help is the docstring of the module that declares its first command."""
+    below: dict[tuple[str, ...], Any] = {(): parser.add_subparsers(title="commands", metavar="COMMAND", required=True)}
+    for one in commands:
+        for end in range(1, len(one.words)):
+            path = one.words[:end]
+            if path not in below:
+                group = below[path[:-1]].add_parser(
+                    path[-1], parents=[common], **_help(one.function.__globals__["__doc__"])
+                )
+                below[path] = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+        leaf = below[one.words[:-1]].add_parser(one.words[-1], parents=[common], **_help(one.function.__doc__))
+        leaf.set_defaults(command=one, parser=leaf)
+        apart: dict[str, Any] = {}
+        for parameter in one.parameters():
+            name = parameter.said.apart
+            if name is not None and name not in apart:
+                apart[name] = leaf.add_mutually_exclusive_group()
+            _add(leaf if name is None else apart[name], parameter)
+        if not one.own_form:
+            leaf.add_argument("--json", action="store_true", help="answer with JSON, for programs")
+
+
+def _help(docstring: str | None) -> dict[str, Any]:
+    """A docstring as argparse takes it: its first sentence, what it says beyond that, its examples."""
+    text, mark, examples = inspect.cleandoc(docstring or "").partition("\nexamples:\n")
+    line = text.partition("\n\n")[0].strip().rstrip(".")
+    return {
+        "help": line[:1].lower() + line[1:],
+        "description": text.strip(),
+        "epilog": f"examples:\n{examples}" if mark else None,
+    }
+
+
+def _add(place: Any, one: Parameter) -> None:
+    settings: dict[str, Any] = {"help": one.said.help, "default": None if one.required else one.default}
+    if one.kind is bool:
+        settings["action"] = "store_true"
+    elif typing.get_origin(one.kind) is Literal:
+        settings |= {"choices": typing.get_args(one.kind), "metavar": one.said.metavar}
+    else:
+        settings["metavar"] = one.said.metavar or one.name.rstrip("_").upper()
+        settings["type"] = one.said.read or {int: _whole(one.said), float: _number(one.said)}.get(one.kind)
+    if one.said.bare is not None:
+        settings |= {"nargs": "?", "const": one.said.bare}
+    if one.named:
+        repeated = {"action": "append"} if one.many else {}
+        place.add_argument(one.option, dest=one.name, required=one.required, **settings, **repeated)
+        return
+    if one.many or not one.required:
+        settings["nargs"] = ("+" if one.required else "*") if one.many else "?"
+    place.add_argument(one.name, **settings)
+
+
+def _whole(said: Arg) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or len(text) > _DIGITS or not said.least <= int(text) <= said.most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number{_bounds(said)}")
+        return int(text)
+
+    return read
+
+
+def _number(said: Arg) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = said.least - 1
+        if not said.least <= value <= said.most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number{_bounds(said)}")
+        return value
+
+    return read
+
+
+def _bounds(said: Arg) -> str:
+    return f" from {said.least:g} up" if said.most == float("inf") else f" from {said.least:g} to {said.most:g}"

@@ -1,0 +1,321 @@
+"""The swarm: made, started, shown, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.opening import anywhere, layout_of, listed, look_at
+from hivemind.cli.output import say, table_lines, warn
+from hivemind.cli.picture import Screen, picture_lines, tokens_of
+from hivemind.cli.text import is_terminal, natural, one_line
+
+if TYPE_CHECKING:
+    from hivemind.config import TokenBudget
+    from hivemind.hive import Hive
+    from hivemind.layout import Layout
+    from hivemind.swarm.overview import AgentNow, Overview
+    from hivemind.swarm.swarm import SwarmPicture, SwarmResult
+
+INTERRUPTED = 130
+_FREE = ("extractive", "mcp")
+"""Minds that use up no tokens of the hive's."""
+_COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens", "last_action")
+_COST = (*_COLUMNS[:-1], "cost", _COLUMNS[-1])
+_SHOWN = 20  # so many leases, and tasks that do not go on, are named
+
+
+@command("init", anywhere)
+def init(
+    at: str | None,
+    path: Annotated[str | None, Arg("the folder (default: --hive, or this one)", completes="files")] = None,
+) -> Answer:
+    """Make a hive in a folder.
+
+    Makes the folders with a README in each, three agents with their mailboxes, a short ROM and the manual.
+    Files that are there already stay as they are.
+
+    examples:
+      hivemind init my-hive
+    """
+    from hivemind.hive import Hive
+
+    hive = Hive.init(path or at or ".")
+    lines = (
+        f"A hive in {hive.layout.root}, with the agents {', '.join(hive.agents)}.",
+        'Next, in that folder: hivemind task add "What is a lease?" and hivemind up --until-idle',
+    )
+    return Answer({"hive": hive.layout.root, "agents": list(hive.agents)}, lines)
+
+
+@command("up", layout_of)
+def up(
+    layout: Layout,
+    *,
+    until_idle: Annotated[bool, Arg("end when nothing is left to do")] = False,
+    detach: Annotated[bool, Arg("run in the background; its log is .hive/logs/swarm.log")] = False,
+    agents: Annotated[list[str] | None, Arg("only these agents (default: all)", "NAME[,NAME]", "agents")] = None,
+    take_over: Annotated[
+        bool, Arg("start although another machine had the hive up and never said that it ended: that machine is gone")
+    ] = False,
+    json: bool,
+) -> Answer | int:
+    """Start the swarm.
+
+    Runs all agents under a supervisor until Ctrl-C or `hivemind down`, with a live picture on a terminal.
+    With --until-idle it ends when no agent can do anything more: exit status 0 if every task is done, 1 if any
+    failed, 3 if some are parked (they wait for a person, a time, a provider, another task), 130 if it was told to
+    end before that.
+
+    examples:
+      hivemind up
+      hivemind up --until-idle
+      hivemind up --detach && hivemind status
+    """
+    # Nothing of the hive is opened here: run_swarm forks its agents from this process as it is now.
+    _look_at_settings(layout, json)
+
+    def run(**seen: Callable[..., None]) -> Answer:
+        from hivemind.hive import Hive
+        from hivemind.swarm.swarm import run_swarm
+
+        result = run_swarm(
+            lambda: Hive.open(layout.root),
+            names=listed(agents) if agents else None,
+            until_idle=until_idle,
+            rehearse_in=Hive.open,
+            from_other_machine=take_over,
+            **seen,
+        )
+        status = INTERRUPTED if result.interrupted else result.exit_status if until_idle else 0
+        return Answer(_result(result), _result_lines(result, until_idle), status)
+
+    if detach:
+        return _detached(layout, lambda ready: run(on_ready=ready).tell(json))
+    if json or not is_terminal():
+        return run()
+    with _live(layout) as draw:
+        return run(on_tick=draw)
+
+
+def _look_at_settings(layout: Layout, json: bool) -> None:
+    """Take the umask that hive.yaml says; say which agents are set aside, and what those that cost something may use up."""
+    from hivemind.hive import Hive
+
+    hive = Hive.look(layout.root)
+    for error in hive.agent_files.aside.values():
+        warn(f"an agent is set aside: {error}")
+    costly = {name: agent for name, agent in hive.agents.items() if agent.mind not in _FREE}
+    if costly and not json:
+        tasks = " or ".join(sorted({_bound(agent.budget.task) for agent in costly.values()}))
+        say(f"Budgets: a task {tasks}, all agents together {_bound(hive.config.budget.day)} a day (hive.yaml).")
+
+
+def _bound(budget: TokenBudget) -> str:
+    tokens = "any number of tokens" if budget.tokens is None else f"{budget.tokens:,} tokens"
+    return tokens if budget.money is None else f"{tokens} and {budget.money:g} in money"
+
+
+@contextlib.contextmanager
+def _live(layout: Layout) -> Iterator[Callable[[SwarmPicture], None]]:
+    """Draw the swarm in place; what it logs meanwhile goes to a file, not through the picture."""
+    from hivemind.swarm.overview import TaskCounts
+
+    counts = TaskCounts(layout)
+    with _errors_to(layout.logs / "swarm.log"), Screen() as screen:
+
+        def draw(picture: SwarmPicture) -> None:
+            tasks = counts.now()
+            screen.draw(lambda columns, rows: picture_lines(picture, tasks, layout.root, columns, rows))
+
+        yield draw
+
+
+@contextlib.contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """Standard error goes to a file meanwhile, for the agents' parent too.
+
+    The descriptor is redirected rather than logging given a file of its own: a forked process closes every descriptor but
+    the first three, and a file that logging believes to be open would be another one by then.
+    """
+    from hivemind.swarm.process import open_log
+
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    file = open_log(log)
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
+def _detached(layout: Layout, work: Callable[[Callable[[], None]], int]) -> Answer | int:
+    from hivemind.swarm.detach import detach
+
+    layout.logs.mkdir(parents=True, exist_ok=True)
+    log = layout.logs / "swarm.log"
+    started = detach(work, log)
+    if started.error is not None:
+        warn(started.error)
+        return started.status
+    lines = (
+        f"The swarm of {layout.root} is up: process {started.pid}, log {layout.relative(log)}.",
+        "hivemind status shows it, hivemind down ends it.",
+    )
+    return Answer({"pid": started.pid, "log": log}, lines)
+
+
+def _result(result: SwarmResult) -> dict[str, Any]:
+    return {
+        "done": list(result.done),
+        "failed": _reasons(result.failed),
+        "parked": _reasons(result.parked),
+        "interrupted": result.interrupted,
+    }
+
+
+def _reasons(pairs: Sequence[tuple[str, str]], name: str = "task", told: str = "why") -> list[dict[str, str]]:
+    return [{name: one, told: why} for one, why in pairs]
+
+
+def _result_lines(result: SwarmResult, until_idle: bool) -> Iterator[str]:
+    yield from (f"done    {task}: tasks/done/{task}/result.md" for task in result.done)
+    yield from (f"failed  {task}: {one_line(why)} (tasks/failed/{task}/error.md)" for task, why in result.failed)
+    yield from (f"parked  {task}: {one_line(why)}" for task, why in result.parked)
+    counts = f"{len(result.done)} done, {len(result.failed)} failed, {len(result.parked)} parked"
+    yield f"The swarm {'was told to end' if result.interrupted else 'has ended'}: {counts}."
+    if until_idle and not (result.done or result.failed or result.parked or result.interrupted):
+        yield "No task was there to be done: hivemind task add TEXT gives it one."
+
+
+@command("down", layout_of)
+def down(
+    layout: Layout,
+    *,
+    timeout: Annotated[float, Arg("how long to wait, in seconds (default: 15)", "S", most=1e6)] = 15.0,
+) -> Answer:
+    """End the swarm in order.
+
+    Asks the supervisor to end and waits until it has. Agents finish or leave their current action, give
+    their leases back and end within 5 seconds; their tasks go on from disk with the next `hivemind up`.
+
+    examples:
+      hivemind down
+      hivemind down --timeout 30
+    """
+    from hivemind.swarm.shutdown import end_swarm
+
+    ended = end_swarm(layout, timeout_s=timeout)
+    pid, over = (None, True) if ended is None else (ended.pid, ended.over)
+    if over:
+        from hivemind.embedding import end_service
+
+        with contextlib.suppress(OSError):  # another user's: it ends by itself a minute after its last client
+            end_service(layout.embedder)
+    else:
+        warn(f"process {pid} has not ended within {timeout:g} s; look with ps -p {pid}, wait, or kill it")
+    if pid is not None:
+        line = f"The swarm of {layout.root} has ended (process {pid})."
+    elif layout.state.is_dir():
+        line = f"Nothing is up in {layout.root}."
+    else:
+        line = (
+            f"{layout.root} has no .hive: nothing is up there. What was up when it was moved or removed ends by itself, "
+            "mostly within a second."
+        )
+    return Answer({"pid": pid, "ended": over}, [line] if over else (), 0 if over else 1)
+
+
+@command("status", look_at)
+def status(hive: Hive) -> Answer:
+    """Show who is up, what each agent does, how the tasks stand.
+
+    examples:
+      hivemind status
+      hivemind status --json | jq '.agents[] | select(.state == "working")'
+    """
+    from hivemind.swarm.overview import overview
+
+    now = overview(hive)
+    record = {
+        "hive": now.root,
+        "workspace": now.workspace,
+        "supervisor": now.supervisor,
+        "watching": now.watching,
+        "disk_full": now.disk_full,
+        "search": now.embedder,
+        "agents": [asdict(agent) for agent in now.agents],
+        "leases": [asdict(lease) for lease in now.leases],
+        "human_unread": now.human_unread,
+        "tasks": now.tasks,
+        "waiting": _reasons(now.waiting),
+        "parked": _reasons(now.parked),
+        "needs_you": _reasons(now.needs_you, "id", "what"),
+        "left": _reasons(now.left),
+        "mail_waits": _reasons(now.mail_waits, "agent"),
+    }
+    return Answer(record, _status_lines(now))
+
+
+def _status_lines(now: Overview) -> Iterator[str]:
+    yield f"Hive       {now.root} (workspace {now.workspace})"
+    if now.supervisor is not None:
+        yield f"Swarm      process {now.supervisor.get('pid', '?')}, up since {now.supervisor.get('since', '?')}"
+    else:
+        yield f"Swarm      not up{'' if now.has_state else ', and there is no .hive here (yet, or any more)'}"
+    if now.disk_full:
+        yield "Disk       disk full: all work rests; make room, and it goes on"
+    if now.watching:
+        yield f"Watching   {one_line(now.watching)}"
+    yield f"Search     {now.embedder}"
+    counts = now.tasks
+    active = f"{counts['active']} active" + (f" ({counts['parked']} parked)" if counts["parked"] else "")
+    yield f"Tasks      {counts['inbox']} waiting, {active}, {counts['done']} done, {counts['failed']} failed"
+    yield f"Your mail  {now.human_unread} unread"
+    yield ""
+    columns = _COST if any(agent.money or agent.unpriced for agent in now.agents) else _COLUMNS
+    empty = "There are no agents: hivemind agent add NAME makes one."
+    yield from table_lines(map(_agent_row, _by_name(now.agents)), columns, empty=empty)
+    leases = sorted(now.leases, key=lambda lease: natural(lease.step_id))
+    leased = [(lease.step_id, f"{lease.holder_agent_id}, {lease.left:,} events left") for lease in leases]
+    for title, named, rest in (
+        ("Needs you", [(f"hivemind mail read human {id_}", what) for id_, what in now.needs_you], "mail list --unread"),
+        ("Stuck", [(agent.name, agent.problem) for agent in now.agents if agent.problem], "status --json"),
+        ("Mail waits", now.mail_waits, "status --json"),
+        ("Left", now.left, "status --json"),
+        ("Leased", leased, "lease list"),
+        ("Parked", now.parked, "task list"),
+        ("Waiting", now.waiting, "task list"),
+    ):
+        yield from _named_lines(title, named, rest)
+
+
+def _named_lines(title: str, named: Sequence[tuple[str, str]], rest: str) -> Iterator[str]:
+    """What stands beside each name; `rest` is the command that shows those that are left out here."""
+    if named:
+        yield f"\n{title}:"
+    yield from (f"  {one_line(name)}: {one_line(told)}" for name, told in named[:_SHOWN])
+    if len(named) > _SHOWN:
+        yield f"  … and {len(named) - _SHOWN} more: hivemind {rest}"
+
+
+def _by_name(agents: Sequence[AgentNow]) -> list[AgentNow]:
+    return sorted(agents, key=lambda agent: natural(agent.name))
+
+
+def _agent_row(agent: AgentNow) -> dict[str, Any]:
+    """An agent as a row of a table; its cost is `?` where no price is known, `0.0123+?` where that is so of a part."""
+    known = f"{agent.money:.4f}" if agent.money or not agent.unpriced else ""
+    cost = known + (("+?" if known else "?") if agent.unpriced else "")
+    return {**asdict(agent), "agent": agent.name, "tokens": tokens_of(agent.tokens, agent.budget), "cost": cost}
