@@ -82,7 +82,7 @@ def test_an_agent_that_the_hive_does_not_have_is_refused_with_the_command_that_m
 
 def test_a_port_that_is_none_is_refused_in_words(hive):
     said = hive.run("mcp", "--agent", "claude", "--http", "--port", "65536", status=2)
-    assert "'65536' is no number of a port" in said
+    assert "'65536' is not a whole number from 0 to 65535" in said
 
 
 def test_over_http_a_client_shows_the_token(hive, listening):
