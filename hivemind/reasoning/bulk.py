@@ -14,8 +14,7 @@ def uncollected() -> Iterator[None]:
     """Let the cyclic garbage collector rest meanwhile, if it is on.
 
     While a large graph is read or written, thousands of dicts and nodes come to be and none is garbage: the collector
-    would walk over all of them again and again, which doubles the time. Afterwards they count as old at once, and are not
-    walked over either; not in a process whose memory is frozen, as agents share theirs with the nursery.
+    would walk over all of them again and again, which doubles the time.
     """
     if not gc.isenabled():
         yield
@@ -24,7 +23,4 @@ def uncollected() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
-            gc.freeze()
-            gc.unfreeze()
         gc.enable()
