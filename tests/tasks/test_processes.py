@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,17 @@ def test_a_process_that_is_stopped_while_it_builds_the_board_blocks_nobody(layou
     finally:
         os.kill(stopped, signal.SIGKILL)
         os.waitpid(stopped, 0)
+
+
+def test_who_claims_while_another_builds_the_board_waits_for_it_rather_than_find_nothing(layout: Layout, tasks: Tasks):
+    assert tasks.claim("scout") is None  # what it has seen is an empty board
+    drop(layout, "a.md", "# A\n")
+    file = os.open(layout.locks / "tasks-board.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    ended = threading.Timer(0.3, os.close, [file])
+    ended.start()
+    assert tasks.claim("scout") is not None
+    ended.join()
 
 
 @pytest.mark.parametrize("harm", ["delete", "empty", "garbage", "cut", "old"])
