@@ -16,9 +16,10 @@ _log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Calls `beat` every `interval_s` while inside `busy()`, from a thread of its own; sleeps otherwise.
+    """Calls `beat` every `interval_s` while inside `busy()`, from a thread of its own.
 
-    The thread begins with the first `busy()`: who has nothing to do needs none.
+    The thread begins with a `busy()` and ends when it finds nothing busy: an agent at rest has none, and one that takes many
+    short turns wakes it once an interval.
 
     The main loop calls `beat` itself between actions. A command or a model may take long, so `busy(limit_s)` vouches for
     it until its limit; past the limit the beating stops, and the supervisor takes the agent for hung. `beat` and the code
@@ -28,52 +29,39 @@ class Heartbeat:
     def __init__(self, beat: Callable[[], None], interval_s: float) -> None:
         self._beat = beat
         self._interval_s = interval_s
-        self._busy = threading.Event()
-        self._free = threading.Event()
         self._mutex = threading.Lock()
-        self._until = 0.0
-        self._ended = False
+        self._until: float | None = None
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def busy(self, limit_s: float) -> Iterator[None]:
         """Beat until the block ends, but no longer than `limit_s` seconds. Inside another such block its own limit counts,
         and the time of the other one stands still."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
-            self._thread.start()
         began = time.monotonic()
-        outer = self._until if self._busy.is_set() else None
-        self._until = began + limit_s
-        self._free.clear()
-        self._busy.set()
+        with self._mutex:
+            outer, self._until = self._until, began + limit_s
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+                self._thread.start()
         try:
             yield
         finally:
             with self._mutex:
-                if outer is None:
-                    self._busy.clear()
-                    self._free.set()
-                else:
-                    self._until = outer + time.monotonic() - began
+                self._until = None if outer is None else outer + time.monotonic() - began
 
     def close(self) -> None:
-        if self._thread is None:
-            return
-        self._ended = True
-        self._free.set()
-        self._busy.set()
-        self._thread.join()
+        self._ended.set()
+        if (thread := self._thread) is not None:
+            thread.join()
 
     def _run(self) -> None:
-        while True:
-            self._busy.wait()
-            if self._ended:
-                return
-            if self._free.wait(self._interval_s):
-                continue
+        while not self._ended.wait(self._interval_s):
             with self._mutex:
-                if self._busy.is_set() and time.monotonic() < self._until:
+                if self._until is None:
+                    self._thread = None
+                    return
+                if time.monotonic() < self._until:
                     self._beat_once()
 
     def _beat_once(self) -> None:

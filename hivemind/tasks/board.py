@@ -93,9 +93,16 @@ class Board:
     def supersede(self) -> None:
         os.pwrite(self._file, b"\1", _SUPERSEDED)
 
+    def has(self, lanes: Iterable[str]) -> bool:
+        """Whether these lanes have an entry that nobody has taken."""
+        return bool(self._heads(lanes))
+
+    def _heads(self, lanes: Iterable[str]) -> list[tuple[int, str, Entry]]:
+        return [head for lane in lanes if lane in self._cursor and (head := self._head(lane)) is not None]
+
     def next(self, lanes: Iterable[str]) -> Entry | None:
         """The first entry of these lanes that nobody has taken, now marked as taken; None if there is none."""
-        heads = [head for lane in lanes if lane in self._cursor and (head := self._head(lane)) is not None]
+        heads = self._heads(lanes)
         if not heads:
             return None
         slot, lane, entry = heads[0] if len(heads) == 1 else min(heads, key=lambda head: head[2].order)

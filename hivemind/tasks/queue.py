@@ -67,8 +67,12 @@ class Queue:
             if entry is not None or not self._stale(board, 0.0, now):  # no pause: the caller may go to sleep on it
                 return entry
             board = None  # nothing left in it: worth waiting for a new one
-        board = self._rebuild(waits=board is None)
-        return board.next(lanes) if board else None
+        for waits in (board is None, True):
+            board = self._rebuild(lanes, waits=waits)
+            entry = board.next(lanes) if board else None
+            if entry is not None or waits:
+                break
+        return entry
 
     def mislead(self) -> None:
         """The board turned out wrong (a file was changed or is being written): the next claim builds it anew."""
@@ -109,9 +113,9 @@ class Queue:
         # A file that came within the same tick of the file system's clock as the listing would not show.
         return inbox_ns != header.inbox_ns or header.listed_ns - inbox_ns < tick_of(inbox_ns)
 
-    def _rebuild(self, *, waits: bool) -> Board | None:
+    def _rebuild(self, lanes: Collection[str], *, waits: bool) -> Board | None:
         """A newer board, made here or by another process; with `waits` False the old one if another is at it."""
-        asked = time.monotonic()
+        asked, older = time.monotonic(), self._board
         lock = Lock(self._layout.locks / "tasks-board.lock")
         while not (held := lock.acquire(wait=False)) and time.monotonic() - asked < _PATIENCE_S:
             if not waits:
@@ -119,7 +123,8 @@ class Queue:
             time.sleep(0.001)  # not a blocking lock: whoever builds may have been stopped
         try:
             board = self._current()
-            if board is None or board.header.built - board.header.cost < asked:  # what came since may not be in it
+            begun = -1.0 if board is None else board.header.built - board.header.cost
+            if board is None or (begun < asked and (board is older or not board.has(lanes))):  # what came since is not in it
                 board = self._build(board)
         finally:
             if held:
