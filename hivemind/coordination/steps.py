@@ -188,17 +188,19 @@ class Steps:
         expected_revision: int | None = None,
         evidence: Evidence | Iterable[Evidence] = (),
         checkpoints: str | Iterable[str] = (),
+        confirm: str | Iterable[str] = (),
     ) -> Step:
-        """Close the step, which ends its lease. `checkpoints` are needed in addition to those that the step needs.
+        """Close the step, which ends its lease. `checkpoints` are needed in addition to those that the step needs; those in
+        `confirm` are confirmed in the same event's line.
 
         Raises CheckpointsNotConfirmed; ProofRequired in proof mode `require` if no receipt counts. What a proof lacks
         otherwise stands in the step's `warnings`: `PROOF_MISSING` (mode warn), `PROOF_WEAK` (only one of two kinds).
         """
-        receipts, named = receipts_of(evidence), check_checkpoints(checkpoints)
+        receipts, named, verified = receipts_of(evidence), check_checkpoints(checkpoints), check_checkpoints(confirm)
 
         def decide(step: Step) -> dict[str, Any]:
             _needs(step, "open")
-            if lacking := step.lacking(named):
+            if lacking := tuple(one for one in step.lacking(named) if one not in verified):
                 raise CheckpointsNotConfirmed(step_id, lacking, agent_id)
             gap = None if step.proof == "off" else proof_gap((*step.evidence, *receipts))
             if gap == "PROOF_MISSING" and step.proof == "require":
@@ -207,7 +209,8 @@ class Steps:
             found: dict[str, Any] = {"evidence": [one.as_dict() for one in receipts]} if receipts else {}
             return found if gap is None else {**found, "warnings": [gap]}
 
-        return self._change("step.done", decide, step_id, agent_id, generation, expected_revision)
+        before = ("step.verified", {"checkpoints": verified}) if verified else None
+        return self._change("step.done", decide, step_id, agent_id, generation, expected_revision, before)
 
     def reopen(
         self,
@@ -327,14 +330,15 @@ class Steps:
 
     def _change(
         self, kind: str, decide: _Decide, step_id: str,
-        agent_id: str | None, generation: int | None, expected_revision: int | None,
+        agent_id: str | None, generation: int | None, expected_revision: int | None, before: Draft | None = None,
     ) -> Step:  # fmt: skip
         who = _who(agent_id)
 
         def draft(state: State) -> Sequence[Draft]:
             step = check_step(state, step_id, who, generation, expected_revision)
-            payload = decide(step)
-            return [(kind, {"step_id": step.id, "task_id": step.task, **_by(who), **payload})]
+            found = [*([] if before is None else [before]), (kind, decide(step))]
+            named = {"step_id": step.id, "task_id": step.task, **_by(who)}
+            return [(event, {**named, **payload}) for event, payload in found]
 
         return self._journal.change(draft, lambda state, _: state.steps[step_id])
 

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Calls `beat` every `interval_s` while inside `busy()`, from a thread of its own.
+    """Calls `beat` every `interval_s` while inside a `busy()` that has lasted as long, from a thread of its own.
 
     The thread begins with a `busy()` and ends when it finds nothing busy: an agent at rest has none, and one that takes many
     short turns wakes it once an interval.
@@ -30,7 +30,10 @@ class Heartbeat:
         self._beat = beat
         self._interval_s = interval_s
         self._mutex = threading.Lock()
-        self._until: float | None = None
+        self._since, self._until = (
+            0.0,
+            -1.0,
+        )  # the outermost block's beginning; until when is vouched, below 0: for nothing
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -41,6 +44,7 @@ class Heartbeat:
         began = time.monotonic()
         with self._mutex:
             outer, self._until = self._until, began + limit_s
+            self._since = began if outer < 0 else self._since
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
                 self._thread.start()
@@ -48,7 +52,7 @@ class Heartbeat:
             yield
         finally:
             with self._mutex:
-                self._until = None if outer is None else outer + time.monotonic() - began
+                self._until = outer if outer < 0 else outer + time.monotonic() - began
 
     def close(self) -> None:
         self._ended.set()
@@ -58,10 +62,10 @@ class Heartbeat:
     def _run(self) -> None:
         while not self._ended.wait(self._interval_s):
             with self._mutex:
-                if self._until is None:
+                if self._until < 0:
                     self._thread = None
                     return
-                if time.monotonic() < self._until:
+                if self._since + self._interval_s <= time.monotonic() < self._until:
                     self._beat_once()
 
     def _beat_once(self) -> None:

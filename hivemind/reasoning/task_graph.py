@@ -242,11 +242,12 @@ class TaskGraph:
             self._history.log.sync()
 
     def save_snapshot(self) -> Path:
-        """Write graph.json, the seed's snapshot of the graph as it is now; gives its path."""
+        """Write graph.json, the seed's snapshot of the graph as it is now; returns its path. The log is on the disk then, the
+        snapshot by and by: it can be made again."""
         self.sync()
         path = self.folder / SNAPSHOT_NAME
         try:
-            write(path, f"{self.graph.to_json()}\n".encode("utf-8", "surrogatepass"), durable=self._history.log.durable)
+            write(path, f"{self.graph.to_json()}\n".encode("utf-8", "surrogatepass"), durable=False)
         except OSError as error:
             raise UserError(f"cannot be written ({error.strerror})", where=path) from None
         return path

@@ -124,7 +124,9 @@ class Queue:
         try:
             board = self._current()
             begun = -1.0 if board is None else board.header.built - board.header.cost
-            if board is None or (begun < asked and (board is older or not board.has(lanes))):  # what came since is not in it
+            if board is None or (
+                begun < asked and (board is older or not board.has(lanes))
+            ):  # what came since is not in it
                 board = self._build(board)
         finally:
             if held:

@@ -127,9 +127,7 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
             mend="run_command runs it again once that is mended; fail_task gives up",
         )
     receipts = _receipts(session, step, arguments.evidence)
-    if lacking := step.step.lacking():
-        session.hive.steps.verify(step.id, checkpoints=lacking, **shown)
-    after = session.hive.steps.done(step.id, evidence=receipts, **shown)
+    after = session.hive.steps.done(step.id, evidence=receipts, confirm=step.step.lacking(), **shown)
     if session.owns(step):
         session.work.step_finished(step)
     return {"step": step.id, "status": after.status, "warnings": list(after.warnings)}
