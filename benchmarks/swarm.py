@@ -21,8 +21,8 @@ from pathlib import Path
 
 from benchmarks.processes import family, processor_s, share_mb
 from benchmarks.table import Row, show
-from hivemind.embedding.minilm import is_installed
-from hivemind.embedding.service.places import lock_of
+from hivemind.embedding.local import is_installed
+from hivemind.embedding.service import lock_of, users_folder
 from hivemind.hive import Hive
 from hivemind.layout import Layout
 from hivemind.longterm.entries import DIMENSION
@@ -223,7 +223,7 @@ def _idle(number: int, seconds: float) -> Iterator[Row]:
 
 _LONE = """
 import sys
-from hivemind.embedding.kinds import open_kind
+from hivemind.embedding.local import open_kind
 open_kind("minilm").embed(["Why does pump number seven drip?"])
 print(flush=True)
 input()
@@ -231,7 +231,7 @@ input()
 
 
 def _remembering(number: int, entries: int) -> Iterator[Row]:
-    """What agents hold that have all searched a memory by meaning, MiniLM served by the hive's embedding process."""
+    """What agents hold that have all searched a memory by meaning, MiniLM served by the user's embedding process."""
     if not is_installed():
         return
     layout = _hive(number, "relaxed")
@@ -240,7 +240,7 @@ def _remembering(number: int, entries: int) -> Iterator[Row]:
     with _up(layout) as swarm:
         idle = statistics.fmean(share_mb(pid) for pid in swarm.agents)
         _do(layout, [f"---\nassignee: {name}\n---\n{_ASK % at}" for at, name in enumerate(names)])
-        service = (lock_of(str(layout.embedder), "minilm").holder() or {}).get("pid")
+        service = (lock_of(users_folder(), "minilm").holder() or {}).get("pid")
         assert isinstance(service, int), "nobody asked for a vector"
         each = statistics.fmean(share_mb(pid) for pid in swarm.agents)
         whole = sum(share_mb(pid) for pid in [*family(swarm.pid), service])

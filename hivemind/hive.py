@@ -161,7 +161,7 @@ class Hive:
         """
         said = self.config.embedder
         spec = said if isinstance(said, str) else said.model_dump()
-        return open_embedder(os.environ.get("HIVEMIND_EMBEDDER") or spec, socket_folder=self.layout.embedder)
+        return open_embedder(os.environ.get("HIVEMIND_EMBEDDER") or spec, shared=True)
 
     @cached_property
     def documents(self) -> Docmem:

@@ -144,11 +144,6 @@ class Layout:
         return self.state / "budget.json"
 
     @property
-    def embedder(self) -> Path:
-        """The lock, the socket and the log of the process that embeds for all agents."""
-        return self.state / "embedder"
-
-    @property
     def memory_db(self) -> Path:
         return self.state / "memory.db"
 

@@ -218,12 +218,7 @@ def down(
 
     ended = end_swarm(layout, timeout_s=timeout)
     pid, over = (None, True) if ended is None else (ended.pid, ended.over)
-    if over:
-        from hivemind.embedding import end_service
-
-        with contextlib.suppress(OSError):  # another user's: it ends by itself a minute after its last client
-            end_service(layout.embedder)
-    else:
+    if not over:
         warn(f"process {pid} has not ended within {timeout:g} s; look with ps -p {pid}, wait, or kill it")
     if pid is not None:
         line = f"The swarm of {layout.root} has ended (process {pid})."

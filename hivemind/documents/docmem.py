@@ -64,7 +64,7 @@ class Docmem(Trees):
     ) -> None:
         super().__init__(path, token_counter=token_counter, durable=durable, clock=clock, new_id=new_id)
         self.embedder = embedder
-        self._index = Index(self.database.path, WEIGHTS, candidates=100)
+        self._index = Index(WEIGHTS, candidates=100)
         self._refused: set[object] = set()  # digests of texts that the embedder does not take
 
     # -- expanding and asking ---------------------------------------------------------------------------------------

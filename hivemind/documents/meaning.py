@@ -7,16 +7,13 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from hivemind.documents.passages import Reader
-from hivemind.embedding import Embedder, VectorTable
+from hivemind.embedding import Embedder, put_vectors
 from hivemind.search import Waiting
 from hivemind.search.sentences import keep_sentences, sentences_of
 
 __all__ = [
-    "TABLE", "count_waiting", "drop_meanings", "keep", "keep_some", "sentences_for", "waiting", "without_sentences",
+    "count_waiting", "drop_meanings", "keep", "keep_some", "sentences_for", "waiting", "without_sentences",
 ]  # fmt: skip
-
-TABLE = VectorTable("vectors")
-"""A row for each passage (its key: the `seq` of its first node) and each other node that was embedded."""
 
 _ALL = 0  # the group of every vector: a node may move to another document and keeps its vector
 _WAITS = (
@@ -68,7 +65,7 @@ def _digest(text: str) -> bytes:
 def keep(sql: sqlite3.Connection, model: str, found: Sequence[tuple[Waiting, bytes]]) -> None:
     """Keep vectors of what says still what it said."""
     now = _meant(sql, [one.id for one, _ in found])
-    TABLE.put(sql, model, [(one.id, _ALL, vector) for one, vector in found if now.get(one.id) == one.text])
+    put_vectors(sql, model, [(one.id, _ALL, vector) for one, vector in found if now.get(one.id) == one.text])
 
 
 def sentences_for(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, list[str]]:

@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Iterator
 
 from hivemind.documents.errors import DamagedError, DocmemError
-from hivemind.documents.meaning import TABLE
 from hivemind.documents.node import node_hash
+from hivemind.embedding import VECTORS
 from hivemind.fs.schema import Schema
 from hivemind.fs.soundness import faults, index_fault
 from hivemind.search import TOKENIZER
@@ -180,7 +180,7 @@ SCHEMA = Schema(
     error=DocmemError,
     damaged=DamagedError,
     lasting=True,
-    statements=_TABLES + TABLE.schema + SENTENCES + _TRIGGERS + _UNINDEXED,
+    statements=_TABLES + VECTORS + SENTENCES + _TRIGGERS + _UNINDEXED,
     functions=(("node_hash", 6, _sql_hash),),
 )
 

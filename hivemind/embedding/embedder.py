@@ -1,13 +1,26 @@
-"""What turns texts into vectors: the port, and its one error."""
+"""What turns texts into vectors: the port, its one error, and vectors as they are kept: float32, of length 1, checked."""
 
 from __future__ import annotations
 
+import importlib
+import math
+import sys
+from array import array
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from hivemind.errors import UserError
 
-__all__ = ["Embedder", "EmbedderUnavailable"]
+__all__ = [
+    "INSTALL",
+    "Embedder",
+    "EmbedderUnavailable",
+    "embed_each",
+    "embed_packed",
+    "numpy_or_none",
+    "pack",
+    "unpack",
+]  # fmt: skip
 
 
 class Embedder(Protocol):
@@ -27,3 +40,95 @@ class Embedder(Protocol):
 
 class EmbedderUnavailable(UserError):
     """No vectors now: the model is not installed, its process is gone or slow, or what it gave is no vector."""
+
+
+INSTALL = "pip install 'hivemind[embed]'"
+_HARMLESS = "water"
+
+
+def numpy_or_none() -> Any:
+    """numpy, imported now, or None where it is not installed."""
+    try:
+        return importlib.import_module("numpy")
+    except ModuleNotFoundError:
+        return None
+
+
+def pack(vector: Sequence[float], dimension: int) -> bytes:
+    """A vector brought to length 1, as bytes. Raises ValueError for another dimension, NaN, infinity or all zeros."""
+    if len(vector) != dimension:
+        raise ValueError(f"a vector of {len(vector)} dimensions, not {dimension}")
+    length = math.hypot(*vector)
+    if not math.isfinite(length) or length == 0.0:
+        raise ValueError(f"a vector of the length {length}")
+    return _little(array("f", (value / length for value in vector))).tobytes()
+
+
+def _pack_all(numpy: Any, vectors: Sequence[Sequence[float]], dimension: int) -> list[bytes]:
+    """The same for each vector."""
+    matrix = numpy.asarray(vectors, dtype="<f8")
+    if matrix.ndim != 2 or matrix.shape[1] != dimension:
+        raise ValueError(f"vectors of the shape {matrix.shape}, not of {dimension} dimensions")
+    lengths = numpy.sqrt((matrix * matrix).sum(axis=1))
+    bad = numpy.flatnonzero(~numpy.isfinite(lengths) | (lengths == 0.0))
+    if len(bad):
+        raise ValueError(f"vector {bad[0]} has the length {lengths[bad[0]]}")
+    return [row.tobytes() for row in (matrix / lengths[:, None]).astype("<f4")]
+
+
+def _little(values: array[float]) -> array[float]:
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def unpack(packed: bytes) -> array[float]:
+    """The numbers of a packed vector."""
+    return _little(array("f", packed))
+
+
+def embed_packed(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
+    """A packed vector for each text: the way in which stores ask an embedder.
+
+    Raises EmbedderUnavailable for whatever goes wrong: also where the embedder gave another number of vectors, another
+    dimension, NaN or zeros.
+    """
+    if not texts:
+        return []
+    numpy = numpy_or_none()
+    if numpy is None:
+        raise EmbedderUnavailable("vectors are compared by numpy, which is not installed", mend=INSTALL)
+    try:
+        vectors = embedder.embed(list(texts))
+        given = len(vectors)
+    except EmbedderUnavailable:
+        raise
+    except (
+        Exception
+    ) as error:  # an embedder is somebody's program: texts are kept and searched by their words all the same
+        raise EmbedderUnavailable(f"{embedder.name} failed ({type(error).__name__}: {error})") from error
+    if given != len(texts):
+        raise EmbedderUnavailable(f"{embedder.name} gave {given} vectors for {len(texts)} texts")
+    try:
+        return _pack_all(numpy, vectors, embedder.dimension)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise EmbedderUnavailable(f"{embedder.name} gave what is no vector ({error})") from None
+
+
+def embed_each(embedder: Embedder, texts: Sequence[str]) -> list[bytes | None]:
+    """A packed vector for each text; None for one that the embedder refuses though it takes others.
+
+    One text that it cannot take must not hold up the rest: where it fails for all together it is asked for each alone. Raises
+    EmbedderUnavailable where it takes no text at all.
+    """
+    try:
+        return list(embed_packed(embedder, texts))
+    except EmbedderUnavailable:
+        found: list[bytes | None] = []
+        for text in texts:
+            try:
+                found.append(embed_packed(embedder, [text])[0])
+            except EmbedderUnavailable:
+                embed_packed(embedder, [_HARMLESS])  # is it the text?
+                found.append(None)
+        return found

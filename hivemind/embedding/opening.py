@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from hivemind.embedding.embedder import Embedder
-from hivemind.embedding.hashing import HashingEmbedder
-from hivemind.embedding.kinds import open_kind
-from hivemind.embedding.minilm import MiniLM, is_installed
-from hivemind.embedding.service import SharedEmbedder
+from hivemind.embedding.local import HashingEmbedder, MiniLM, is_installed
+from hivemind.embedding.service import SharedEmbedder, users_folder
 from hivemind.errors import UserError
 
 __all__ = ["open_embedder"]
@@ -19,13 +16,11 @@ _KEYS = {"url", "model", "key_env", "dimension"}
 _KNOWN = "auto, none, minilm, hashing, or {url, model, dimension, key_env}"
 
 
-def open_embedder(
-    spec: str | Mapping[str, Any] = "auto", *, socket_folder: str | os.PathLike[str] | None = None
-) -> Embedder | None:
+def open_embedder(spec: str | Mapping[str, Any] = "auto", *, shared: bool = False) -> Embedder | None:
     """The embedder that `spec` names, or None for `none`, and for `auto` where the extra `embed` is not installed.
 
-    `auto`, `none`, `minilm`, `hashing`, or `{url, model, dimension, key_env}` for an endpoint. With a `socket_folder`
-    MiniLM runs in the one process that serves that folder, otherwise in this one. Nothing is loaded or started before
+    `auto`, `none`, `minilm`, `hashing`, or `{url, model, dimension, key_env}` for an endpoint. `shared`: MiniLM
+    runs in the one process that serves all hives of the user, otherwise in this one. Nothing is loaded or started before
     the first text. Raises UserError for what is none of these, EmbedderUnavailable for `minilm` without its extra.
     """
     if isinstance(spec, Mapping):
@@ -36,9 +31,9 @@ def open_embedder(
         return HashingEmbedder()
     if spec not in ("auto", "minilm"):
         raise UserError(f"unknown embedder {spec!r}", mend=f"known: {_KNOWN}")
-    if socket_folder is None or not is_installed():
-        return open_kind("minilm")
-    return SharedEmbedder(socket_folder, "minilm", MiniLM.name, MiniLM.dimension)
+    if not shared or not is_installed():
+        return MiniLM()
+    return SharedEmbedder(users_folder(), "minilm", MiniLM.name, MiniLM.dimension)
 
 
 def _endpoint(spec: Mapping[str, Any]) -> Embedder:

@@ -73,7 +73,7 @@ class Entries:
         self.similarity_threshold = check_between(similarity_threshold, "similarity_threshold", -1, 1)
         self._count = token_counter
         self._clock, self._new_id = clock, new_id
-        self._index = Index(self.database.path)
+        self._index = Index()
 
     def _now(self) -> int:
         return as_micros(self._clock())

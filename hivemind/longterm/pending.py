@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hivemind.embedding import VectorTable
+from hivemind.embedding import put_vectors
 from hivemind.fs import reached
 from hivemind.fs.database import Database
 from hivemind.longterm.embeddings import Embeddings
@@ -32,9 +32,6 @@ class _Waiting(NamedTuple):
     seq: int
     content: str
     digest: bytes
-
-
-_VECTORS = VectorTable("vectors")
 
 
 def count_waiting(sql: sqlite3.Connection, embeddings: Embeddings, now: int) -> int:
@@ -109,5 +106,5 @@ def _keep(sql: sqlite3.Connection, waiting: list[_Waiting], found: dict[bytes, M
         )
         if changed.rowcount and meaning.vector is not None:
             sql.execute("DELETE FROM given WHERE seq = ?", (one.seq,))
-            _VECTORS.put(sql, meaning.model, [(one.seq, one.seq // PLACES, meaning.vector)])
+            put_vectors(sql, meaning.model, [(one.seq, one.seq // PLACES, meaning.vector)])
             keep_sentences(sql, one.seq, meaning.model, meaning.sentences)

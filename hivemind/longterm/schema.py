@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from hivemind.embedding import VectorTable
+from hivemind.embedding import VECTORS
 from hivemind.fs.schema import Schema
 from hivemind.longterm.draft import digest_of
 from hivemind.longterm.errors import LongtermError, StoreDamaged
@@ -118,7 +118,7 @@ SCHEMA = Schema(
     damaged=StoreDamaged,
     lasting=True,
     functions=(("metadata_fits", 2, metadata_fits), ("digest_of", 1, digest_of)),
-    statements=_TABLES + VectorTable("vectors").schema + _TRIGGERS + _ADDED + SENTENCES,
+    statements=_TABLES + VECTORS + _TRIGGERS + _ADDED + SENTENCES,
     upgrades={
         1: ("DROP TRIGGER entries_added", *_ADDED),
         2: _PASSAGES,

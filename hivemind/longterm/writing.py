@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from hivemind.embedding import VectorTable, pack
+from hivemind.embedding import pack, put_vectors
 from hivemind.longterm.draft import Draft
 from hivemind.longterm.entry import Action
 from hivemind.longterm.errors import EntryInvalid, VersionConflict
@@ -19,7 +19,6 @@ from hivemind.search.sentences import keep_sentences
 
 __all__ = ["Meaning", "delete_entry", "indexed_together", "space_for", "write_entry"]
 
-_VECTORS = VectorTable("vectors")
 _INSERT = (
     "INSERT INTO entries(seq, id, space, key, content, digest, metadata, category, importance, created_at, updated_at,"
     " expires_at, version, parent_id, links, wants, problem) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?)"
@@ -139,7 +138,7 @@ def _keep_meaning(sql: sqlite3.Connection, seq: int, draft: Draft, meaning: Mean
         vector = pack(memoryview(draft.vector).cast("f"), len(draft.vector) // 4)
         sql.execute("INSERT INTO given VALUES (?, ?)", (seq, draft.vector))
     if vector is not None:
-        _VECTORS.put(sql, meaning.model, [(seq, seq // PLACES, vector)])
+        put_vectors(sql, meaning.model, [(seq, seq // PLACES, vector)])
         keep_sentences(sql, seq, meaning.model, meaning.sentences if draft.vector is None else b"")
     elif not meaning.wanted:
         sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))

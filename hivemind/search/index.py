@@ -68,8 +68,8 @@ class Hit:
 class Index:
     """Searches a database that a transaction sees. Keeps what it read in the items, and the index of vectors."""
 
-    def __init__(self, path: str, weights: Weights | None = None, *, candidates: int = _CANDIDATES) -> None:
-        self.vectors = Vectors(path)
+    def __init__(self, weights: Weights | None = None, *, candidates: int = _CANDIDATES) -> None:
+        self.vectors = Vectors()
         self.weights = weights or Weights()
         self.readings = Readings()
         self._candidates = candidates

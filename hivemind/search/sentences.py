@@ -13,11 +13,10 @@ import re
 import sqlite3
 from array import array
 from collections.abc import Collection, Sequence
-from operator import mul
 
 from hivemind.boundary import boundary
 from hivemind.embedding import unpack
-from hivemind.embedding.packed import numpy_or_none
+from hivemind.embedding.embedder import numpy_or_none
 
 __all__ = [
     "SENTENCES",
@@ -100,13 +99,10 @@ def nearest_sentences(
             f" ({','.join('?' * len(some))})",
             (model, dimension, *some),
         ).fetchall()
-    if not rows:
-        return {}
     numpy = numpy_or_none()
+    if not rows or numpy is None:
+        return {}
     with boundary("table of sentences"):
-        if numpy is None:
-            asked = unpack(query)
-            return {seq: _nearest(asked, vectors) for seq, vectors in rows}
         joined = b"".join(vectors for _, vectors in rows)
         matrix = numpy.frombuffer(joined, dtype="i1").reshape(-1, dimension).astype("f4")
         cosines = matrix @ numpy.frombuffer(query, dtype="<f4") / numpy.sqrt((matrix * matrix).sum(axis=1))
@@ -116,13 +112,3 @@ def nearest_sentences(
             place = int(cosines[start:end].argmax())
             found[seq], start = (float(cosines[start + place]), place), end
         return found
-
-
-def _nearest(asked: Sequence[float], vectors: bytes) -> tuple[float, int]:
-    found = [_cosine(asked, vectors[at : at + len(asked)]) for at in range(0, len(vectors), len(asked))]
-    return max(found), found.index(max(found))
-
-
-def _cosine(asked: Sequence[float], sentence: bytes) -> float:
-    numbers = array("b", sentence)
-    return math.fsum(map(mul, asked, numbers)) / math.hypot(*numbers)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hivemind.embedding import end_service
 from hivemind.embedding import warm as warm_vectors
 from hivemind.errors import HivemindError, system_error
 from hivemind.minds import warm_mind
@@ -99,10 +98,7 @@ def run_swarm(
     rehearsed = rehearse_in if len(running) >= _REHEARSED else None
     supervisor = Supervisor(hive, running, warm=_Warming(shared, rehearsed), run_agent=agent_main)
     run = _Run(hive, supervisor, running, until_idle, on_tick, on_ready)
-    try:
-        supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
-    finally:
-        end_service(hive.layout.embedder)
+    supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
     return run.result()
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.embedding import SharedEmbedder
 from hivemind.fs import Lock
 from hivemind.fs.ready import readable
 from hivemind.layout import Layout
@@ -113,19 +112,6 @@ def test_a_detached_swarm_is_up_when_the_command_returns_and_down_ends_it(
     assert run("status", "--json").json["supervisor"] is None
     assert {agent["state"] for agent in run("agent", "list", "--json").json} == {"down"}
     assert run("down").out == f"Nothing is up in {hive}.\n"
-
-
-def test_down_ends_the_process_that_embeds_though_no_swarm_is_up(run: Command, hive: Path) -> None:
-    folder = Layout.at(hive).embedder
-    with contextlib.closing(SharedEmbedder(folder, "hashing", "hashing-384", 384)) as embedder:
-        embedder.embed(["a"])
-        lock = Lock(folder / "hashing.lock")
-        assert lock.holder() is not None
-        assert run("down").out == f"Nothing is up in {hive}.\n"
-        until = time.monotonic() + 10.0  # by itself it would end after a minute
-        while lock.holder() is not None:
-            assert time.monotonic() < until
-            time.sleep(0.02)
 
 
 def test_a_detached_swarm_that_cannot_start_says_why_at_once(process: Command, run: Command, hive: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from hivemind.documents import Docmem, Knowledge
 from hivemind.documents.errors import DamagedError
 from hivemind.documents.search import Nodes, scored
-from hivemind.embedding import EmbedderUnavailable, HashingEmbedder, VectorIndex, pack, unpack
+from hivemind.embedding import EmbedderUnavailable, HashingEmbedder, pack, unpack
 from hivemind.fs.soundness import unsound
 from hivemind.layout import Layout
 from hivemind.search import Query
@@ -67,24 +66,6 @@ def path(tmp_path: Path) -> Path:
             docmem.append_child(root.id, "m", "n", "v", text)
         docmem.embed_pending()
     return found
-
-
-def test_the_index_is_a_cache_beside_the_database(path: Path) -> None:
-    with open_at(path) as docmem:
-        assert near(docmem, "kestrels")[0] == "kestrels hover"
-    folder = Path(f"{path}.vectors")
-    assert sorted(name.suffix for name in folder.iterdir() if name.name != "lock") == [
-        ".bits",
-        ".count",
-        ".json",
-        ".keys",
-        ".rows",
-    ]
-    shutil.rmtree(folder)
-    with open_at(path) as docmem:
-        assert near(docmem, "owls at night")[0] == "owls hunt at night"
-        assert isinstance(docmem.embedder, Counting)
-        assert docmem.embedder.asked == ["owls at night"], "nothing is embedded again"
 
 
 def test_what_another_process_has_written_is_found_at_once(path: Path) -> None:
@@ -136,12 +117,6 @@ def test_another_model_is_another_index(path: Path) -> None:
         assert near(docmem, "kestrels")[0] == "kestrels hover"
     with open_at(path) as docmem:
         assert docmem.embed_pending() == 4
-
-
-def test_where_no_index_can_be_kept_it_is_in_memory(path: Path) -> None:
-    Path(f"{path}.vectors").write_text("a file stands in its place")
-    with open_at(path) as docmem:
-        assert near(docmem, "kestrels")[0] == "kestrels hover"
 
 
 def test_an_embedder_that_gives_no_vectors_is_done_without(tmp_path: Path) -> None:
@@ -279,7 +254,7 @@ def test_what_is_asked_is_embedded_first_and_kept(layout: Layout) -> None:
 _WORDS = st.lists(
     st.sampled_from(["kestrel", "owl", "swift", "rain", "hover", "sleep", "night", "sea"]), min_size=1, max_size=4
 )
-_STEPS = st.lists(st.tuples(st.sampled_from(["add", "change", "delete", "embed", "throw"]), st.integers(0, 99), _WORDS))
+_STEPS = st.lists(st.tuples(st.sampled_from(["add", "change", "delete", "embed"]), st.integers(0, 99), _WORDS))
 
 
 @settings(max_examples=15, deadline=None)
@@ -299,8 +274,6 @@ def test_whatever_was_done_it_finds_what_a_comparison_with_all_finds(
                 docmem.delete(leaves[number % len(leaves)].id)
             elif what == "embed":
                 near(docmem, "owl")
-            elif what == "throw":
-                shutil.rmtree(f"{docmem.database.path}.vectors", ignore_errors=True)
         asked = docmem.asked(" ".join(query))
         assert asked.vector is not None
         wanted = unpack(asked.vector)
@@ -313,12 +286,3 @@ def test_whatever_was_done_it_finds_what_a_comparison_with_all_finds(
         for node_id, cosine in found:
             assert cosine == pytest.approx(sum(map(float.__mul__, nodes[node_id], wanted)), abs=1e-5)
         assert [cosine for _, cosine in found] == sorted((cosine for _, cosine in found), reverse=True)
-
-
-def test_it_is_the_index_that_memories_use(path: Path) -> None:
-    with open_at(path) as docmem:
-        near(docmem, "kestrels")
-        with closing(sqlite3.connect(path)) as sql:
-            (source,) = sql.execute("SELECT id FROM vectors_source").fetchone()
-        name = f"{source} {path.stat().st_ino} 64 hashing-64"
-        assert len(VectorIndex(64, folder=f"{path}.vectors", source=name)) == 4

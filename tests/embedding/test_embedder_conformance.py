@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hivemind.embedding import Embedder, HashingEmbedder, MiniLM
-from hivemind.embedding.minilm import is_installed
+from hivemind.embedding.local import is_installed
 from hivemind.testing.case import Case
 from hivemind.testing.embedder import CASES
 

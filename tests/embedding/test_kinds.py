@@ -14,7 +14,7 @@ import pytest
 from hivemind.embedding import EmbedderUnavailable, HashingEmbedder, MiniLM, SharedEmbedder, open_embedder
 from hivemind.embedding import opening as opening_module
 from hivemind.embedding.endpoint import EndpointEmbedder
-from hivemind.embedding.minilm import is_installed
+from hivemind.embedding.local import is_installed
 from hivemind.errors import UserError
 
 needs_model = pytest.mark.skipif(not is_installed(), reason="the extra embed is not installed")
@@ -129,9 +129,9 @@ def test_what_hive_yaml_may_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found is not None
     assert (found.name, found.dimension) == ("small-3@127.0.0.1", 3)
     monkeypatch.setattr(opening_module, "is_installed", lambda: True)
-    assert isinstance(open_embedder("auto", socket_folder=tmp_path), SharedEmbedder)
+    assert isinstance(open_embedder("auto", shared=True), SharedEmbedder)
     monkeypatch.setattr(opening_module, "is_installed", lambda: False)
-    assert open_embedder("auto", socket_folder=tmp_path) is None
+    assert open_embedder("auto", shared=True) is None
 
 
 @pytest.mark.parametrize(

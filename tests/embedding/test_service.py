@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from hivemind.embedding import Embedder, EmbedderUnavailable, HashingEmbedder, SharedEmbedder, end_service
-from hivemind.embedding.service.frames import Incoming, frame, receive
-from hivemind.embedding.service.places import connect, listen, lock_of
-from hivemind.embedding.service.server import Server
+from hivemind.embedding import Embedder, EmbedderUnavailable, HashingEmbedder, SharedEmbedder, open_embedder
+from hivemind.embedding.service import Server, connect, listen, lock_of, users_folder
 from hivemind.fs.ready import readable
 
 TEXTS = ["a cat on the mat", "", "x" * 100_000, "\udc80 half a character", "a cat on the mat"]
@@ -114,41 +112,31 @@ def test_pauses_double_up_to_a_minute_and_end_with_success(folder: Path, monkeyp
 
 
 def test_garbage_from_the_socket_is_no_vector(folder: Path) -> None:
-    folder.mkdir()
     with listen(os.fspath(folder), "hashing") as listening:
-        embedder = shared(folder)
 
         def talk() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-                connection.recv(1)
+            with contextlib.suppress(OSError):  # they leave
+                while True:
+                    connection, _ = listening.accept()
+                    with connection:
+                        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                        connection.recv(1)
 
-        thread = threading.Thread(target=talk)
+        thread = threading.Thread(target=talk, daemon=True)
         thread.start()
-        with pytest.raises(EmbedderUnavailable, match="no frame"):
-            embedder.embed(["a"])
-        thread.join()
+        with pytest.raises(EmbedderUnavailable, match="its process failed"):
+            shared(folder).embed(["a"])
 
 
-@pytest.mark.parametrize(
-    "nonsense",
-    [
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"HVE1\xff\xff\xff\xff\xff\xff\xff\xff",
-        frame({"texts": 3}),
-        frame({"number": 1, "texts": [1]}),
-    ],
-)
+@pytest.mark.parametrize("nonsense", [b"GET / HTTP/1.1", b"[]", b'{"texts": 3}', b'{"texts": [1]}', b"\xff"])
 def test_who_talks_nonsense_is_left_and_nobody_else_suffers(folder: Path, nonsense: bytes) -> None:
     good = shared(folder)
     good.embed(["a"])
     with connect(os.fspath(folder), "hashing", 20.0) as bad:
-        incoming = Incoming()
-        receive(bad, incoming)
-        bad.sendall(nonsense)
-        with pytest.raises(ConnectionError):
-            receive(bad, incoming)
+        bad.recv_bytes()
+        bad.send_bytes(nonsense)
+        with pytest.raises((EOFError, ConnectionError)):
+            bad.recv_bytes()
     assert len(good.embed(["b"])) == 1
 
 
@@ -201,104 +189,74 @@ def test_the_process_inherits_nothing_of_who_started_it(folder: Path, tmp_path: 
     assert os.getsid(pid) != os.getsid(0)
 
 
-def test_taking_a_hive_down_ends_the_process_even_one_that_hangs(folder: Path) -> None:
-    end_service(folder)  # there is none
-    shared(folder).embed(["a"])
-    first = pid_of(folder)
-    end_service(folder)
-    wait_for(first)
-    assert lock_of(os.fspath(folder), "hashing").holder() is None
-    shared(folder).embed(["a"])
-    second = pid_of(folder)
-    os.kill(second, signal.SIGSTOP)
-    end_service(folder)
-    wait_for(second)
+def test_all_hives_of_a_user_name_the_same_folder_which_is_the_users_own() -> None:
+    pytest.importorskip("onnxruntime")
+    one, other = open_embedder("auto", shared=True), open_embedder("auto", shared=True)
+    assert isinstance(one, SharedEmbedder)
+    assert isinstance(other, SharedEmbedder)
+    assert one._folder == other._folder == users_folder()
+    assert str(os.getuid()) in users_folder()
 
 
 @contextmanager
-def serving(tmp_path: Path, clock: Clock, embedder: Embedder | None = None) -> Iterator[tuple[Server, str]]:
-    with listen(os.fspath(tmp_path), "hashing") as listening:
-        server = Server(embedder or HashingEmbedder(8), listening, clock=clock, alone_s=60, idle_s=600)
-        yield server, listening.getsockname()
-        server.close()
+def serving(folder: Path, clock: Clock, embedder: Embedder | None = None) -> Iterator[Server]:
+    """A server in a thread of this process, whose clock is ours."""
+    with listen(os.fspath(folder), "hashing") as listening:
+        server = Server(embedder or HashingEmbedder(384), listening, clock=clock, idle_s=60)
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        yield server
+        clock.now += 1e6
+        thread.join()
 
 
-def test_it_ends_a_minute_after_the_last_client_left(tmp_path: Path) -> None:
+def test_it_ends_a_minute_after_its_last_use_though_clients_are_connected(folder: Path) -> None:
     clock = Clock()
-    with serving(tmp_path, clock) as (server, path):
+    with serving(folder, clock) as server:
         clock.now += 59
         assert not server.is_over()
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(path)
-            server.step(1)
-            clock.now += 300
-            assert not server.is_over()
-        server.step(1)
+        assert len(shared(folder).embed(["a"])) == 1
         clock.now += 59
         assert not server.is_over()
         clock.now += 2
         assert server.is_over()
 
 
-def test_it_ends_ten_minutes_after_the_last_question(tmp_path: Path) -> None:
-    clock = Clock()
-    with serving(tmp_path, clock) as (server, path), socket.socket(socket.AF_UNIX) as client:
-        client.connect(path)
-        server.step(1)
-        clock.now += 599
-        client.sendall(frame({"number": 1, "texts": ["a"]}))
-        server.step(1)
-        clock.now += 599
+def test_it_ends_when_its_socket_is_taken_away(folder: Path) -> None:
+    with serving(folder, Clock()) as server:
         assert not server.is_over()
-        clock.now += 2
+        (folder / "hashing.socket").unlink()
         assert server.is_over()
 
 
-def test_it_ends_when_its_socket_is_taken_away(tmp_path: Path) -> None:
-    with serving(tmp_path, Clock()) as (server, path):
-        assert not server.is_over()
-        os.unlink(path)
-        assert server.is_over()
+def test_a_question_does_not_wait_behind_a_library(folder: Path) -> None:
+    asked: list[str] = []
+    begun, answered = threading.Event(), threading.Event()
+
+    class Slow(HashingEmbedder):
+        def embed(self, texts: list[str]) -> list[list[float]]:
+            asked.extend(texts)
+            begun.set()
+            answered.wait(0.0 if "short" in texts else 1.0)  # a library takes its time
+            return list(super().embed(texts))  # type: ignore[arg-type]
+
+    with serving(folder, Clock(), Slow(384)):
+        library = threading.Thread(target=lambda: shared(folder).embed(["long"] * 300))
+        library.start()
+        begun.wait(20)
+        with closing(connect(os.fspath(folder), "hashing", 20.0)) as question:
+            question.recv_bytes()
+            question.send_bytes(b'{"texts": ["short"]}')
+            assert len(question.recv_bytes()) == 1 + 4 * 384
+            answered.set()
+        library.join()
+    assert asked.index("short") < 300 - 16
 
 
-def test_a_question_does_not_wait_behind_a_library(tmp_path: Path) -> None:
-    listening = serving(tmp_path, Clock())
-    with (
-        listening as (server, path),
-        socket.socket(socket.AF_UNIX) as library,
-        socket.socket(socket.AF_UNIX) as question,
-    ):
-        for client in (library, question):
-            client.settimeout(20)
-            client.connect(path)
-            server.step(1)
-        library.sendall(frame({"number": 1, "texts": ["long"] * 500}))
-        server.step(1)
-        question.sendall(frame({"number": 1, "texts": ["short"]}))
-        server.step(1)
-        incoming = Incoming()
-        receive(question, incoming)
-        fields, body = receive(question, incoming)
-        assert (fields, len(body)) == ({"number": 1, "rows": 1}, 32)
-        waiting = Incoming()
-        receive(library, waiting)
-        assert receive(library, waiting)[0] == {"number": 1, "waiting": True}
-
-
-def test_an_embedder_that_fails_says_so_to_who_asked(tmp_path: Path) -> None:
+def test_an_embedder_that_fails_says_so_to_who_asked(folder: Path) -> None:
     class Broken(HashingEmbedder):
         def embed(self, texts: list[str]) -> list[list[float]]:
             return [[float("nan")] * 384 for _ in texts]
 
-    listening = serving(tmp_path, Clock(), Broken())
-    with listening as (server, path), socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(20)
-        client.connect(path)
-        server.step(1)
-        client.sendall(frame({"number": 7, "texts": ["a"]}))
-        server.step(1)
-        incoming = Incoming()
-        receive(client, incoming)
-        fields, _ = receive(client, incoming)
-        assert fields["number"] == 7
-        assert "no vector" in fields["error"]
+    with serving(folder, Clock(), Broken(384)), pytest.raises(EmbedderUnavailable, match="no vector"):
+        shared(folder).embed(["a"])

@@ -195,18 +195,6 @@ def test_a_lost_index_is_made_anew_and_a_restored_copy_is_believed(database: Pat
         assert [hit.key for hit in store.search(SHARED, "zebra", mode="vector")] == ["old"]
         store.put(SHARED, "new", "zebra crossing")
         assert len(store.search(SHARED, "zebra", mode="vector")) == 2
-    for path in Path(f"{database}.vectors").iterdir():
-        path.unlink()
-    with open_store(database, HashingEmbedder()) as store:
-        assert len(store.search(SHARED, "zebra", mode="vector")) == 2
-
-
-def test_where_no_index_can_be_written_it_is_kept_in_memory(database: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Path(f"{database}.vectors").write_text("a file stands in its place")
-    store = open_store(database, HashingEmbedder())
-    store.put(SHARED, "k", "zebra crossing")
-    assert store.search(SHARED, "zebra", mode="vector")[0].key == "k"
-    assert "in memory" in caplog.text
 
 
 def test_what_was_changed_behind_the_programs_back_is_named_and_mended(tmp_path: Path) -> None:

@@ -386,7 +386,6 @@ def test_who_rests_embeds_what_a_search_leaves(layout: Layout, monkeypatch: pyte
         "graph.index.write.committed",
         "graph.index.taken",
         "graph.index.embedded",
-        "embedding.index.written",
     ],
 )
 def test_killed_in_the_middle_of_an_update_the_next_search_finds_all(layout: Layout, point: str) -> None:

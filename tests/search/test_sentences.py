@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from hivemind.embedding import HashingEmbedder, embed_packed
 from hivemind.longterm import MemoryEntry, MemoryStore, open_store
-from hivemind.search import sentences
 from hivemind.search.sentences import nearest_sentences, packed_sentences, sentences_of
 
 TALK = ("shared", "talk")
@@ -68,19 +67,6 @@ def test_the_nearest_sentence_counts(tmp_path: Path) -> None:
             (seq, (cosine, place)), *others = nearest_sentences(sql, HashingEmbedder().name, query, seqs).items()
         assert (seq, place, others) == (seqs[0], 1, [])
         assert cosine == pytest.approx(1.0, abs=0.01)
-
-
-def test_without_numpy_it_is_as_near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
-        store.put_many(TALK, {f"{number}": f"{SAID} There are {number} of them." for number in range(5)})
-        query = embed_packed(HashingEmbedder(), ["how many cellos are there"])[0]
-        with store.database.read() as sql:
-            seqs = [seq for (seq,) in sql.execute("SELECT seq FROM entries")]
-            with_numpy = nearest_sentences(sql, HashingEmbedder().name, query, seqs)
-            monkeypatch.setattr(sentences, "numpy_or_none", lambda: None)
-            without = nearest_sentences(sql, HashingEmbedder().name, query, seqs)
-            assert without.keys() == with_numpy.keys()
-            assert all(one == pytest.approx(with_numpy[seq], abs=1e-6) for seq, one in without.items())
 
 
 def test_a_vector_loses_little_by_being_kept_small() -> None:

@@ -48,7 +48,7 @@ class GraphIndex:
         self._embedder = embedder
         path = os.fspath(layout.graphs_db) if lasting else ":memory:"
         self._database = Database(path, SCHEMA, durable=False)
-        self._index = Index(path)
+        self._index = Index()
         self._refused: set[object] = set()
 
     def find(self, query: str, *, task: str | None = None, limit: int = 10, progress: Progress | None = None) -> Found:

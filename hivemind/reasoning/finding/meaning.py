@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from hivemind.embedding import Embedder
+from hivemind.embedding import Embedder, put_vectors
 from hivemind.fs import reached
 from hivemind.fs.database import Database
-from hivemind.reasoning.finding.schema import NODES, TABLE
+from hivemind.reasoning.finding.schema import NODES
 from hivemind.reasoning.finding.taking import adopt
 from hivemind.search import Waiting, embed_waiting
 
@@ -59,7 +59,7 @@ def embed(database: Database, embedder: Embedder, limit: int, keys: tuple[int, i
             for one, vector in found
             if sql.execute(f"DELETE FROM waiting WHERE key = ? AND {said}", (one.id, *one.check)).rowcount  # type: ignore[misc]  # noqa: S608
         ]
-        TABLE.put(sql, embedder.name, kept)
+        put_vectors(sql, embedder.name, kept)
 
     done = embed_waiting(database, embedder, waiting, keep, limit=limit, refused=refused)
     if done:

