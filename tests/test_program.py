@@ -48,3 +48,9 @@ def test_a_wait_ends_in_time_and_for_a_task_that_is_not_there_at_once(tmp_path: 
         hive.tasks.wait("nothing")
     with pytest.raises(UserError, match=r"is not over after 0\.05 s"):
         hive.tasks.wait(hive.tasks.add("Look"), timeout=0.05)
+
+
+def test_another_system_than_linux_is_refused_in_words() -> None:
+    program = "import sys; sys.platform = 'darwin'; from hivemind.__main__ import main; sys.exit(main())"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "hivemind: runs on Linux only, and this is darwin\n")

@@ -55,8 +55,6 @@ def check_file_system(patient: Patient) -> Iterator[Finding]:
 
 def check_inotify(patient: Patient) -> Iterator[Finding]:
     """Whether the hive's one watcher gets what it needs: an instance, and a watch for each mailbox and folder."""
-    if not sys.platform.startswith("linux"):
-        return
     if patient.config is not None and patient.config.watch == "poll":
         return
     try:

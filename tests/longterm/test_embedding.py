@@ -141,7 +141,7 @@ def test_without_an_embedder_words_are_searched_and_the_status_says_so(tmp_path:
         plain.put(ME, "k", "green tea")
         assert plain.upsert_memory(ME, "green tea").action == "duplicate"
         assert [hit.key for hit in plain.search(ME, "tea")] == ["k"]
-        assert "hivemind[embed]" in (plain.status().note or "")
+        assert "hivemind-swarm[embed]" in (plain.status().note or "")
         with pytest.raises(LongtermError, match=r"no embedder.*HIVEMIND_EMBEDDER.*open_store\(path\)"):
             plain.reindex()
     with open_store(tmp_path / "m.db", HashingEmbedder()) as found:

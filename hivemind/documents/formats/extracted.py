@@ -70,7 +70,7 @@ def pdf(raw: bytes, where: object) -> Extract:
     """
     if importlib.util.find_spec("pypdf") is None:
         raise MissingLibraryError(
-            "PDF needs the library pypdf", where=where, mend="install it with: pip install 'hivemind[docs]'"
+            "PDF needs the library pypdf", where=where, mend="install it with: pip install 'hivemind-swarm[docs]'"
         )
     environment = {name: value for name, value in os.environ.items() if name not in secret_names()}
     program = [sys.executable, "-P", _SCRIPT, str(outline.LARGEST), str(outline.MAX_PARTS)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -50,8 +49,6 @@ class Inotify:
     __slots__ = ("_libc", "fd")
 
     def __init__(self) -> None:
-        if not sys.platform.startswith("linux"):
-            raise OSError(f"no inotify on {sys.platform}")
         self._libc: Any = ctypes.CDLL(None, use_errno=True)
         self.fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), None)
 

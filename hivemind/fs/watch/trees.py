@@ -17,14 +17,13 @@ __all__ = ["TreeWatcher"]
 class TreeWatcher:
     """Calls `on_change(path)` from watchdog's thread for each file or folder made, written, moved or deleted in a tree.
 
-    With `recursive=False` it serves flat folders on systems without inotify. Raises OSError if nothing can be watched.
+    Raises OSError if nothing can be watched.
     """
 
-    def __init__(self, trees: Iterable[Path], on_change: Callable[[Path], None], *, recursive: bool = True) -> None:
+    def __init__(self, trees: Iterable[Path], on_change: Callable[[Path], None]) -> None:
         from watchdog.observers import Observer
 
         self._on_change = on_change
-        self._recursive = recursive
         self._observer: BaseObserver = Observer()
         self._roots: dict[Path, tuple[ObservedWatch | None, int]] = {}
         self._observer.start()
@@ -54,7 +53,7 @@ class TreeWatcher:
             events.FileCreatedEvent, events.FileModifiedEvent, events.FileClosedEvent, events.FileMovedEvent,
             events.FileDeletedEvent, events.DirCreatedEvent, events.DirMovedEvent, events.DirDeletedEvent,
         ]  # fmt: skip
-        return self._observer.schedule(Relay(), os.fspath(tree), recursive=self._recursive, event_filter=wanted)
+        return self._observer.schedule(Relay(), os.fspath(tree), recursive=True, event_filter=wanted)
 
     def _relay(self, event: FileSystemEvent) -> None:
         for path in (event.src_path, event.dest_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, Protocol
@@ -16,7 +15,7 @@ from hivemind.fs.watch.trees import TreeWatcher
 
 __all__ = ["Kind", "Watcher", "open_watcher"]
 
-Kind = Literal["inotify", "watchdog", "poll"]
+Kind = Literal["inotify", "poll"]
 
 
 class _Folders(Protocol):
@@ -73,9 +72,6 @@ def open_watcher(
             if kind is not None:
                 reason = f"{folder} lies on {kind}, where changes made elsewhere are not reported"
                 return Watcher("poll", reason, PollWatcher(flat, deep, on_change))
-    if not sys.platform.startswith("linux"):
-        flat_watcher = TreeWatcher(flat, on_change, recursive=False)
-        return Watcher("watchdog", None, flat_watcher, [TreeWatcher(deep, on_change)] if deep else [])
     return _open_native(flat, deep, on_change)
 
 

@@ -10,6 +10,6 @@ try:
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] not in ("langgraph", "langchain_core"):
         raise
-    raise UserError("LangGraph is not installed", mend="pip install 'hivemind[langgraph]'") from None
+    raise UserError("LangGraph is not installed", mend="pip install 'hivemind-swarm[langgraph]'") from None
 
 __all__ = ["HivemindStore", "MemoryState", "retrieve_memories", "store_memories", "told"]

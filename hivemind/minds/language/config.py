@@ -117,7 +117,7 @@ class ModelConfig(BaseModel):
         """Raise UserError if what it needs is not there: the key, the client library. Imports nothing."""
         client = _CLIENTS.get(self.provider, "openai")
         if not (_there("pydantic_ai") and _there("jsonschema") and _there(client)):
-            raise UserError(f"{self.name} needs the extra 'models'", mend="pip install 'hivemind[models]'")
+            raise UserError(f"{self.name} needs the extra 'models'", mend="pip install 'hivemind-swarm[models]'")
         self.key()
 
 
