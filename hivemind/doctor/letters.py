@@ -14,8 +14,7 @@ from hivemind.boundary import Unreadable
 from hivemind.doctor.finding import Finding
 from hivemind.doctor.patient import Patient
 from hivemind.layout import HUMAN
-from hivemind.mail.filename import is_dropping, is_unique, join, split
-from hivemind.mail.maildir import SUBFOLDERS, Entry, Maildir
+from hivemind.mail.maildir import SUBFOLDERS, Entry, Maildir, is_dropping, is_unique, join, split
 from hivemind.mail.seal import Seal
 
 __all__ = ["check_letters", "check_mail_key", "check_strangers"]

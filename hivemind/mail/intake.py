@@ -6,21 +6,165 @@ to cur/ with `S`. A crash before the record gives the message out again, for the
 
 from __future__ import annotations
 
+import logging
 import os
+import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from hivemind.boundary import Unreadable
-from hivemind.errors import UserError, is_disk_full
-from hivemind.fs import make_folder, reached
-from hivemind.mail.glance import Glance
+from hivemind.errors import UnknownVersion, UserError, is_disk_full
+from hivemind.fs import Log, make_folder, reached, set_aside
 from hivemind.mail.mail import Mail
 from hivemind.mail.maildir import Entry
 from hivemind.mail.message import Message
 from hivemind.mail.reading import entry_key, time_key
-from hivemind.mail.record import TakenRecord, read_taken
 from hivemind.names import check_name
 
-__all__ = ["Intake", "count_waiting"]
+__all__ = ["Glance", "Intake", "TakenRecord", "count_waiting", "read_taken"]
+
+_log = logging.getLogger(__name__)
+_WORDS = ("taken", "failed", "dead")
+_KEPT = 4096  # names that are in no folder any more are remembered this long, should someone bring one back
+
+
+def _open_log(path: str, *, durable: bool) -> Log:
+    return Log(path, "mail-taken", 2, durable=durable)
+
+
+def _read(log: Log) -> Iterator[tuple[str, str]]:
+    """What a record says and of which key; what is no such record is left out."""
+    for record in log.read():
+        for word, key in record.items():
+            if word in _WORDS and isinstance(key, str):
+                yield word, key
+
+
+class TakenRecord:
+    """`taken` are the keys of messages that were taken in; `failures` counts for those that were not."""
+
+    __slots__ = ("_lines", "_log", "failures", "is_damaged", "last", "taken")
+
+    def __init__(self, path: str, durable: bool) -> None:
+        """Reads the record. Raises UnknownVersion for one of another version, OSError."""
+        self._log = _open_log(path, durable=durable)
+        self._lines = 0
+        self.taken: dict[str, None] = {}
+        self.failures: dict[str, int] = {}
+        self.is_damaged = False  # what was there was no such record, and is kept beside: this one begins anew
+        self.last: str | None = None  # the key of the last line, if that one was taken: its move may be unfinished
+        try:
+            for word, key in _read(self._log):
+                self._apply(word, key)
+            begun = os.path.isfile(path) and os.path.getsize(path) > 0
+            problem = "is damaged" if begun and not self._log.has_header else ""
+        except UnknownVersion:
+            raise
+        except UserError as error:
+            problem = error.what
+        if problem:
+            _log.warning("%s %s: kept as %s", path, problem, set_aside(path).name)
+            self.is_damaged = True
+
+    def _apply(self, word: str, key: str) -> None:
+        self._lines += 1
+        self.last = key if word == "taken" else None
+        if word == "failed":
+            self.failures[key] = self.failures.get(key, 0) + 1
+            return
+        self.failures.pop(key, None)
+        if word == "taken":
+            self.taken[key] = None
+
+    def add(self, word: str, key: str) -> None:
+        """Record one of `taken`, `failed`, `dead`. Raises UserError if it cannot be written; then nothing has changed."""
+        self._log.append({word: key})
+        self._apply(word, key)
+
+    def overgrown(self, present: int) -> bool:
+        """True if most of the file is about messages that are gone, when so many are `present`."""
+        return self._lines > 4 * _KEPT + 2 * present
+
+    def compact(self, present: Collection[str]) -> None:
+        """Forget all but the newest 4096 of the names that are not `present` in the folders."""
+        gone = [key for key in self.taken if key not in present]
+        for key in gone[: max(0, len(gone) - _KEPT)]:
+            del self.taken[key]
+        self.failures = {key: times for key, times in self.failures.items() if key in present}
+        records = [{"taken": key} for key in self.taken]
+        records += [{"failed": key} for key, times in self.failures.items() for _ in range(times)]
+        self._log.rewrite(records)
+        self._lines = len(records)
+
+
+def read_taken(path: str | os.PathLike[str]) -> set[str]:
+    """The keys that a record says were taken in; for who only looks. None for a file that is not there or is no record."""
+    try:
+        return {key for word, key in _read(_open_log(os.fspath(path), durable=False)) if word == "taken"}
+    except (OSError, UserError):
+        return set()
+
+
+_YOUNG_NS = 2_000_000_000  # time stamps may be this coarse: a second change can hide behind an equal one
+
+
+class Glance:
+    """What was last seen of a folder's time. Times are compared for being equal, never for being later."""
+
+    __slots__ = ("_cost_s", "_every_s", "_folder", "_listed_at", "_seen", "_young")
+
+    def __init__(self, folder: str, every_s: float) -> None:
+        """`every_s`: a listing this old is not believed in any case (clocks differ, events are lost)."""
+        self._folder = folder
+        self._every_s = every_s
+        self._seen: tuple[int, int] | None = None
+        self._young = True
+        self._listed_at = float("-inf")
+        self._cost_s = 0.0
+
+    def changed(self, patient: bool = False) -> bool:
+        """True if the folder may have changed since `listing`.
+
+        A time stamp younger than two seconds may hide a second change. Where `patient`, that doubt alone is not acted
+        on until two seconds after the last listing, nor before fifty times what that listing took.
+        """
+        if self._now() != self._seen:
+            return True
+        age = time.monotonic() - self._listed_at
+        if self._young and (not patient or age > max(2.0, 50 * self._cost_s)):
+            return True
+        return age > self._every_s
+
+    def listing(self) -> None:
+        """To be called just before the folder is listed."""
+        self._seen = self._now()
+        self._young = self._is_young()
+        self._listed_at = time.monotonic()
+
+    def listed(self) -> None:
+        """To be called when the listing is done."""
+        self._cost_s = time.monotonic() - self._listed_at
+
+    def before_own(self) -> bool:
+        """True if nobody has changed the folder since the listing; to be asked before a change of our own."""
+        return self._now() == self._seen
+
+    def after_own(self, clean: bool) -> None:
+        """Take a change of our own for seen, if `before_own` was true."""
+        if clean:
+            self._seen = self._now()
+            self._young = True
+
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            state = os.stat(self._folder)
+        except FileNotFoundError:
+            return None
+        return state.st_ino, state.st_mtime_ns
+
+    def _is_young(self) -> bool:
+        return self._seen is None or abs(time.time_ns() - self._seen[1]) < _YOUNG_NS
+
 
 _FAILURES = 3  # times that a handler may fail
 _NEW_S = 10.0

@@ -14,8 +14,18 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs import CrashCount, is_settled, open_inside, reached
 from hivemind.layout import Layout
-from hivemind.mail.filename import is_dropping, is_own, is_unique, sort_key, split, stem
-from hivemind.mail.maildir import SUBFOLDERS, Boxes, Entry, Maildir
+from hivemind.mail.maildir import (
+    SUBFOLDERS,
+    Boxes,
+    Entry,
+    Maildir,
+    is_dropping,
+    is_own,
+    is_unique,
+    sort_key,
+    split,
+    stem,
+)
 from hivemind.mail.message import Message, MessageSummary, preview
 from hivemind.mail.parse import Parsed, derived_id, parse_message, plain_id
 from hivemind.mail.seal import Seal

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind.mail.filename import Names, add_flags, is_dropping, is_own, is_unique, join, second, sort_key, split, stem
+from hivemind.mail.maildir import Names, add_flags, is_dropping, is_own, is_unique, join, second, sort_key, split, stem
 
 _NOW = datetime(2026, 11, 21, 12, 0, 0, 42, tzinfo=UTC)
 _FLAGS = st.text("DFPRST", max_size=6)

@@ -430,7 +430,7 @@ def test_a_record_of_another_version_is_refused_and_kept(tmp_path: Path, mail: M
 def test_the_record_forgets_what_is_gone_and_nothing_that_is_there(
     tmp_path: Path, mail: Mail, bob: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hivemind.mail.record._KEPT", 2)
+    monkeypatch.setattr("hivemind.mail.intake._KEPT", 2)
     intake = open_intake(mail, tmp_path)
     for number in range(40):
         mail.send("alice", "bob", str(number), "b")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.mail import Attachment, Mail
-from hivemind.mail.digest import digest
+from hivemind.mail.mail import digest
 
 from .hive import open_intake
 

@@ -13,7 +13,7 @@ from hivemind.fs import Doorbell
 from hivemind.layout import Layout
 from hivemind.mail import Mail, SendReport
 from hivemind.mail.maildir import Maildir
-from hivemind.mail.sent import SentMemo
+from hivemind.mail.sending import SentMemo
 from tests.fs.children import run_child, start_child
 from tests.fs.small_disk import small_disk
 
