@@ -45,8 +45,7 @@ def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
     A change of what belongs to a step is refused while another holds it (StepLeaseHeld).
     """
     from hivemind.coordination import Commits
-    from hivemind.reasoning import TaskGraph
-    from hivemind.reasoning.log import LOG_NAME
+    from hivemind.reasoning import LOG_NAME, TaskGraph
 
     task = hive.tasks.get(task_id)
     log = task.path / LOG_NAME

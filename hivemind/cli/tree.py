@@ -25,7 +25,7 @@ def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
     seen: set[int] = set()
     if graph.root is not None:
         yield from _below(graph, graph.root.node_id, members, seen, every)
-    tops = [node for node in graph.nodes.values() if not graph.structure.parents(node.node_id)]
+    tops = [node for node in graph.nodes.values() if not graph.parent_ids(node.node_id)]
     loose = [node for node in tops if node.node_id not in seen and (every or node.active is not False)]
     for at, node in enumerate(loose):
         if at == 0:
@@ -36,8 +36,9 @@ def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
 def _members(graph: ReasoningGraph) -> dict[int, list[int]]:
     """What stands below a summary, and below what is folded into it, as it was before it was folded."""
     found: dict[int, list[int]] = {}
-    inside = {edge.dst: edge.src for edges in graph.structure.inside.values() for edge in edges}
-    for member, summary in sorted(graph.structure.folded_into.items()):
+    into = graph.folded_into
+    inside = {edge.dst: edge.src for edge in graph.drawn if edge.dst in into and into.get(edge.src) == into[edge.dst]}
+    for member, summary in sorted(into.items()):
         found.setdefault(inside.get(member, summary), []).append(member)
     return found
 
@@ -53,7 +54,7 @@ def _below(
         if every or node.active is True:
             yield "  " * depth + _line(graph, node)
             depth = min(depth + 1, _DEEPEST)
-        below = [one for one in {*graph.structure.children(number), *members.get(number, ())} if one not in seen]
+        below = [one for one in {*graph.child_ids(number), *members.get(number, ())} if one not in seen]
         below.sort(key=lambda one: _moment(graph, one, members))
         seen.update(below)
         todo.extend((one, depth) for one in reversed(below))
@@ -64,7 +65,7 @@ def _moment(graph: ReasoningGraph, number: int, members: dict[int, list[int]]) -
 
     So a summary stands where what it stands for stood, and what nobody has worked on comes last.
     """
-    near = (number, *graph.structure.children(number), *members.get(number, ()))
+    near = (number, *graph.child_ids(number), *members.get(number, ()))
     return min((turn for one in near for turn in graph.nodes[one].related_turn_ids[:1]), default=math.inf), number
 
 
@@ -85,7 +86,7 @@ def _marks(graph: ReasoningGraph, node: ReasoningNode) -> Iterator[str]:
     yield from node.tags
     if node.active is True and node.meta.get("folded"):
         yield f"stands for {ranges(node.meta['folded'])}"
-    parents = sorted(graph.structure.parents(node.node_id))
+    parents = sorted(graph.parent_ids(node.node_id))
     if len(parents) > 1:
         yield f"below {ranges(parents)}"
     for link in graph.links_from(node.node_id):

@@ -10,9 +10,7 @@ from hivemind.doctor.finding import Finding
 from hivemind.doctor.patient import Patient
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import write
-from hivemind.reasoning import TaskGraph
-from hivemind.reasoning.log import LOG_NAME
-from hivemind.reasoning.task_graph import SNAPSHOT_NAME
+from hivemind.reasoning import LOG_NAME, SNAPSHOT_NAME, TaskGraph
 
 __all__ = ["check_graphs"]
 

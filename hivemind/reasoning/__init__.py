@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from hivemind.reasoning.ask import CompletingMind
+from hivemind.reasoning.context import Context, excerpt
 from hivemind.reasoning.edge import Edge, Link
-from hivemind.reasoning.entries import MAIN, Branch, Note, Trace
 from hivemind.reasoning.errors import BudgetTooSmall, GraphError
 from hivemind.reasoning.export import draw_picture, save_picture, to_dot, to_mermaid, to_svg
 from hivemind.reasoning.finding import Found, GraphIndex, NodeHit
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.memory import ReasoningMemory
+from hivemind.reasoning.history import LOG_NAME, MAIN, Branch, Note, Trace
+from hivemind.reasoning.memory import Place, ReasoningMemory
 from hivemind.reasoning.merge import MergeConflict, MergeReport
-from hivemind.reasoning.node import FLUSHED, SHARED, NodeKind, ReasoningNode
-from hivemind.reasoning.notes import Notes
-from hivemind.reasoning.ops import AddEdgeOp, AddNodeOp, FlushAndFoldOp, FlushOp, FoldOp, MemoryPatch
-from hivemind.reasoning.query import Conflict
-from hivemind.reasoning.task_graph import TaskGraph
+from hivemind.reasoning.node import FLUSHED, SHARED, NodeKind, Notes, ReasoningNode
+from hivemind.reasoning.patch import AddEdgeOp, AddNodeOp, FlushAndFoldOp, FlushOp, FoldOp, MemoryPatch
+from hivemind.reasoning.rules import is_settled
+from hivemind.reasoning.structure import Conflict
+from hivemind.reasoning.task_graph import SNAPSHOT_NAME, TaskGraph
 
 __all__ = [
     "FLUSHED",
+    "LOG_NAME",
     "MAIN",
     "SHARED",
+    "SNAPSHOT_NAME",
     "AddEdgeOp",
     "AddNodeOp",
     "Branch",
     "BudgetTooSmall",
     "CompletingMind",
     "Conflict",
+    "Context",
     "Edge",
     "FlushAndFoldOp",
     "FlushOp",
@@ -42,12 +46,15 @@ __all__ = [
     "NodeKind",
     "Note",
     "Notes",
+    "Place",
     "ReasoningGraph",
     "ReasoningMemory",
     "ReasoningNode",
     "TaskGraph",
     "Trace",
     "draw_picture",
+    "excerpt",
+    "is_settled",
     "save_picture",
     "to_dot",
     "to_mermaid",

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.reasoning.conversation import Conversation, Message
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.messages import Conversation, Message
-from hivemind.reasoning.node import FLUSHED, NodeKind, ReasoningNode
-from hivemind.reasoning.notes import Notes
+from hivemind.reasoning.node import FLUSHED, NodeKind, Notes, ReasoningNode
 
-__all__ = ["LAST_TURNS", "Context", "excerpt", "excerpted", "measure", "render"]
+__all__ = ["LAST_TURNS", "Context", "excerpt", "excerpted", "render"]
 
 LAST_TURNS = 4
 _MARK = "…"
@@ -31,11 +30,6 @@ class Context:
     messages: list[Message]
     hidden: frozenset[int]
     sources: tuple[tuple[str, int], ...]
-
-
-def measure(count: Callable[[str], int], messages: Sequence[Message]) -> int:
-    """The tokens of a list of messages: those of its `json.dumps`."""
-    return count(json.dumps(messages))
 
 
 def render(
@@ -91,12 +85,11 @@ def _owners(
     flushed: dict[int, list[int]] = {}
     lost = []
     index = talk.index
-    for number in (*graph.index.active(), *graph.index.flushed()):  # of what is folded the summaries speak
-        node = graph.nodes[number]
+    for number, node in graph.nodes.items():
         turns, active = node.related_turn_ids, node.active
-        if not turns or lane not in (None, node.lane) or (active == FLUSHED and "unfolded" in node.meta):
+        if not turns or active is False or lane not in (None, node.lane):  # of what is folded the summaries speak
             continue
-        if "origin" in node.meta:  # a published copy: the draft has the turns
+        if "origin" in node.meta or (active == FLUSHED and "unfolded" in node.meta):  # of a published copy the draft
             continue
         if active is True and number in without:
             active = FLUSHED

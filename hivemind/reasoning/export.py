@@ -9,7 +9,7 @@ from html import escape
 
 from hivemind.errors import UserError
 from hivemind.fs import write
-from hivemind.reasoning.arguments import a_path, a_text
+from hivemind.reasoning.errors import a_path, a_text
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import FLUSHED, NodeKind, ReasoningNode
 
@@ -39,24 +39,23 @@ class _Arrow:
 
 def _drawn(graph: ReasoningGraph, every: bool) -> list[ReasoningNode]:
     """The nodes to draw: active ones, flushed ones that connect; with `every`, all."""
-    structure = graph.structure
     return [
         node
         for number, node in graph.nodes.items()
-        if every or node.active is True or (node.active == FLUSHED and number in structure.out)
+        if every or node.active is True or (node.active == FLUSHED and graph.child_ids(number))
     ]
 
 
 def _arrows(graph: ReasoningGraph, every: bool) -> Iterator[_Arrow]:
-    for edge in graph.structure.live():
-        if every or edge.dst in graph.structure.out or graph.index.is_active(edge.dst):
-            yield _Arrow(edge.src, edge.dst, _clean(edge.relation), dashed=False)
     shown = {node.node_id for node in _drawn(graph, every)}
+    for edge in graph.edges:
+        if edge.dst in shown:
+            yield _Arrow(edge.src, edge.dst, _clean(edge.relation), dashed=False)
     for _, link in sorted(graph.links.items()):
         if link.src in shown and link.dst in shown:
             yield _Arrow(link.src, link.dst, _clean(link.relation), dashed=True)
     if every:
-        for member, summary in sorted(graph.structure.folded_into.items()):
+        for member, summary in sorted(graph.folded_into.items()):
             yield _Arrow(summary, member, "stands for", dashed=True)
 
 
@@ -135,10 +134,10 @@ def _box(node: ReasoningNode, x: int, y: int) -> str:
 
 def _places(graph: ReasoningGraph, drawn: list[ReasoningNode]) -> dict[int, tuple[int, int]]:
     """The upper left corner of each box: rows by the longest way down, in a row by id."""
-    rank, rows = graph.structure.order.rank, dict[int, int]()
-    for node in sorted(drawn, key=lambda node: rank[node.node_id]):
-        above = [rows[parent] for parent in graph.structure.parents(node.node_id) if parent in rows]
-        rows[node.node_id] = max(above, default=-1) + 1
+    shown, rows = {node.node_id for node in drawn}, dict[int, int]()
+    for number in [*graph.in_order(), *graph.folded_into]:
+        if number in shown:
+            rows[number] = max((rows[parent] for parent in graph.parent_ids(number) if parent in rows), default=-1) + 1
     used: dict[int, int] = {}
     places = {}
     for number, row in sorted(rows.items()):

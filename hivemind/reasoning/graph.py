@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
-from hivemind.reasoning.arguments import a_list, a_text_or_none
 from hivemind.reasoning.edge import Edge, Link, as_relation, derive
-from hivemind.reasoning.errors import GraphError
-from hivemind.reasoning.fields import as_op, merged, plain, plain_value, typed
-from hivemind.reasoning.node import FLUSHED, SHARED, NodeKind, ReasoningNode, as_kind, as_turns
-from hivemind.reasoning.notes import Notes, as_thought
-from hivemind.reasoning.order import as_way
-from hivemind.reasoning.readable import ReadableGraph
-
-if TYPE_CHECKING:
-    from hivemind.reasoning.ops import FlushAndFoldOp, MemoryPatch
+from hivemind.reasoning.errors import GraphError, a_list, a_text_or_none, a_whole_number
+from hivemind.reasoning.node import FLUSHED, SHARED, NodeKind, Notes, ReasoningNode, as_kind, as_thought, as_turns, checked, plain
+from hivemind.reasoning.outline import outline
+from hivemind.reasoning.patch import AddNodeOp, FlushAndFoldOp, MemoryPatch, parse, reads_as_number
+from hivemind.reasoning.snapshot import restore_snapshot, snapshot_of
+from hivemind.reasoning.structure import Structure, as_way
 
 __all__ = ["ReasoningGraph"]
 
-_TASK = NodeKind.TASK  # looked up once: an enumeration finds its members by Python code
+_BY_PATCH = (NodeKind.SUBTASK, NodeKind.EVIDENCE)
 Thought = str | Sequence[Notes | Mapping[str, str]]
 
 
@@ -37,14 +35,24 @@ class Card(TypedDict, total=False):
     meta: Mapping[str, Any]
 
 
-class ReasoningGraph(ReadableGraph):
-    """Nodes, edges (structure, acyclic) and links (argument). Whoever raises GraphError has changed nothing.
+class ReasoningGraph(Structure):
+    """Nodes, edges (structure, acyclic) and links (argument). A call that raises GraphError has changed nothing.
 
-    `nodes` are by id, in the order of their making; ids count up from 1 and none is used twice. `seq` counts the
-    changes (in a task's log: the number of its line). `record`, where it is a list, gets each change as a log has it.
+    `nodes` are by id; ids count up from 1 and none is used twice. `seq` counts the changes (in a task's log: the number of
+    its line). `record`, where it is a list, gets each change as a log has it; `now` is the time that new nodes carry.
     """
 
-    __slots__ = ()
+    def __init__(self) -> None:
+        super().__init__()
+        self.now: str | None = None
+        self.record: list[dict[str, Any]] | None = None
+
+    def note(self, operation: dict[str, Any]) -> None:
+        """Add an operation to the record of the change."""
+        if self.record is not None:
+            self.record.append(operation)
+            if self._undo is not None:
+                self._undo.append(self.record.pop)
 
     # -- making ------------------------------------------------------------------------------------------------
 
@@ -56,93 +64,54 @@ class ReasoningGraph(ReadableGraph):
         **fields: Unpack[Card],
     ) -> ReasoningNode:
         """A new node; it hangs on nothing until its first edge. Raises GraphError for a bad field or a second task."""
-        node = ReasoningNode(
-            self.next_id,
-            as_kind(kind),
-            thought if thought.__class__ is str else as_thought(thought),
-            [] if related_turn_ids is None else as_turns(related_turn_ids),
-        )
-        if fields:
-            for name, value in typed(fields).items():
-                setattr(node, name, value)
-        node.created_at = self.now
-        self.take(node)
-        if self.structure.undo is None:
-            self.seq += 1
-        node.created_seq = self.seq
+        node = self._new_node(kind, thought, related_turn_ids, fields)
         if self.record is not None:
-            self.record.append(as_op(node))
+            record = node.as_dict()
+            record.get("meta", {}).pop("created_at", None)
+            del record["active"]
+            self.note({"op": "node", "id": record.pop("node_id"), **record})
         return node
 
-    def take(self, node: ReasoningNode) -> None:
-        """Take in a node as it is, under its own number (for logs and snapshots)."""
-        number = node.node_id
-        if node.kind is not _TASK:
-            self._loose[number] = None
-        elif self._root is None:
-            self._root = number
-        else:
-            raise GraphError(f"a graph has one task node, and node {self._root} is it")
-        structure = self.structure
-        self.nodes[number] = node
-        self.next_id = number + 1
-        structure.order.add(number)
-        self.index.add(node)
-        if structure.undo is not None:
-            structure.undo.append(partial(self._take_out, node))
-
-    def _take_out(self, node: ReasoningNode) -> None:
-        number = node.node_id
-        self.index.drop(node)
-        del self.structure.order.rank[number]
-        del self.nodes[number]
-        self.next_id = number
-        self._loose.pop(number, None)
-        if self._root == number:
-            self._root = None
+    def _new_node(
+        self, kind: NodeKind | str, thought: Thought, turns: Iterable[int] | None, fields: Mapping[str, Any]
+    ) -> ReasoningNode:
+        turns = [] if turns is None else as_turns(turns)
+        node = ReasoningNode(self.next_id, as_kind(kind), as_thought(thought), turns, created_at=self.now)
+        if fields:
+            for name, value in checked(fields).items():
+                setattr(node, name, value)
+        self.take_node(node)
+        node.created_seq = self._tick()
+        return node
 
     def add_edge(self, src: int | str, dst: int | str, rationale: str | None = "", relation: str | None = None) -> Edge:
-        """A new edge, parent → child; None for a rationale is none.
+        """A new edge, parent → child; None for a rationale means none.
 
         Raises GraphError for an unknown or folded end, a loop, an edge to the task node, a duplicate, a cycle.
         """
-        nodes, structure = self.nodes, self.structure
-        if src.__class__ is not int or dst.__class__ is not int or src not in nodes or dst not in nodes:
-            src, dst = self._known(src), self._known(dst)
-        if rationale.__class__ is not str or relation is not None:
-            rationale = a_text_or_none(rationale, "the rationale of an edge") or ""
-            relation = a_text_or_none(relation, "the relation of an edge")
+        src, dst = self._known(src), self._known(dst)
+        rationale = a_text_or_none(rationale, "the rationale of an edge") or ""
+        relation = a_text_or_none(relation, "the relation of an edge")
         if src == dst:
             raise GraphError(f"an edge from node {src} to itself")
         if dst == self._root:
             raise GraphError(f"an edge from {src} to {dst}: nothing stands above the task node")
-        if structure.folded_into:
-            self._refuse_folded(src)
-            self._refuse_folded(dst)
-        if dst in structure.out.get(src, ()):
+        self._refuse_folded(src)
+        self._refuse_folded(dst)
+        if src in self.parent_ids(dst):
             raise GraphError(f"there is an edge from {src} to {dst} already")
-        edge = Edge(src, dst, rationale, relation or derive(rationale, nodes[src].kind, nodes[dst].kind))
-        path = structure.insert(edge)
-        if path is not None:
+        if self.child_ids(dst) and (path := self.way_down([dst], [src])) is not None:
             raise GraphError(f"an edge from {src} to {dst} closes a cycle: {as_way(path)}")
-        if structure.undo is None:
-            self.seq += 1
-            self._loose.pop(dst, None)
-        else:
-            self.tied(dst)
+        edge = Edge(src, dst, rationale, relation or derive(rationale, self.nodes[src].kind, self.nodes[dst].kind))
+        self._tick()
+        self.take_edge(edge)
         if self.record is not None:
-            self.record.append({"op": "edge", "src": src, "dst": dst, "rationale": rationale})
-            if relation:
-                self.record[-1]["relation"] = relation
+            said = {"relation": relation} if relation else {}
+            self.note({"op": "edge", "src": src, "dst": dst, "rationale": rationale, **said})
         return edge
 
-    def tied(self, node: int) -> None:
-        """Note that a node has a parent now."""
-        if self._loose.pop(node, 0) is None and self.structure.undo is not None:
-            self.structure.undo.append(partial(self._loose.__setitem__, node, None))
-
     def add_link(self, src: int | str, dst: int | str, relation: str) -> Link:
-        """`src` supports, blocks or supersedes `dst`; a link that is there already is given back as it is.
+        """`src` supports, blocks or supersedes `dst`; a link that is there already is returned as it is.
 
         Raises GraphError for an unknown node or a link to itself.
         """
@@ -154,22 +123,8 @@ class ReasoningGraph(ReadableGraph):
             return known
         link = Link(src, dst, relation, self._tick())
         self.take_link(link)
-        if self.record is not None:
-            self.record.append({"op": "link", "src": src, "dst": dst, "relation": relation})
+        self.note({"op": "link", "src": src, "dst": dst, "relation": relation})
         return link
-
-    def take_link(self, link: Link) -> None:
-        """Take in a link as it is (for logs and snapshots)."""
-        self.links[link.src, link.dst, link.relation] = link
-        self._links_from.setdefault(link.src, {})[link] = None
-        self._links_to.setdefault(link.dst, {})[link] = None
-        if self.structure.undo is not None:
-            self.structure.undo.append(lambda: self._untie_link(link))
-
-    def _untie_link(self, link: Link) -> None:
-        del self.links[link.src, link.dst, link.relation]
-        del self._links_from[link.src][link]
-        del self._links_to[link.dst][link]
 
     # -- changing ----------------------------------------------------------------------------------------------
 
@@ -177,33 +132,20 @@ class ReasoningGraph(ReadableGraph):
         """Set fields of a card: thought, title, status, tags, lane, step, pinned, related_turn_ids; meta is merged
         (a key with None goes). Raises GraphError for an unknown field or value."""
         node = self.node(node_id)
-        return self._set_all(node, merged(node, fields))
+        if isinstance(meta := fields.get("meta"), Mapping):
+            fields["meta"] = {key: item for key, item in {**node.meta, **meta}.items() if item is not None}
+        return self.set_fields(node.node_id, fields)
 
-    def set_fields(self, node: ReasoningNode, values: Mapping[str, Any]) -> ReasoningNode:
-        """Set fields to whole values (for logs): as `update_node`, but meta is replaced."""
-        return self._set_all(node, typed(values))
-
-    def _set_all(self, node: ReasoningNode, values: Mapping[str, Any]) -> ReasoningNode:
+    def set_fields(self, node_id: int, fields: Mapping[str, Any]) -> ReasoningNode:
+        """As `update_node`, but meta is replaced."""
+        node, values = self.node(node_id), checked(fields)
         self._tick()
-        self._set(node, values)
-        if self.record is not None:
-            self.record.append({"op": "set", "id": node.node_id, "fields": plain(values)})
-        return node
-
-    def _set(self, node: ReasoningNode, values: Mapping[str, Any]) -> None:
-        before = {name: getattr(node, name) for name in values}
-        self.index.drop(node)
         for name, value in values.items():
-            setattr(node, name, value)
-        self.index.add(node)
-        if self.structure.undo is not None:
-            self.structure.undo.append(lambda: self._set(node, before))
-
-    def _set_active(self, node: ReasoningNode, active: bool | str) -> None:
-        before, node.active = node.active, active
-        self.index.state(node)
-        if self.structure.undo is not None:
-            self.structure.undo.append(lambda: self._set_active(node, before))
+            self._set(node, name, value)
+        self.note(
+            {"op": "set", "id": node.node_id, "fields": {name: plain(value) for name, value in values.items()}}
+        )
+        return node
 
     def flush_node(self, node_id: int | str, rationale: str = "") -> ReasoningNode:
         """Take an active node out of sight; its children stay where they are. Raises GraphError."""
@@ -212,10 +154,9 @@ class ReasoningGraph(ReadableGraph):
         self._tick()
         if rationale:
             key = "flush_rationale" if "rationale" in node.meta else "rationale"
-            self._set(node, {"meta": {**node.meta, key: rationale}})
-        self._set_active(node, FLUSHED)
-        if self.record is not None:
-            self.record.append({"op": "flush", "id": node.node_id, "rationale": rationale})
+            self._set(node, "meta", {**node.meta, key: rationale})
+        self._set(node, "active", FLUSHED)
+        self.note({"op": "flush", "id": node.node_id, "rationale": rationale})
         return node
 
     def fold_nodes(self, ids: Iterable[int | str], notes: Thought, rationale: str = "") -> ReasoningNode:
@@ -223,75 +164,61 @@ class ReasoningGraph(ReadableGraph):
 
         It has their turns and outside edges, and keeps their ids in `meta["folded"]`.
         """
-        wanted = a_list(ids, "the ids of a fold")
+        nodes = {node.node_id: node for node in map(self._foldable, a_list(ids, "the ids of a fold"))}
         rationale = a_text_or_none(rationale, "the rationale of a fold") or ""
-        members = list({node.node_id: node for node in map(self._foldable, wanted)}.values())
+        thought, members = as_thought(notes), list(nodes)
         if not members:
             raise GraphError("a fold of no nodes")
-        numbers = [node.node_id for node in members]
-        path = self.structure.order.way_back(set(numbers), self.structure.out)
-        if path is not None:
-            raise GraphError(f"{len(numbers)} nodes can't be folded without those between them: {as_way(path)}")
-        thought = as_thought(notes)
-        with self.transaction():
-            lanes, steps = {node.lane for node in members}, {node.step for node in members}
-            record, self.record = self.record, None  # the fold is one operation of the log
-            try:
-                summary = self.add_node(
-                    NodeKind.SUMMARY,
-                    thought,
-                    sorted({turn for node in members for turn in node.related_turn_ids}),
-                    lane=lanes.pop() if len(lanes) == 1 else SHARED,
-                    step=steps.pop() if len(steps) == 1 else None,
-                    meta={"folded": numbers, **({"rationale": rationale} if rationale else {})},
-                )
-            finally:
-                self.record = record
-            self.structure.fold(summary.node_id, numbers)
-            if self.structure.parents(summary.node_id):
-                self.tied(summary.node_id)
-            for node in members:
-                self._set_active(node, False)
-            if record is not None:
-                record.append({"op": "fold", "id": summary.node_id, "ids": numbers,
-                               "notes": plain_value(thought), "rationale": rationale})  # fmt: skip
+        closed = all(child in nodes for member in members for child in self.child_ids(member))
+        if not closed and (path := self.way_down(nodes, members)) is not None:
+            raise GraphError(f"{len(members)} nodes can't be folded without those between them: {as_way(path)}")
+        lanes, steps = {node.lane for node in nodes.values()}, {node.step for node in nodes.values()}
+        fields: Card = {
+            "lane": lanes.pop() if len(lanes) == 1 else SHARED,
+            "step": steps.pop() if len(steps) == 1 else None,
+            "meta": {"folded": members, **({"rationale": rationale} if rationale else {})},
+        }
+        turns = sorted({turn for node in nodes.values() for turn in node.related_turn_ids})
+        summary = self._new_node(NodeKind.SUMMARY, thought, turns, fields)
+        self.take_fold(summary.node_id, members)
+        for node in nodes.values():
+            self._set(node, "active", False)
+        self.note({"op": "fold", "id": summary.node_id, "ids": members, "notes": plain(thought), "rationale": rationale})
         return summary
 
     def unfold(self, summary_id: int | str) -> list[ReasoningNode]:
-        """Bring back the nodes that a summary stands for, with their edges; gives them. The summary becomes inactive.
+        """Bring back the nodes that a summary stands for, with their edges, and return them. The summary becomes inactive.
 
         What was tied to the summary since goes to its first member. Raises GraphError.
         """
         summary = self.node(summary_id)
         number = summary.node_id
-        if number not in self.structure.inside:
+        if number not in self._members:
             raise GraphError(f"node {number} stands for no others")
         self._refuse_folded(number)
-        members = list(summary.meta["folded"])
-        with self.transaction():
-            self._tick()
-            self.structure.unfold(number, members)
-            meta = {**summary.meta, "unfolded": members}
-            del meta["folded"]
-            self._set(summary, {"meta": meta})
-            self._set_active(summary, FLUSHED)
-            for member in members:
-                self._set_active(self.nodes[member], True)
-                if self.structure.parents(member):
-                    self.tied(member)
-            if self.record is not None:
-                self.record.append({"op": "unfold", "id": number})
-        return [self.nodes[member] for member in members]
+        members = [self.nodes[member] for member in self._members[number]]
+        self._tick()
+        self.take_apart(number)
+        meta = {**summary.meta, "unfolded": [node.node_id for node in members]}
+        del meta["folded"]
+        self._set(summary, "meta", meta)
+        self._set(summary, "active", FLUSHED)
+        for node in members:
+            self._set(node, "active", True)
+        self.note({"op": "unfold", "id": number})
+        return members
 
     def supersede(self, old: int | str, new: int | str) -> Link:
         """`new` takes the place of `old`: both stay, with a link, and old's status says so. Raises GraphError."""
-        was, now = self.node(old), self.node(new)
-        if (now.node_id, was.node_id, "supersedes") in self.links:
-            raise GraphError(f"node {now.node_id} supersedes {was.node_id} already")
+        was, now = self._known(old), self._known(new)
+        if (now, was, "supersedes") in self.links:
+            raise GraphError(f"node {now} supersedes {was} already")
         with self.transaction():
-            link = self.add_link(now.node_id, was.node_id, "supersedes")
-            self.update_node(was.node_id, status="superseded")
+            link = self.add_link(now, was, "supersedes")
+            self.update_node(was, status="superseded")
         return link
+
+    # -- what minds ask for ------------------------------------------------------------------------------------
 
     def apply_patch(
         self,
@@ -302,87 +229,138 @@ class ReasoningGraph(ReadableGraph):
         step: str | None = None,
     ) -> list[ReasoningNode]:
         """The new nodes of a patch, applied whole or not at all. Raises GraphError naming the operation and why."""
-        from hivemind.reasoning.patch import apply_patch
+        patch = parse(MemoryPatch, patch)
+        if not patch.add_nodes and not patch.add_edges:
+            raise GraphError("the patch is empty: it adds no node and no edge")
+        turns = None if related_turn_ids is None else a_list(related_turn_ids, "the ids of turns")
+        made: dict[str, int] = {}
+        with self.transaction():
+            for at, node in enumerate(patch.add_nodes):
+                with _operation(f"add_nodes[{at}] ({node.tmp_id!r})"):
+                    _check_added(node, made)
+                    made[node.tmp_id] = self.add_node(node.kind, node.thought, turns, lane=lane, step=step).node_id
+            for at, edge in enumerate(patch.add_edges):
+                with _operation(f"add_edges[{at}] ({edge.src!r} to {edge.dst!r})"):
+                    self.add_edge(self._end(edge.src, made), self._end(edge.dst, made), edge.rationale)
+            for name, number in made.items():
+                if not self.is_attached(number):
+                    raise GraphError(f"the patch leaves its node {name!r} hanging: no edge leads to it from the task")
+        return [self.nodes[number] for number in made.values()]
 
-        return apply_patch(self, patch, related_turn_ids, lane=lane, step=step)
+    def _end(self, end: str, made: Mapping[str, int]) -> int:
+        if end in made:
+            return made[end]
+        if not reads_as_number(end):
+            raise GraphError(f"the patch defines no tmp_id {end!r}")
+        node = self.node(end.strip())
+        if node.active is not True:
+            raise GraphError(f"node {node.node_id} is not active")
+        return node.node_id
 
     def apply_operations(self, operations: FlushAndFoldOp | Mapping[str, Any]) -> list[ReasoningNode]:
         """The summaries that a FlushAndFoldOp makes, applied whole or not at all. Raises GraphError."""
-        from hivemind.reasoning.patch import apply_operations
+        operations = parse(FlushAndFoldOp, operations)
+        if not operations.flush_ops and not operations.fold_ops:
+            raise GraphError("no operation at all")
+        seen: set[int] = set()
+        summaries = []
+        with self.transaction():
+            for at, flush in enumerate(operations.flush_ops):
+                with _operation(f"flush_ops[{at}]"):
+                    _once(seen, [flush.id])
+                    self.flush_node(flush.id, flush.rationale)
+            for at, fold in enumerate(operations.fold_ops):
+                with _operation(f"fold_ops[{at}]"):
+                    _once(seen, fold.ids)
+                    if not fold.notes:
+                        raise GraphError("a fold without notes would lose what it folds")
+                    summaries.append(self.fold_nodes(fold.ids, fold.notes, fold.rationale))
+        return summaries
 
-        return apply_operations(self, operations)
+    # -- publishing (spec 3, *Lanes, publish, branches*) ---------------------------------------------------------
 
     def publish(self, node_id: int | str, *, hidden: bool = False) -> ReasoningNode:
-        """The copy of a draft card in the shared lane (spec 3, *Lanes, publish, branches*), with `hidden` also of one that
-        is folded or flushed. Raises GraphError."""
-        from hivemind.reasoning.publish import publish
+        """The copy of a draft card in the shared lane: made, or brought up to date as a new revision; a pinned anchor.
 
-        return publish(self, self.node(node_id), hidden=hidden)
+        `meta["origin"]` of the copy holds node, lane, digest of the content, and revision. With `hidden` also of a card
+        that is folded or flushed. Raises GraphError, also for the task node and a card that is shared already.
+        """
+        source = self.node(node_id)
+        if source.kind is NodeKind.TASK or source.lane == SHARED:
+            raise GraphError(f"node {source.node_id} is in the shared lane already")
+        if source.active is not True and not hidden:
+            raise GraphError(f"node {source.node_id} is not active")
+        meta = {key: value for key, value in source.meta.items() if key not in ("folded", "unfolded")}
+        told = [plain(source.thought), source.title, source.status, list(source.tags), source.step, meta]
+        text = json.dumps(told, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        origin = {"node": source.node_id, "lane": source.lane, "digest": hashlib.sha256(text).hexdigest(), "revision": 1}
+        fields = {"title": source.title, "status": source.status, "tags": source.tags, "step": source.step}
+        copy = self.published_copy(source.node_id)
+        if copy is None:
+            return self._first_copy(source, {**fields, "meta": {**meta, "origin": origin}})
+        known = copy.meta["origin"]
+        if known["digest"] != origin["digest"]:
+            meta["origin"] = {**known, "digest": origin["digest"], "revision": known["revision"] + 1}
+            said = {"thought": source.thought, "related_turn_ids": source.related_turn_ids, "meta": meta}
+            self.set_fields(copy.node_id, {**said, **fields})
+        return copy
+
+    def _first_copy(self, source: ReasoningNode, fields: dict[str, Any]) -> ReasoningNode:
+        # a summary's copy stands for nothing itself: what was folded stays folded into the source
+        kind = NodeKind.NOTE if source.kind is NodeKind.SUMMARY else source.kind
+        number = source.node_id
+        with self.transaction():
+            copy = self.add_node(kind, source.thought, source.related_turn_ids, **fields, lane=SHARED, pinned=True)
+            summary = self.standing_id(number)  # of a folded card the parents that it had, or what stands for them now
+            above = {self.standing_id(one) for member in self._stood_for(number) for one in self._into.get(member, ())}
+            for parent in sorted(above - {summary}) or ([summary] if summary != number else []):
+                self.add_edge(parent, copy.node_id, f"published from {number}")
+            self.add_link(copy.node_id, number, "supports")
+        return copy
+
+    # -- showing -----------------------------------------------------------------------------------------------
+
+    def pretty_print(self, *, width: int = 500) -> str:
+        """The active nodes as an indented outline, one to a line, thoughts cut to `width` characters."""
+        return outline(self, a_whole_number(width, "a width", 1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The snapshot: the seed's format and what it lacks (README.md, *graph.json*)."""
+        return snapshot_of(self)
 
     @classmethod
-    def from_dict(cls, snapshot: Mapping[str, Any]) -> ReasoningGraph:
+    def from_dict(cls, snapshot: Mapping[str, Any]) -> Self:
         """The graph of a snapshot, a bare seed one too. Raises GraphError, and UnknownVersion for a newer one."""
-        from hivemind.reasoning.snapshot import from_dict
+        graph = cls()
+        restore_snapshot(graph, snapshot)
+        return graph
 
-        return from_dict(snapshot, cls())
+    def to_json(self, indent: int | None = 2) -> str:
+        """The snapshot as JSON text."""
+        indent = None if indent is None else a_whole_number(indent, "an indent", 0)
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if isinstance(other, ReasoningGraph) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    # -- for logs and merges -----------------------------------------------------------------------------------
 
     @contextmanager
-    def still(self) -> Iterator[ReasoningGraph]:
+    def still(self) -> Iterator[Self]:
         """The graph, for reading. One that is not on disk belongs to one memory, which does not change it meanwhile."""
         yield self
 
-    @contextmanager
-    def transaction(self) -> Iterator[ReasoningGraph]:
-        """All that is done inside, or nothing of it if it raises. Counts as one change; may be nested."""
-        outer = self.structure.undo
-        undo: list[Callable[[], object]] = []
-        self.structure.undo = undo
-        seq, records = self.seq, None if self.record is None else len(self.record)
-        if outer is None:
-            self.seq += 1
-        try:
-            yield self
-        except BaseException:
-            self._undo(undo)
-            self.seq = seq
-            if self.record is not None:
-                del self.record[records:]
-            raise
-        else:
-            if outer is None and not undo:
-                self.seq = seq
-        finally:
-            self.structure.undo = outer  # a merge may have put another structure into place
-            if outer is not None:
-                outer += undo
-
-    def _undo(self, undo: list[Callable[[], object]]) -> None:
-        while undo:
-            self.structure.undo = None
-            undo.pop()()
-
     def become(self, other: ReasoningGraph) -> None:
-        """Take over all that another graph has, which is given up by it (for merges)."""
-        undo, before = self.structure.undo, {name: getattr(self, name) for name in ReadableGraph.__slots__}
-        for name in ReadableGraph.__slots__:
-            setattr(self, name, getattr(other, name))
-        self.structure.undo = undo
-        if undo is not None:
-            undo.append(lambda: self._go_back(before))
-
-    def _go_back(self, before: Mapping[str, Any]) -> None:
-        for name, value in before.items():
-            setattr(self, name, value)
-
-    # -- inside ------------------------------------------------------------------------------------------------
-
-    def _tick(self) -> int:
-        if self.structure.undo is None:
-            self.seq += 1
-        return self.seq
+        """Take over what another graph holds; its own ids, log and time go on."""
+        kept = {name: getattr(self, name) for name in ("_undo", "record", "now", "seq")}
+        if self._undo is not None:
+            self._undo.append(partial(vars(self).update, dict(vars(self))))
+        vars(self).update({**vars(other), **kept, "next_id": max(self.next_id, other.next_id)})
 
     def _refuse_folded(self, number: int) -> None:
-        summary = self.structure.folded_into.get(number)
+        summary = self.folded_into.get(number)
         if summary is not None:
             raise GraphError(f"node {number} is folded into {summary}", mend=f"use {summary}, or unfold it first")
 
@@ -394,3 +372,30 @@ class ReasoningGraph(ReadableGraph):
         if node.active is not True:
             raise GraphError(f"node {node.node_id} is not active ({node.active})")
         return node
+
+
+@contextmanager
+def _operation(name: str) -> Iterator[None]:
+    """Says in which operation a GraphError came up."""
+    try:
+        yield
+    except GraphError as error:
+        raise GraphError(f"{name}: {error.what}", mend=error.mend) from None
+
+
+def _check_added(node: AddNodeOp, made: Mapping[str, int]) -> None:
+    if node.kind not in _BY_PATCH:
+        raise GraphError(f"a patch adds nodes of kind subtask or evidence, not {node.kind.value}")
+    if reads_as_number(node.tmp_id):
+        raise GraphError("a tmp_id that reads as a number could be taken for a node", mend="name it 'tmp1'")
+    if not node.tmp_id.strip():
+        raise GraphError("a tmp_id without a name")
+    if node.tmp_id in made:
+        raise GraphError("the tmp_id stands there twice")
+
+
+def _once(seen: set[int], ids: Iterable[int]) -> None:
+    for number in ids:
+        if number in seen:
+            raise GraphError(f"node {number} stands in more than one operation")
+        seen.add(number)

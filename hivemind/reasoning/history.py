@@ -1,29 +1,99 @@
-"""What a task's log adds up to, branch by branch, and at any past seq."""
+"""The log of a task's graph, and what it adds up to, branch by branch, at any seq (README.md, *graph.jsonl*)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.reasoning.entries import MAIN, Branch, Note, Trace
+from hivemind.fs import Log
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.log import GraphLog
-from hivemind.reasoning.node import SHARED
-from hivemind.reasoning.replay import highest_id, replay
+from hivemind.reasoning.merge import put
+from hivemind.reasoning.node import CARD_FIELDS, SHARED
 
-__all__ = ["History", "State"]
+__all__ = ["LOG_NAME", "MAIN", "Branch", "GraphLog", "History", "Note", "State", "Trace"]
 
+LOG_NAME = "graph.jsonl"
+MAIN = "main"
 _Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What an agent wrote down in plain text. `at` is an ISO time in UTC."""
+
+    seq: int
+    at: str
+    agent: str | None
+    lane: str
+    step: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One action: who did what (`kind`), in which step, and how it went."""
+
+    seq: int
+    at: str
+    agent: str | None
+    lane: str
+    step: str | None
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """An alternative within one task's graph: it sees its own entries, and its base's up to `base_seq`."""
+
+    name: str
+    base: str | None
+    base_seq: int
+
+
+class GraphLog(Log):
+    """The log in a task's folder. Where that is gone, the error says so."""
+
+    def __init__(self, folder: Path, *, durable: bool = True, lazy: bool = False) -> None:
+        super().__init__(folder / LOG_NAME, "graph-log", 1, numbered=True, durable=durable, lazy=lazy)
+        self.folder = folder
+
+    def read(self) -> list[dict[str, Any]]:
+        found = super().read()
+        if self._identity is None and not self.folder.is_dir():
+            raise self._gone()
+        return found
+
+    def _take(self) -> None:
+        try:
+            super()._take()
+        except FileNotFoundError:
+            raise self._gone() from None
+
+    def append(self, *records: Any, now: bool = False, guard: AbstractContextManager[object] | None = None) -> int:
+        try:
+            return super().append(*records, now=now, guard=guard)
+        except FileNotFoundError:
+            raise self._gone() from None
+
+    def sync(self) -> None:
+        try:
+            super().sync()
+        except FileNotFoundError:
+            raise self._gone() from None
+
+    def _gone(self) -> UserError:
+        return UserError("the task's folder is gone", where=self.folder, mend="open the task where it is now")
 
 
 class State:
     """The graph, notes and trace of one branch."""
-
-    __slots__ = ("graph", "notes", "traces")
 
     def __init__(self) -> None:
         self.graph = ReasoningGraph()
@@ -31,8 +101,15 @@ class State:
         self.traces: list[Trace] = []
 
     def take(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
-        """Apply one line of the log."""
-        replay(self.graph, operations, seq, at)
+        """Apply one line of the log; call it inside a boundary. Raises GraphError if it doesn't fit the graph."""
+        graph = self.graph
+        graph.seq, graph.now = seq - 1, at
+        try:
+            with graph.transaction():
+                for operation in operations:
+                    _apply(graph, operation)
+        finally:
+            graph.seq, graph.now = seq, None
         self.say(operations, seq, at, agent)
 
     def say(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
@@ -43,6 +120,39 @@ class State:
                 self.notes.append(Note(seq, at, agent, lane, step, op["text"]))
             elif op["op"] == "trace":
                 self.traces.append(Trace(seq, at, agent, lane, step, op["kind"], op["text"]))
+
+
+def _apply(graph: ReasoningGraph, op: _Record) -> None:
+    match op["op"]:
+        case "node":
+            meta = dict(op.get("meta") or {})
+            fields: dict[str, Any] = {name: meta.pop(name) for name in CARD_FIELDS if name in meta}
+            graph.next_id = op["id"]
+            graph.add_node(op["kind"], op["thought"], op["related_turn_ids"], **fields, meta=meta)
+        case "edge":
+            graph.add_edge(op["src"], op["dst"], op["rationale"], op.get("relation"))
+        case "link":
+            graph.add_link(op["src"], op["dst"], op["relation"])
+        case "set":
+            graph.set_fields(op["id"], op["fields"])
+        case "flush":
+            graph.flush_node(op["id"], op["rationale"])
+        case "fold":
+            graph.next_id = op["id"]
+            graph.fold_nodes(op["ids"], op["notes"], op["rationale"])
+        case "unfold":
+            graph.unfold(op["id"])
+        case "merge":
+            put(graph, op)
+        case "note" | "trace" | "branch" | "branch_deleted" | "commit" | "abort":
+            pass  # not part of the graph
+        case other:
+            raise GraphError(f"an operation {other!r} that this program does not know")
+
+
+def _highest_id(operations: Sequence[_Record]) -> int:
+    """The highest id of a node that the operations make, 0 if they make none."""
+    return max((op["id"] for op in operations if op.get("op") in ("node", "fold")), default=0)
 
 
 class History:
@@ -57,15 +167,9 @@ class History:
         self.branches = {MAIN: Branch(MAIN, None, 0)}
         self.deleted: set[str] = set()
         self.pending: dict[str, _Record] = {}
-        self.merges: list[dict[str, Any]] = []
+        self._merges: list[dict[str, Any]] = []
         self.next_id = 1
-        self._states: dict[str, State] = {
-            MAIN: State()
-        }  # built from the first line on, so that opening reads the file once
-
-    def forget(self) -> None:
-        """Build everything anew from the file at the next look."""
-        self.log.rewind()
+        self._states = {MAIN: State()}  # built from the first line on, so that opening reads the file once
 
     def refresh(self) -> None:
         """Take in what is new. Raises UserError naming a damaged line."""
@@ -92,7 +196,7 @@ class History:
             state.take(operations, record["seq"], record["at"], agent)
         if "tx" in record:
             self.pending[record["tx"]] = record
-            self.next_id = max(self.next_id, highest_id(record["ops"]) + 1)
+            self.next_id = max(self.next_id, _highest_id(record["ops"]) + 1)
         self.note(operations, record["seq"])
         for op in record["ops"]:
             if op["op"] in ("commit", "abort"):
@@ -105,7 +209,7 @@ class History:
         if name not in self._states:
             self._states[name] = self.at(name, self.log.seq)
         state = self._states[name]
-        if state.graph.structure.undo is None:  # lines of other branches count too; not while it is being changed
+        if state.graph.record is None:  # lines of other branches count too; not while it is being changed
             state.graph.seq, state.graph.next_id = self.log.seq, self.next_id
         return state
 
@@ -117,14 +221,14 @@ class History:
 
     def at(self, name: str, seq: int) -> State:
         """The state of a branch after line `seq`, read from the file."""
-        until = dict(self.chain(name, seq))
+        until = dict(self._chain(name, seq))
         state, pending = State(), dict[str, _Record]()
         highest = 0
         for record in self.log.records():
             if record["seq"] > seq:
                 break
             with self._readable(record):
-                highest = max(highest, highest_id(record["ops"]))
+                highest = max(highest, _highest_id(record["ops"]))
                 if record["seq"] <= until.get(record["branch"], 0):
                     operations, agent = self._effect(record, pending)
                     state.take(operations, record["seq"], record["at"], agent)
@@ -133,7 +237,20 @@ class History:
         state.graph.next_id, state.graph.seq = highest + 1, seq
         return state
 
-    def chain(self, name: str, seq: int) -> list[tuple[str, int]]:
+    def agreed(self, source: str, into: str) -> tuple[ReasoningGraph, ReasoningGraph]:
+        """Both branches as they were when they last agreed: at their last merge, or where they parted."""
+        for merge in reversed(self._merges):
+            if {merge["from"], merge["into"]} == {source, into}:
+                seqs = {merge["from"]: merge["from_seq"], merge["into"]: merge["seq"]}
+                return self.at(source, seqs[source]).graph, self.at(into, seqs[into]).graph
+        seen = dict(self._chain(into, self.log.seq))
+        for name, seq in self._chain(source, self.log.seq):
+            if name in seen:
+                common = self.at(name, min(seq, seen[name])).graph
+                return common, common
+        raise GraphError(f"branches {source!r} and {into!r} have nothing in common")
+
+    def _chain(self, name: str, seq: int) -> list[tuple[str, int]]:
         """The branch and its bases, each with the last seq that is seen of it."""
         chain = []
         at: str | None = name
@@ -166,7 +283,7 @@ class History:
 
     def note(self, operations: Sequence[_Record], seq: int) -> None:
         """Take in what operations say about ids, branches and merges."""
-        self.next_id = max(self.next_id, highest_id(operations) + 1)
+        self.next_id = max(self.next_id, _highest_id(operations) + 1)
         for op in operations:
             if op["op"] == "branch":
                 self.branches[op["name"]] = Branch(op["name"], op["base"], op["base_seq"])
@@ -174,4 +291,4 @@ class History:
                 del self.branches[op["name"]]
                 self.deleted.add(op["name"])
             elif op["op"] == "merge":
-                self.merges.append({**op, "seq": seq})
+                self._merges.append({**op, "seq": seq})

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from hivemind.reasoning.arguments import a_list, a_path, a_whole_number
-from hivemind.reasoning.ask import CompletingMind, NoAnswer, ask
-from hivemind.reasoning.beside import Beside
+from hivemind.boundary import boundary
+from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs import write
+from hivemind.reasoning.ask import CompletingMind, NoAnswer, ask, patch_prompt
 from hivemind.reasoning.context import LAST_TURNS, Context, render
-from hivemind.reasoning.errors import GraphError
+from hivemind.reasoning.conversation import Conversation, Message, as_notes
+from hivemind.reasoning.errors import GraphError, a_list, a_path, a_whole_number
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.memory_file import load, save
-from hivemind.reasoning.messages import Conversation, Message
 from hivemind.reasoning.node import SHARED, NodeKind, ReasoningNode, as_lane
-from hivemind.reasoning.ops import MemoryPatch
-from hivemind.reasoning.prompts import patch_prompt
+from hivemind.reasoning.patch import MemoryPatch
 from hivemind.reasoning.recall import Recall
-from hivemind.reasoning.rules import FRUITLESS, as_notes, parent_for, rule_patch
+from hivemind.reasoning.rules import FRUITLESS, parent_for, rule_patch
+from hivemind.reasoning.snapshot import uncollected
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.tokens import count_tokens
 
 __all__ = ["Place", "ReasoningMemory"]
+
+_LEFT = "the file was left as it is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +92,11 @@ class ReasoningMemory:
         self._holder: ReasoningGraph | TaskGraph = ReasoningGraph() if graph is None else graph
         self._talk = Conversation()
         self._costs: dict[int, int] = {}
-        self._lock = threading.RLock()
-        self._news = threading.Condition(self._lock)
+        self._news = threading.Condition(threading.RLock())  # held by who changes the conversation, or looks at it
         self._background = background
-        self._beside = Beside(self._news, lambda: self._talk.todo, self._put_next)
+        self._worker: threading.Thread | None = None
+        self._closing = False
+        self._problem: UserError | None = None  # what stopped the worker, until somebody has been told
 
     # -- what there is -----------------------------------------------------------------------------------------
 
@@ -113,18 +117,14 @@ class ReasoningMemory:
 
     def context(self) -> list[Message]:
         """The messages as the graph leaves them, whatever they cost."""
-        with self._lock:
+        with self._news:
             return render(self._talk, self.graph, self._seen, last=self.last_turns).messages
 
     @contextmanager
     def _change(self) -> Iterator[ReasoningGraph]:
-        with self._lock:
-            if isinstance(self._holder, TaskGraph):
-                with self._holder.change(self.agent_id) as graph:
-                    yield graph
-            else:
-                with self._holder.transaction() as graph:
-                    yield graph
+        holder = self._holder
+        with self._news, holder.change(self.agent_id) if isinstance(holder, TaskGraph) else holder.transaction() as graph:
+            yield graph
 
     # -- taking in ---------------------------------------------------------------------------------------------
 
@@ -135,43 +135,16 @@ class ReasoningMemory:
                 raise GraphError("the memory has its task already")
             return graph.add_node(NodeKind.TASK, task)
 
-    def memorize(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        turn_ids: Sequence[int] | None = None,
-        place: Place = _ANYWHERE,
-    ) -> list[ReasoningNode]:
-        """Take new messages in and put every finished episode into the graph; gives the new nodes.
+    def memorize(self, messages: Sequence[Mapping[str, Any]]) -> list[ReasoningNode]:
+        """Take new messages in and put every finished episode into the graph; returns the new nodes.
 
-        `turn_ids` are the ids that the messages have already; `place` is what is known of the episode. In the background
-        it returns at once, with none. An assistant turn without an answer waits for it. Raises GraphError for what is no
-        message (nothing is taken in then), UserError if the graph can't be written (the episode stays, and is put into the
-        graph at the next call).
+        In the background it returns at once, with none. An assistant turn without an answer waits for it. Raises GraphError
+        for what is not a message (nothing is taken in then), UserError if the graph can't be written (the episode stays, and
+        is put into the graph at the next call).
         """
         with self._news:
-            new = self._take_in(a_list(messages, "messages"), turn_ids)
-            self._places.update((turns[0], place) for turns in self._talk.todo if turns[0] in new)
-        return self._go_on()
-
-    def attach(
-        self, messages: Sequence[Mapping[str, Any]], nodes: Iterable[int], *, turn_ids: Sequence[int] | None = None
-    ) -> None:
-        """Take in one whole episode that left its outcome in the graph already: those nodes get its turns.
-
-        Where none of them is active it is put into the graph as `memorize` does. Raises as that does.
-        """
-        with self._news:
-            if not messages or messages[0].get("role") != "assistant":
-                raise GraphError("an episode begins with an assistant turn")
-            new = self._take_in(messages, turn_ids, known=True)
-            attached = False
-            try:
-                attached = self.give(nodes, new)
-            finally:
-                if not attached:
-                    self._talk.todo.append(new)
-        self._go_on()
+            self._take_in(a_list(messages, "messages"), None)
+        return self._put_waiting()
 
     def resume(
         self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int], places: Mapping[int, Place] | None = None
@@ -188,111 +161,117 @@ class ReasoningMemory:
             known = {turn for node in self.graph.nodes.values() for turn in node.related_turn_ids}
             self._talk.todo = deque(turns for turns in self._talk.todo if known.isdisjoint(turns))
             self._places.update(places or {})
-        self._go_on()
+        self._put_waiting()
 
-    def _take_in(
-        self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int] | None, *, known: bool = False
-    ) -> list[int]:
-        """Take messages in; gives their ids."""
+    def _take_in(self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int] | None) -> None:
         root = self.graph.root
         if root is None:
             raise GraphError("the memory has no task yet", mend="call init_memory first")
-        talk, before, there = self._talk, self._talk.preamble, len(self._talk.messages)
-        talk.add(messages, 0 if there else self._first_id(), turn_ids, known=known)
+        talk, before, first = self._talk, self._talk.preamble, 0
+        if not talk.messages:  # the first id that no node of the graph knows
+            turns = (turn for node in self.graph.nodes.values() for turn in node.related_turn_ids)
+            first = max(turns, default=-1) + 1
+        talk.add(messages, first, turn_ids)
         if talk.preamble > before:
             self.give([root.node_id], talk.turn_ids[before : talk.preamble])
-        return talk.turn_ids[there:]
 
     def give(self, nodes: Iterable[int], turns: Sequence[int]) -> bool:
         """Attach turns to those of the nodes that are active; False if none is. Raises UserError."""
         active = [node for node in map(self.graph.nodes.get, nodes) if node is not None and node.active is True]
-        new = {node.node_id: sorted({*node.related_turn_ids, *turns}) for node in active}
-        if any(len(now) > len(self.graph.nodes[number].related_turn_ids) for number, now in new.items()):
+        lacking = [node for node in active if not set(turns).issubset(node.related_turn_ids)]
+        if lacking:
             with self._change() as graph:
-                for number, now in new.items():
-                    graph.update_node(number, related_turn_ids=now)
+                for node in lacking:
+                    graph.update_node(node.node_id, related_turn_ids=sorted({*node.related_turn_ids, *turns}))
         return bool(active)
 
-    def _go_on(self) -> list[ReasoningNode]:
+    # -- episodes into the graph -------------------------------------------------------------------------------
+
+    def _put_waiting(self) -> list[ReasoningNode]:
+        """Put what waits into the graph: now, or beside the agent."""
         if self._background:
-            self._beside.start()
+            with self._news:
+                self._problem = None
+                if self._worker is None:
+                    self._closing = False
+                    self._worker = threading.Thread(target=self._work, name="reasoning-memory", daemon=True)
+                    self._worker.start()
+                self._news.notify_all()
             return []
-        return self._work_off()
-
-    def _first_id(self) -> int:
-        """The first id that no node of the graph knows."""
-        return max((turn for node in self.graph.nodes.values() for turn in node.related_turn_ids), default=-1) + 1
-
-    def _work_off(self) -> list[ReasoningNode]:
         made: list[ReasoningNode] = []
-        while (new := self._put_next()) is not None:
-            made += new
+        while self._talk.todo:
+            made += self._put(self._talk.todo[0])
         return made
 
-    def _put_next(self) -> list[ReasoningNode] | None:
-        """Put the oldest episode that waits into the graph; None if none waits."""
-        with self._news:
-            if not self._talk.todo:
-                return None
-            turns = self._talk.todo[0]
-        return self._put(turns)
-
-    def _done(self, turns: list[int]) -> None:
-        """The episode is in the graph: it waits no more."""
-        with self._news:
-            self._talk.todo.remove(turns)
-            self._places.pop(turns[0], None)
-            self._news.notify_all()
+    def _work(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._closing or (self._talk.todo and self._problem is None))
+                if self._closing:
+                    return
+                turns = self._talk.todo[0]
+            try:
+                self._put(turns)
+            except UserError as problem:  # told to who waits; what is to do is still there
+                with self._news:
+                    self._problem = problem
+                    self._news.notify_all()
 
     def _put(self, turns: list[int]) -> list[ReasoningNode]:
         """Put one episode into the graph, one way or another."""
         if self.mind is None:
             return self._put_by_rule(turns)
         episode = self._talk.episode(turns)
-        below = None if self._place(turns).below is None else self._parent(turns)
         with self._holder.still() as graph:
+            below = None if self._place(turns).below is None else self._parent(graph, turns)
             prompt = patch_prompt(graph, self.lane, episode, below)
         try:
             return ask(self.mind, prompt, MemoryPatch, lambda patch: self._apply(patch, turns), timeout=self.timeout)
         except NoAnswer as problem:
             return self._keep_whole(episode, turns, problem.reasons[-1])
 
+    @contextmanager
+    def _putting(self, turns: list[int]) -> Iterator[ReasoningGraph | None]:
+        """The graph to put an episode into, which waits no more then; None if the rule has taken it over meanwhile."""
+        with self._news:
+            if turns not in self._talk.todo:
+                yield None
+                return
+            with self._change() as graph:
+                yield graph
+            self._talk.todo.remove(turns)
+            self._places.pop(turns[0], None)
+            self._news.notify_all()
+
     def _put_by_rule(self, turns: list[int]) -> list[ReasoningNode]:
-        with self._change() as graph:
-            episode = self._talk.episode(turns)
-            made = graph.apply_patch(rule_patch(episode, self._parent(turns)), turns, lane=self.lane, step=self.step)
+        with self._putting(turns) as graph:
+            if graph is None:
+                return []
+            patch = rule_patch(self._talk.episode(turns), self._parent(graph, turns))
+            made = graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
             for node in made if self._place(turns).fruitless else ():
                 graph.update_node(node.node_id, status=FRUITLESS)
-        self._done(turns)
-        return made
+            return made
 
     def _apply(self, patch: MemoryPatch, turns: list[int]) -> list[ReasoningNode]:
         if not patch.add_nodes:
             raise GraphError("the patch adds no node, so the episode would be lost")
-        with self._lock:
-            if turns not in self._talk.todo:
-                return []  # too late: the rule has taken the episode over
-            with self._change() as graph:
-                made = graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
-            self._done(turns)
-        return made
+        with self._putting(turns) as graph:
+            return [] if graph is None else graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
 
     def _keep_whole(self, episode: list[Message], turns: list[int], reason: str) -> list[ReasoningNode]:
-        with self._lock:
-            if turns not in self._talk.todo:
-                return []  # as above
-            with self._change() as graph:
-                node = graph.add_node(
-                    NodeKind.EVIDENCE, as_notes(episode), turns, lane=self.lane, step=self.step, tags=("unstructured",),
-                    status=FRUITLESS if self._place(turns).fruitless else "open", meta={"unstructured": reason},
-                )  # fmt: skip
-                graph.add_edge(self._parent(turns), node.node_id, "support: kept whole")
-            self._done(turns)
-        return [node]
+        with self._putting(turns) as graph:
+            if graph is None:
+                return []
+            node = graph.add_node(
+                NodeKind.EVIDENCE, as_notes(episode), turns, lane=self.lane, step=self.step, tags=("unstructured",),
+                status=FRUITLESS if self._place(turns).fruitless else "open", meta={"unstructured": reason},
+            )  # fmt: skip
+            graph.add_edge(self._parent(graph, turns), node.node_id, "support: kept whole")
+            return [node]
 
-    def _parent(self, turns: Sequence[int]) -> int:
+    def _parent(self, graph: ReasoningGraph, turns: Sequence[int]) -> int:
         """The node that an episode belongs below: the one that was said, else the newest open subtask, else the task."""
-        graph = self.graph
         below = graph.nodes.get(self._place(turns).below or 0)
         return below.node_id if below is not None and below.active is True else parent_for(graph, self.lane)
 
@@ -311,13 +290,15 @@ class ReasoningMemory:
 
     def _hurry(self, timeout: float | None, wanted: Callable[[list[int]], bool]) -> None:
         """The same for the episodes that are wanted."""
-        if not self._beside.is_running:
-            self._work_off()
+        if self._worker is None:
+            while self._talk.todo:
+                self._put(self._talk.todo[0])
             return
-        if self._beside.wait(lambda: not any(map(wanted, self._talk.todo)), timeout):
-            return
-        with self._lock:
-            for turns in [turns for turns in self._talk.todo if wanted(turns)]:
+        with self._news:
+            self._news.wait_for(lambda: self._problem or not any(map(wanted, self._talk.todo)), timeout)
+            if self._problem is not None:
+                raise self._problem
+            for turns in list(filter(wanted, self._talk.todo)):
                 self._put_by_rule(turns)
 
     def close(self, *, wait: bool = True) -> None:
@@ -326,15 +307,20 @@ class ReasoningMemory:
             if wait:
                 self.flush()
         finally:
-            self._beside.close(wait=wait)
+            with self._news:
+                self._closing = True
+                self._news.notify_all()
+            if self._worker is not None and wait:
+                self._worker.join()
+            self._worker = None
 
-    def __enter__(self) -> ReasoningMemory:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- giving back -------------------------------------------------------------------------------------------
+    # -- the context -------------------------------------------------------------------------------------------
 
     def recall(self, max_tokens: int | None = None) -> list[Message]:
         """The messages of a context of at most `max_tokens` (default: the memory's), counted as their `json.dumps`.
@@ -347,40 +333,34 @@ class ReasoningMemory:
     def recall_context(self, max_tokens: int | None = None) -> Context:
         """The same, and where each message comes from: a turn, or the notes of a node."""
         budget = self.max_tokens if max_tokens is None else a_whole_number(max_tokens, "a budget", 0)
-        recall = Recall(
-            self._talk,
-            lambda: self.graph,
-            self._change,
-            self.token_counter,
-            lane=self._seen,
-            budget=budget,
-            costs=self._costs,
-            last=self.last_turns,
-            share=self.last_share,
-        )
-        with self._lock:
+        with self._news:
+            recall = Recall(
+                self._talk, lambda: self.graph, self._change, self.token_counter, self._seen, budget, self._costs,
+                self.last_turns, self.last_share,
+            )  # fmt: skip
             context = recall.fits()
             if context is None:
-                self._hurry(self.grace, self._is_over)  # an episode that is not in the graph can't be folded
+                last = {self._talk.turn_ids[at] for at in self._talk.protected(self.last_turns)}
+                self._hurry(self.grace, lambda turns: not last.issuperset(turns))  # only what is in the graph can be folded
                 recall.check()
                 if self.mind is not None:
                     recall.by_mind(self.mind, self.timeout)
                 context = recall.fits() or recall.by_rule()
             return context
 
-    def _is_over(self, turns: list[int]) -> bool:
-        """Whether an episode has a turn that is not one of the last, which stay."""
-        last = {self._talk.turn_ids[at] for at in self._talk.protected(self.last_turns)}
-        return not last.issuperset(turns)
-
-    # -- on disk -----------------------------------------------------------------------------------------------
+    # -- on disk (README.md, *graph.json*) -----------------------------------------------------------------------
 
     def save_memory(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         """Write the snapshot and the messages, whole or not at all. Raises UserError if the file can't be written."""
         path = a_path(path)
         self.flush()
-        with self._lock:
-            save(path, self.graph, self._talk, durable=durable)
+        with self._news, uncollected():
+            record = {**self.graph.to_dict(), **self._talk.to_dict()}
+            text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), check_circular=False) + "\n"
+        try:
+            write(path, text.encode("utf-8", "surrogatepass"), durable=durable)
+        except OSError as error:
+            raise UserError(f"cannot be written ({error.strerror})", where=path) from None
 
     def load_memory(self, path: str | os.PathLike[str]) -> None:
         """Take the place of what is here: from `save_memory`, from a bare seed snapshot, or one in `{"memory": …}`.
@@ -388,8 +368,21 @@ class ReasoningMemory:
         A memory on a task's graph takes the messages only: its graph is the task's log. Raises UserError for a file that
         can't be read, UnknownVersion for another version; then nothing has changed and the file stays.
         """
-        graph, talk = load(a_path(path))
-        with self._lock:
+        path = a_path(path)
+        try:
+            with uncollected(), boundary("saved memory", path, mend=_LEFT), open(path, "rb") as file:
+                record = json.loads(file.read())
+                if isinstance(record, dict) and isinstance(record.get("memory"), dict):
+                    record = record["memory"]
+                if not isinstance(record, dict):
+                    raise GraphError("is not a memory")
+                graph, talk = ReasoningGraph.from_dict(record), Conversation.from_dict(record)
+        except OSError as error:
+            raise UserError(f"cannot be read ({error.strerror})", where=path) from None
+        except UserError as error:
+            kind = UnknownVersion if isinstance(error, UnknownVersion) else GraphError
+            raise kind(error.what, where=path, mend=error.mend or _LEFT) from None
+        with self._news:
             self._talk = talk
             self._costs.clear()
             if not isinstance(self._holder, TaskGraph):

@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from hivemind.errors import UserError
 from hivemind.names import check_name
-from hivemind.reasoning.errors import GraphError
-from hivemind.reasoning.notes import Notes, as_thought
+from hivemind.reasoning.errors import GraphError, a_list, a_text, a_text_or_none
 
 __all__ = [
+    "CARD_FIELDS",
     "FLUSHED",
     "SHARED",
     "NodeKind",
+    "Notes",
     "ReasoningNode",
-    "as_flag",
     "as_kind",
     "as_lane",
-    "as_tags",
+    "as_thought",
     "as_turns",
-    "check_meta",
-    "meta_of",
+    "checked",
     "node_from",
-    "node_to_dict",
+    "plain",
 ]
 
 FLUSHED = "Flushed"
 SHARED = "shared"
 _SEED_FIELDS = ("node_id", "kind", "thought", "related_turn_ids", "active")
 CARD_FIELDS = ("title", "status", "tags", "lane", "step", "pinned", "created_at")
+_UNSET = ("", "open", (), SHARED, None, False, None)
+_card = attrgetter(*CARD_FIELDS)
 
 
 class NodeKind(StrEnum):
@@ -51,12 +53,24 @@ class NodeKind(StrEnum):
     UPDATE = "update"
 
 
-_KINDS: dict[str, NodeKind] = {kind.value: kind for kind in NodeKind}
+_KINDS = {kind.value: kind for kind in NodeKind}
+
+
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: that makes each one four times as dear, and there are many
+class Notes:
+    """One utterance, never changed. `role` is assistant, user, system, or an agent's own name."""
+
+    role: str
+    content: str
+
+    def as_dict(self) -> dict[str, str]:
+        """`{"role": …, "content": …}`."""
+        return {"role": self.role, "content": self.content}
 
 
 @dataclass(slots=True)
 class ReasoningNode:
-    """One node. Read it freely; change it through the graph, which keeps its indexes and its log.
+    """One node. Read it freely; change it through the graph, which keeps its log.
 
     `active` is True, False (folded into a summary) or "Flushed". `related_turn_ids` are ids of messages. `created_seq`
     counts the changes of the graph (or of its task's log), `created_at` is the time of making where a clock was given.
@@ -89,12 +103,33 @@ class ReasoningNode:
         """The title, or else the thought, on one line."""
         return " ".join((self.title or self.text).split())
 
+    def as_dict(self) -> dict[str, Any]:
+        """The node as a snapshot has it: the seed's five fields, the others under `meta` where they are set."""
+        record: dict[str, Any] = {
+            "node_id": self.node_id,
+            "kind": self.kind.value,
+            "thought": plain(self.thought),
+            "related_turn_ids": list(self.related_turn_ids),
+            "active": self.active,
+        }
+        if self.meta or _card(self) != _UNSET:
+            fields = zip(CARD_FIELDS, _card(self), _UNSET, strict=True)
+            record["meta"] = self.meta | {name: plain(value) for name, value, unset in fields if value != unset}
+        return record
+
+
+def plain(value: Any) -> Any:
+    """The value of a field as JSON has it."""
+    if isinstance(value, tuple | list):
+        return [item.as_dict() if isinstance(item, Notes) else item for item in value]
+    return value
+
 
 def as_kind(kind: object) -> NodeKind:
     """The kind of that name. Raises GraphError for an unknown one."""
     found = _KINDS.get(kind) if isinstance(kind, str) else None
     if found is None:
-        raise GraphError(f"{kind!r} is no kind of node", mend=f"known kinds: {', '.join(_KINDS)}")
+        raise GraphError(f"unknown kind of node: {kind!r}", mend=f"known kinds: {', '.join(NodeKind)}")
     return found
 
 
@@ -109,41 +144,47 @@ def as_lane(lane: object) -> str:
             return f"agent/{check_name(agent, 'agent name')}"
     except UserError:
         pass  # the error below names the whole lane
-    raise GraphError(f"{lane!r} is no lane", mend="a lane is 'shared' or 'agent/<name>'")
+    raise GraphError(f"{lane!r} is not a lane", mend="a lane is 'shared' or 'agent/<name>'")
 
 
-def as_tags(tags: object) -> tuple[str, ...]:
-    """The tags without repeats, in their order. Raises GraphError for what is no list, also one text."""
-    if isinstance(tags, str) or not isinstance(tags, Iterable):
-        raise GraphError(f"tags are a list, not {tags!r}")
-    return tuple(dict.fromkeys(str(tag) for tag in tags))
+def as_thought(thought: object) -> str | list[Notes]:
+    """A thought as a node holds it: a text, or a list of Notes made from Notes or mappings. Raises GraphError."""
+    if isinstance(thought, str):
+        return thought
+    if not isinstance(thought, list | tuple):
+        raise GraphError(f"a thought must be a text or a list of notes, not {type(thought).__name__}")
+    return [item if isinstance(item, Notes) else _as_notes(item) for item in thought]
+
+
+def _as_notes(item: Any) -> Notes:
+    try:
+        role, content = item["role"], item["content"]
+    except (KeyError, TypeError, IndexError):
+        role = content = None
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise GraphError(f"a note needs a role and a content, both text, not {str(item)[:80]!r}")
+    return Notes(role, content)
 
 
 def as_turns(turns: object) -> list[int]:
-    """The ids of messages as a list. Raises GraphError for what is no whole number: no snapshot of it could be read."""
-    found: list[int]
-    try:
-        found = list(turns)  # type: ignore[call-overload]  # to ask an ABC before costs as much as all the rest
-    except TypeError:
-        raise GraphError(f"the ids of turns are a list, not {turns!r}") from None
+    """The ids of messages as a list. Raises GraphError for anything but whole numbers: no snapshot could be read back."""
+    found = list(turns) if isinstance(turns, list | tuple) else a_list(turns, "the ids of turns")
     for turn in found:
-        if turn.__class__ is not int:
-            raise GraphError(f"the id of a turn is a whole number, not {turn!r}")
+        if type(turn) is not int:
+            raise GraphError(f"the id of a turn must be a whole number, not {turn!r}")
     return found
 
 
-def as_flag(flag: object) -> bool:
-    """True or False. Raises GraphError for anything else."""
+def _as_flag(flag: object) -> bool:
     if not isinstance(flag, bool):
-        raise GraphError(f"it is true or false, not {flag!r}")
+        raise GraphError(f"must be true or false, not {flag!r}")
     return flag
 
 
-def check_meta(meta: object) -> dict[str, Any]:
-    """A copy of `meta`. Raises GraphError for what is no mapping, for a key that is the name of a field, and for what JSON
-    does not know: no log could hold it."""
+def _as_meta(meta: object) -> dict[str, Any]:
+    """A copy. A key that is the name of a field, and what JSON does not know, are refused: no log could hold them."""
     if not isinstance(meta, Mapping):
-        raise GraphError(f"meta is a mapping, not {meta!r}")
+        raise GraphError(f"must be a mapping, not {meta!r}")
     for name in meta:
         if name in _SEED_FIELDS or name in CARD_FIELDS:
             raise GraphError(f"{name!r} is a field of a node, not of its meta")
@@ -151,85 +192,62 @@ def check_meta(meta: object) -> dict[str, Any]:
     try:
         json.dumps(copy)
     except (TypeError, ValueError, RecursionError) as error:
-        raise GraphError(f"meta is no JSON ({error})") from None
+        raise GraphError(f"is not JSON ({error})") from None
     return copy
 
 
-def node_to_dict(node: ReasoningNode) -> dict[str, Any]:
-    """The node as a snapshot has it: the seed's five fields, the others under `meta` where they are set."""
-    thought = node.thought
-    record: dict[str, Any] = {
-        "node_id": node.node_id,
-        "kind": node.kind._value_,  # as `value`, which is a descriptor in Python code
-        "thought": thought
-        if isinstance(thought, str)
-        else [{"role": note.role, "content": note.content} for note in thought],
-        "related_turn_ids": list(node.related_turn_ids),
-        "active": node.active,
-    }
-    meta = meta_of(node)
-    if meta:
-        record["meta"] = meta
-    return record
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "title": lambda title: a_text(title, "it"),
+    "status": lambda status: a_text(status, "it"),
+    "tags": lambda tags: tuple(dict.fromkeys(map(str, a_list(tags, "they")))),
+    "lane": as_lane,
+    "step": lambda step: a_text_or_none(step, "it"),
+    "pinned": _as_flag,
+    "meta": _as_meta,
+    "thought": as_thought,
+    "related_turn_ids": as_turns,
+}
+"""The fields of a node that can be set, and what makes values of them."""
 
 
-def meta_of(node: ReasoningNode) -> dict[str, Any]:
-    """What a snapshot has of a node beside the seed's five fields."""
-    fields = _card_fields(node)
-    return {**node.meta, **fields} if fields else node.meta
-
-
-def _card_fields(node: ReasoningNode) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    if node.title:
-        fields["title"] = node.title
-    if node.status != "open":
-        fields["status"] = node.status
-    if node.tags:
-        fields["tags"] = list(node.tags)
-    if node.lane != SHARED:
-        fields["lane"] = node.lane
-    if node.step is not None:
-        fields["step"] = node.step
-    if node.pinned:
-        fields["pinned"] = True
-    if node.created_at is not None:
-        fields["created_at"] = node.created_at
-    return fields
+def checked(values: object) -> dict[str, Any]:
+    """Values from JSON, or from a caller, as a node holds them. Raises GraphError that names the field."""
+    if not isinstance(values, Mapping):
+        raise GraphError(f"the fields of a node must be a mapping, not {values!r}")
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in _CHECKS:
+            raise GraphError(f"{name!r} is not a field that can be set", mend=f"fields: {', '.join(sorted(_CHECKS))}")
+        try:
+            found[name] = _CHECKS[name](value)
+        except GraphError as error:
+            raise GraphError(f"{name}: {error.what}", mend=error.mend) from None
+    if "pinned" in found.get("tags", ()):
+        found.setdefault("pinned", True)
+    return found
 
 
 def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
     """The node that a snapshot describes; `meta` and, as in the seed, turns and active may be missing.
 
-    To be called inside a boundary.
+    Call it inside a boundary.
     """
-    number, thought, active = record["node_id"], record["thought"], record.get("active", True)
+    active = record.get("active", True)
+    if active is not True and active is not False and active != FLUSHED:
+        raise GraphError(f"active must be true, false or {FLUSHED!r}, not {active!r}")
     node = ReasoningNode(
-        number if number.__class__ is int else int(number),
+        int(record["node_id"]),
         as_kind(record["kind"]),
-        thought if thought.__class__ is str else as_thought(thought),
-        [turn if turn.__class__ is int else int(turn) for turn in record.get("related_turn_ids") or ()],
-        active if active is True else _as_active(active),
+        as_thought(record["thought"]),
+        [int(turn) for turn in record.get("related_turn_ids") or ()],
+        active,
+        created_seq=created_seq,
     )
-    node.created_seq = created_seq
     if record.get("meta"):
-        _take_meta(node, dict(record["meta"]))
+        meta = dict(record["meta"])
+        fields = {name: meta.pop(name) for name in CARD_FIELDS if name in meta}
+        node.created_at = fields.pop("created_at", None)
+        for name, value in checked(fields).items():
+            setattr(node, name, value)
+        node.meta = meta
     return node
-
-
-def _as_active(active: object) -> bool | str:
-    if active is True or active is False or active == FLUSHED:
-        return active
-    raise GraphError(f"active is true, false or {FLUSHED!r}, not {active!r}")
-
-
-def _take_meta(node: ReasoningNode, meta: dict[str, Any]) -> None:
-    node.title = str(meta.pop("title", ""))
-    node.status = str(meta.pop("status", "open"))
-    node.tags = as_tags(meta.pop("tags", ()))
-    node.lane = as_lane(meta.pop("lane", SHARED))
-    step = meta.pop("step", None)
-    node.step = None if step is None else str(step)
-    node.pinned = bool(meta.pop("pinned", False))
-    node.created_at = meta.pop("created_at", None)
-    node.meta = meta

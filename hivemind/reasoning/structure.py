@@ -1,189 +1,383 @@
-"""The live edges: who hangs on whom while some nodes are folded into summaries.
+"""What a graph holds, and the questions to it: nodes, edges as they were drawn, links, and what is folded into what.
 
-An edge that was drawn once stays a *base edge* for ever, with the ends it was drawn between. A live edge joins the
-nodes that stand for those ends now: the nodes themselves, or the summaries they are folded into. So summaries can be
-unfolded in any order, each giving back exactly what it took.
+A drawn edge keeps its ends for ever. A *live* edge joins the nodes that stand for those ends now: the nodes themselves, or
+the summaries that they are folded into. It is computed, so folding moves nothing and summaries unfold in any order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Self
 
-from hivemind.reasoning.edge import Edge
-from hivemind.reasoning.order import Order
+from hivemind.reasoning.edge import Edge, Link
+from hivemind.reasoning.errors import GraphError, a_text
+from hivemind.reasoning.node import SHARED, NodeKind, ReasoningNode, as_kind, as_lane
 
-__all__ = ["Above", "Structure", "standing"]
+__all__ = ["Conflict", "Structure", "as_way"]
 
-Above = tuple[int, ...] | dict[int, None]
-"""The parents of a node. Most nodes have one, and a tuple is small; with many, a dict lets one go at once."""
+_LONGEST = 20  # digits of an id; of thousands of them Python makes no number
+_NOT_TOPICS = frozenset({"subgoal", "assumption", "pinned", "unstructured"})  # tags that say what a card is
 
-_NO_CHILDREN: Mapping[int, Edge] = {}
-_FEW = 8
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Active nodes of one tag and one kind that don't say the same; `node_ids` are sorted."""
+
+    tag: str
+    kind: NodeKind
+    node_ids: tuple[int, ...]
 
 
 class Structure:
-    """Live edges by either end, an order of the nodes, and what is folded into what.
+    """The state of a graph. Of arguments it checks ids only; `ReasoningGraph` changes it, and checks the rest.
 
-    It checks nothing but cycles: that is the graph's part. `undo`, where it is a list, gets the steps that lead back.
+    Every change goes through `_put`, `_drop` and `_set`, which note in a transaction how to take it back.
     """
-
-    __slots__ = ("folded_into", "inside", "into", "order", "out", "undo")
 
     def __init__(self) -> None:
-        self.out: dict[int, dict[int, Edge]] = {}
-        self.into: dict[int, Above] = {}
-        self.order = Order()
+        self.nodes: dict[int, ReasoningNode] = {}
+        self.links: dict[tuple[int, int, str], Link] = {}
         self.folded_into: dict[int, int] = {}
-        self.inside: dict[int, list[Edge]] = {}  # the edges between the members of a summary, while it stands
-        self.undo: list[Callable[[], object]] | None = None
+        self.next_id = 1
+        self.seq = 0
+        self._members: dict[int, Sequence[int]] = {}  # of each summary that stands for others
+        self._out: dict[int, dict[int, Edge]] = {}
+        self._into: dict[int, tuple[int, ...]] = {}
+        self._links_from: dict[int, dict[Link, None]] = {}
+        self._links_to: dict[int, dict[Link, None]] = {}
+        self._loose: dict[int, None] = {}  # nodes that no edge was ever drawn to, other than the task node
+        self._root: int | None = None
+        self._undo: list[Callable[[], object]] | None = None
 
-    def children(self, node: int) -> Mapping[int, Edge]:
-        return self.out.get(node, _NO_CHILDREN)
+    # -- changing, all or nothing ------------------------------------------------------------------------------
 
-    def parents(self, node: int) -> Above:
-        return self.into.get(node, ())
-
-    def live(self) -> Iterator[Edge]:
-        """Every live edge, ordered by its newer end, then its older one."""
-        out = self.out
-        for dst, ends in sorted(self.into.items()):
-            for src in sorted(ends) if len(ends) > 1 else ends:
-                yield out[src][dst]
-
-    def folded(self) -> list[Edge]:
-        """The base edges of which at least one end is folded away."""
-        if not self.folded_into:
-            return []
-        found = [base for edge in self.live() if edge.origin for base in edge.origin]
-        found += [base for edges in self.inside.values() for edge in edges for base in edge.bases]
-        return sorted(found, key=lambda edge: (edge.dst, edge.src))
-
-    def insert(self, edge: Edge) -> list[int] | None:
-        """Draw a live edge; gives None, or the path with which it would close a cycle (then nothing has changed)."""
-        src, dst, rank = edge.src, edge.dst, self.order.rank
-        if rank[dst] < rank[src]:
-            path = self.order.forward(src, dst, self.out, self.into, self.undo)
-            if path is not None:
-                return path
-        ends = self.out.get(src)
-        if ends is None:
-            self.out[src] = {dst: edge}
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """All that is done inside, or nothing of it if it raises. Counts as one change; may be nested."""
+        outer, counters = self._undo, (self.next_id, self.seq, self._root)
+        undo: list[Callable[[], object]] = []
+        self._undo = undo
+        if outer is None:
+            self.seq += 1
+        try:
+            yield self
+        except BaseException:
+            for step in reversed(undo):
+                step()
+            self.next_id, self.seq, self._root = counters
+            raise
         else:
-            ends[dst] = edge
-        above = self.into.get(dst)
-        self.into[dst] = (src,) if above is None else _with(above, src)
-        if self.undo is not None:
-            self.undo.append(partial(self.remove, src, dst))
+            if outer is not None:
+                outer += undo
+            elif not undo:
+                self.seq = counters[1]
+        finally:
+            self._undo = outer
+
+    def _put(self, table: dict[Any, Any], key: object, value: object) -> None:
+        if self._undo is not None:
+            self._undo.append(partial(table.__setitem__, key, table[key]) if key in table else partial(table.pop, key))
+        table[key] = value
+
+    def _drop(self, table: dict[Any, Any], key: object) -> None:
+        if self._undo is not None:
+            self._undo.append(partial(table.__setitem__, key, table[key]))
+        del table[key]
+
+    def _set(self, node: ReasoningNode, name: str, value: object) -> None:
+        if self._undo is not None:
+            self._undo.append(partial(setattr, node, name, getattr(node, name)))
+        setattr(node, name, value)
+
+    def _tick(self) -> int:
+        if self._undo is None:
+            self.seq += 1
+        return self.seq
+
+    def take_node(self, node: ReasoningNode) -> None:
+        """Take in a node under its own number, which is the highest."""
+        if node.kind is not NodeKind.TASK:
+            self._put(self._loose, node.node_id, None)
+        elif self._root is None:
+            self._root = node.node_id
+        else:
+            raise GraphError(f"a graph has one task node, and node {self._root} is it")
+        self._put(self.nodes, node.node_id, node)
+        self.next_id = node.node_id + 1
+
+    def take_edge(self, edge: Edge) -> None:
+        """Draw an edge between nodes that are there; cycles are not looked for."""
+        below = self._out.get(edge.src)
+        if below is None:
+            below = self._out[edge.src] = {}
+        self._put(below, edge.dst, edge)
+        self._put(self._into, edge.dst, (*self._into.get(edge.dst, ()), edge.src))
+        if edge.dst in self._loose:
+            self._drop(self._loose, edge.dst)
+
+    def take_link(self, link: Link) -> None:
+        """Take in a link between nodes that are there."""
+        self._put(self.links, (link.src, link.dst, link.relation), link)
+        self._put(self._links_from.setdefault(link.src, {}), link, None)
+        self._put(self._links_to.setdefault(link.dst, {}), link, None)
+
+    def take_fold(self, summary: int, members: Sequence[int]) -> None:
+        """Let `summary`, to which no edge leads, stand for the members, which are convex."""
+        self._put(self._members, summary, members)
+        for member in members:
+            self._put(self.folded_into, member, summary)
+        if summary in self._loose:  # if nothing leads to it, nothing leads to one of its members, which tells
+            self._drop(self._loose, summary)
+
+    def take_apart(self, summary: int) -> None:
+        """Let the members stand for themselves; the edges of the summary's own go to the first one."""
+        members = self._members[summary]
+        self._drop(self._members, summary)
+        for member in members:
+            self._drop(self.folded_into, member)
+        above = [self._out[src][summary] for src in self._into.get(summary, ())]
+        for edge in [*self._out.get(summary, {}).values(), *above]:
+            self._drop(self._out[edge.src], edge.dst)
+            self._put(self._into, edge.dst, tuple(src for src in self._into[edge.dst] if src != edge.src))
+            src, dst = (members[0] if end == summary else end for end in (edge.src, edge.dst))
+            self.take_edge(Edge(src, dst, edge.rationale, edge.relation))
+        self._put(self._loose, summary, None)
+
+    # -- edges -------------------------------------------------------------------------------------------------
+
+    @property
+    def drawn(self) -> list[Edge]:
+        """The edges as they were drawn, ordered by their newer end, then their older one."""
+        return [self._out[src][dst] for dst, above in sorted(self._into.items()) for src in sorted(above)]
+
+    @property
+    def edges(self) -> list[Edge]:
+        """The live edges, in the same order; where one stands for several, the first of them speaks."""
+        if not self.folded_into:
+            return self.drawn
+        live: dict[tuple[int, int], Edge] = {}
+        for edge in self.drawn:
+            src, dst = self.standing_id(edge.src), self.standing_id(edge.dst)
+            if src != dst:
+                same = (src, dst) == (edge.src, edge.dst)
+                live.setdefault((dst, src), edge if same else Edge(src, dst, edge.rationale, edge.relation))
+        return [edge for _, edge in sorted(live.items())]
+
+    def child_ids(self, number: int) -> Collection[int]:
+        """The nodes that live edges lead to."""
+        return self._near(number, self._out)
+
+    def parent_ids(self, number: int) -> Collection[int]:
+        """The nodes that live edges come from."""
+        return self._near(number, self._into)
+
+    def _near(self, number: int, drawn: Mapping[int, Collection[int]]) -> Collection[int]:
+        if not self.folded_into:
+            return drawn.get(number, ())
+        if number in self.folded_into:
+            return ()
+        found = {self.standing_id(end) for one in self._stood_for(number) for end in drawn.get(one, ())}
+        found.discard(number)
+        return found
+
+    def _stood_for(self, number: int) -> list[int]:
+        """The node and all that is folded into it, whatever the depth."""
+        found = [number]
+        for one in found:
+            found += self._members.get(one, ())
+        return found
+
+    def standing_id(self, number: int) -> int:
+        """The node that stands for it: itself, or the outermost summary that it is folded into."""
+        while number in self.folded_into:
+            number = self.folded_into[number]
+        return number
+
+    def in_order(self) -> list[int]:
+        """What is not folded away, parents before their children. Raises GraphError that names a cycle."""
+        near = {number: self.parent_ids(number) for number in self.nodes if number not in self.folded_into}
+        try:
+            return list(TopologicalSorter(near).static_order())
+        except CycleError as error:
+            raise GraphError(f"the edges close a cycle: {as_way(error.args[1])}") from None
+
+    def way_down(self, tops: Collection[int], ends: Collection[int]) -> list[int] | None:
+        """A path of live edges from one of `tops` down to one of `ends`, through at least one node that is not in `tops`."""
+        below = dict.fromkeys(ends, 0)
+        todo = list(ends)
+        for node in todo:
+            for parent in self.parent_ids(node):
+                if parent in tops and node not in tops:
+                    path = [parent, node]
+                    while below[path[-1]]:
+                        path.append(below[path[-1]])
+                    return path
+                if parent not in tops and parent not in below:
+                    below[parent] = node
+                    todo.append(parent)
         return None
 
-    def remove(self, src: int, dst: int) -> Edge:
-        """Take a live edge away."""
-        ends = self.out[src]
-        edge = ends.pop(dst)
-        if not ends:
-            del self.out[src]
-        above = _without(self.into[dst], src)
-        if above:
-            self.into[dst] = above
-        else:
-            del self.into[dst]
-        if self.undo is not None:
-            self.undo.append(partial(self.insert, edge))
-        return edge
+    # -- questions: none looks at all edges, none recurses (spec 4, *Queries*) -----------------------------------
 
-    def fold(self, summary: int, members: Sequence[int]) -> None:
-        """Let `summary`, a node without edges, stand for the members, which are convex."""
-        inner, outer = set(members), dict[tuple[int, int], list[Edge]]()
-        inside = []
-        for member in members:
-            for child in list(self.children(member)):
-                edge = self.remove(member, child)
-                if child in inner:
-                    inside.append(edge)
-                else:
-                    outer.setdefault((summary, child), []).extend(edge.bases)
-            for parent in list(self.parents(member)):
-                if parent not in inner:
-                    outer.setdefault((parent, summary), []).extend(self.remove(parent, member).bases)
-        first = min(members, key=self.order.rank.__getitem__)
-        self.order.swap(summary, first, self.undo)
-        for (src, dst), bases in outer.items():
-            self._insert_sound(standing(src, dst, bases))
-        self.inside[summary] = inside
-        for member in members:
-            self.folded_into[member] = summary
-        if self.undo is not None:
-            self.undo.append(lambda: self._forget(summary, members))
+    @property
+    def root(self) -> ReasoningNode | None:
+        """The task node, if there is one."""
+        return None if self._root is None else self.nodes[self._root]
 
-    def unfold(self, summary: int, members: Sequence[int]) -> None:
-        """Give the members back what the summary took; what was tied to the summary itself goes to the first member."""
-        outer: dict[tuple[int, int], list[Edge]] = {}
-        for child in list(self.children(summary)):
-            for base in self.remove(summary, child).bases:
-                member, base = self._give_back(base, summary, members[0], at_src=True)
-                outer.setdefault((member, child), []).append(base)
-        for parent in list(self.parents(summary)):
-            for base in self.remove(parent, summary).bases:
-                member, base = self._give_back(base, summary, members[0], at_src=False)
-                outer.setdefault((parent, member), []).append(base)
-        inside = self.inside[summary]
-        self._forget(summary, members)
-        if self.undo is not None:
-            self.undo.append(lambda: self._remember(summary, members, inside))
-        last = max(members, key=self.order.rank.__getitem__)
-        self.order.swap(summary, last, self.undo)  # as it was before the fold
-        for edge in inside:
-            self._insert_sound(edge)
-        for (src, dst), bases in outer.items():
-            self._insert_sound(standing(src, dst, bases))
+    def node(self, node_id: int | str) -> ReasoningNode:
+        """The node of that id. Raises GraphError if there is none."""
+        return self.nodes[self._known(node_id)]
 
-    def _give_back(self, base: Edge, summary: int, first: int, *, at_src: bool) -> tuple[int, Edge]:
-        """The member that the base edge belongs to now, and the edge itself, redrawn if it was the summary's own."""
-        end = base.src if at_src else base.dst
-        if end == summary:
-            src, dst = (first, base.dst) if at_src else (base.src, first)
-            return first, Edge(src, dst, base.rationale, base.relation)
-        while self.folded_into[end] != summary:
-            end = self.folded_into[end]
-        return end, base
+    def children(self, node_id: int | str) -> list[ReasoningNode]:
+        """The nodes right below, by id."""
+        return self._all(self.child_ids(self._known(node_id)))
 
-    def _insert_sound(self, edge: Edge) -> None:
-        path = self.insert(edge)
-        assert path is None, f"folding convex nodes closed a cycle: {path}"
+    def parents(self, node_id: int | str) -> list[ReasoningNode]:
+        """The nodes right above, by id."""
+        return self._all(self.parent_ids(self._known(node_id)))
 
-    def _forget(self, summary: int, members: Iterable[int]) -> None:
-        del self.inside[summary]
-        for member in members:
-            del self.folded_into[member]
+    def standing(self, node_id: int | str) -> ReasoningNode:
+        """The node that stands for it: itself, or the outermost summary that it is folded into."""
+        return self.nodes[self.standing_id(self._known(node_id))]
 
-    def _remember(self, summary: int, members: Iterable[int], inside: list[Edge]) -> None:
-        self.inside[summary] = inside
-        for member in members:
-            self.folded_into[member] = summary
+    def path_to_root(self, node_id: int | str) -> list[ReasoningNode]:
+        """From the node to the task node, both included, by the oldest parent at each step."""
+        path = [self.node(node_id)]
+        while parents := self.parent_ids(path[-1].node_id):
+            path.append(self.nodes[min(parents)])
+        return path
+
+    def subtree(self, node_id: int | str) -> list[ReasoningNode]:
+        """The node and all below it, by id."""
+        return self._all(self._reached(self._known(node_id), self.child_ids))
+
+    def is_attached(self, node_id: int | str) -> bool:
+        """Whether a path of edges leads from the task node to this one."""
+        number = self._known(node_id)
+        if self._root is None or not self._loose:
+            return self._root is not None
+        return self._root in self._reached(number, self.parent_ids)
+
+    def _reached(self, number: int, near: Callable[[int], Collection[int]]) -> set[int]:
+        found, todo = {number}, [number]
+        while todo:
+            new = set(near(todo.pop())) - found
+            found |= new
+            todo += new
+        return found
+
+    def get_leaf_node_ids(self) -> list[int]:
+        """Ids of the active nodes below which nothing is active, also not through a flushed node."""
+        active = [node.node_id for node in self.active()]
+        above: set[int] = set()
+        todo = list(active)
+        while todo:
+            new = set(self.parent_ids(todo.pop())) - above
+            above |= new
+            todo += [number for number in new if not self.is_active(number)]
+        return [number for number in active if number not in above]
+
+    def is_active(self, number: int) -> bool:
+        return self.nodes[number].active is True
+
+    def active(self) -> list[ReasoningNode]:
+        return [node for node in self._all(self.nodes) if node.active is True]
+
+    def by_kind(self, kind: NodeKind | str) -> list[ReasoningNode]:
+        kind = as_kind(kind)
+        return [node for node in self._all(self.nodes) if node.kind is kind]
+
+    def by_lane(self, lane: str) -> list[ReasoningNode]:
+        lane = as_lane(lane)
+        return [node for node in self._all(self.nodes) if node.lane == lane]
+
+    def by_tag(self, tag: str) -> list[ReasoningNode]:
+        tag = a_text(tag, "a tag")
+        return [node for node in self._all(self.nodes) if tag in node.tags]
+
+    def by_step(self, step: str) -> list[ReasoningNode]:
+        step = a_text(step, "a step")
+        return [node for node in self._all(self.nodes) if node.step == step]
+
+    def pinned(self) -> list[ReasoningNode]:
+        return [node for node in self._all(self.nodes) if node.pinned]
+
+    def visible(
+        self, agent_id: str | None = None, *, all_lanes: bool = False, lane: str | None = None
+    ) -> list[ReasoningNode]:
+        """The nodes in the lanes that an agent sees, by id: shared and its own; without an agent shared only. `lane` is
+        where it drafts, if not in the lane of its name (spec 3, *Lanes*)."""
+        lanes = {SHARED} if agent_id is None else {SHARED, as_lane(f"agent/{agent_id}"), as_lane(lane or SHARED)}
+        return [node for node in self._all(self.nodes) if all_lanes or node.lane in lanes]
+
+    def links_from(self, node_id: int | str, relation: str | None = None) -> list[Link]:
+        """What the node supports, blocks, supersedes; oldest first."""
+        return [link for link in self._links_from.get(self._known(node_id), ()) if relation in (None, link.relation)]
+
+    def links_to(self, node_id: int | str, relation: str | None = None) -> list[Link]:
+        """What supports, blocks, supersedes the node; oldest first."""
+        return [link for link in self._links_to.get(self._known(node_id), ()) if relation in (None, link.relation)]
+
+    def published_copy(self, node_id: int | str) -> ReasoningNode | None:
+        """The published copy of a card, or None."""
+        number = self._known(node_id)
+        for link in self.links_to(number, "supports"):
+            copy = self.nodes[link.src]
+            origin = copy.meta.get("origin")
+            if isinstance(origin, dict) and origin.get("node") == number and copy.lane == SHARED:
+                return copy
+        return None
+
+    def history(self, tag: str) -> list[ReasoningNode]:
+        """All that was ever said under a tag, folded, flushed and superseded nodes too; oldest first."""
+        return sorted(self.by_tag(tag), key=lambda node: (node.created_seq, node.node_id))
+
+    def conflicts(self) -> list[Conflict]:
+        """Groups of active nodes that share a tag and a kind, are not superseded, and disagree.
+
+        They disagree where their texts differ, where one is accepted and another rejected, or where one blocks another.
+        """
+        groups: dict[tuple[str, NodeKind], list[ReasoningNode]] = {}
+        for node in self.active():
+            for tag in () if node.status == "superseded" else set(node.tags) - _NOT_TOPICS:
+                groups.setdefault((tag, node.kind), []).append(node)
+        return [
+            Conflict(tag, kind, tuple(node.node_id for node in nodes))
+            for (tag, kind), nodes in sorted(groups.items())
+            if self._disagree(nodes)
+        ]
+
+    def _disagree(self, nodes: list[ReasoningNode]) -> bool:
+        members = {node.node_id for node in nodes}
+        return (
+            len({" ".join(node.text.casefold().split()) for node in nodes}) > 1
+            or {node.status for node in nodes} >= {"accepted", "rejected"}
+            or any(link.dst in members for number in members for link in self.links_from(number, "blocks"))
+        )
+
+    def _all(self, numbers: Iterable[int]) -> list[ReasoningNode]:
+        return [self.nodes[number] for number in sorted(numbers)]
+
+    def _known(self, node_id: object) -> int:
+        number = node_id
+        if isinstance(node_id, str) and len(node_id) <= _LONGEST and node_id.isascii() and node_id.isdigit():
+            number = int(node_id)
+        if not isinstance(number, int) or isinstance(number, bool) or number not in self.nodes:
+            raise GraphError(f"there is no node {node_id!r}")
+        return number
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __bool__(self) -> bool:
+        return True
 
 
-def _with(above: Above, parent: int) -> Above:
-    if isinstance(above, dict):
-        above[parent] = None
-        return above
-    return (*above, parent) if len(above) < _FEW else dict.fromkeys((*above, parent))
-
-
-def _without(above: Above, parent: int) -> Above:
-    if isinstance(above, dict):
-        del above[parent]
-        return above
-    return tuple(number for number in above if number != parent)
-
-
-def standing(src: int, dst: int, bases: list[Edge]) -> Edge:
-    """The live edge between two nodes for the base edges that it stands for, the first of which speaks for all.
-
-    They are in the order in which a snapshot has them, so that one that is loaded says the same.
-    """
-    bases.sort(key=lambda edge: (edge.dst, edge.src))
-    first = bases[0]
-    if len(bases) == 1 and first.src == src and first.dst == dst:
-        return first
-    return Edge(src, dst, first.rationale, first.relation, tuple(bases))
+def as_way(path: Sequence[int]) -> str:
+    """A path for people: `2 → 3 → … → 9`."""
+    shown = [str(node) for node in path]
+    return " → ".join(shown if len(shown) <= 8 else [*shown[:5], "…", *shown[-2:]])

@@ -13,13 +13,10 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.fs import reached, write
 from hivemind.names import check_name
-from hivemind.reasoning.arguments import a_text, a_text_or_none, a_whole_number
-from hivemind.reasoning.entries import MAIN, Branch, Note, Trace
-from hivemind.reasoning.errors import GraphError
+from hivemind.reasoning.errors import GraphError, a_text, a_text_or_none, a_whole_number
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.history import History
-from hivemind.reasoning.log import GraphLog
-from hivemind.reasoning.merge import MergeReport, merge_into
+from hivemind.reasoning.history import MAIN, Branch, GraphLog, History, Note, Trace
+from hivemind.reasoning.merge import MergeReport, compare, put
 from hivemind.reasoning.merge import diff as diff_graphs
 from hivemind.reasoning.node import SHARED, ReasoningNode, as_lane
 
@@ -147,7 +144,7 @@ class TaskGraph:
                     history.note(graph.record, log.seq)
         except BaseException:
             if log.seq != before:  # the log is ahead of what is undone here
-                history.forget()
+                log.rewind()  # everything is built anew from the file at the next look
             raise
         finally:
             graph.record = graph.now = self._changing = None
@@ -220,8 +217,7 @@ class TaskGraph:
 
     def _say(self, operation: dict[str, Any], agent_id: str | None) -> None:
         with self.change(agent_id) as graph:
-            assert graph.record is not None
-            graph.record.append(operation)
+            graph.note(operation)
 
     def publish(
         self,
@@ -286,7 +282,6 @@ class TaskGraph:
         made: Branch
         told = None if commit is None else lambda tx: commit(tx, made)
         with self.change(agent_id, commit=told) as graph:
-            assert graph.record is not None
             history = self._history
             base = history.branch(base or self.branch).name
             base_seq = history.log.seq if base_seq is None else a_whole_number(base_seq, "a seq", 0)
@@ -295,7 +290,7 @@ class TaskGraph:
             if not history.branches[base].base_seq <= base_seq <= history.log.seq:
                 raise GraphError(f"branch {base!r} has no seq {base_seq}")
             made = Branch(name, base, base_seq)
-            graph.record.append({"op": "branch", "name": name, "base": base, "base_seq": base_seq})
+            graph.note({"op": "branch", "name": name, "base": base, "base_seq": base_seq})
         return made
 
     def delete_branch(
@@ -306,13 +301,12 @@ class TaskGraph:
         `commit` writes the journal's half of it, as for `change`.
         """
         with self.change(agent_id, commit=commit) as graph:
-            assert graph.record is not None
             self._history.branch(name)
             children = sorted(branch.name for branch in self._history.branches.values() if branch.base == name)
             if name in (MAIN, self.branch) or children:
                 why = f"it has children: {', '.join(children)}" if children else "it is main, or checked out here"
                 raise GraphError(f"branch {name!r} can't be deleted: {why}")
-            graph.record.append({"op": "branch_deleted", "name": name})
+            graph.note({"op": "branch_deleted", "name": name})
 
     def diff(self, one: str, other: str) -> dict[str, list[Any]]:
         """What `other` has and `one` has not, and the reverse: added, removed, changed nodes; added and removed edges."""
@@ -342,6 +336,20 @@ class TaskGraph:
             try:
                 told = None if commit is None else lambda tx: commit(tx, self._steps(self.graph))
                 with self.change(agent_id, commit=told) as graph:
-                    return merge_into(graph, self._history, source, self.branch, resolve, dry_run=dry_run)
+                    return self._merge(graph, source, resolve, dry_run=dry_run)
             finally:
                 self.branch = here
+
+    def _merge(
+        self, graph: ReasoningGraph, source: str, resolve: str | Mapping[str, str] | None, *, dry_run: bool
+    ) -> MergeReport:
+        history, into = self._history, self.branch
+        if source == into:
+            raise GraphError(f"branch {source!r} into itself")
+        base_from, base_into = history.agreed(source, into)
+        theirs = history.at(source, history.log.seq).graph
+        taken, conflicts, decided = compare((base_from, theirs), (base_into, graph), resolve)
+        report = MergeReport(tuple(taken), tuple(conflicts), written=decided and not conflicts and not dry_run)
+        if report.written:
+            put(graph, {"op": "merge", "from": source, "into": into, "from_seq": history.log.seq, "parts": taken})
+        return report

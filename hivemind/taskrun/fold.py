@@ -11,10 +11,7 @@ from hivemind.coordination import CoordinationError
 from hivemind.errors import HivemindError
 from hivemind.masking import mask
 from hivemind.minds import Mind
-from hivemind.reasoning import BudgetTooSmall, ReasoningMemory, ReasoningNode
-from hivemind.reasoning.context import Context, excerpt
-from hivemind.reasoning.memory import Place
-from hivemind.reasoning.rules import is_settled
+from hivemind.reasoning import BudgetTooSmall, Context, Place, ReasoningMemory, ReasoningNode, excerpt, is_settled
 from hivemind.taskrun.conversation import Exchanged
 from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.trail import Trail

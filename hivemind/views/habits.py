@@ -8,7 +8,6 @@ from datetime import timedelta
 
 from hivemind.coordination import SHARED, tool_call
 from hivemind.reasoning import NodeKind, ReasoningNode
-from hivemind.reasoning.publish import published_from
 from hivemind.views.claims import card_call
 from hivemind.views.signal import Action, Signal
 from hivemind.views.slice import Slice, is_open, is_pinned, moment
@@ -32,7 +31,7 @@ def unpublished(part: Slice) -> Iterator[Signal]:
     """LANE_DECISION_NOT_PUBLISHED: a decision in an agent's lane, pinned or under 14 days old, not published; at most 8."""
     told = 0
     for card in part.of(NodeKind.DECISION):
-        if card.lane == SHARED or published_from(part.graph, card.node_id) is not None:
+        if card.lane == SHARED or part.graph.published_copy(card.node_id) is not None:
             continue
         time = moment(card.created_at)
         fresh = time is None or part.now is None or part.now - time < _FRESH

@@ -9,8 +9,7 @@ from typing import Protocol
 from hivemind.coordination import Coordinates, Event, Journal, Place, Step, StepLease, check_agent, lane_visible
 from hivemind.coordination.swarm import TaskEntry
 from hivemind.layout import Layout
-from hivemind.reasoning import Note, ReasoningNode, TaskGraph, Trace
-from hivemind.reasoning.log import LOG_NAME
+from hivemind.reasoning import LOG_NAME, Note, ReasoningNode, TaskGraph, Trace
 
 __all__ = ["Readable", "Scope", "open_graph", "scope_of"]
 

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind.reasoning import GraphError, ReasoningGraph, ReasoningMemory
-from hivemind.reasoning.snapshot_text import to_text
 from tests.reasoning.minds import turns
 
 NUMBER = st.integers(1, 14)
@@ -56,8 +55,6 @@ def check(graph: ReasoningGraph) -> None:
     for edge in graph.edges:
         children.setdefault(edge.src, []).append(edge.dst)
         seen[edge.dst] = seen.get(edge.dst, 0) + 1
-        assert graph.structure.order.rank[edge.src] < graph.structure.order.rank[edge.dst]
-    assert len(set(graph.structure.order.rank.values())) == len(graph.nodes), "two nodes of one rank"
     ready = [number for number in graph.nodes if number not in seen]
     sorted_out = 0
     while ready:
@@ -96,7 +93,6 @@ def test_whatever_happens_the_graph_is_sound(moves: list[tuple[str, object]]) ->
         assert all(number > highest for number in new)
         highest = max([highest, *new])
     check(graph)
-    assert to_text(graph, {}) == json.dumps(graph.to_dict(), ensure_ascii=False, separators=(",", ":")) + "\n"
     loaded = ReasoningGraph.from_dict(json.loads(graph.to_json()))
     assert loaded == graph
     check(loaded)

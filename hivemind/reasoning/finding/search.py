@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hivemind.reasoning.finding.hit import NodeHit
 from hivemind.reasoning.finding.schema import NODES
-from hivemind.reasoning.log import LOG_NAME
+from hivemind.reasoning.history import LOG_NAME
 from hivemind.search import Hit, Index, Item, Query
 from hivemind.search.ranking import Candidate
 

@@ -7,7 +7,7 @@ import stat
 from dataclasses import dataclass
 
 from hivemind.layout import Layout
-from hivemind.reasoning.log import LOG_NAME
+from hivemind.reasoning.history import LOG_NAME
 
 __all__ = ["Source", "source_of", "sources"]
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.reasoning.errors import GraphError
+from hivemind.reasoning.node import Notes
 
-__all__ = ["Conversation", "Message", "text_of"]
+__all__ = ["Conversation", "Message", "as_notes"]
 
 Message = dict[str, Any]
 
@@ -38,13 +39,10 @@ class Conversation:
         messages: Iterable[Mapping[str, Any]],
         first_id: int,
         turn_ids: Iterable[int] | None = None,
-        *,
-        known: bool = False,
     ) -> None:
         """Take messages in, all or none, under `turn_ids`, or ids from `first_id` or after the last one.
 
-        With `known` they are one episode that is in the graph already. Raises GraphError for what is no message, and for
-        ids that do not rise.
+        Raises GraphError for what is not a message, and for ids that do not rise.
         """
         checked = [_checked(message) for message in messages]
         last = self.turn_ids[-1] if self.turn_ids else -1
@@ -54,9 +52,7 @@ class Conversation:
             raise GraphError(f"{len(checked)} messages can't have the ids {ids} after {last}")
         for turn, message in zip(ids, checked, strict=True):
             self._take(turn, message)
-        if known:
-            self.waiting = []
-        elif self.waiting and self._answered():
+        if self.waiting and self._answered():
             self._close()
 
     def _take(self, turn: int, message: Message) -> None:
@@ -132,7 +128,7 @@ def _checked(message: Mapping[str, Any]) -> Message:
     return dict(message)
 
 
-def text_of(message: Mapping[str, Any]) -> str:
+def _text_of(message: Mapping[str, Any]) -> str:
     """What a message says, as plain text; of tool calls their names and arguments."""
     content = message.get("content")
     parts = [content] if isinstance(content, str) else []
@@ -144,3 +140,14 @@ def text_of(message: Mapping[str, Any]) -> str:
         if isinstance(function, dict):
             parts.append(f"{function.get('name')}({function.get('arguments', '')})")
     return "\n".join(parts)
+
+
+def as_notes(episode: Sequence[Message], length: int | None = None) -> list[Notes]:
+    """An episode as notes, each cut to `length` characters where one is given."""
+    notes = []
+    for message in episode:
+        text = _text_of(message)
+        if length is not None and len(text) > length:
+            text = f"{text[: length - 1]}…"
+        notes.append(Notes(message["role"], text))
+    return notes
