@@ -11,7 +11,18 @@ from typing import Any, Self, TypedDict, Unpack
 
 from hivemind.reasoning.edge import Edge, Link, as_relation, derive
 from hivemind.reasoning.errors import GraphError, a_list, a_text_or_none, a_whole_number
-from hivemind.reasoning.node import FLUSHED, SHARED, NodeKind, Notes, ReasoningNode, as_kind, as_thought, as_turns, checked, plain
+from hivemind.reasoning.node import (
+    FLUSHED,
+    SHARED,
+    NodeKind,
+    Notes,
+    ReasoningNode,
+    as_kind,
+    as_thought,
+    as_turns,
+    checked,
+    plain,
+)
 from hivemind.reasoning.outline import outline
 from hivemind.reasoning.patch import AddNodeOp, FlushAndFoldOp, MemoryPatch, parse, reads_as_number
 from hivemind.reasoning.snapshot import restore_snapshot, snapshot_of
@@ -142,9 +153,7 @@ class ReasoningGraph(Structure):
         self._tick()
         for name, value in values.items():
             self._set(node, name, value)
-        self.note(
-            {"op": "set", "id": node.node_id, "fields": {name: plain(value) for name, value in values.items()}}
-        )
+        self.note({"op": "set", "id": node.node_id, "fields": {name: plain(value) for name, value in values.items()}})
         return node
 
     def flush_node(self, node_id: int | str, rationale: str = "") -> ReasoningNode:
@@ -183,7 +192,9 @@ class ReasoningGraph(Structure):
         self.take_fold(summary.node_id, members)
         for node in nodes.values():
             self._set(node, "active", False)
-        self.note({"op": "fold", "id": summary.node_id, "ids": members, "notes": plain(thought), "rationale": rationale})
+        self.note(
+            {"op": "fold", "id": summary.node_id, "ids": members, "notes": plain(thought), "rationale": rationale}
+        )
         return summary
 
     def unfold(self, summary_id: int | str) -> list[ReasoningNode]:
@@ -293,7 +304,12 @@ class ReasoningGraph(Structure):
         meta = {key: value for key, value in source.meta.items() if key not in ("folded", "unfolded")}
         told = [plain(source.thought), source.title, source.status, list(source.tags), source.step, meta]
         text = json.dumps(told, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        origin = {"node": source.node_id, "lane": source.lane, "digest": hashlib.sha256(text).hexdigest(), "revision": 1}
+        origin = {
+            "node": source.node_id,
+            "lane": source.lane,
+            "digest": hashlib.sha256(text).hexdigest(),
+            "revision": 1,
+        }
         fields = {"title": source.title, "status": source.status, "tags": source.tags, "step": source.step}
         copy = self.published_copy(source.node_id)
         if copy is None:

@@ -123,7 +123,10 @@ class ReasoningMemory:
     @contextmanager
     def _change(self) -> Iterator[ReasoningGraph]:
         holder = self._holder
-        with self._news, holder.change(self.agent_id) if isinstance(holder, TaskGraph) else holder.transaction() as graph:
+        with (
+            self._news,
+            holder.change(self.agent_id) if isinstance(holder, TaskGraph) else holder.transaction() as graph,
+        ):
             yield graph
 
     # -- taking in ---------------------------------------------------------------------------------------------
@@ -341,7 +344,9 @@ class ReasoningMemory:
             context = recall.fits()
             if context is None:
                 last = {self._talk.turn_ids[at] for at in self._talk.protected(self.last_turns)}
-                self._hurry(self.grace, lambda turns: not last.issuperset(turns))  # only what is in the graph can be folded
+                self._hurry(
+                    self.grace, lambda turns: not last.issuperset(turns)
+                )  # only what is in the graph can be folded
                 recall.check()
                 if self.mind is not None:
                     recall.by_mind(self.mind, self.timeout)
