@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.reasoning.edge import Edge, Link
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
@@ -101,7 +102,10 @@ def put(graph: ReasoningGraph, operation: Mapping[str, Any]) -> None:
     for record in changed["node"]:
         if "folded_into" in record:
             members.setdefault(record["folded_into"], []).append(record["node_id"])
-    nodes = [node_from(record, record["created_seq"]) for record in changed["node"]]
+    with boundary("merge of branches"):
+        nodes = [node_from(record, record["created_seq"]) for record in changed["node"]]
+        edges = [Edge.from_dict(record) for record in changed["edge"]]
+        links = [Link(**record) for record in changed["link"]]
     folded = {number for group in members.values() for number in group}
     for node in nodes:
         if node.node_id in members:
@@ -113,7 +117,7 @@ def put(graph: ReasoningGraph, operation: Mapping[str, Any]) -> None:
             )
     merged = type(graph)()
     try:
-        restore(merged, nodes, (), map(Edge.from_dict, changed["edge"]), [Link(**part) for part in changed["link"]])
+        restore(merged, nodes, (), edges, links)
     except GraphError as error:
         raise GraphError(f"the merged graph is not sound: {error.what}", mend=_CHOOSE) from None
     if not all(merged.is_attached(node.node_id) for node in merged.active()):
