@@ -129,9 +129,9 @@ class Layout:
         return self.state / "sends" / check_name(sender, "sender")
 
     @property
-    def task_board(self) -> Path:
+    def task_queue(self) -> Path:
         """The order in which waiting tasks are claimed: a cache that may be deleted at any time."""
-        return self.state / "tasks.board"
+        return self.state / "tasks.queue"
 
     @property
     def workspace_record(self) -> Path:

@@ -50,7 +50,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _duration(text: str) -> timedelta:
-    from hivemind.tasks.duration import parse_duration
+    from hivemind.tasks import parse_duration
 
     try:
         return timedelta(seconds=parse_duration(text))

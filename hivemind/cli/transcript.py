@@ -103,7 +103,7 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> None:
     from hivemind.fs.watch import open_watcher
     from hivemind.taskrun.transcript import Transcript
     from hivemind.tasks import TaskState
-    from hivemind.tasks.log import open_log
+    from hivemind.tasks.folder import open_log
 
     layout, transcript, log = hive.layout, Transcript(), open_log(task.path, durable=False)
     places = [layout.inbox, layout.active, layout.done, layout.failed]

@@ -11,7 +11,7 @@ from hivemind.doctor.finding import Finding
 from hivemind.doctor.patient import Patient
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import Log
-from hivemind.tasks.log import open_log
+from hivemind.tasks.folder import open_log
 
 __all__ = ["check_journal", "check_task_logs"]
 

@@ -24,7 +24,7 @@ from hivemind.swarm.absence import absences
 from hivemind.swarm.idle import is_full, nobody_for
 from hivemind.swarm.supervisor import supervisor_lock
 from hivemind.tasks import TaskState, TaskSummary
-from hivemind.tasks.drops import is_task_name
+from hivemind.tasks.inbox import is_task_name
 
 __all__ = [
     "AgentNow",

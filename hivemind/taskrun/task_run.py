@@ -32,7 +32,7 @@ from hivemind.taskrun.task_wait import TaskWait, has_come
 from hivemind.taskrun.trail import Trail
 from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import Said, Task, TaskStep
-from hivemind.tasks.log import open_log
+from hivemind.tasks.folder import open_log
 
 __all__ = ["PlannedStep", "TaskRun"]
 
@@ -500,7 +500,7 @@ class TaskRun:
         )  # fmt: skip
         self._folder = self._hive.tasks.finish(self.task, text)
         self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, ended=True)
-        if self._hive.tasks.somebody_waits():  # a task in the inbox may have waited for this one
+        if self._hive.tasks.restless:  # a task in the inbox may have waited for this one
             ring_all(self._hive)
         return self._folder
 

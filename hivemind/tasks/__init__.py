@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hivemind.tasks.claim import Orphan, Taken
-from hivemind.tasks.duration import parse_duration
-from hivemind.tasks.outcome import why_failed
+from hivemind.tasks.folder import why_failed
+from hivemind.tasks.step import parse_duration
 from hivemind.tasks.task import (
     FILES,
     Ignored,

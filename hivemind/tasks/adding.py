@@ -16,8 +16,9 @@ from hivemind.fs import Lock, create, fsync_folder, move, reached, write
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name, slug
+from hivemind.tasks.folder import free_name, on_its_way, place_of
 from hivemind.tasks.form import read_text
-from hivemind.tasks.ids import free_name, on_its_way, place_of
+from hivemind.tasks.inbox import ENDINGS
 from hivemind.tasks.record import RECORD, TaskRecord
 from hivemind.tasks.task import TaskProblem
 
@@ -25,8 +26,6 @@ __all__ = ["Adding", "Attached"]
 
 Attached: TypeAlias = str | os.PathLike[str] | tuple[str, bytes]
 """A file or folder to go with a task; or a file's name and what is in it."""
-
-_ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
 
 
 class Adding:
@@ -82,7 +81,7 @@ class Adding:
         """Looks in the direction in which tasks move, so that one on its way is not missed."""
         inbox = self._layout.inbox
         return (
-            any(os.path.lexists(inbox / (task_id + ending)) for ending in _ENDINGS)
+            any(os.path.lexists(inbox / (task_id + ending)) for ending in ENDINGS)
             or on_its_way(self._layout, task_id)
             or place_of(self._layout, task_id) is not None
         )

@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -22,36 +21,42 @@ from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.fs import fsync_folder, make_folder, move, reached, write
-from hivemind.layout import HUMAN, Layout
+from hivemind.layout import HUMAN
 from hivemind.masking import harmless
-from hivemind.tasks.board import lanes_of
-from hivemind.tasks.drops import UNTRUSTED, attachments, id_of, read_open, read_regular
-from hivemind.tasks.entry import Entry, entry_of
 from hivemind.tasks.folder import (
     ATTEMPTS,
-    ENDS,
-    FILES,
     changes,
-    dropped_text,
-    has_ended,
+    free_name,
     held,
+    is_ended,
+    is_open,
     leave,
+    names_in,
+    place_of,
     read_task,
     set_aside,
     task_of,
     text_file,
     wake_parent,
 )
-from hivemind.tasks.form import NoText, TextReader, Written
-from hivemind.tasks.ids import free_in_inbox, free_name, is_ended, is_open, place_of
-from hivemind.tasks.inbox import Inbox
-from hivemind.tasks.queue import Queue
-from hivemind.tasks.record import RECORD, Claim, Records, TaskRecord, load
-from hivemind.tasks.task import Task, TaskProblem, TaskState
+from hivemind.tasks.form import NoText, Written
+from hivemind.tasks.inbox import (
+    UNTRUSTED,
+    Entry,
+    Inbox,
+    Settings,
+    attachments,
+    dropped_text,
+    id_of,
+    read_open,
+    read_regular,
+)
+from hivemind.tasks.queue_cache import QueueCache, lanes_of
+from hivemind.tasks.record import ENDS, RECORD, Claim, TaskRecord, has_ended, load
+from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 
-__all__ = ["Claims", "Orphan", "Rejected", "Rename", "Taken", "explained", "rename"]
+__all__ = ["Claims", "Orphan", "Rejected", "Taken", "remove_ends", "rename"]
 
-Rename = Callable[[str, str], None]
 _BUILD = ".build"
 """The folder in `.claimed/AGENT/` in which a task's folder is made."""
 
@@ -95,37 +100,17 @@ def rename(source: str, target: str) -> None:
 
 
 class Claims:
-    """The claims of one hive. `rename` is there for the test in which an answer gets lost.
+    """The claims of one hive."""
 
-    `roots` are the folders outside the hive that links among attachments may lead to. With `ask_about_files` a drop that
-    is no text becomes the attachment of a task that asks a person what to do with it.
-    """
-
-    def __init__(
-        self,
-        layout: Layout,
-        inbox: Inbox,
-        queue: Queue,
-        records: Records,
-        reader: TextReader,
-        *,
-        durable: bool,
-        clock: Callable[[], datetime],
-        roots: Collection[Path],
-        rename: Rename = rename,
-        ask_about_files: bool = False,
-    ) -> None:
-        self._layout = layout
-        self._inbox_path = os.fspath(layout.inbox)
+    def __init__(self, settings: Settings, inbox: Inbox, queue: QueueCache) -> None:
+        self._settings = settings
+        self._layout = settings.layout
+        self._inbox_path = os.fspath(settings.layout.inbox)
         self._inbox = inbox
         self._queue = queue
-        self._records = records
-        self._reader = reader
-        self._durable = durable
-        self._clock = clock
-        self._roots = roots
-        self._rename = rename
-        self._ask_about_files = ask_about_files
+        self._records = settings.records
+        self._reader = settings.reader
+        self._durable = settings.durable
         self._made: dict[str, str] = {}
         self._held: set[str] = set()  # what this process took and has not let go: not to be won twice
         self.rejected: list[Rejected] = []
@@ -158,8 +143,9 @@ class Claims:
         if entry.folder:
             return taken
         if entry.problem:
-            again = self._inbox.entry(target)
-            return self._kept(taken, again is not None and (again.problem is not None or _fits(again, entry, lanes)))
+            again = self._inbox.drop(target)
+            now = None if again is None else again.entry
+            return self._kept(taken, now is not None and (now.problem is not None or _fits(now, entry, lanes)))
         try:
             file = os.open(target, UNTRUSTED)
         except OSError:
@@ -185,7 +171,7 @@ class Claims:
         read = replace(taken, raw=raw)
         if same:
             return read
-        return self._kept(read, _fits(entry_of(entry.name, found, raw, entry.name, self._reader), entry, lanes))
+        return self._kept(read, _fits(self._inbox.entry(entry.name, found, raw, entry.name), entry, lanes))
 
     def _kept(self, taken: Taken, fits: bool) -> Taken | None:
         if not fits:
@@ -195,7 +181,7 @@ class Claims:
     def _won(self, source: str, target: str, entry: Entry) -> bool:
         """Rename, and say whether it was this process that did."""
         try:
-            self._rename(source, target)
+            self._settings.rename(source, target)
         except FileNotFoundError:
             # Lost, or withdrawn; or done, and the answer got lost on its way from a file server: look.
             if os.path.lexists(target):
@@ -216,15 +202,17 @@ class Claims:
 
     def put_back(self, path: str | Path) -> Path:
         """Return a drop to the inbox, under another name if someone has dropped one of that name meanwhile."""
+        inbox, name = self._layout.inbox, os.path.basename(path)
+        stem, ending = (name, "") if os.path.isdir(path) else os.path.splitext(name)
         while True:
-            name = free_in_inbox(self._layout, os.path.basename(path), os.path.isdir(path))
+            target = inbox / (free_name(stem, lambda one: os.path.lexists(inbox / (one + ending))) + ending)
             try:
-                move(path, self._layout.inbox / name, durable=self._durable)
+                move(path, target, durable=self._durable)
             except FileExistsError:
                 continue  # dropped under that name this very moment
             self._held.discard(os.fspath(path))
             self._queue.mislead()
-            return self._layout.inbox / name
+            return target
 
     def folder(self, agent: str) -> str:
         """Where the agent's half-made claims lie."""
@@ -259,7 +247,7 @@ class Claims:
             _check(taken, written)
             task_id = self._id(taken.name, False, written)
         except UserError as problem:
-            if isinstance(problem, NoText) and self._ask_about_files:
+            if isinstance(problem, NoText) and self._settings.ask_about_files:
                 return self._settle_folder(self._with_a_question(taken), incarnation)
             self.rejected.append(self._reject(taken, explained(taken.name, problem), str(problem)))
             return None
@@ -308,7 +296,7 @@ class Claims:
                         folder, durable=self._durable, before=partial(self._save, folder, record) if again else None
                     )
                 beside, passed_over = attachments(
-                    folder / FILES if again else folder, text, self._layout.root, self._roots
+                    folder / FILES if again else folder, text, self._layout.root, self._settings.roots
                 )
         except UserError as problem:
             self.rejected.append(self._reject(taken, explained(taken.name, problem), str(problem)))
@@ -336,7 +324,7 @@ class Claims:
             fsync_folder(build / FILES)
 
     def _record(self, taken: Taken, incarnation: int, known: TaskRecord, raw: bytes, name: str) -> TaskRecord:
-        claimed = self._clock().isoformat(timespec="milliseconds")
+        claimed = self._settings.clock().isoformat(timespec="milliseconds")
         claim = Claim(os.urandom(8).hex(), taken.agent, incarnation, claimed)
         return replace(
             known,
@@ -523,8 +511,8 @@ class Claims:
 
     def _resume(self, taken: Taken, incarnation: int) -> Task | None:
         """Go on with a drop; one that is half-written or has dependencies is judged again, from the inbox."""
-        entry = self._inbox.entry(taken.path, whole=taken.is_folder())  # a folder was whole when it was taken
-        if entry is None or entry.dependencies:
+        drop = self._inbox.drop(taken.path, whole=taken.is_folder())  # a folder was whole when it was taken
+        if drop is None or drop.entry is None or drop.entry.dependencies:
             self.put_back(taken.path)
             return None
         return self.settle(taken, incarnation)
@@ -570,7 +558,7 @@ class Claims:
                     self._records.save(path, record, agent_id=agent)
                 else:
                     self._write(path, record)
-        task = read_task(path, TaskState.ACTIVE, self._reader, self._layout.root, self._roots)
+        task = read_task(path, TaskState.ACTIVE, self._reader, self._layout.root, self._settings.roots)
         if not told:
             self._records.claimed(path.name, record, task.title)
         return task
@@ -601,10 +589,10 @@ class Claims:
             agent = record.claim.agent if record is not None and record.claim is not None else None
             if agent is None or agent not in alive:
                 found.append(Orphan(agent, path.name, path))
-        for agent in sorted(os.listdir(self._layout.claimed)) if self._layout.claimed.is_dir() else ():
-            folder = self._layout.claimed / agent
-            if agent not in alive and folder.is_dir():
-                found += [Orphan(agent, name, folder / name) for name in sorted(os.listdir(folder))]
+        for agent in sorted(names_in(self._layout.claimed)):
+            if agent not in alive:
+                folder = self._layout.claimed / agent
+                found += [Orphan(agent, name, folder / name) for name in sorted(names_in(folder))]
         return found
 
     def reclaim(self, agent: str) -> list[Path]:

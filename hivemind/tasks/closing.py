@@ -6,8 +6,7 @@ Everything is written while the folder still lies in active/, result.md or error
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -16,13 +15,11 @@ from typing import Any
 
 from hivemind.errors import UserError
 from hivemind.fs import Log, make_folder, reached, write
-from hivemind.layout import Layout
 from hivemind.masking import harmless, mask
 from hivemind.tasks.claim import Claims, remove_ends
-from hivemind.tasks.folder import ATTEMPTS, held, leave
-from hivemind.tasks.ids import free_name, place_of
-from hivemind.tasks.log import LOG, open_log
-from hivemind.tasks.record import Handed, Records, Tampered, TaskRecord
+from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, names_in, open_log, place_of
+from hivemind.tasks.inbox import Settings
+from hivemind.tasks.record import Handed, Tampered, TaskRecord
 from hivemind.tasks.task import Parked, Said, Task, TaskMoved
 
 __all__ = ["Closing"]
@@ -33,14 +30,12 @@ _RESULT, _ERROR = "result.md", "error.md"
 class Closing:
     """Ends claims. Each method takes a Task as `claim` or `mine` gave it; raises TaskMoved if its claim is over."""
 
-    def __init__(
-        self, layout: Layout, claims: Claims, records: Records, *, durable: bool, clock: Callable[[], datetime]
-    ) -> None:
-        self._layout = layout
+    def __init__(self, settings: Settings, claims: Claims) -> None:
+        self._layout = settings.layout
         self._claims = claims
-        self._records = records
-        self._durable = durable
-        self._clock = clock
+        self._records = settings.records
+        self._durable = settings.durable
+        self._clock = settings.clock
         self._logs: dict[str, Log] = {}  # of tasks in hand, as this process knows them
 
     def follow(self, task: Task) -> Task:
@@ -191,7 +186,7 @@ class Closing:
             if folder is None or not folder.is_dir():
                 continue
             attempts = folder / ATTEMPTS
-            late = attempts / free_name(f"late-{task.owner}", set(_names(attempts)).__contains__)
+            late = attempts / free_name(f"late-{task.owner}", set(names_in(attempts)).__contains__)
             try:
                 make_folder(late, durable=self._durable)
                 write(late / name, end, durable=self._durable)
@@ -199,7 +194,3 @@ class Closing:
                 continue  # moved on under our hands
             return late
         return None
-
-
-def _names(folder: Path) -> list[str]:
-    return os.listdir(folder) if folder.is_dir() else []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from hivemind.layout import Layout
-from hivemind.tasks.entry import Entry
-from hivemind.tasks.ids import on_its_way
+from hivemind.tasks.folder import on_its_way
+from hivemind.tasks.inbox import Entry, Inbox, Settings
 
 __all__ = ["READY", "Dependencies", "Verdict"]
 
@@ -26,29 +25,22 @@ class Verdict:
 
 
 READY = Verdict("ready")
+_WHY = {
+    "failed": "failed and was not retried",
+    "active": "is being worked on",
+    "inbox": "is waiting itself",
+    None: "is unknown so far",
+}
 
 
 class Dependencies:
-    """The verdicts on the tasks of one look into the inbox; each dependency is looked up once, whoever waits for it.
+    """The verdicts on the tasks of one look into the inbox; each dependency is looked up once, whoever waits for it."""
 
-    `waiting` are the tasks in the inbox, `now` the wall clock in seconds, `grace_s` how long a task that names an
-    unknown id waits for it to appear, `failed` gives the dependencies of a failed task.
-    """
-
-    def __init__(
-        self,
-        layout: Layout,
-        waiting: Collection[Entry],
-        *,
-        now: float,
-        grace_s: float,
-        failed: Callable[[str], tuple[str, ...]],
-    ) -> None:
-        self._layout = layout
+    def __init__(self, settings: Settings, inbox: Inbox, waiting: Collection[Entry]) -> None:
+        self._settings = settings
+        self._layout = settings.layout
+        self._inbox = inbox
         self._entries = waiting
-        self._now = now
-        self._grace_s = grace_s
-        self._failed = failed
         self._places: dict[str, Place | None] = {}
 
     @cached_property
@@ -68,18 +60,7 @@ class Dependencies:
         unknown = [name for name in unmet if self._place(name) is None]
         if unknown and self._rested(entry):
             return Verdict("fails", f"it depends on {', '.join(map(repr, unknown))}, and there is no such task")
-        return Verdict("waits", "; ".join(self._why(name) for name in unmet))
-
-    def _why(self, name: str) -> str:
-        match self._place(name):
-            case "failed":
-                return f"its dependency {name!r} failed and was not retried"
-            case "active":
-                return f"its dependency {name!r} is being worked on"
-            case "inbox":
-                return f"its dependency {name!r} is waiting itself"
-            case _:
-                return f"its dependency {name!r} is unknown so far"
+        return Verdict("waits", "; ".join(f"its dependency {name!r} {_WHY[self._place(name)]}" for name in unmet))
 
     def _place(self, name: str) -> Place | None:
         if name not in self._places:
@@ -105,7 +86,7 @@ class Dependencies:
             changed = os.lstat(self._layout.inbox / entry.name).st_ctime
         except FileNotFoundError:
             return False
-        return not 0 <= self._now - changed < self._grace_s
+        return not 0 <= self._settings.clock().timestamp() - changed < self._settings.grace_s
 
     def _cycle(self, entry: Entry) -> tuple[str, ...]:
         """A way of dependencies from the task back to itself, through waiting and failed tasks; else empty."""
@@ -127,6 +108,10 @@ class Dependencies:
             case "inbox":
                 return self._waiting[name].dependencies
             case "failed":
-                return self._failed(name)
+                folder = os.fspath(self._layout.failed / name)
+                try:
+                    return self._inbox.folder_entry(folder, os.stat(folder)).dependencies
+                except OSError:
+                    return ()
             case _:
                 return ()

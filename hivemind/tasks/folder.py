@@ -1,4 +1,4 @@
-"""A task's folder: which file says what, reading the task in it, setting an earlier attempt aside (README.md)."""
+"""A task's folder: where it lies and under which id, reading the task in it, its log, how an attempt ended (README.md)."""
 
 from __future__ import annotations
 
@@ -6,30 +6,48 @@ import difflib
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.fs import fsync_folder, make_folder, move, reached, write
+from hivemind.fs import Log, fsync_folder, make_folder, move, reached, write
 from hivemind.fs.doorbell import ring
 from hivemind.layout import HUMAN, Layout
-from hivemind.tasks.drops import attachments, id_of, read_regular, text_name
+from hivemind.names import MAX_LENGTH
 from hivemind.tasks.form import TextReader, Written, is_yaml, read_text
-from hivemind.tasks.ids import free_name
-from hivemind.tasks.log import open_log
-from hivemind.tasks.record import RECORD, TaskRecord, load
-from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
+from hivemind.tasks.inbox import attachments, dropped_text, id_of
+from hivemind.tasks.record import ENDS, RECORD, TaskRecord, load
+from hivemind.tasks.task import Task, TaskProblem, TaskState
 
 __all__ = [
-    "ATTEMPTS", "ENDS", "FILES", "changes", "dropped_text", "has_ended", "held", "leave", "read_task", "set_aside", "task_of",
-    "text_file", "wake_parent",
-]  # fmt: skip
+    "ATTEMPTS",
+    "LOG",
+    "changes",
+    "free_name",
+    "held",
+    "is_ended",
+    "is_open",
+    "leave",
+    "names_in",
+    "on_its_way",
+    "open_log",
+    "place_of",
+    "read_task",
+    "set_aside",
+    "task_of",
+    "text_file",
+    "wake_parent",
+    "why_failed",
+]
 
 ATTEMPTS = "attempts"
-ENDS = ("error.md", "result.md")
-_OF_AN_ATTEMPT = ("artifacts", "graph.json", "graph.jsonl", "graph.lock", "messages.jsonl", "account.json")
+LOG = "messages.jsonl"
+_OF_AN_ATTEMPT = ("artifacts", "graph.json", "graph.jsonl", "graph.lock", LOG, "account.json")
+_MOST_BYTES = 8192
+_ERROR_PART = re.compile(r"\* (where|what|how to mend it): (.*)")
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _SHOWN_CHANGES = 40
 _EDITED = (
@@ -38,27 +56,94 @@ _EDITED = (
 )
 
 
+# ids: no two tasks have the same
+
+
+def place_of(layout: Layout, task_id: str) -> Path | None:
+    """The folder of the task with that id, looked for in the direction in which tasks move; None if it has none."""
+    for folder in (layout.active, layout.done, layout.failed):
+        if os.path.lexists(folder / task_id):
+            return folder / task_id
+    return None
+
+
+def is_ended(layout: Layout, task_id: str) -> bool:
+    """Whether a task with that id is done or failed."""
+    return os.path.lexists(layout.done / task_id) or os.path.lexists(layout.failed / task_id)
+
+
+def is_open(layout: Layout, task_id: str) -> bool:
+    """Whether a task that was claimed once is worked on, or lies in the inbox again, handed over or given back; a task
+    that a person has deleted is not. Looks at active/ twice, between which it may have come from the inbox."""
+    active = layout.active / task_id
+    return (
+        os.path.lexists(active)
+        or os.path.lexists(layout.inbox / task_id)
+        or on_its_way(layout, task_id)
+        or os.path.lexists(active)
+    )
+
+
+def on_its_way(layout: Layout, task_id: str) -> bool:
+    """Whether a claim that is not finished yet may be this task's: it is then neither in the inbox nor in active/."""
+    return any(
+        task_id in (id_of(drop, True), id_of(drop, False))
+        for agent in names_in(layout.claimed)
+        for name in names_in(layout.claimed / agent)
+        if (drop := _source(layout.claimed / agent / name) if name.startswith(".") else name) is not None
+    )
+
+
+def _source(build: Path) -> str | None:
+    """The name of the drop that a folder is being made for; None while that lies beside it still."""
+    try:
+        record = load(build)
+    except UserError:  # cut off by the power: then the drop's name stands on what is in it
+        return next((name for name in names_in(build) if name != RECORD), None)
+    return None if record is None else record.source or None
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder; none where there is no folder."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _with_number(name: str, number: int) -> str:
+    """`name-2`, shortened so that it stays a name."""
+    ending = f"-{number}"
+    return name[: MAX_LENGTH - len(ending)] + ending
+
+
+def free_name(name: str, taken: Callable[[str], bool]) -> str:
+    """`name` if it is free, else `name-2`, `name-3` …; asks about few names, however many are taken."""
+    if not taken(name):
+        return name
+    low, high = 1, 2
+    while taken(_with_number(name, high)):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if taken(_with_number(name, middle)):
+            low = middle
+        else:
+            high = middle
+    return _with_number(name, high)
+
+
+# what is in it
+
+
+def open_log(folder: Path, *, durable: bool) -> Log:
+    """The conversation in a task's folder. A line is on the disk if it was appended `now` to a durable one."""
+    return Log(folder / LOG, "messages", 1, durable=durable, lazy=True)
+
+
 def text_file(record: TaskRecord) -> str:
     """The name under which the text of a claimed task lies in its folder, for people to read."""
     return "task.yaml" if is_yaml(record.name) else "task.md"
-
-
-def has_ended(folder: Path) -> bool:
-    """Whether an attempt at the task has ended: moved to the inbox, the folder is a retry."""
-    return any(os.path.lexists(folder / name) for name in ENDS)
-
-
-def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:
-    """(the text of a task in the inbox, its file's name, what that file is).
-
-    What was fixed when the task was claimed holds until an attempt has ended; then, and in a folder that nobody has
-    claimed, the text is what lies there. Raises TaskProblem, FileNotFoundError.
-    """
-    if record is not None and record.text is not None and not has_ended(folder):
-        return record.raw, record.name, os.lstat(folder / RECORD)
-    name = text_name(os.fspath(folder), folder.name)
-    raw, found = read_regular(os.path.join(folder, name), name, max_bytes)
-    return raw, name, found
 
 
 def changes(record: TaskRecord, raw: bytes) -> tuple[str, ...]:
@@ -221,3 +306,21 @@ def _lock(file: int, wait: bool) -> bool:
         if error.errno not in _NO_LOCKS:
             raise
     return True
+
+
+def why_failed(folder: str | os.PathLike[str]) -> str | None:
+    """The first paragraph of the error.md in a failed task's folder; None if there is none, or nothing in it.
+
+    Of a drop that could not become a task it is `where: what; how to mend it`, as the refusal itself says it.
+    """
+    try:
+        with open(Path(folder, "error.md"), "rb") as file:
+            text = file.read(_MOST_BYTES).decode("utf-8", "replace")
+    except OSError:  # a folder that a person is moving, a file that nobody may read: a listing goes on without it
+        return None
+    parts = {found[1]: found[2].strip("`") for line in text.splitlines() if (found := _ERROR_PART.fullmatch(line))}
+    if "where" in parts and "what" in parts:
+        said = f"{parts['where']}: {parts['what']}"
+        return f"{said}; {parts['how to mend it']}" if "how to mend it" in parts else said
+    paragraphs = (part.strip() for part in re.split(r"\n\s*\n", text))
+    return next((" ".join(part.split()) for part in paragraphs if part and not part.startswith("#")), None)

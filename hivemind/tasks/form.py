@@ -14,8 +14,20 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import Parsed, parse, split, validate
 from hivemind.fs import CrashCount
-from hivemind.tasks.fields import Agent, Id, Proof, Strict, Text, Texts, first_line, listed, moment, named
-from hivemind.tasks.step import StepForm, as_step
+from hivemind.tasks.step import (
+    Agent,
+    Id,
+    Proof,
+    StepForm,
+    Strict,
+    Text,
+    Texts,
+    as_step,
+    first_line,
+    listed,
+    moment,
+    named,
+)
 from hivemind.tasks.task import TaskBudget, TaskProblem, TaskReview
 from hivemind.tokens import LEAST_CONTEXT
 
@@ -121,6 +133,11 @@ def is_yaml(name: str) -> bool:
     return name.lower().endswith((".yaml", ".yml"))
 
 
+def has_front_matter(raw: bytes, name: str) -> bool:
+    """Whether a file of this name that begins so may say more than its text."""
+    return raw.startswith((b"---", b"\xef\xbb\xbf")) or is_yaml(name)
+
+
 def read_text(raw: bytes, name: str) -> Written:
     """What a task file says. `name` is how errors call the file, and its ending says whether all of it is YAML.
 
@@ -159,6 +176,8 @@ class TextReader:
 
     def read(self, raw: bytes, name: str, found: os.stat_result) -> Written:
         """What `read_text` says; `found` tells which version of the file the bytes are from. Raises TaskProblem."""
+        if not has_front_matter(raw, name):  # nothing is parsed
+            return read_text(raw, name)
         try:
             with self._crashes.reading("task", name, f"{found.st_size} {found.st_mtime_ns}"):
                 return read_text(raw, name)
@@ -167,7 +186,8 @@ class TextReader:
 
 
 def _decode(raw: bytes, name: str) -> str:
-    if (kind := next((kind for magic, kind in _MAGIC.items() if raw.startswith(magic)), None)) is not None:
+    if raw.startswith(tuple(_MAGIC)):
+        kind = next(kind for magic, kind in _MAGIC.items() if raw.startswith(magic))
         raise NoText(f"is {kind} and no text", where=name, mend=_HOW_TO_ATTACH)
     if b"\0" in raw:
         raise NoText(

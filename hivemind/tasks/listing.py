@@ -1,22 +1,19 @@
-"""Looking at tasks: one by its id, all that lie in a state, why a waiting one waits."""
+"""Looking at tasks: one by its id, all that lie in a state, why a waiting one waits. Nothing is written."""
 
 from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.layout import HUMAN, Layout
-from hivemind.tasks.dependencies import Verdict
-from hivemind.tasks.drops import id_of, ignored_why, is_task_name, read_regular
-from hivemind.tasks.entry import Entry
-from hivemind.tasks.folder import read_task, task_of
-from hivemind.tasks.form import TextReader
-from hivemind.tasks.outcome import why_failed
-from hivemind.tasks.queue import Queue
+from hivemind.layout import HUMAN
+from hivemind.tasks.dependencies import READY, Dependencies, Verdict
+from hivemind.tasks.folder import names_in, read_task, task_of, why_failed
+from hivemind.tasks.form import Written
+from hivemind.tasks.inbox import ENDINGS, Drop, Entry, Inbox, Settings, ignored_why, is_task_name, read_regular
 from hivemind.tasks.record import TaskRecord
 from hivemind.tasks.task import Ignored, Task, TaskState, TaskSummary
 
@@ -24,22 +21,15 @@ __all__ = ["Listing"]
 
 
 class Listing:
-    """The tasks of one hive, read only. What cannot be read as a task is listed with its problem."""
+    """The tasks of one hive. What cannot be read as a task is listed with its problem."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        queue: Queue,
-        reader: TextReader,
-        *,
-        agents: Callable[[], Mapping[str, str | None]],
-        roots: Collection[Path],
-    ) -> None:
-        self._layout = layout
-        self._queue = queue
-        self._agents = agents
-        self._reader = reader
-        self._roots = roots
+    def __init__(self, settings: Settings, inbox: Inbox) -> None:
+        self._settings = settings
+        self._layout = settings.layout
+        self._inbox_path = os.fspath(settings.layout.inbox)
+        self._inbox = inbox
+
+    # one
 
     def get(self, task_id: str) -> Task:
         """The task with that id, wherever it lies. Raises UserError if there is none, TaskProblem if it is no task."""
@@ -48,124 +38,121 @@ class Listing:
                 return self._read(self._layout.tasks / state / task_id, state)
             except (FileNotFoundError, NotADirectoryError):
                 continue
-        return self._read_waiting(self.waiting(task_id)[0])
+        drop, entry, _ = self._find(task_id)
+        path = self._layout.inbox / drop.name
+        if entry.folder:
+            return self._read(path, TaskState.INBOX)
+        return task_of(self._written(drop), path, TaskState.INBOX, TaskRecord(), entry.id)
 
-    def waiting(self, task_id: str) -> tuple[Entry, Verdict]:
-        """A task in the inbox. Raises UserError if it is not there."""
-        verdicts, unsettled = self._verdicts()
-        for entry, verdict in verdicts:
-            if entry.id == task_id:
-                return entry, verdict
-        if any(id_of(name, (self._layout.inbox / name).is_dir()) == task_id for name in unsettled):
+    def waiting(self, task_id: str) -> tuple[Entry, str | None]:
+        """A task in the inbox, and why it is not claimed, in words (None: it can be). Raises UserError if it is not there."""
+        _, entry, verdict = self._find(task_id)
+        return entry, self._why(entry, verdict)
+
+    def _find(self, task_id: str) -> tuple[Drop, Entry, Verdict]:
+        for ending in ENDINGS:  # most have their id's name
+            drop = self._inbox.drop(f"{self._inbox_path}/{task_id}{ending}")
+            entry = None if drop is None else drop.entry
+            if drop is not None and entry is not None and entry.id == task_id and not entry.dependencies:
+                return drop, entry, READY
+        drops = self._drops()
+        for drop in drops:
+            if drop.entry is not None and drop.entry.id == task_id:
+                return drop, drop.entry, self._dependencies(drops).verdict(drop.entry)
+        if any(drop.entry is None and drop.id == task_id for drop in drops):
             raise UserError("has just come or is being written", where=task_id, mend="look again in a moment")
         raise UserError("there is no such task", where=task_id, mend="see: hivemind task list")
 
-    def _verdicts(self) -> tuple[list[tuple[Entry, Verdict]], tuple[str, ...]]:
-        """Those of the queue; none where there is no inbox: a copy of a hive may lack empty folders."""
-        return self._queue.verdicts() if self._layout.inbox.is_dir() else ([], ())
+    def _read(self, folder: Path, state: TaskState) -> Task:
+        return read_task(folder, state, self._settings.reader, self._layout.root, self._settings.roots)
 
-    def why(self, entry: Entry, verdict: Verdict) -> str | None:
-        """Why a task in the inbox is not claimed, in words; None if it can be."""
-        if entry.problem or verdict.kind == "fails":
-            return f"it fails when it is claimed: {entry.problem or verdict.why}"
-        if verdict.kind == "waits":
-            return verdict.why
-        agents = self._agents()
-        if entry.assignee and entry.assignee not in agents:
-            return f"it is for {entry.assignee!r}, and the hive has no such agent"
-        if entry.role and entry.role not in ([agents[entry.assignee]] if entry.assignee else agents.values()):
-            return f"it is for the role {entry.role!r}, which {entry.assignee or 'no agent'} does not have"
-        return None
+    def _written(self, drop: Drop) -> Written:
+        """What a file in the inbox says. Raises TaskProblem, FileNotFoundError."""
+        raw, found = drop.head, drop.found
+        if len(raw) < found.st_size:  # it is long, or no regular file
+            path = f"{self._inbox_path}/{drop.name}"
+            raw, found = read_regular(path, drop.name, self._settings.reader.max_bytes)
+        return self._settings.reader.read(raw, drop.name, found)
+
+    # many
 
     def list(self, state: TaskState) -> Iterator[TaskSummary]:
         """What lies in one state: waiting tasks as they will be claimed, half-written ones last; the others by time."""
         if state is TaskState.INBOX:
             return self._list_waiting()
         folder = self._layout.tasks / state
-        names = (name for name in _listed(folder) if not name.startswith("."))
-        found = (self._summary(folder / name, state, lambda path: self._read(path, state)) for name in names)
-        return iter(sorted(filter(None, found), key=lambda one: (one.since, one.id)))
+        names = (name for name in names_in(folder) if not name.startswith("."))
+        found = filter(None, (self._summary(name, folder / name, state) for name in names))
+        return iter(sorted(found, key=lambda one: (one.since, one.id)))
 
     def _list_waiting(self) -> Iterator[TaskSummary]:
-        verdicts, unsettled = self._verdicts()
-        for entry, verdict in verdicts:
-            summary = self._summary(
-                self._layout.inbox / entry.name,
-                TaskState.INBOX,
-                lambda _, entry=entry: self._read_waiting(entry),  # type: ignore[misc]
-                self.why(entry, verdict),
-            )
+        drops = self._drops()
+        dependencies = self._dependencies(drops)
+        for drop in sorted(drops, key=lambda one: (one.entry is None, one.entry.order if one.entry else (), one.name)):
+            waiting = None if drop.entry is None else self._why(drop.entry, dependencies.verdict(drop.entry))
+            summary = self._summary(drop.id, Path(f"{self._inbox_path}/{drop.name}"), TaskState.INBOX, drop, waiting)
             if summary is not None:
                 yield summary
-        for name in sorted(unsettled):
-            path = self._layout.inbox / name
-            if path.exists():
-                since = datetime.fromtimestamp(path.lstat().st_ctime, UTC)
-                task_id = id_of(name, path.is_dir())
-                why = "it is being written"
-                yield TaskSummary(task_id, name, TaskState.INBOX, path, HUMAN, since, waiting=why)
+
+    def _summary(
+        self, task_id: str, path: Path, state: TaskState, drop: Drop | None = None, waiting: str | None = None
+    ) -> TaskSummary | None:
+        """One line of a listing; None if the task has moved on meanwhile."""
+        error = why_failed(path) if state is TaskState.FAILED else None
+        try:
+            since = datetime.fromtimestamp((os.lstat(path) if drop is None else drop.found).st_ctime, UTC)
+            if drop is not None and drop.entry is None:
+                return TaskSummary(task_id, drop.name, state, path, HUMAN, since, waiting="it is being written")
+            if drop is not None and drop.entry is not None and not drop.entry.folder:  # most: nothing else is read
+                written = self._written(drop)
+                form = written.form
+                return TaskSummary(
+                    task_id, written.title, state, path, HUMAN, since, None, form.priority, form.project,
+                    form.assignee, form.role, waiting=waiting,
+                )  # fmt: skip
+            task = self._read(path, state)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except UserError as problem:
+            told = str(problem)
+            return TaskSummary(
+                task_id, path.name, state, path, HUMAN, since, waiting=waiting, problem=told, error=error
+            )
+        return TaskSummary(
+            task.id, task.title, state, path, task.maker, since, task.parent, task.priority, task.project,
+            task.assignee, task.role, task.owner, waiting, task.parked, error=error,
+        )  # fmt: skip
+
+    def _drops(self) -> builtins.list[Drop]:
+        """What lies in the inbox; nothing where there is none: a copy of a hive may lack empty folders."""
+        return list(self._inbox.drops()) if self._layout.inbox.is_dir() else []
+
+    def _dependencies(self, drops: builtins.list[Drop]) -> Dependencies:
+        return Dependencies(self._settings, self._inbox, [drop.entry for drop in drops if drop.entry is not None])
+
+    def _why(self, entry: Entry, verdict: Verdict) -> str | None:
+        """Why a task in the inbox is not claimed, in words; None if it can be."""
+        if entry.problem or verdict.kind == "fails":
+            return f"it fails when it is claimed: {entry.problem or verdict.why}"
+        if verdict.kind == "waits":
+            return verdict.why
+        agents = self._settings.agents() if entry.assignee or entry.role else {}
+        if entry.assignee and entry.assignee not in agents:
+            return f"it is for {entry.assignee!r}, and the hive has no such agent"
+        if entry.role and entry.role not in ([agents[entry.assignee]] if entry.assignee else agents.values()):
+            return f"it is for the role {entry.role!r}, which {entry.assignee or 'no agent'} does not have"
+        return None
+
+    # names alone
 
     def ignored(self) -> builtins.list[Ignored]:
         """What lies in the inbox and is not taken for a task, by name; reads no file."""
-        found = ((name, ignored_why(name)) for name in sorted(_listed(self._layout.inbox)))
+        found = ((name, ignored_why(name)) for name in sorted(names_in(self._layout.inbox)))
         return [Ignored(name, why) for name, why in found if why is not None]
 
     def counts(self) -> dict[TaskState, int]:
         """How many tasks there are in each state; reads no file."""
-        found = {TaskState.INBOX: sum(map(is_task_name, _listed(self._layout.inbox)))}
+        found = {TaskState.INBOX: sum(map(is_task_name, names_in(self._layout.inbox)))}
         for state in (TaskState.ACTIVE, TaskState.DONE, TaskState.FAILED):
-            found[state] = sum(not name.startswith(".") for name in _listed(self._layout.tasks / state))
+            found[state] = sum(not name.startswith(".") for name in names_in(self._layout.tasks / state))
         return found
-
-    def _read(self, folder: Path, state: TaskState) -> Task:
-        return read_task(folder, state, self._reader, self._layout.root, self._roots)
-
-    def _read_waiting(self, entry: Entry) -> Task:
-        path = self._layout.inbox / entry.name
-        if entry.folder:
-            return self._read(path, TaskState.INBOX)
-        raw, found = read_regular(os.fspath(path), entry.name, self._reader.max_bytes)
-        return task_of(self._reader.read(raw, entry.name, found), path, TaskState.INBOX, TaskRecord(), entry.id)
-
-    def _summary(
-        self, path: Path, state: TaskState, read: Callable[[Path], Task], waiting: str | None = None
-    ) -> TaskSummary | None:
-        """One line of a listing; None if the task has moved on meanwhile."""
-        try:
-            since = datetime.fromtimestamp(os.lstat(path).st_ctime, UTC)
-        except FileNotFoundError:
-            return None
-        error = why_failed(path) if state is TaskState.FAILED else None
-        try:
-            task = read(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except UserError as problem:
-            name = id_of(path.name, path.is_dir()) if state is TaskState.INBOX else path.name
-            told = str(problem)
-            return TaskSummary(name, path.name, state, path, HUMAN, since, waiting=waiting, problem=told, error=error)
-        return TaskSummary(
-            id=task.id,
-            title=task.title,
-            state=state,
-            path=path,
-            maker=task.maker,
-            since=since,
-            parent=task.parent,
-            priority=task.priority,
-            project=task.project,
-            assignee=task.assignee,
-            role=task.role,
-            owner=task.owner,
-            waiting=waiting,
-            parked=task.parked,
-            error=error,
-        )
-
-
-def _listed(folder: Path) -> builtins.list[str]:
-    """The names in a folder; none where there is no such folder."""
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []

@@ -26,9 +26,21 @@ from hivemind.layout import HUMAN
 from hivemind.names import check_name
 from hivemind.tasks.task import Parked, Said, TaskProblem
 
-__all__ = ["RECORD", "Claim", "Handed", "Records", "Tampered", "TaskRecord", "is_made_whole", "load"]
+__all__ = [
+    "ENDS",
+    "RECORD",
+    "Claim",
+    "Handed",
+    "Records",
+    "Tampered",
+    "TaskRecord",
+    "has_ended",
+    "is_made_whole",
+    "load",
+]
 
 RECORD = "task.json"
+ENDS = ("error.md", "result.md")
 _KIND, _VERSION = "task", 1
 _MAX_BYTES = 16 << 20
 _MEND = "look at what its commands did; without its task.json it is, when retried, a new task of yours"
@@ -151,6 +163,11 @@ def is_made_whole(folder: str | os.PathLike[str]) -> bool:
         return record is not None and record.inode == os.stat(folder).st_ino
     except (UserError, OSError):
         return False  # said when the task is claimed
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether an attempt at the task has ended: moved to the inbox, the folder is a retry."""
+    return any(os.path.lexists(folder / name) for name in ENDS)
 
 
 class Records:

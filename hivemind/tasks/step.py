@@ -1,22 +1,146 @@
-"""How a person may write a step: one entry of `steps:` (spec 1, *Tasks*; README.md, *Steps*)."""
+"""How a person may write a step, and the fields that a task's and a step's forms are made of (README.md, *The text*)."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
-from datetime import date
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, date, datetime, time
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
-from hivemind.tasks.duration import parse_duration
-from hivemind.tasks.fields import Proof, Strict, Text, Texts, first_line, listed, moment, named, string
+from hivemind.boundary import Unreadable, boundary
+from hivemind.errors import UserError
+from hivemind.names import check_name
 from hivemind.tasks.task import StepKind, TaskStep
 
-__all__ = ["KINDS", "StepForm", "as_step", "as_written"]
+__all__ = [
+    "KINDS",
+    "TITLE_LENGTH",
+    "Agent",
+    "Id",
+    "Proof",
+    "StepForm",
+    "Strict",
+    "Text",
+    "Texts",
+    "as_step",
+    "as_written",
+    "first_line",
+    "listed",
+    "moment",
+    "named",
+    "parse_duration",
+    "string",
+]
 
+TITLE_LENGTH = 200
 KINDS: tuple[StepKind, ...] = ("run", "ask", "write", "mail", "wait")
 _WAITS = {"until": "until", "mail": "for mail from", "task": "for task", "human": "for a person:"}
+MAX_SECONDS = 366 * 86_400.0
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])", re.IGNORECASE)
+_WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+# fields
+
+
+def string(value: Any) -> Any:
+    """Numbers and dates that YAML made of `id: 42` or `title: 2026-11-21` are text again."""
+    if isinstance(value, int | float | date) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+def listed(value: Any) -> Any:
+    return [value] if isinstance(value, str | int | float) and not isinstance(value, bool) else value
+
+
+def named(what: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        try:
+            return check_name(string(value), what)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+
+    return check
+
+
+def moment(value: Any) -> datetime:
+    """A date alone means until its end; a time without a zone is UTC."""
+    with suppress(Unreadable), boundary("date"):
+        if isinstance(value, str):
+            text = value.strip()
+            value = date.fromisoformat(text) if len(text) == len("2026-11-21") else datetime.fromisoformat(text)
+        if isinstance(value, datetime):
+            return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        if isinstance(value, date):
+            return datetime.combine(value, time(23, 59, 59), UTC)
+    shown = value.isoformat() if isinstance(value, date) else repr(value)
+    raise ValueError(f"{shown} is no date in the years 1 to 9999: write 2026-11-21 or 2026-11-21T18:00Z")
+
+
+Text = Annotated[str, BeforeValidator(string)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(listed)]
+Id = Annotated[str, BeforeValidator(named("id"))]
+Agent = Annotated[str, BeforeValidator(named("agent name"))]
+Proof = Literal["off", "warn", "require"]
+
+
+class Strict(BaseModel):
+    """A form in which an unknown key is an error and a key with nothing after it counts as left out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _blank_keys(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: _off(key, item) for key, item in value.items() if item is not None}
+
+
+def _off(key: object, value: Any) -> Any:
+    """YAML reads the `off` of `proof: off` as False."""
+    return "off" if key == "proof" and value is False else value
+
+
+def first_line(text: str) -> str:
+    """The first line that is not empty, without the marks of a Markdown heading."""
+    start = len(text) - len(text.lstrip())
+    line = text[start : start + 4 * TITLE_LENGTH].splitlines()[0] if start < len(text) else ""
+    line = line.lstrip("#").strip() or line.strip()
+    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
+
+
+def parse_duration(value: object) -> float:
+    """Seconds, from 0 to a year. Raises ValueError for anything else."""
+    seconds = None
+    with suppress(Unreadable), boundary("duration"):
+        seconds = _seconds(value)
+    if seconds is None or not math.isfinite(seconds) or not 0 <= seconds <= MAX_SECONDS:
+        raise ValueError(f"{value!r} is no duration: write 250ms, 2s, 5m, 1h30m or 2d (a year at most)")
+    return seconds
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    text = value.strip() if isinstance(value, str) else ""
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    if len(text) > 64 or _WHOLE.fullmatch(text) is None:
+        return None
+    return sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(text))
+
+
+# a step
 
 
 def _line(value: Any, what: str) -> str:

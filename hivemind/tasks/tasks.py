@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import math
 import os
+import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,28 +15,25 @@ from typing import Any, Literal
 
 from hivemind.coordination import Journal
 from hivemind.errors import UserError
-from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, reached
+from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_watcher, reached
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.tasks.adding import Adding, Attached
-from hivemind.tasks.board import lanes_of
-from hivemind.tasks.claim import Claims, Orphan, Rejected, Rename, Taken, rename
+from hivemind.tasks.claim import Claims, Orphan, Rejected, Taken, rename
 from hivemind.tasks.closing import Closing
-from hivemind.tasks.folder import ATTEMPTS
+from hivemind.tasks.folder import ATTEMPTS, is_open, open_log
 from hivemind.tasks.form import TextReader
-from hivemind.tasks.ids import is_open
-from hivemind.tasks.inbox import Inbox, Settled
+from hivemind.tasks.inbox import Inbox, Settings, Settled
 from hivemind.tasks.listing import Listing
-from hivemind.tasks.log import open_log
-from hivemind.tasks.queue import Queue
+from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.record import RECORD, Records, load
 from hivemind.tasks.step import as_written
 from hivemind.tasks.task import Ignored, Parked, Said, Task, TaskProblem, TaskState, TaskStep, TaskSummary
-from hivemind.tasks.waiting import wait_for_end
 
 __all__ = ["MAX_BYTES", "Tasks"]
 
 MAX_BYTES = 1024 * 1024
+_NET_S = 1.0  # how often `wait` looks although no change was reported
 
 
 class Tasks:
@@ -59,29 +59,26 @@ class Tasks:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         roots: Collection[Path] = (),
         settled: Settled = is_settled,
-        rename: Rename = rename,
+        rename: Callable[[str, str], None] = rename,
         ask_about_files: bool = False,
         journal: Journal | None = None,
         looking: bool = False,
     ) -> None:
         self.layout = layout
-        self._agents = agents
-        self._durable = durable
         for folder in () if looking else (layout.inbox, layout.active, layout.done, layout.failed, layout.locks):
             make_folder(folder, durable=durable)
         self._crashes = CrashCount(layout.reading, looking=looking)
-        reader = TextReader(self._crashes, max_bytes)
-        inbox = Inbox(layout, reader, settle_ms=settle_ms, grace_s=grace_s, clock=clock, settled=settled)
-        self._queue = Queue(layout, inbox, reader, grace_s=grace_s, clock=clock)
-        records = Records(journal, durable=durable)
-        self._claims = Claims(
-            layout, inbox, self._queue, records, reader,
-            durable=durable, clock=clock, roots=roots, rename=rename, ask_about_files=ask_about_files,
+        reader, self._records = TextReader(self._crashes, max_bytes), Records(journal, durable=durable)
+        self._settings = settings = Settings(
+            layout, reader, self._records, agents, durable, settle_ms, grace_s, clock, roots, settled, rename,
+            ask_about_files,
         )  # fmt: skip
-        self._records = records
-        self._closing = Closing(layout, self._claims, records, durable=durable, clock=clock)
+        inbox = Inbox(settings)
+        self._queue = QueueCache(settings, inbox)
+        self._claims = Claims(settings, inbox, self._queue)
+        self._closing = Closing(settings, self._claims)
         self._adding = Adding(layout, max_bytes=max_bytes, durable=durable)
-        self._listing = Listing(layout, self._queue, reader, agents=agents, roots=roots)
+        self._listing = Listing(settings, inbox)
         self._recovered: set[str] = set()
         self._names: dict[str, str] = {}
 
@@ -148,7 +145,7 @@ class Tasks:
         unless given. Only the process that holds the agent's name may call this for it.
         """
         agent = self._agent(agent)
-        role = self._agents().get(agent) if role is None else role
+        role = self._settings.agents().get(agent) if role is None else role
         if agent not in self._recovered:
             for half_made in self._claims.finish_half_made(agent, incarnation):
                 return self._closing.follow(half_made)
@@ -167,12 +164,12 @@ class Tasks:
         Raises UserError if no such task waits, if it is for others, or if it waits for something.
         """
         agent, task_id = self._agent(agent), check_name(task_id, "task id")
-        role = self._agents().get(agent) if role is None else role
-        entry, _ = self._listing.waiting(task_id)
+        role = self._settings.agents().get(agent) if role is None else role
+        entry, why = self._listing.waiting(task_id)
         if entry.lane not in lanes_of(agent, role):
             whom = " of the role ".join(filter(None, (entry.assignee or "an agent", entry.role)))
             raise UserError(f"is for {whom}", where=task_id, mend="see: hivemind task list")
-        if (why := self.waiting_for(task_id)) is not None:
+        if why is not None:
             raise UserError(f"can't be claimed: {why}", where=task_id)
         taken = self._claims.take_entry(agent, entry, lanes_of(agent, role))
         if taken is None:
@@ -230,12 +227,8 @@ class Tasks:
 
     @property
     def restless(self) -> int:
-        """How many drops the last claim left alone because they are half-written or wait: look again by and by."""
+        """How many drops anybody's last look left alone because they are half-written or wait: look again by and by."""
         return self._queue.restless
-
-    def somebody_waits(self) -> bool:
-        """Whether any drop was left alone at anybody's last look, by a task's dependencies above all."""
-        return self._queue.somebody_waits()
 
     def take_rejected(self) -> builtins.list[Rejected]:
         """The drops that this object's claims have put into failed/ since the last call: what `claim` does not give."""
@@ -346,7 +339,7 @@ class Tasks:
             if not os.path.lexists(place / task_id):
                 continue
             try:
-                move(place / task_id, self.layout.inbox / task_id, durable=self._durable)
+                move(place / task_id, self.layout.inbox / task_id, durable=self._settings.durable)
             except FileExistsError:
                 where = self.layout.relative(self.layout.inbox / task_id)
                 raise UserError("something of that name waits already", where=where, mend="move it away") from None
@@ -408,8 +401,21 @@ class Tasks:
         is waited for. Raises UserError if there is no such task, and if it is not over in time.
         """
         if self.get(task_id).state not in (TaskState.DONE, TaskState.FAILED):
-            wait_for_end(self.layout, check_name(task_id, "task id"), watch, timeout)
+            self._wait(task_id, timeout, watch)
         return self.get(task_id)
+
+    def _wait(self, task_id: str, timeout: float | None, watch: str) -> None:
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        moved = threading.Event()
+        with open_watcher(watch, [self.layout.done, self.layout.failed], [], lambda _: moved.set()):
+            while self.outcome(task_id) is None:
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise UserError(
+                        f"is not over after {timeout:g} s", where=task_id, mend="hivemind task list says why"
+                    )
+                moved.wait(min(_NET_S, left))
+                moved.clear()
 
     def list(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
         """What lies there: waiting tasks in the order in which they will be claimed, the others by time."""
@@ -426,4 +432,4 @@ class Tasks:
 
     def waiting_for(self, task_id: str) -> str | None:
         """Why a task in the inbox is not claimed, in words; None if it can be. Raises UserError if it is not there."""
-        return self._listing.why(*self._listing.waiting(check_name(task_id, "task id")))
+        return self._listing.waiting(check_name(task_id, "task id"))[1]

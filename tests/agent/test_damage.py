@@ -24,7 +24,7 @@ from hivemind.swarm.preflight import preflight
 from hivemind.taskrun.task_run import MAX_CRASHES
 from tests.agent.conftest import Crew, doing, until_idle
 
-HINTS = {"status.json", "heartbeat", "tasks.board"}
+HINTS = {"status.json", "heartbeat", "tasks.queue"}
 TASK = """---
 steps:
   - {title: look, ask: "What moves a rowing boat?"}
@@ -56,7 +56,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 FILES = [
     ".hive/agents/ada/budget.json", ".hive/agents/ada/mail-taken", ".hive/agents/ada/status.json",
     ".hive/agents/ada/heartbeat", ".hive/agents/ada/memory", ".hive/agents/ada/log.jsonl", ".hive/heartbeat",
-    ".hive/tasks.board", ".hive/locks/agent-ada.lock", ".hive/locks/tasks-board.lock",
+    ".hive/tasks.queue", ".hive/locks/agent-ada.lock", ".hive/locks/tasks-queue.lock",
     "tasks/active/boats/task.json", "tasks/active/boats/task.md", "tasks/active/boats/graph.jsonl",
     "tasks/active/boats/graph.json",
     "tasks/active/boats/messages.jsonl", "tasks/active/boats/artifacts", "tasks/active/boats/attempts",

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from hivemind.fs import move
 from hivemind.layout import Layout
 from hivemind.tasks import Task, Tasks, TaskState
-from hivemind.tasks.board import lanes_of
 
-from .conftest import age, drop, opened, texts
+from .conftest import age, drop, in_process, opened, texts
 
 
 def ids(tasks: Tasks, agent: str) -> list[str]:
@@ -103,15 +105,16 @@ def test_droppings_are_no_tasks(layout: Layout, tasks: Tasks, name: str):
     assert tasks.counts()[TaskState.INBOX] == 0
 
 
-def test_a_file_that_is_changed_after_the_board_was_made_is_judged_anew(layout: Layout, tasks: Tasks):
+def test_a_file_that_is_changed_the_moment_before_it_is_claimed_is_judged_anew(layout: Layout):
+    def rename(source: str, target: str) -> None:
+        Path(source).write_text("---\nassignee: clerk\n---\nx")
+        move(source, target, durable=False)
+
     drop(layout, "a.md", "x")
     drop(layout, "b.md", "---\nnonsense: 1\n---\nx")
-    for name in ("a", "b"):
-        entry, _ = tasks._listing.waiting(name)
-        (layout.inbox / f"{name}.md").write_text("---\nassignee: clerk\n---\nx")
-        assert tasks._claims.take_entry("scout", entry, lanes_of("scout", None)) is None
-    assert ids(tasks, "scout") == []
-    assert sorted(ids(tasks, "clerk")) == ["a", "b"]
+    assert opened(layout, rename=rename).claim("scout") is None
+    assert ids(opened(layout), "scout") == []
+    assert sorted(ids(opened(layout), "clerk")) == ["a", "b"]
 
 
 def test_a_task_for_another_agent_that_fails_because_of_its_dependencies_may_be_failed_by_anyone(
@@ -152,11 +155,15 @@ def test_an_id_that_its_author_wrote_fails_if_it_is_taken_and_says_by_what(layou
 
 @pytest.mark.parametrize(("head", "place"), [("", "active/x-2"), ("---\nid: x\n---\n", "failed/x-2")])
 def test_an_id_that_is_taken_and_ended_between_the_look_and_the_rename_is_not_given_twice(
-    layout: Layout, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, head: str, place: str
+    layout: Layout, head: str, place: str
 ):
-    drop(layout, "x.md", head + "text")
-    monkeypatch.setattr(tasks._claims, "_sync", lambda *_: (layout.done / "x").mkdir(exist_ok=True))
-    tasks.claim("scout")
+    def now() -> datetime:
+        if (layout.claimed / "scout" / "x.md").exists():
+            (layout.done / "x").mkdir(exist_ok=True)
+        return datetime.now(UTC)
+
+    age(drop(layout, "x.md", head + "text"), 10)
+    opened(layout, clock=now).claim("scout")
     assert (layout.tasks / place / "task.md").read_text() == head + "text"
     assert os.listdir(layout.done / "x") == []
 
@@ -358,10 +365,15 @@ def test_a_cycle_fails_every_task_in_it_and_is_named(layout: Layout, tasks: Task
 
 
 def test_the_tasks_of_a_cycle_fail_even_if_another_process_looks_in_between(layout: Layout, tasks: Tasks):
-    drop(layout, "a.md", "---\ndependencies: b\n---\nx")
+    def rename(source: str, target: str) -> None:
+        if source.endswith("b.md"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        move(source, target, durable=False)
+
+    age(drop(layout, "a.md", "---\ndependencies: b\n---\nx"), 10)
     drop(layout, "b.md", "---\ndependencies: a\n---\nx")
-    entry, _ = tasks._listing.waiting("a")
-    tasks._claims.settle(tasks._claims.take_entry("scout", entry._replace(doom="a cycle")), 0)
+    assert in_process(lambda: opened(layout, rename=rename).claim("clerk")) == signal.SIGKILL
+    assert os.listdir(layout.failed) == ["a"]
     assert tasks.claim("scout") is None
     assert "b → a → b" in failed(layout, "b")
 

@@ -124,23 +124,23 @@ def test_a_folder_with_anything_under_any_name_is_a_task_or_fails_alone(
 
 
 @pytest.mark.parametrize("damage", ["zeros", "cut", "flipped", "empty", "folder"])
-def test_a_damaged_board_is_built_again(layout: Layout, damage: str) -> None:
+def test_a_damaged_queue_is_built_again(layout: Layout, damage: str) -> None:
     for number in range(200):
         drop(layout, f"t{number}.md", f"---\ntitle: t{number}\n---\n")
     opened(layout).list()
     first = opened(layout)
     first.claim("scout")
     first.close()
-    board = layout.task_board
-    raw = board.read_bytes()
+    queue = layout.task_queue
+    raw = queue.read_bytes()
     damaged = {
         "zeros": raw[:-2000] + bytes(2000), "cut": raw[:-100], "flipped": raw[:-900] + b"\xff" * 4 + raw[-896:], "empty": b"",
     }.get(damage)  # fmt: skip
-    board.unlink()
+    queue.unlink()
     if damaged is None:
-        board.mkdir()
+        queue.mkdir()
     else:
-        board.write_bytes(damaged)
+        queue.write_bytes(damaged)
     tasks = opened(layout)
     assert len(list(iter(lambda: tasks.claim("clerk"), None))) == 199
 

@@ -105,8 +105,8 @@ class Inbox(RuleBasedStateMachine):
         self.working |= mine
 
     @rule()
-    def lose_the_board(self) -> None:
-        self.layout.task_board.unlink(missing_ok=True)
+    def lose_the_queue(self) -> None:
+        self.layout.task_queue.unlink(missing_ok=True)
 
     @invariant()
     def each_task_lies_in_one_place(self) -> None:

@@ -14,7 +14,6 @@ import pytest
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.tasks import Parked, Task, TaskMoved, TaskProblem, Tasks, TaskState
-from hivemind.tasks.log import LOG, open_log
 
 from .conftest import drop, opened
 
@@ -269,13 +268,15 @@ def test_get_and_list_find_a_task_wherever_it_lies(layout: Layout, tasks: Tasks)
 
 @pytest.mark.parametrize("ends", ["finish", "fail"])
 def test_what_a_power_cut_left_of_a_logs_last_line_is_set_aside_when_the_task_ends(
-    layout: Layout, task: Task, ends: str
+    layout: Layout, tasks: Tasks, task: Task, ends: str
 ) -> None:
-    log = task.path / LOG
-    open_log(task.path, durable=False).append({"text": "whole"})
+    log = task.path / "messages.jsonl"
+    tasks.log(task, {"text": "whole"})
     log.write_bytes(log.read_bytes() + b'{"text": "cut in the mid')
     again = opened(layout)
     [task] = again.mine("scout")
     folder = getattr(again, ends)(task, "It is mended.\n")
-    assert [json.loads(line).get("text") for line in (folder / LOG).read_text().splitlines()][1:] == ["whole"]
-    assert "cut in the mid" in (folder / f"{LOG}.torn").read_text()
+    assert [json.loads(line).get("text") for line in (folder / "messages.jsonl").read_text().splitlines()][1:] == [
+        "whole"
+    ]
+    assert "cut in the mid" in (folder / "messages.jsonl.torn").read_text()

@@ -7,16 +7,17 @@ import fcntl
 import os
 import signal
 import threading
+from datetime import datetime
+from io import TextIOWrapper
 from pathlib import Path
 
 import pytest
 
-from hivemind.fs import move
+from hivemind.fs import is_settled, move
 from hivemind.layout import Layout
 from hivemind.tasks import Tasks, TaskState
-from hivemind.tasks.entry import Entry
 
-from .conftest import drop, in_process, opened
+from .conftest import age, drop, in_process, opened
 
 
 def race(layout: Layout, agents: list[str]) -> None:
@@ -85,7 +86,7 @@ def test_a_task_that_is_written_slowly_is_claimed_only_when_it_is_whole(layout: 
     assert tasks.claim("scout").text == "first half, second half"
 
 
-def test_a_file_opened_for_writing_after_the_board_was_made_is_left_in_the_inbox(layout: Layout, tasks: Tasks):
+def test_a_file_opened_for_writing_after_the_look_is_left_in_the_inbox(layout: Layout, tasks: Tasks):
     drop(layout, "a.md", "---\npriority: high\n---\nx")
     drop(layout, "b.md", "whole")
     assert tasks.claim("scout").id == "a"
@@ -98,14 +99,21 @@ def test_a_file_opened_for_writing_after_the_board_was_made_is_left_in_the_inbox
     assert tasks.claim("scout").text == "half and whole"
 
 
-def test_a_file_that_is_opened_between_the_look_and_the_claim_goes_back(layout: Layout, tasks: Tasks):
+def test_a_file_that_is_opened_between_the_look_and_the_claim_goes_back(layout: Layout):
+    writers: list[TextIOWrapper] = []
+
+    def settled(file: str | int, settle_ms: float, now: datetime) -> bool:
+        whole = is_settled(file, settle_ms, now)
+        if not writers:
+            writers.append(open(layout.inbox / "a.md", "w"))  # noqa: SIM115 - the writer goes on
+            writers[0].write("half")
+            writers[0].flush()
+        return whole
+
     drop(layout, "a.md", "first")
-    entry, _ = tasks._listing.waiting("a")
-    with open(layout.inbox / "a.md", "w") as file:
-        file.write("half")
-        file.flush()
-        assert tasks._claims.take_entry("scout", entry) is None
-        assert (layout.inbox / "a.md").read_text() == "half"
+    assert opened(layout, settled=settled).claim("scout") is None
+    assert (layout.inbox / "a.md").read_text() == "half"
+    writers[0].close()
 
 
 def test_an_editor_that_saves_by_renaming_is_understood(layout: Layout, tasks: Tasks):
@@ -149,28 +157,31 @@ def test_a_claim_whose_answer_got_lost_is_still_this_agents(layout: Layout):
     assert opened(layout, rename=lossy).claim("scout").id == "a"
 
 
-def test_what_an_agent_holds_already_is_not_won_a_second_time(layout: Layout, tasks: Tasks):
-    drop(layout, "a.md", "x")
-    assert tasks.take("scout") is not None
-    entry = Entry("a.md", (layout.claimed / "scout" / "a.md").stat().st_ino, 0, 1, False)  # as a stale board has it
-    assert tasks._claims.take_entry("scout", entry) is None
+def test_a_claim_that_another_has_won_is_lost(layout: Layout):
+    def rename(source: str, target: str) -> None:
+        assert opened(layout).claim("clerk").id == "a"
+        move(source, target, durable=False)
 
-
-def test_a_claim_that_another_has_won_is_lost(layout: Layout, tasks: Tasks):
     drop(layout, "a.md", "x")
-    entry, _ = tasks._listing.waiting("a")
-    assert opened(layout).claim("clerk").id == "a"
-    assert tasks._claims.take_entry("scout", entry) is None
+    tasks = opened(layout, rename=rename)
+    assert tasks.claim("scout") is None
     assert tasks.mine("scout") == []
 
 
-def test_a_process_that_is_stopped_while_it_builds_the_board_blocks_nobody(layout: Layout, tasks: Tasks, monkeypatch):
-    monkeypatch.setattr("hivemind.tasks.queue._PATIENCE_S", 0.05)
+def test_two_who_claim_in_turn_are_given_different_names_in_order(layout: Layout):
+    for number in range(300):
+        age(drop(layout, f"t{number:03}.md", "x"), 1000 - number)
+    one, two = opened(layout), opened(layout)
+    given = [tasks.take(agent).name for _ in range(150) for agent, tasks in (("scout", one), ("clerk", two))]
+    assert given == [f"t{number:03}.md" for number in range(300)]
+
+
+def test_a_process_that_is_stopped_while_it_builds_the_queue_blocks_nobody(layout: Layout, tasks: Tasks):
     drop(layout, "a.md", "x")
     ready, tell = os.pipe()
     stopped = os.fork()
     if stopped == 0:
-        file = os.open(layout.locks / "tasks-board.lock", os.O_RDWR | os.O_CREAT)
+        file = os.open(layout.locks / "tasks-queue.lock", os.O_RDWR | os.O_CREAT)
         fcntl.flock(file, fcntl.LOCK_EX)
         os.write(tell, b"x")
         signal.pause()
@@ -182,10 +193,10 @@ def test_a_process_that_is_stopped_while_it_builds_the_board_blocks_nobody(layou
         os.waitpid(stopped, 0)
 
 
-def test_who_claims_while_another_builds_the_board_waits_for_it_rather_than_find_nothing(layout: Layout, tasks: Tasks):
-    assert tasks.claim("scout") is None  # what it has seen is an empty board
+def test_who_claims_while_another_builds_the_queue_waits_for_it_rather_than_find_nothing(layout: Layout, tasks: Tasks):
+    assert tasks.claim("scout") is None  # what it has seen is an empty queue
     drop(layout, "a.md", "# A\n")
-    file = os.open(layout.locks / "tasks-board.lock", os.O_RDWR | os.O_CREAT)
+    file = os.open(layout.locks / "tasks-queue.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(file, fcntl.LOCK_EX)
     ended = threading.Timer(0.3, os.close, [file])
     ended.start()
@@ -193,35 +204,43 @@ def test_who_claims_while_another_builds_the_board_waits_for_it_rather_than_find
     ended.join()
 
 
+def test_the_queue_is_no_more_than_a_cache_for_those_who_may_not_write_it(layout: Layout, tasks: Tasks):
+    drop(layout, "a.md", "x")
+    tasks.list()
+    assert not layout.task_queue.exists()
+    assert tasks.claim("scout").id == "a"
+    assert layout.task_queue.exists()
+
+
 @pytest.mark.parametrize("harm", ["delete", "empty", "garbage", "cut", "old"])
-def test_the_board_may_be_lost_or_damaged_at_any_time(layout: Layout, tasks: Tasks, harm: str):
+def test_the_queue_may_be_lost_or_damaged_at_any_time(layout: Layout, tasks: Tasks, harm: str):
     for number in range(3):
         drop(layout, f"t{number}.md", "x")
     assert tasks.claim("scout") is not None
-    board = layout.task_board
-    raw = board.read_bytes()
+    queue = layout.task_queue
+    raw = queue.read_bytes()
     match harm:
         case "delete":
-            board.unlink()
+            queue.unlink()
         case "empty":
-            os.truncate(board, 0)
+            os.truncate(queue, 0)
         case "garbage":
-            board.write_bytes(os.urandom(len(raw)))
+            queue.write_bytes(os.urandom(len(raw)))
         case "cut":
-            os.truncate(board, len(raw) - 10)
+            os.truncate(queue, len(raw) - 10)
         case "old":
             in_process(lambda: opened(layout).claim("smith"))
-            board.write_bytes(raw)
+            queue.write_bytes(raw)
     left = tasks.counts()[TaskState.INBOX]
     fresh = opened(layout)
     assert sum(1 for _ in iter(lambda: fresh.claim("clerk"), None)) == left
 
 
-def test_a_name_that_a_killed_process_had_marked_is_claimed_all_the_same(layout: Layout, tasks: Tasks, monkeypatch):
+def test_a_name_over_whose_claim_a_process_was_killed_is_claimed_all_the_same(layout: Layout, tasks: Tasks):
     for number in range(2):
         drop(layout, f"t{number}.md", "x")
-    tasks._queue.next(("/",))  # marked, and never renamed
-    monkeypatch.setattr("hivemind.tasks.queue._HEARTBEAT_S", 0.0)
+    die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
+    assert in_process(lambda: opened(layout, rename=die).claim("clerk")) == signal.SIGKILL
     assert {tasks.claim("scout").id, tasks.claim("scout").id} == {"t0", "t1"}
 
 

@@ -28,7 +28,7 @@ from hivemind.taskrun.focus import Focus
 
 __all__ = ["DOORS", "Doors"]
 
-CACHES = ("tasks.board", "journal/snapshot", "journal/synced", "graph.json", "graphs.db")
+CACHES = ("tasks.queue", "journal/snapshot", "journal/synced", "graph.json", "graphs.db")
 ANSWER_FILE = "answer"
 SERVER_CPU_S = 10
 

@@ -1,0 +1,309 @@
+"""The order in which waiting tasks are claimed, worked out once and shared by every process of the hive.
+
+A cache (`.hive/tasks.queue`) and never the truth: a claim is a rename in the inbox and nothing else. The queue only says
+which name to try next, so that a hundred agents need neither read nor keep a hundred thousand entries each, and hardly ever
+try the same name (docs/adr/0002-claims-are-renames.md has the figures). It may be deleted, damaged or out of date at any
+time: then it is built again from the inbox.
+
+Layout: a line of JSON (`_Header`), 8 bytes for each lane (where its next entry begins), the entries (a line of JSON each: those
+of each lane in order, then those that wait). Written whole and renamed into place; afterwards only the 8 bytes change. Two
+who read them in the same microsecond both try the entry, and the rename decides; if they come to stand further back, the
+names in between are gone, and trying them costs a failed rename each. A queue whose file has the time 0 is out of date.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+
+from hivemind.boundary import Unreadable, boundary
+from hivemind.fs import Lock, set_aside, write
+from hivemind.tasks.dependencies import Dependencies
+from hivemind.tasks.inbox import Entry, Inbox, Settings, tick_of
+
+__all__ = ["QueueCache", "lanes_of"]
+
+_VERSION = 3
+_CURSOR = struct.Struct("<Q")
+_CHUNK = 8192
+_HEARTBEAT_S = 5.0  # a queue older than this is not trusted even if nothing seems to have changed
+_SHARE = 10  # building takes at most 1/10 of the time while there is something to claim
+_SHORT = 64  # a queue of so few is built as often as anyone asks, and the order is exact
+_GLANCE_S = 0.001  # how long a process takes it that no other has written a newer queue
+_PATIENCE_S = 2.0  # how long to wait for another process that builds the queue and gets no further: it may be stopped
+_SIGN_OF_LIFE = 1000  # after so many drops a process that builds the queue shows that it gets on
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_DEFAULTS = Entry("", 0, 0, 0, False)[5:]
+
+
+def lanes_of(agent: str, role: str | None) -> tuple[str, ...]:
+    """The lanes that an agent may claim from: for anyone, for it, for its role, for it in that role."""
+    names = ("/", f"{agent}/")
+    return names if role is None else (*names, f"/{role}", f"{agent}/{role}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """When and of what a queue was made.
+
+    `inbox_ns` is the inbox's modification time when it was listed, `listed_ns` the wall clock then; `started` and `built`
+    are the system's monotonic clock (seconds) before and after. `restless` counts the drops that may become claimable
+    without the inbox changing: half-written ones and those that wait. `lanes` maps `assignee/role` to where its first
+    entry begins and the last one ends, in bytes after the 8 bytes of the lanes; `size` is that of all entries.
+    """
+
+    version: int
+    inbox_ns: int
+    listed_ns: int
+    started: float
+    built: float
+    restless: int
+    entries: int
+    size: int
+    lanes: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def pause(self) -> float:
+        """How many seconds the queue is taken as it is although the inbox changes: a short one not at all."""
+        return 0.0 if self.entries <= _SHORT else _SHARE * (self.built - self.started)
+
+
+class _Queue:
+    """An open queue file; not for use by two threads at once. Raises Unreadable for a damaged one."""
+
+    def __init__(self, path: str) -> None:
+        self._file = -1
+        self._path = path
+        with boundary("cache", path):
+            self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            found = os.fstat(self._file)
+            self.ino = found.st_ino
+            first = self._line(0, found.st_size)
+            self.header = _Header(**json.loads(first))
+            self._cursors = {lane: len(first) + _CURSOR.size * at for at, lane in enumerate(self.header.lanes)}
+            self._start = len(first) + _CURSOR.size * len(self._cursors)
+            self._passed = {lane: int(start) for lane, (start, _) in self.header.lanes.items()}
+            if self.header.version != _VERSION or found.st_size != self._start + self.header.size:
+                raise ValueError("version or size")
+        self._chunk = (0, b"")
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    __del__ = close
+
+    def _line(self, at: int, end: int) -> bytes:
+        """The line that begins at a place of the file."""
+        size = _CHUNK
+        while b"\n" not in (chunk := os.pread(self._file, min(size, end - at), at)):
+            if size >= end - at:
+                raise ValueError("a line without an end")
+            size *= 4
+        self._chunk = (at, chunk)
+        return chunk[: chunk.index(b"\n") + 1]
+
+    def next(self, lanes: Iterable[str]) -> Entry | None:
+        """The first entry of these lanes that nobody has tried yet, which is tried now; None if there is none."""
+        with boundary("cache", self._path):
+            heads = [head for lane in lanes if lane in self._cursors and (head := self._head(lane)) is not None]
+            if not heads:
+                return None
+            entry, lane, following = min(heads, key=lambda head: head[0].order)
+            self._passed[lane] = following
+            os.pwrite(self._file, _CURSOR.pack(following), self._cursors[lane])
+            return entry
+
+    def _head(self, lane: str) -> tuple[Entry, str, int] | None:
+        """(the next entry of a lane, the lane, where the one after it begins)."""
+        (shared,) = _CURSOR.unpack(os.pread(self._file, _CURSOR.size, self._cursors[lane]))
+        at, end = max(shared, self._passed[lane]), self.header.lanes[lane][1]
+        if at >= end:
+            return None
+        begin, chunk = self._chunk
+        there = self._start + at - begin
+        line = chunk[there : chunk.find(b"\n", there) + 1] if 0 <= there < len(chunk) else b""
+        line = line or self._line(self._start + at, self._start + end)
+        return _entry(json.loads(line)), lane, at + len(line)
+
+    def entries(self) -> dict[str, Entry]:
+        """Every entry by name, also those that were tried and those that wait."""
+        with boundary("cache", self._path):
+            lines = os.pread(self._file, self.header.size, self._start).splitlines()
+            return {row[0]: _entry(row)._replace(doom=None) for row in json.loads(b"[" + b",".join(lines) + b"]")}
+
+
+def _entry(row: list[object]) -> Entry:
+    entry = Entry(*row)  # type: ignore[arg-type]
+    if not (isinstance(entry.name, str) and type(entry.priority) is type(entry.mtime_ns) is int):
+        raise TypeError("an entry")
+    return entry if entry.dependencies == () else entry._replace(dependencies=tuple(entry.dependencies))
+
+
+def _body(ready: list[Entry], waiting: list[Entry]) -> tuple[bytes, dict[str, tuple[int, int]]]:
+    """(the entries as lines, where in them each lane begins and ends)."""
+    lanes: dict[str, list[Entry]] = {}
+    for entry in ready:
+        lanes.setdefault(entry.lane, []).append(entry)
+    parts, spans, at = [], {}, 0
+    for lane, entries in lanes.items():
+        parts.append(_lines(sorted(entries, key=lambda one: one.order)))
+        spans[lane] = (at, at := at + len(parts[-1]))
+    return b"".join((*parts, _lines(waiting))), spans
+
+
+def _lines(entries: list[Entry]) -> bytes:
+    """The entries, each without the fields at the end that have their default, which are most."""
+    return "".join([_encode(one[:5] if one[5:] == _DEFAULTS else one) + "\n" for one in entries]).encode()
+
+
+class QueueCache:
+    """Which waiting task is claimed next."""
+
+    def __init__(self, settings: Settings, inbox: Inbox) -> None:
+        self._settings = settings
+        self._inbox = inbox
+        self._inbox_path = os.fspath(settings.layout.inbox)
+        self._path = os.fspath(settings.layout.task_queue)
+        self._queue: _Queue | None = None
+        self._known: tuple[float, dict[str, Entry]] = (0.0, {})  # as the queue built then has it
+        self._outdated = False
+        self._checked = -1.0
+
+    def close(self) -> None:
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
+
+    @property
+    def restless(self) -> int:
+        """How many drops the newest queue, whoever built it, leaves alone: they are half-written or wait for something."""
+        queue = self._current()
+        return 0 if queue is None else queue.header.restless
+
+    def next(self, lanes: Collection[str]) -> Entry | None:
+        """The entry to try next, or None if nothing waits in these lanes (`lanes_of` an agent)."""
+        try:
+            asked = time.monotonic()
+            queue = self._queue if asked - self._checked < _GLANCE_S else self._current()
+            if queue is None or self._is_stale(queue, queue.header.pause, asked):
+                queue = self._rebuilt(queue, waits=queue is None)
+            entry = None if queue is None else queue.next(lanes)
+            # The caller may go to sleep on it that there is none: worth waiting for a queue that was begun since.
+            while entry is None and queue and queue.header.started < asked and self._is_stale(queue, 0.0, asked):
+                queue = self._rebuilt(queue, waits=True)
+                entry = None if queue is None else queue.next(lanes)
+            return entry
+        except Unreadable:
+            self.close()
+            with suppress(FileNotFoundError):
+                os.unlink(self._path)
+            return self.next(lanes)
+
+    def mislead(self) -> None:
+        """The queue turned out wrong (a file was changed or is being written): the next claim builds it anew."""
+        with suppress(FileNotFoundError):
+            os.utime(self._path, ns=(0, 0))
+        self._checked = -1.0
+
+    def _current(self) -> _Queue | None:
+        """The newest queue; None if there is none that this program can read."""
+        self._checked = time.monotonic()
+        try:
+            found = os.stat(self._path)
+            if self._queue is not None and self._queue.ino != found.st_ino:
+                self.close()
+            if self._queue is None:
+                self._queue = _Queue(self._path)
+            self._outdated = found.st_mtime_ns == 0
+        except (Unreadable, OSError):  # not there, or not ours to write: it is only a cache
+            self.close()
+        return self._queue
+
+    def _is_stale(self, queue: _Queue, pause: float, now: float) -> bool:
+        """Whether the inbox may hold something else than the queue says, and it is time to look."""
+        header = queue.header
+        age = now - header.built
+        if self._outdated:
+            return True
+        if 0 <= age < pause:
+            return False
+        if header.restless or not 0 <= age < _HEARTBEAT_S:
+            return True
+        try:
+            inbox_ns = os.stat(self._inbox_path).st_mtime_ns
+        except FileNotFoundError:
+            return True
+        # A file that came within the same tick of the file system's clock as the listing would not show.
+        return inbox_ns != header.inbox_ns or header.listed_ns - inbox_ns < tick_of(inbox_ns)
+
+    def _rebuilt(self, older: _Queue | None, *, waits: bool) -> _Queue | None:
+        """A newer queue, made here or by another process; with `waits` False the older one if another is at it."""
+        seen = time.monotonic()
+        lock, sign = Lock(self._settings.layout.locks / "tasks-queue.lock"), 0
+        while not (held := lock.acquire(wait=False)) and time.monotonic() - seen < _PATIENCE_S:
+            if not waits:
+                return older
+            time.sleep(0.001)  # not a blocking lock: whoever builds may have been stopped
+            if (latest := os.stat(lock.path).st_mtime_ns) != sign:
+                seen, sign = time.monotonic(), latest
+        try:
+            queue = self._current()
+            if queue is None or queue is older:
+                queue = self._build(queue, lock)
+        finally:
+            if held:
+                lock.release()
+        return queue
+
+    def _build(self, older: _Queue | None, lock: Lock) -> _Queue | None:
+        started, listed_ns = time.monotonic(), time.time_ns()
+        with suppress(FileNotFoundError):  # said by the inbox
+            inbox_ns = os.stat(self._inbox_path).st_mtime_ns
+        known: dict[str, Entry] = {}
+        unsettled = 0
+        for at, drop in enumerate(self._inbox.drops(self._remembered(older)), 1):
+            if drop.entry is None:
+                unsettled += 1
+            else:
+                known[drop.name] = drop.entry
+            if at % _SIGN_OF_LIFE == 0:
+                os.utime(lock.path)
+        dependencies = Dependencies(self._settings, self._inbox, known.values())
+        ready: list[Entry] = []
+        waiting: list[Entry] = []
+        for entry in known.values():
+            verdict = dependencies.verdict(entry)
+            if verdict.kind == "waits":
+                waiting.append(entry)
+            else:
+                ready.append(entry if verdict.kind == "ready" else entry._replace(doom=verdict.why))
+        body, lanes = _body(ready, waiting)
+        built = time.monotonic()
+        restless = len(waiting) + unsettled
+        header = _Header(_VERSION, inbox_ns, listed_ns, started, built, restless, len(known), len(body), lanes)
+        cursors = b"".join(_CURSOR.pack(start) for start, _ in lanes.values())
+        self._write(_encode(asdict(header)).encode() + b"\n" + cursors + body)
+        self._known = (built, known)
+        return self._current()
+
+    def _write(self, content: bytes) -> None:
+        try:
+            write(self._path, content, durable=False)
+        except IsADirectoryError:
+            set_aside(self._path)
+            write(self._path, content, durable=False)
+
+    def _remembered(self, queue: _Queue | None) -> dict[str, Entry]:
+        """The entries of the last look, whoever made it."""
+        if queue is None:
+            return {}
+        if self._known[0] != queue.header.built:
+            self._known = (queue.header.built, queue.entries())
+        return self._known[1]
