@@ -270,7 +270,7 @@ def _resume_rows(cards: int, times: int) -> list[Row]:
         layout = Layout.at(root)
         (layout.active / "t").mkdir(parents=True)
         journal = Journal(layout.journal, durable=False)
-        hive = SimpleNamespace(layout=layout, config=SimpleNamespace(workspace="w"), journal=journal)
+        hive = SimpleNamespace(layout=layout, config=SimpleNamespace(workspace="w"), journal=journal, agents={})
         Steps(journal).plan("t", [{"title": "one"}, {"title": "two"}])
         Coordinates(journal, "w").set_focus("ada", "t")
         graph = TaskGraph(layout.active / "t", durable=False)
