@@ -25,7 +25,9 @@ def plot(report: Report, path: Path) -> None:
     try:
         import matplotlib
     except ImportError:
-        raise NoPlot("no picture: matplotlib is not installed (pip install 'hivemind-swarm[bench]', or make bench)") from None
+        raise NoPlot(
+            "no picture: matplotlib is not installed (pip install 'hivemind-swarm[bench]', or make bench)"
+        ) from None
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 

@@ -34,7 +34,7 @@ from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
 from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.log import Log
-from hivemind.fs.ready import readable
+from hivemind.fs.sockets import readable
 from hivemind.mail import Message
 from hivemind.minds import Mind, MindError, MindUnavailable, Patience, ToolSchema, Turn
 from hivemind.minds.extractive import ExtractiveMind

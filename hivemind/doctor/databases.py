@@ -13,7 +13,7 @@ from hivemind.doctor.finding import Finding
 from hivemind.doctor.patient import Patient
 from hivemind.documents import Docmem, Knowledge
 from hivemind.errors import UnknownVersion, UserError, is_disk_full
-from hivemind.fs import soundness
+from hivemind.fs import database
 from hivemind.fs.backup import REPORT, restore
 from hivemind.longterm import MemoryStore
 from hivemind.reasoning import GraphIndex
@@ -58,7 +58,7 @@ def _check(
 ) -> Iterator[Finding]:
     """One database: whether it is one, is whole, and fits together. `gone` and `then` are what is lost, what comes after."""
     where = patient.layout.relative(path)
-    if (lost := soundness.missing(path)) is not None:
+    if (lost := database.missing(path)) is not None:
         how = "put it back from a copy; hivemind doctor --fix takes the last backup, or begins it anew"
         yield Finding("databases", where, f"is {lost}: {gone}", how, mend)
         return
@@ -122,9 +122,9 @@ def _graph_index(patient: Patient) -> Iterator[Finding]:
 def _judge(path: Path) -> str | None:
     """What is wrong with a database, or None; one that is in use by another program is not judged."""
     try:
-        return soundness.unsound(path)
+        return database.unsound(path)
     except sqlite3.OperationalError as error:
-        if soundness.is_disk_full(error, path):
+        if database.is_disk_full(error, path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
         return None if "locked" in str(error) else str(error)
     except OSError as error:

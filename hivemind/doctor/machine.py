@@ -10,7 +10,7 @@ from pathlib import Path
 from hivemind.doctor.finding import Finding
 from hivemind.doctor.patient import Patient
 from hivemind.fs.filesystem import mounts, needs_polling
-from hivemind.fs.watch.inotify import Inotify
+from hivemind.fs.watch.folders import Inotify
 from hivemind.swarm.idle import is_full
 
 __all__ = ["check_encodings", "check_file_system", "check_inotify"]

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from hivemind.documents.errors import DamagedError, DocmemError
 from hivemind.documents.node import node_hash
 from hivemind.embedding import VECTORS
-from hivemind.fs.schema import Schema
-from hivemind.fs.soundness import faults, index_fault
+from hivemind.fs.database import Schema, faults, index_fault
 from hivemind.search import TOKENIZER
 from hivemind.search.sentences import SENTENCES
 

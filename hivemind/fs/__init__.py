@@ -6,13 +6,13 @@ from hivemind.fs.atomic import create, fsync_folder, make_folder, move, open_own
 from hivemind.fs.crash import reached
 from hivemind.fs.crash_count import CrashCount
 from hivemind.fs.doorbell import Doorbell, Ringer, ring
+from hivemind.fs.filesystem import is_settled
 from hivemind.fs.lines import LogDamaged, Record, records_of
 from hivemind.fs.locks import HeldLock, Lock
 from hivemind.fs.log import Log
 from hivemind.fs.paths import file_below, folder_below, folder_inside, inside, open_inside
 from hivemind.fs.records import DamagedRecord, load_record, save_record, set_aside
 from hivemind.fs.segments import LogMoved, Place, Segments
-from hivemind.fs.settled import is_settled
 from hivemind.fs.sockets import make_socket_folder, socket_places
 from hivemind.fs.watch import Watcher, open_watcher
 

@@ -21,9 +21,8 @@ from typing import Any, Protocol
 from hivemind.errors import UserError
 from hivemind.fs.atomic import fsync_folder, move, write
 from hivemind.fs.crash import reached
-from hivemind.fs.database import Database
+from hivemind.fs.database import Database, unsound
 from hivemind.fs.locks import Lock
-from hivemind.fs.soundness import unsound
 
 __all__ = ["REPORT", "Restorable", "back_up", "next_backup", "restore"]
 

@@ -6,23 +6,218 @@ own busy handler sleeps and may starve a writer. Readers see the last committed 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from hivemind.errors import UserError, mend_of
+from hivemind.errors import UnknownVersion, UserError, mend_of
+from hivemind.fs.atomic import open_own
 from hivemind.fs.crash import reached
 from hivemind.fs.locks import Lock
-from hivemind.fs.schema import Schema
-from hivemind.fs.soundness import is_disk_full, missing, note_made
 
-__all__ = ["Database"]
+__all__ = ["Database", "Schema", "faults", "index_fault", "is_disk_full", "missing", "note_made", "unsound"]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of one kind of database, at one version (`PRAGMA user_version`).
+
+    `name` is what people call it; `room` begins its crash points; `error` is raised for all that goes wrong with it;
+    `statements` make it; `functions` are (name, number of arguments, function) that the statements call; `upgrades` has for
+    an older version the statements that make the next one of it; `damaged`, if given, is raised instead of `error` for a file
+    that SQLite cannot make sense of; `lasting` says that it holds what is nowhere else: one that is gone or empty, though it
+    was made, is a damaged one.
+    """
+
+    name: str
+    room: str
+    version: int
+    error: type[UserError]
+    statements: tuple[str, ...]
+    functions: tuple[tuple[str, int, Callable[..., Any]], ...] = ()
+    upgrades: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    damaged: type[UserError] | None = None
+    lasting: bool = False
+
+    def check_file(self, path: str) -> None:
+        """Refuse a file that this program does not know, without opening it as a database: it is kept as it is.
+
+        Raises UnknownVersion for a database of another version and `error` for what is no database at all, or none any more.
+        """
+        if self.lasting and (lost := missing(path)) is not None:
+            raise self.spoilt(f"is {lost}", path)
+        try:
+            with open(open_own(path, os.O_RDONLY), "rb") as file:
+                header = file.read(100)
+        except FileNotFoundError:
+            return
+        except UserError as error:
+            raise self.spoilt(error.what, path) from None
+        except OSError as error:
+            raise self.error(f"cannot be read ({error.strerror})", where=path) from None
+        if header and not header.startswith(b"SQLite format 3\0"):
+            raise self.spoilt("is no database", path)
+        if len(header) == 100:
+            self._check_version(int.from_bytes(header[60:64], "big"), path)
+
+    @property
+    def damage(self) -> type[UserError]:
+        """What is raised for a damaged file."""
+        return self.damaged or self.error
+
+    def spoilt(self, what: str, path: str) -> UserError:
+        """The error for a damaged file."""
+        return self.damage(what, where=path, mend="hivemind doctor says how to save it")
+
+    def _check_version(self, found: int, path: str) -> None:
+        if found not in (
+            0,
+            self.version,
+            *self.upgrades,
+        ):  # 0: being made, or its first page still stands in the write-ahead log
+            raise UnknownVersion(
+                f"is a {self.name} of version {found}, this program knows version {self.version}",
+                where=path,
+                mend="use the hivemind that wrote it, or move the file away",
+            )
+
+    def is_prepared(self, connection: sqlite3.Connection, path: str) -> bool:
+        """Whether the tables are there. Raises UnknownVersion."""
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        self._check_version(version, path)
+        return bool(version == self.version)
+
+    def prepare(self, connection: sqlite3.Connection, path: str) -> None:
+        """Make the tables if the database is new, bring an older one up to date.
+
+        Called with the writers' lock held. Raises as check_file does.
+        """
+        if self.is_prepared(connection, path):
+            return
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if not found and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise self.error("is a database of another program", where=path, mend="choose another path")
+        if path != ":memory:":
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in self._steps_from(found):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {self.version}")
+            reached(f"{self.room}.schema.written")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+    def _steps_from(self, found: int) -> tuple[str, ...]:
+        """The statements that lead from one version to this one."""
+        if not found:
+            return self.statements
+        return tuple(statement for version in range(found, self.version) for statement in self.upgrades[version])
+
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_MAGIC = b"SQLite format 3\0"
+_NOTE_BYTES = 200
+_LEAST_ROOM = 1 << 16  # bytes: what SQLite takes beside a database to begin with
+
+
+def missing(path: str | os.PathLike[str]) -> str | None:
+    """That a database is gone or empty, though one was made here, in words; None if it is there, or never was."""
+    try:
+        if os.stat(path).st_size:
+            return None
+        now = "empty"
+    except FileNotFoundError:
+        now = "gone"
+    try:
+        with open(f"{os.fspath(path)}.lock", "rb") as file:
+            made = file.read(_NOTE_BYTES).decode("ascii", "replace").strip()
+    except FileNotFoundError:
+        return None
+    return f"{now}, though {made}" if made else None
+
+
+def note_made(path: str | os.PathLike[str]) -> None:
+    """Note that a database was made, where that outlives it: in the file of its writers' lock, which is never deleted."""
+    with contextlib.suppress(OSError), open(f"{os.fspath(path)}.lock", "r+b") as file:  # else at the next opening
+        if not file.read(1):
+            file.write(f"a database was made here on {datetime.now(UTC):%Y-%m-%d at %H:%M} UTC\n".encode())
+
+
+def is_disk_full(error: sqlite3.Error, path: str | os.PathLike[str]) -> bool:
+    """Whether a database's error comes of a full disk, which SQLite may call an I/O error too."""
+    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
+        room = os.statvfs(os.path.dirname(os.path.abspath(path)))
+        return room.f_bavail * room.f_frsize < _LEAST_ROOM
+    return primary == sqlite3.SQLITE_FULL
+
+
+def unsound(path: str | os.PathLike[str]) -> str | None:
+    """What is wrong with the file, in words; None if it is sound, or is yet to be made.
+
+    Reads all of it. Raises OSError if it cannot be read, sqlite3.OperationalError if another program holds it.
+    """
+    if (lost := missing(path)) is not None:
+        return f"it is {lost}"
+    try:
+        with open(open_own(path, os.O_RDONLY), "rb") as file:
+            head = file.read(len(_MAGIC))
+    except FileNotFoundError:
+        return None
+    except UserError as error:
+        return f"it {error.what}"
+    if not head:
+        return None
+    if head != _MAGIC:
+        return "it is no database any more"
+    place = Path(path).absolute()
+    # Where nothing can be written SQLite could not make the file that it shares a log with others by; nobody writes there.
+    name = f"file:{quote(str(place))}?mode=ro{'' if os.access(place.parent, os.W_OK) else '&immutable=1'}"
+    try:
+        with closing(sqlite3.connect(name, uri=True, timeout=5)) as database:
+            said = [" ".join(str(row[0]).split()) for row in database.execute("PRAGMA quick_check(3)")]
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", 0)
+        if (
+            code == sqlite3.SQLITE_READONLY_ROLLBACK
+        ):  # a transaction was cut short; whoever opens it next undoes that first
+            return None
+        if (code & 0xFF) not in _DAMAGED:
+            raise
+        return str(error)
+    return None if said == ["ok"] else "; ".join(said)
+
+
+def faults(sql: sqlite3.Connection) -> Iterator[str]:
+    """One sentence for each thing that SQLite finds wrong in an open database: its pages, its references. Reads all of it."""
+    for (line,) in sql.execute("PRAGMA integrity_check"):
+        if line != "ok":
+            yield f"SQLite: {line}"
+    for table, row, parent, _ in sql.execute("PRAGMA foreign_key_check"):
+        yield f"{table}, row {row}: it refers to {parent} that is not there"
+
+
+def index_fault(sql: sqlite3.Connection) -> str | None:
+    """Why the full-text index `words` does not fit the texts that it was made from; None if it does."""
+    try:
+        sql.execute("INSERT INTO words(words, rank) VALUES ('integrity-check', 1)")
+    except sqlite3.DatabaseError as error:
+        return str(error)
+    return None
+
 
 _BUSY_S = 60.0  # how long another program (an SQLite shell) may hold the database before we give up
 

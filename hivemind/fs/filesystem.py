@@ -2,10 +2,77 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
+import signal
+import stat
+import time
+from datetime import datetime
 
-__all__ = ["mounts", "needs_polling"]
+__all__ = ["is_settled", "mounts", "needs_polling"]
+
+_CAN_LEASE = hasattr(fcntl, "F_SETLEASE") and hasattr(fcntl, "F_SETSIG")
+
+
+def is_settled(path: str | os.PathLike[str] | int, settle_ms: float, now: datetime | float) -> bool:
+    """True if no writer has the file open, or, where that cannot be known, if it has rested for `settle_ms`.
+
+    `path` may be an open file descriptor, which stays open. `now` is the wall clock (aware datetime, or seconds since
+    the epoch). False for a file that is gone. An empty file
+    must rest even if a lease is granted: it was made a moment before it will be opened for writing.
+    A time stamp in the future (a clock set back, a server whose clock is ahead) cannot keep a file unread for ever:
+    this call then waits `settle_ms` itself and compares.
+    """
+    if isinstance(path, int):
+        return _settled(path, settle_ms, now)
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return _settled(file, settle_ms, now)
+    finally:
+        os.close(file)
+
+
+def _settled(file: int, settle_ms: float, now: datetime | float) -> bool:
+    found = os.fstat(file)
+    if stat.S_ISREG(found.st_mode):
+        free = _nobody_writes(file)
+        if free is False or (free and found.st_size):
+            return free
+    return _rests(file, found, settle_ms / 1000, now.timestamp() if isinstance(now, datetime) else now)
+
+
+def _nobody_writes(file: int) -> bool | None:
+    """Whether the kernel grants a read lease; None where it has no leases for this file."""
+    if not _CAN_LEASE:
+        return None
+    try:
+        _take_lease(file)
+    except OSError as error:
+        return False if error.errno == errno.EAGAIN else None
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return True
+
+
+def _take_lease(file: int) -> None:
+    # Should a writer open the file in the next microseconds, the kernel signals us: by default with SIGIO, which would
+    # end the process. SIGURG is ignored unless someone asks for it.
+    fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+
+
+def _rests(file: int, found: os.stat_result, settle_s: float, now: float) -> bool:
+    age = now - found.st_mtime
+    if age >= 0:
+        return age >= settle_s
+    time.sleep(settle_s)
+    again = os.fstat(file)
+    return (again.st_size, again.st_mtime_ns) == (found.st_size, found.st_mtime_ns)
+
 
 # A mount by one of these shows changes that another machine (or the host) made, and inotify does not report them.
 _REMOTE = re.compile(

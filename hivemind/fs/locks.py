@@ -25,7 +25,49 @@ from hivemind.errors import UserError
 from hivemind.fs.atomic import open_own
 from hivemind.fs.filesystem import mounts, needs_polling
 
-__all__ = ["HeldLock", "Lock", "is_here", "told_of"]
+__all__ = ["HeldLock", "Lock", "is_here", "lock", "told_of", "try_lock", "unlock"]
+
+_NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+def lock(file: int) -> None:
+    """Wait until this open file holds the lock. Raises OSError where there are no locks at all."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _NO_FLOCK:
+            raise
+        _ofd(file, fcntl.F_OFD_SETLKW, fcntl.F_WRLCK)
+
+
+def try_lock(file: int) -> bool:
+    """Take the lock if nobody holds it; says whether."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_FLOCK:
+            raise
+        try:
+            _ofd(file, fcntl.F_OFD_SETLK, fcntl.F_WRLCK)
+        except (BlockingIOError, PermissionError):  # POSIX leaves either open
+            return False
+    return True
+
+
+def unlock(file: int) -> None:
+    """Let go of the lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_UN)
+    except OSError as error:
+        if error.errno not in _NO_FLOCK:
+            raise
+        _ofd(file, fcntl.F_OFD_SETLK, fcntl.F_UNLCK)
+
+
+def _ofd(file: int, command: int, kind: int) -> None:
+    fcntl.fcntl(file, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))  # struct flock of 64-bit Linux
 
 
 @cache

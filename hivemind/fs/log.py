@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 from hivemind.errors import UnknownVersion, UserError, mend_of
 from hivemind.fs.atomic import fsync_folder, move, open_own, write
 from hivemind.fs.crash import reached
-from hivemind.fs.flocks import lock
 from hivemind.fs.lines import (
     LogDamaged,
     Record,
@@ -32,6 +31,7 @@ from hivemind.fs.lines import (
     whole_end,
     whole_lines,
 )
+from hivemind.fs.locks import lock
 from hivemind.fs.records import as_line
 
 __all__ = ["Log"]

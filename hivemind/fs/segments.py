@@ -16,7 +16,6 @@ from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError, mend_of
 from hivemind.fs.atomic import create, fsync_folder, make_folder, open_own
 from hivemind.fs.crash import reached
-from hivemind.fs.flocks import lock, try_lock, unlock
 from hivemind.fs.lines import (
     LogDamaged,
     Record,
@@ -29,6 +28,7 @@ from hivemind.fs.lines import (
     take,
     whole_lines,
 )
+from hivemind.fs.locks import lock, try_lock, unlock
 from hivemind.fs.records import load_record
 
 __all__ = ["LogMoved", "Place", "Segments"]

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
+import select
 import stat
 import tempfile
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 from hivemind.errors import UserError
 
-__all__ = ["make_socket_folder", "socket_places"]
+__all__ = ["make_socket_folder", "readable", "socket_places"]
+
+
+def readable(watched: Sequence[Any], timeout_s: float | None) -> list[Any]:
+    """Those of the descriptors, or things with a `fileno`, that can be read without waiting, or whose other end is gone.
+
+    Waits until there is one, but no longer than `timeout_s` seconds (0: looks only; None: for ever).
+    """
+    poll = select.poll()
+    numbers = [one if isinstance(one, int) else one.fileno() for one in watched]
+    for number in numbers:
+        poll.register(number, select.POLLIN)
+    found = {number for number, _ in poll.poll(None if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1000))}
+    return [one for one, number in zip(watched, numbers, strict=True) if number in found]
+
 
 _MAX_PATH = 100  # Linux has room for 107 bytes, others for 103
 

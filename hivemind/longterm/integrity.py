@@ -6,7 +6,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from hivemind.fs.soundness import faults, index_fault
+from hivemind.fs.database import faults, index_fault
 from hivemind.longterm.draft import digest_of
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import StoreDamaged

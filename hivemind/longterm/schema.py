@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from hivemind.embedding import VECTORS
-from hivemind.fs.schema import Schema
+from hivemind.fs.database import Schema
 from hivemind.longterm.draft import digest_of
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import metadata_fits

@@ -18,7 +18,7 @@ from hivemind.agent.agent import Agent
 from hivemind.errors import HivemindError, is_disk_full
 from hivemind.fs import Lock, set_aside
 from hivemind.fs.doorbell import ring
-from hivemind.fs.ready import readable
+from hivemind.fs.sockets import readable
 from hivemind.presence.identity import HiveGone, announce, check_here, farewell
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile, read_status

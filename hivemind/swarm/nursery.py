@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from hivemind.fs.ready import readable
+from hivemind.fs.sockets import readable
 from hivemind.guarded import start_host
 
 __all__ = ["END_WITHIN_S", "Nursery", "RunAgent", "nursery_main"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hivemind.fs import HeldLock, Lock
 from hivemind.fs.locks import is_here, told_of
-from hivemind.fs.ready import readable
+from hivemind.fs.sockets import readable
 from hivemind.layout import Layout
 from hivemind.swarm.supervisor import supervisor_lock
 

@@ -20,7 +20,7 @@ from hivemind.errors import HivemindError
 from hivemind.fs import HeldLock, Lock
 from hivemind.fs.doorbell import Doorbell
 from hivemind.fs.locks import told_of
-from hivemind.fs.ready import readable
+from hivemind.fs.sockets import readable
 from hivemind.presence.identity import bury, bury_dead, check_here, hold
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status

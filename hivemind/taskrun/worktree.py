@@ -26,7 +26,7 @@ from typing import Any
 from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
-from hivemind.fs.flocks import lock
+from hivemind.fs.locks import lock
 from hivemind.layout import Layout
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts

@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal
 from hivemind.config import LimitsConfig
 from hivemind.errors import UserError
 from hivemind.fs import fsync_folder, open_own
-from hivemind.fs.ready import readable
+from hivemind.fs.sockets import readable
 from hivemind.guarded import Guarded
 from hivemind.masking import Masker, is_secret_name
 from hivemind.tools.sandbox import sandboxed

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from hivemind.config import AgentConfig
 from hivemind.errors import UserError
-from hivemind.fs.ready import readable
+from hivemind.fs.sockets import readable
 from hivemind.mail import Message
 from hivemind.presence.heartbeat import Heartbeat
 from hivemind.presence.parts import Parts

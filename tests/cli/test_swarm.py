@@ -17,7 +17,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.fs import Lock
-from hivemind.fs.ready import readable
+from hivemind.fs.sockets import readable
 from hivemind.layout import Layout
 from hivemind.swarm.overview import AgentNow, agents_now
 from hivemind.swarm.shutdown import end_swarm

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hivemind.documents import Docmem, Knowledge
 from hivemind.fs.backup import REPORT, back_up
-from hivemind.fs.soundness import unsound
+from hivemind.fs.database import unsound
 from hivemind.layout import Layout
 
 WORKER = Path(__file__).parent / "worker.py"

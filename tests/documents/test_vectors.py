@@ -19,7 +19,7 @@ from hivemind.documents import Docmem, Knowledge
 from hivemind.documents.errors import DamagedError
 from hivemind.documents.search import Nodes, scored
 from hivemind.embedding import EmbedderUnavailable, HashingEmbedder, pack, unpack
-from hivemind.fs.soundness import unsound
+from hivemind.fs.database import unsound
 from hivemind.layout import Layout
 from hivemind.search import Query
 

@@ -16,7 +16,7 @@ import pytest
 
 from hivemind.embedding import Embedder, EmbedderUnavailable, HashingEmbedder, SharedEmbedder, open_embedder
 from hivemind.embedding.service import Server, connect, listen, lock_of, users_folder
-from hivemind.fs.ready import readable
+from hivemind.fs.sockets import readable
 
 TEXTS = ["a cat on the mat", "", "x" * 100_000, "\udc80 half a character", "a cat on the mat"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import hivemind.fs.settled as settled
+import hivemind.fs.filesystem as settled
 from hivemind.fs import is_settled
 
 from .children import run_child, start_child

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import closing
 
-from hivemind.fs.soundness import unsound
+from hivemind.fs.database import unsound
 
 DIES_WITHIN_A_TRANSACTION = """
 import os, signal, sqlite3, sys

@@ -13,9 +13,8 @@ import pytest
 from hivemind.errors import UserError
 from hivemind.fs import Watcher, open_watcher
 from hivemind.fs.filesystem import mounts, needs_polling
-from hivemind.fs.watch.folders import FolderWatcher
-from hivemind.fs.watch.inotify import Event, Inotify
-from hivemind.fs.watch.poll import PollWatcher
+from hivemind.fs.watch.folders import Event, FolderWatcher, Inotify
+from hivemind.fs.watch.watcher import PollWatcher
 
 from .children import run_child
 

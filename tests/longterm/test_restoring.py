@@ -16,7 +16,7 @@ import pytest
 
 from hivemind.embedding import HashingEmbedder
 from hivemind.fs.backup import REPORT, back_up, next_backup, restore
-from hivemind.fs.soundness import unsound
+from hivemind.fs.database import unsound
 from hivemind.longterm import MemoryStore, StoreDamaged, open_store
 from tests.longterm.test_processes import start
 

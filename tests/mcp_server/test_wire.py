@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from mcp_types import JSONRPCError
 
-from hivemind.fs.ready import readable
+from hivemind.fs.sockets import readable
 from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
 from tests.mcp_server.conftest import LIMIT_S, greeting
 

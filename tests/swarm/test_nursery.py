@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.coordination import Journal
-from hivemind.fs.ready import readable
+from hivemind.fs.sockets import readable
 from hivemind.swarm.nursery import Nursery
 
 LIMIT_S = 120  # of a machine that has other things to do

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from hivemind.fs.soundness import faults, index_fault
+from hivemind.fs.database import faults, index_fault
 from hivemind.reasoning.finding.schema import NODES
 
 __all__ = ["problems"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hivemind.embedding import VECTORS
-from hivemind.fs.schema import Schema
+from hivemind.fs.database import Schema
 from hivemind.reasoning.finding.errors import GraphIndexDamaged, GraphIndexError
 from hivemind.search import TOKENIZER
 from hivemind.search.sentences import SENTENCES
