@@ -113,11 +113,13 @@ class MailConfig(_Strict):
 
 class PriceConfig(_Strict):
     """What a million tokens cost: `in`, those that are sent; `out`, those that are answered; `cached`, those that are sent
-    and read from the provider's cache (default: a tenth of `in`)."""
+    and read from the provider's cache (default: a tenth of `in`); `written`, those that it writes there (default: a quarter
+    more than `in`)."""
 
     tokens_in: float = Field(alias="in", ge=0, allow_inf_nan=False)
     tokens_out: float = Field(alias="out", ge=0, allow_inf_nan=False)
     cached: float | None = Field(None, ge=0, allow_inf_nan=False)
+    written: float | None = Field(None, ge=0, allow_inf_nan=False)
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -66,7 +66,7 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
                 config.mind,
                 root=layout.root,
                 patience=patience,
-                prices=Prices(listed.tokens_in, listed.tokens_out, listed.cached),
+                prices=Prices(listed.tokens_in, listed.tokens_out, listed.cached, listed.written),
             )
             assert isinstance(mind, LanguageMind)
         bounds = (config.budget.task, config.budget.day, hive.budget.day)
@@ -129,7 +129,7 @@ class Usages:
         counted = sum(map(self.count, asked.parts)) + asked.pictures * PICTURE_TOKENS
         with self._mutex:
             sent, answered = self._sent(counted), math.ceil(asked.max_output * self._excess)
-            money = 0.0 if asked.prices is None else asked.prices.of(sent, answered)
+            money = 0.0 if asked.prices is None else asked.prices.of(Usage(sent, answered, written=sent))
             self._budget.hold(asked.id, sent + answered, money, work, datetime.now(UTC))
             self._counted[asked.id] = counted
             through = talk.messages[-1].id if talk is not None and talk.messages else None

@@ -15,22 +15,26 @@ _MILLION = 1_000_000
 class Prices:
     """Money for a million tokens in and a million tokens out, in whatever currency the budgets are in.
 
-    `cached` is for tokens in that the provider reads from its cache; by default a tenth.
+    `cached` is for tokens in that the provider reads from its cache, by default a tenth; `written` for those that it writes
+    there and reports, by default a quarter more.
     """
 
     tokens_in: float
     tokens_out: float
     cached: float | None = None
+    written: float | None = None
 
-    def of(self, tokens_in: int, tokens_out: int, cached: int = 0) -> float:
-        """What a request costs, `cached` of whose tokens in were read from the cache."""
-        rate = self.tokens_in / 10 if self.cached is None else self.cached
-        new = max(0, tokens_in - cached)
-        return (new * self.tokens_in + cached * rate + tokens_out * self.tokens_out) / _MILLION
+    def of(self, used: Usage) -> float:
+        """What a request costs."""
+        read = self.tokens_in / 10 if self.cached is None else self.cached
+        write = self.tokens_in * 1.25 if self.written is None else self.written
+        new = max(0, used.tokens_in - used.cached - used.written)
+        parts = (new * self.tokens_in, used.cached * read, used.written * write, used.tokens_out * self.tokens_out)
+        return sum(parts) / _MILLION
 
 
 def priced(used: Usage, prices: Prices | None) -> Usage:
     """The usage of one request with its price. Without prices all of its tokens are unpriced, and stay so in every sum."""
     if prices is None:
         return replace(used, money=0.0, unpriced=used.tokens)
-    return replace(used, money=prices.of(used.tokens_in, used.tokens_out, used.cached), unpriced=0)
+    return replace(used, money=prices.of(used), unpriced=0)

@@ -41,7 +41,7 @@ class Action:
 class Usage:
     """What a thought cost: tokens in and out, and money in the currency of the price list.
 
-    `cached` of the tokens in were read from the provider's cache; `unpriced` are those of the tokens whose price nobody
+    `cached` of the tokens in were read from the provider's cache, `written` were written to it; `unpriced` are those of the tokens whose price nobody
     knows: `money` is then what the others cost. Raises MindError for tokens that are not whole numbers from 0, and money
     that is not a finite number from 0.
     """
@@ -51,9 +51,10 @@ class Usage:
     money: float = 0.0
     unpriced: int = 0
     cached: int = 0
+    written: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("tokens_in", "tokens_out", "unpriced", "cached"):
+        for name in ("tokens_in", "tokens_out", "unpriced", "cached", "written"):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= _MOST:
                 raise MindError(f"its usage is no usage: {name} is {value!r:.50}, and must be a whole number from 0")
@@ -71,11 +72,12 @@ class Usage:
             self.money + other.money,
             self.unpriced + other.unpriced,
             self.cached + other.cached,
+            self.written + other.written,
         )
 
     def as_record(self) -> dict[str, Any]:
         """Its fields, without those that are 0."""
-        names = ("tokens_in", "tokens_out", "cached", "money", "unpriced")
+        names = ("tokens_in", "tokens_out", "cached", "written", "money", "unpriced")
         return {name: value for name in names if (value := getattr(self, name))}
 
 

@@ -63,7 +63,9 @@ class AnthropicRequest(Request):
         told = {"type": code or "invalid_request_error", "message": message}
         self.send(status, json.dumps({"type": "error", "error": told, "request_id": "req_1"}), **headers)
 
-    def completion(self, text, calls, finish=None, tokens_out=None, usage=True, cached=0, thinking=None) -> str:
+    def completion(
+        self, text, calls, finish=None, tokens_out=None, usage=True, cached=0, thinking=None, written=0
+    ) -> str:
         content: list[dict[str, Any]] = (
             [{"type": "thinking", "thinking": thinking, "signature": f"signed {thinking}"}] if thinking else []
         )
@@ -80,8 +82,8 @@ class AnthropicRequest(Request):
             "id": "msg_1", "type": "message", "role": "assistant", "model": self.body["model"], "content": content,
             "stop_reason": ends[finish], "stop_sequence": None,
             "usage": {
-                "input_tokens": self.tokens_in - cached if usage else 0, "output_tokens": out if usage else 0,
-                "cache_read_input_tokens": cached,
+                "input_tokens": self.tokens_in - cached - written if usage else 0, "output_tokens": out if usage else 0,
+                "cache_read_input_tokens": cached, "cache_creation_input_tokens": written,
             },
         })  # fmt: skip
 

@@ -225,6 +225,17 @@ def test_cached_tokens_are_counted_and_priced_at_their_own_rate(server, mind, me
     assert meter.exchanges[0].usage == usage
 
 
+@pytest.mark.parametrize("provider", [one for one in PROVIDERS if one.name == "anthropic"], indirect=True)
+def test_tokens_written_to_the_providers_cache_cost_a_quarter_more(server, mind):
+    server.think = lambda request: request.send(
+        200, request.completion(None, [("note", {"text": "a"})], cached=20, written=40)
+    )
+    usage = mind.think(turn(), [TOOL]).usage
+    assert (usage.tokens_in, usage.cached, usage.written) == (server.tokens_in, 20, 40)
+    each = 2 * (server.tokens_in - 60) + 0.2 * 20 + 2.5 * 40 + 10 * server.tokens_out
+    assert usage.money == pytest.approx(each / 1e6)
+
+
 def test_settings_of_the_model_are_passed_on(server, provider, mind_of):
     mind_of(temperature=0.25, top_p=0.5).think(turn(), [TOOL])
     (body,) = server.requests

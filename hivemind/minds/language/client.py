@@ -110,7 +110,9 @@ def _usage(response: ModelResponse) -> Usage:
     """The tokens as reported; none for a report that can't be one, which is estimated like one that is missing."""
     try:
         used = response.usage
-        return Usage(used.input_tokens, used.output_tokens, cached=min(used.cache_read_tokens, used.input_tokens))
+        cached = min(used.cache_read_tokens, used.input_tokens)
+        written = min(used.cache_write_tokens, used.input_tokens - cached)
+        return Usage(used.input_tokens, used.output_tokens, cached=cached, written=written)
     except MindError:
         return Usage()
 

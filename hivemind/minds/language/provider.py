@@ -71,6 +71,10 @@ def published_prices(config: ModelConfig) -> Prices | None:
         kept = calc_price(
             Usage(input_tokens=_MILLION, cache_read_tokens=_MILLION), config.model, provider_id=config.provider
         )
+        written = calc_price(
+            Usage(input_tokens=_MILLION, cache_write_tokens=_MILLION), config.model, provider_id=config.provider
+        )
     except LookupError:
         return None
-    return Prices(float(taken.total_price), float(given.total_price), float(kept.total_price))
+    money = (float(one.total_price) for one in (taken, given, kept, written))
+    return Prices(*money)
