@@ -18,7 +18,7 @@ from hivemind.agent.act import act
 from hivemind.agent.budget import Budget
 from hivemind.agent.build import LEAST_ROOM, build
 from hivemind.agent.opening import system_message
-from hivemind.agent.recall import answer, questions_of, recall
+from hivemind.agent.recall import answer, recall
 from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.scope import scope
 from hivemind.agent.select import select
@@ -57,7 +57,6 @@ __all__ = ["Agent"]
 TURN_S = 900
 _PROVIDER_DOWN_S = 2.0
 _BUDGET_NEWS = 0.8
-_ASKED_CHARS = 2_000
 _log = logging.getLogger(__name__)
 
 
@@ -230,11 +229,6 @@ class Agent:
         half = (self.tokens_of(talk) - self.fixed_tokens) // 2
         self._taken = turn.focus.id, self.fixed_tokens + max(LEAST_ROOM, half)
         self.begins = "too long"
-
-    def questions(self, turn: Turn) -> list[str]:
-        """What the opening of a conversation is selected for."""
-        focus = turn.focus
-        return questions_of(focus) or [f"{focus.title}\n{focus.text}"[:_ASKED_CHARS]]
 
     def rested_s(self, turn: Turn) -> float:
         """Seconds since the last message of the conversation."""

@@ -11,6 +11,7 @@ from hivemind.config import place_of_key
 from hivemind.errors import UserError
 from hivemind.minds import ChatMessage, Turn
 from hivemind.minds.pictures import PICTURE_TOKENS, picture_part
+from hivemind.presence.parts import Parts
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.fold import folded
 from hivemind.tasks import Task
@@ -18,7 +19,7 @@ from hivemind.tasks import Task
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
 
-__all__ = ["LEAST_ROOM", "build", "new_epoch", "room_of"]
+__all__ = ["LEAST_ROOM", "build", "new_epoch", "opening_room", "room_of"]
 
 FULL, OPENING = 0.75, 0.5
 """Shares of the agent's `max_tokens`: an epoch's end, and its opening."""
@@ -71,7 +72,7 @@ def _begin(agent: Agent, turn: Turn, talk: Conversation, cause: str) -> None:
         def outline(tokens: int) -> str:
             return folded(trail, focus.title, before, tokens, agent.hive.count_tokens, mind) if before else ""
 
-        room = room_of(agent, turn)
+        room = opening_room(agent, turn)
         pictures = _pictures(agent, focus.work.task, room)
         text = task_opening(
             agent.hive, focus.work, agent.config, entries, room - len(pictures) * PICTURE_TOKENS, outline
@@ -95,22 +96,27 @@ def _pictures(agent: Agent, task: Task, room: int) -> list[dict[str, str]]:
     return [one for one in parts if one is not None][: room // (2 * PICTURE_TOKENS)]
 
 
-def room_of(agent: Agent, turn: Turn) -> int:
-    """The tokens that an opening may have beside the system message and the tools. Raises UserError that names the budget
-    which leaves too few."""
-    most = agent.most_tokens(turn)
-    fixed = agent.fixed_tokens
+def room_of(hive: Parts, name: str, task: Task | None, most: int, fixed: int) -> int:
+    """The tokens that an opening may have beside the system message and the tools, which have `fixed`, in a request of `most`.
+    Raises UserError that names the budget which leaves too few."""
     if most - fixed >= LEAST_ROOM:
         return max(LEAST_ROOM // 2, int(most * OPENING) - fixed)
-    work = turn.focus.work
-    if work is not None and work.task.max_tokens == most:
-        where = agent.hive.layout.relative(work.task.path / "task.md")
+    if task is not None and task.max_tokens == most:
+        where = hive.layout.relative(task.path / "task.md")
     else:
-        where = place_of_key(agent.hive.layout, agent.name, "max_tokens")
+        where = place_of_key(hive.layout, name, "max_tokens")
     raise UserError(
         f"max_tokens: {most} leaves no room for a turn: tools and rules alone have {fixed} tokens",
         where=where, mend=f"at least {fixed + LEAST_ROOM}, or fewer tools in the agent's file",
     )  # fmt: skip
+
+
+def opening_room(agent: Agent, turn: Turn) -> int:
+    """The same for the opening of a turn."""
+    work = turn.focus.work
+    return room_of(
+        agent.hive, agent.name, None if work is None else work.task, agent.most_tokens(turn), agent.fixed_tokens
+    )
 
 
 def _shape(agent: Agent) -> str:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hivemind.agent.build import room_of
 from hivemind.agent.opening import material, system_message, task_opening
-from hivemind.agent.recall import questions_of
+from hivemind.agent.recall import subjects_of
 from hivemind.agent.scope import focus_on
-from hivemind.agent.select import MOST
+from hivemind.agent.select import share_of
 from hivemind.agent.working_memory import Selected, WorkingMemory
 from hivemind.minds import ChatMessage
 from hivemind.presence.parts import Parts
@@ -44,15 +45,17 @@ def preview_context(hive: Parts, name: str) -> Preview:
     ready = [work for work in works if work.task.parked is None] or works
     run = min(ready, key=lambda work: (work.task.priority, work.task.id)) if ready else None
     focus = Focus("rest") if run is None else focus_on(run, reads=True)
-    questions = questions_of(focus) or [f"{focus.title}\n{focus.text}"]
-    selected = memory.select(focus, questions if run is not None else [], min(MOST, config.max_tokens // 5))
     tools = allowed_tools(config)
     system = system_message(name, config, tools, memory.rom())
+    fixed = hive.count_tokens(system) + hive.count_tokens(json.dumps([tool.schema() for tool in tools.values()]))
+    task = None if run is None else run.task
+    most = min(config.max_tokens, config.max_tokens if task is None else task.max_tokens or config.max_tokens)
+    room = room_of(hive, name, task, most, fixed)
+    selected = memory.select(focus, [] if run is None else subjects_of(focus), share_of(room))
     if run is not None:
-        text = task_opening(hive, run, config, selected.entries, config.max_tokens // 2)
+        text = task_opening(hive, run, config, selected.entries, room)
     else:
         text = "\n\n".join(material(str(one["id"]), str(one["content"])) for one in selected.entries)
     messages = [ChatMessage("system", system), *([ChatMessage("user", text)] if text else [])]
-    schemas = [tool.schema() for tool in tools.values()]
-    tokens = sum(hive.count_tokens(one.text) for one in messages) + hive.count_tokens(json.dumps(schemas))
-    return Preview(messages, selected, None if run is None else focus.target, tokens, config.max_tokens)
+    tokens = fixed + hive.count_tokens(text)
+    return Preview(messages, selected, None if run is None else focus.target, tokens, most)

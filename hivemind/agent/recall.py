@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
     from hivemind.agent.working_memory import WorkingMemory
 
-__all__ = ["PASSAGE", "answer", "document_sources", "noted", "questions_of", "recall", "recalled"]
+__all__ = ["PASSAGE", "answer", "document_sources", "noted", "questions_of", "recall", "recalled", "subjects_of"]
 
 PASSAGE = "passage"
 """What a location begins with that names the passage that is quoted with a node."""
 
 PER_QUESTION = 6
+_ASKED_CHARS = 2_000
 _NODES = 12
 _EDGE = 24  # characters by which a quote's beginning and end are found within its lines
 _PARTS = 2  # parts of documents for each question, of which several passages were found,
@@ -82,6 +83,11 @@ def questions_of(focus: Focus) -> list[str]:
     if focus.step is None or focus.step.is_implicit or focus.step.todo.kind not in ("ask", None):
         return []
     return [str(focus.step.todo.argument or focus.step.todo.title)]
+
+
+def subjects_of(focus: Focus) -> list[str]:
+    """What the opening of a conversation is selected for: what the focus asks, else what it says."""
+    return questions_of(focus) or [f"{focus.title}\n{focus.text}"[:_ASKED_CHARS]]
 
 
 def recalled(hive: Parts, focus: Focus, questions: Sequence[str]) -> list[KnowledgeMemoryBlock]:

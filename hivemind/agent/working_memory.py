@@ -41,6 +41,7 @@ __all__ = ["Selected", "WorkingMemory"]
 Entry = Mapping[str, Any]
 _TIDY_ABOVE = 200
 _LOGGED_OUT = 20
+_LETTERS = 100  # the newest are candidates for an opening; older ones are in the mailbox
 _ABOUT = 0.5
 
 
@@ -174,6 +175,9 @@ class WorkingMemory:
         known = self.blocks.get(block.id)
         if not (isinstance(known, MessageMemoryBlock) and known.read):
             self.blocks.add_memory(block)
+            letters = [one for one in self.blocks if isinstance(one, MessageMemoryBlock)]
+            for old in sorted(letters, key=lambda one: (one.timestamp, one.id))[:-_LETTERS]:
+                self.blocks.remove_memory(old.id)
             self.save()
 
     def tidy(self, *, ended: str | None = None) -> None:

@@ -41,9 +41,9 @@ class Action:
 class Usage:
     """What a thought cost: tokens in and out, and money in the currency of the price list.
 
-    `cached` of the tokens in were read from the provider's cache, `written` were written to it; `unpriced` are those of the tokens whose price nobody
-    knows: `money` is then what the others cost. Raises MindError for tokens that are not whole numbers from 0, and money
-    that is not a finite number from 0.
+    `cached` of the tokens in were read from the provider's cache, `written` were written to it; `unpriced` are those of the
+    tokens whose price nobody knows: `money` is then what the others cost. Raises MindError for tokens that are not whole
+    numbers from 0, and money that is not a finite number from 0.
     """
 
     tokens_in: int = 0

@@ -9,9 +9,10 @@ from hivemind.agent.usage import open_agents_mind
 from hivemind.config import AgentConfig, place_of_key
 from hivemind.errors import UserError
 from hivemind.presence.parts import Parts
+from hivemind.taskrun.worktree import check_repository
 from hivemind.tools import allowed_tools
 
-__all__ = ["preflight", "preflight_all"]
+__all__ = ["preflight", "preflight_all", "root_problems"]
 
 
 def preflight_all(hive: Parts) -> tuple[list[str], list[UserError]]:
@@ -46,6 +47,22 @@ def preflight(hive: Parts, names: Iterable[str]) -> None:
         if id(config) not in seen:  # replicas have one between them
             seen.add(id(config))
             _check(hive, name, config)
+
+
+def root_problems(hive: Parts) -> list[UserError]:
+    """What is wrong with the folders under `roots:`: a task that needs one of them would fail."""
+    found, config = [], hive.layout.config
+    for path, root in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
+        if not path.is_dir():
+            found.append(
+                UserError(f"roots: {root.path} is no folder", where=config, mend="correct it, or take it away")
+            )
+        elif root.worktree:
+            try:
+                check_repository(path)
+            except UserError as error:
+                found.append(UserError(f"roots: {error.where}: {error.what}", where=config, mend=error.mend))
+    return found
 
 
 def _check(hive: Parts, name: str, config: AgentConfig) -> None:

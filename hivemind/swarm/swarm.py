@@ -16,7 +16,7 @@ from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, Statuses
 from hivemind.private import keep_keys_private
 from hivemind.swarm.idle import Failures, survey
-from hivemind.swarm.preflight import preflight, preflight_all
+from hivemind.swarm.preflight import preflight, preflight_all, root_problems
 from hivemind.swarm.process import output_to, run_agent, start_logging
 from hivemind.swarm.supervisor import Supervisor
 from hivemind.swarm.warmup import rehearse
@@ -82,6 +82,8 @@ def run_swarm(
     preflight(hive, names or ())
     for error in aside:
         _log.warning("an agent is set aside: %s", error)
+    for error in root_problems(hive):
+        _log.warning("%s", error)
     keep_keys_private()
     shared = open_hive()  # what the agents are forked with; this process opens nothing of it
 

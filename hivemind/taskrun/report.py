@@ -26,12 +26,13 @@ _CHANGED = "[the file with its output is not what it printed: something has chan
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one step gave. `printed` is the output of its command, `files` what it wrote (paths within the task)."""
+    """What one step gave. `status` and `printed` are its command's, `files` what it wrote (paths within the task)."""
 
     title: str
     text: str = ""
     citations: tuple[Citation, ...] = ()
     command: str | None = None
+    status: int | None = None
     printed: str | None = None
     files: tuple[str, ...] = ()
 
@@ -185,7 +186,8 @@ def _section(finding: Finding) -> Iterable[str]:
         yield ""
     if finding.command is not None:
         fence = _fence(finding.printed or "")
-        yield f"`{finding.command}` printed:"
+        failed = f"ended with status {finding.status} and " if finding.status else ""
+        yield f"`{finding.command}` {failed}printed:"
         yield ""
         yield fence
         yield (finding.printed or "(nothing)").rstrip("\n")

@@ -451,6 +451,7 @@ class TaskRun:
             text="\n\n".join(card.text for card in cards if card.citation is None and card.artifact is None),
             citations=tuple(card.citation for card in cards if card.citation is not None),
             command=commands[-1].text if commands else None,
+            status=commands[-1].exit_status if commands else None,
             printed=printed(self.output_path(step, len(commands)), commands[-1].output_digest) if commands else None,
             files=tuple(card.artifact for card in cards if card.artifact is not None),
         )

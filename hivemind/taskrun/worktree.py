@@ -32,7 +32,7 @@ from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.tasks import Task
 
-__all__ = ["Worktree", "Worktrees", "merge_task", "put_away", "put_away_ended"]
+__all__ = ["Worktree", "Worktrees", "check_repository", "merge_task", "put_away", "put_away_ended"]
 
 _log = logging.getLogger(__name__)
 _SET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.quotePath=false", "gc.auto=0", "maintenance.auto=false",
@@ -419,6 +419,11 @@ def put_away(layout: Layout, roots: Collection[Path], task: str) -> None:
                 )
             _put_away(found, path)
         top.rmdir()
+
+
+def check_repository(root: Path) -> None:
+    """Raises UserError for a root of which no worktrees can be made."""
+    _Repository.at(root)
 
 
 def put_away_ended(hive: Parts, *tasks: str) -> None:

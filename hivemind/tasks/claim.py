@@ -624,9 +624,10 @@ def _check(taken: Taken, written: Written) -> None:
 
 
 def remove_ends(path: Path, but: str = "") -> None:
-    """Take away a result or an error that the program did not write: it would count as this task's end."""
+    """Take away a result or an error that the program did not write: it would count as this task's end. The one that is about
+    to be written replaces a file, but no folder."""
     for name in ENDS:
-        if name != but and os.path.lexists(path / name):
+        if os.path.isdir(path / name) or (name != but and os.path.lexists(path / name)):
             remove(path / name)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hivemind import Hive
+from hivemind.agent.preview import preview_context
 from hivemind.errors import UserError
 from hivemind.minds import Action, Thought, Turn
 from tests.agent.conftest import Crew, doing, until_idle
@@ -44,6 +45,18 @@ def reads(crew: Crew, most: int, turns: int) -> Reader:
     for _ in range(turns):
         agent.cycle()
     return mind
+
+
+@pytest.mark.parametrize("most", [8_000, 30_000])
+def test_the_context_that_is_shown_is_the_opening_that_is_sent(crew: Crew, most: int) -> None:
+    mind = reads(crew, most, 0)
+    [agent] = crew._agents
+    agent.scheduler.claim()
+    shown = preview_context(Hive.open(crew.root), "ada")
+    agent.cycle()
+    opening = next(line for line in lines_of(crew.root / "tasks/active/t") if "opening" in line)["opening"]
+    assert [one.text for one in shown.messages] == [one["text"] for one in opening]
+    assert shown.tokens == mind.sizes[0]
 
 
 def test_a_task_with_a_budget_that_nothing_fits_into_is_refused_with_file_line_and_key(crew: Crew) -> None:

@@ -105,6 +105,18 @@ def test_mail_that_asks_nothing_takes_no_turn_of_a_mind_that_reads(crew: Crew):
     assert agent.hive.mail.list("ada")[0].flags == "S"
 
 
+def test_of_many_letters_that_asked_nothing_the_newest_are_kept_for_openings(crew: Crew):
+    crew.agent_file("{}\n", "bob")
+    for number in range(104):
+        crew.write(f"From: bob\nSubject: note {number}\n\nThank you!\n", name=f"note{number:03}")
+    agent = crew.start(doing(MAIL))
+    while agent.hive.mail.unread("ada"):
+        assert not agent.cycle()  # some are taken in at a time
+    kept = {block.subject for block in agent.memory.blocks}
+    assert len(kept) == 100
+    assert len(agent.hive.mail.list("ada")) == 104
+
+
 def test_a_mind_that_writes_to_a_stranger_because_of_its_own_bounce_starts_no_storm(crew: Crew):
     crew.write()
     turns = until_idle(crew.start(doing(("send_mail", {"to": ["stranger@example.org"], "body": "x"}))), turns=30)

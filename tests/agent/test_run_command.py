@@ -27,6 +27,15 @@ def test_a_command_that_fails_is_a_result_that_a_reader_can_read(crew: Crew) -> 
     assert "(it printed nothing)" in TOOLS["run_command"].text(use("run_command", command="true")["result"])
 
 
+def test_a_result_says_that_a_command_failed_which_printed_nothing(crew: Crew) -> None:
+    crew.agent_file("role: analyst\nshell: true\n")
+    use = hands(crew)
+    use("run_command", command="exit 3")
+    use("finish_step")
+    use("finish_task", result="It failed.")
+    assert "`exit 3` ended with status 3 and printed:" in (crew.root / "tasks/done/t/result.md").read_text()
+
+
 def test_a_task_whose_run_step_fails_still_fails_with_what_it_printed_last(crew: Crew) -> None:
     crew.drop("---\nsteps: [{run: 'echo before; echo the reason; exit 4'}]\n---\nx\n")
     until_idle(crew.start())

@@ -55,3 +55,11 @@ def test_agents_killed_in_the_middle_of_their_work_lose_none_of_it(hive):
     assert not list((hive.root / "worktrees").iterdir())
     assert "hive/by-ann into main: merged" in hive.run("task", "merge", "by-ann")
     assert (app / "boat").read_text() == "a red boat\n"
+
+
+def test_roots_that_no_task_can_use_are_said_at_the_start(hive):
+    (hive.root.parent / "plain").mkdir()
+    hive.configure(roots=["../nowhere", {"path": "../plain", "worktree": True}])
+    hive.run("up", "--until-idle")
+    assert "roots: ../nowhere is no folder" in hive.errors
+    assert "plain: of this no worktrees can be made" in hive.errors

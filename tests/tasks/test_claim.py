@@ -395,3 +395,14 @@ def test_a_dependency_on_its_way_to_its_owner_is_not_unknown(layout: Layout):
     drop(layout, "b.md", "---\ndependencies: a\n---\nb")
     assert opened(layout, grace_s=0).claim("clerk") is None
     assert (layout.inbox / "b.md").exists()
+
+
+@pytest.mark.parametrize("end", ["finish", "fail"])
+def test_a_folder_that_has_the_name_of_the_end_is_kept_under_another_name(layout: Layout, tasks: Tasks, end: str):
+    drop(layout, "a.md", "# A\n")
+    task = tasks.claim("scout")
+    for name in ("result.md", "error.md"):
+        (task.path / name).mkdir()
+    place = getattr(tasks, end)(task, "so it ends")
+    assert sum(one.is_file() for one in place.glob("*.md")) == 2  # the task's text, and its end
+    assert len([one for one in place.glob("*.md.damaged-*") if one.is_dir()]) == 2
