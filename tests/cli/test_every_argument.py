@@ -211,15 +211,16 @@ def test_an_embedder_that_is_asked_for_its_vectors_is_named_in_the_hives_setting
 def test_the_price_of_tokens_from_a_cache_is_said_in_the_hives_settings_or_an_agents_file(
     run: Command, hive: Path
 ) -> None:
-    said = {"prices": {"in": 2, "out": 10, "cached": 0.5}, "budget": {"day": {"money": 1}}}
+    said = {"prices": {"in": 2, "out": 10, "cached": 0.5, "written": 3}, "budget": {"day": {"money": 1}}}
     (hive / "agents/dear.yaml").write_text(
         json.dumps({"mind": {"openai-compatible": {"url": "http://x/v1", "model": "m"}}, **said})
     )
     (hive / "hive.yaml").write_text(
-        json.dumps({"prices": {"openai-compatible:m": {"in": 2, "out": 10, "cached": 0.25}}})
+        json.dumps({"prices": {"openai-compatible:m": {"in": 2, "out": 10, "cached": 0.25, "written": 4}}})
     )
     opened = Hive.look(hive)
-    assert opened.agents["dear"].prices.cached == 0.5
-    assert opened.config.prices["openai-compatible:m"].cached == 0.25
+    agents, hives = opened.agents["dear"].prices, opened.config.prices["openai-compatible:m"]
+    assert (agents.cached, agents.written) == (0.5, 3)
+    assert (hives.cached, hives.written) == (0.25, 4)
     (hive / "agents/dear.yaml").write_text(json.dumps({"prices": {"in": 2, "out": 10, "cached": -1}}))
     assert "prices.cached" in run("agent", "list").out
