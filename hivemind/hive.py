@@ -1,25 +1,30 @@
-"""`Hive.open` and `Hive.init`: the parts of a hive, put together for every face. No rules of its own."""
+"""`Hive.open` and `Hive.init`: the parts of a hive, put together for every face. No rules of its own.
+
+A part's room is imported when the part is first asked for: a command pays for what it uses.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from hivemind.config import SHARED, AgentConfig, Agents, HiveConfig, load_agents, load_hive
 from hivemind.coordination import Journal, StepLeases, Steps, check_workspace
-from hivemind.documents import Docmem, Knowledge
-from hivemind.embedding import Embedder, open_embedder
 from hivemind.errors import UserError
 from hivemind.fs import DamagedRecord, make_folder, set_aside
 from hivemind.layout import HUMAN, Layout
-from hivemind.longterm import MemoryStore
-from hivemind.mail import Mail
 from hivemind.masking import keep_secrets
-from hivemind.reasoning import GraphIndex
-from hivemind.swarm.template import make_hive
-from hivemind.tasks import Tasks
-from hivemind.tokens import TokenCounter
+
+if TYPE_CHECKING:
+    from hivemind.documents import Docmem, Knowledge
+    from hivemind.embedding import Embedder
+    from hivemind.longterm import MemoryStore
+    from hivemind.mail import Mail
+    from hivemind.reasoning import GraphIndex
+    from hivemind.tasks import Tasks
+    from hivemind.tokens import TokenCounter
 
 __all__ = ["Hive"]
 
@@ -81,6 +86,8 @@ class Hive:
 
         Raises UserError if `path` is a hive.
         """
+        from hivemind.swarm.template import make_hive
+
         HiveConfig().take_access()
         make_hive(Layout.at(path))
         hive = cls.open(path)
@@ -112,6 +119,8 @@ class Hive:
 
     @cached_property
     def count_tokens(self) -> TokenCounter:
+        from hivemind.tokens import TokenCounter
+
         return TokenCounter(self.config.encoding)
 
     @cached_property
@@ -128,6 +137,8 @@ class Hive:
 
     @cached_property
     def mail(self) -> Mail:
+        from hivemind.mail import Mail
+
         return Mail(
             self.layout,
             self.config.workspace,
@@ -141,6 +152,8 @@ class Hive:
 
     @cached_property
     def tasks(self) -> Tasks:
+        from hivemind.tasks import Tasks
+
         return Tasks(
             self.layout,
             agents=lambda: self.agent_files.roles(),
@@ -159,12 +172,16 @@ class Hive:
 
         Nothing is started or loaded before the first text. Raises UserError for what is not known or not installed.
         """
+        from hivemind.embedding import open_embedder
+
         said = self.config.embedder
         spec = said if isinstance(said, str) else said.model_dump()
         return open_embedder(os.environ.get("HIVEMIND_EMBEDDER") or spec, shared=True)
 
     @cached_property
     def documents(self) -> Docmem:
+        from hivemind.documents import Docmem
+
         return Docmem(
             self.layout.documents_db,
             token_counter=self.count_tokens,
@@ -174,6 +191,8 @@ class Hive:
 
     @cached_property
     def knowledge(self) -> Knowledge:
+        from hivemind.documents import Docmem, Knowledge
+
         lasting = not self.looking or os.access(
             self.layout.state, os.W_OK
         )  # else what is asked is read in for this once
@@ -182,11 +201,15 @@ class Hive:
 
     @cached_property
     def graph_index(self) -> GraphIndex:
+        from hivemind.reasoning import GraphIndex
+
         lasting = not self.looking or os.access(self.layout.state, os.W_OK)  # else the graphs are read for this once
         return GraphIndex(self.layout, self.embedder, lasting=lasting)
 
     @cached_property
     def memory(self) -> MemoryStore:
+        from hivemind.longterm import MemoryStore
+
         return MemoryStore(
             self.layout.memory_db, self.embedder, token_counter=self.count_tokens, durable=self.config.durable
         )

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.coordination import State, StepLease, check_agent
-from hivemind.embedding import INSTALL, EmbedderUnavailable
 from hivemind.layout import HUMAN, Layout
 from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
@@ -147,6 +146,8 @@ def overview(hive: Parts) -> Overview:
 
 def search_now(hive: Parts) -> str:
     """How this hive finds texts: by words and the meaning that a model sees in them, or by words only, and why."""
+    from hivemind.embedding import INSTALL, EmbedderUnavailable
+
     try:
         embedder = hive.embedder
     except EmbedderUnavailable as error:
