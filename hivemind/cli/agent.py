@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from hivemind.cli.arguments import AgentName
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.command import Answer, command
 from hivemind.cli.opening import known_agent, look_at, open_hive
 from hivemind.cli.output import table, table_lines
 from hivemind.cli.text import natural, one_line
@@ -42,10 +41,13 @@ def agents(hive: Hive) -> Answer:
 
 
 @command("agent run", open_hive, own_form=True)
-def run(hive: Hive, name: AgentName) -> int:
+def run(hive: Hive, name: str) -> int:
     """Run one agent in this process, without a supervisor.
 
     It ends with Ctrl-C or SIGTERM: current action finished or left, leases given back.
+
+    arguments:
+      AGENT  the agent
 
     examples:
       hivemind agent run researcher
@@ -56,14 +58,13 @@ def run(hive: Hive, name: AgentName) -> int:
 
 
 @command("agent add", open_hive)
-def add(
-    hive: Hive,
-    name: Annotated[str, Arg("its name")],
-    *,
-    role: Annotated[str | None, Arg("the role that tasks may ask for")] = None,
-    mind: Annotated[str | None, Arg("what it thinks with (default: extractive)")] = None,
-) -> Answer:
+def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = None) -> Answer:
     """Add an agent: agents/NAME.yaml and its mailbox.
+
+    arguments:
+      NAME  its name
+      --role ROLE  the role that tasks may ask for
+      --mind MIND  what it thinks with (default: extractive)
 
     examples:
       hivemind agent add writer --role writer
@@ -83,16 +84,15 @@ def add(
 
 
 @command("context", look_at)
-def context(
-    hive: Hive,
-    agent: Annotated[str, Arg("the agent", completes="agents")],
-    *,
-    why: Annotated[bool, Arg("explain the choice, block by block")] = False,
-) -> Answer:
+def context(hive: Hive, agent: str, *, why: bool = False) -> Answer:
     """Show the opening that an agent would begin a conversation with now.
 
     With --why: every block there was to choose from, its score and the parts that it is the product of, its
     tokens, whether it is in, and because of what.
+
+    arguments:
+      AGENT  the agent
+      --why  explain the choice, block by block
 
     examples:
       hivemind context researcher

@@ -1,4 +1,4 @@
-"""Arguments that many commands take."""
+"""Types of arguments that many commands take."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from typing import Annotated
 
 from hivemind.cli.command import Arg
 
-__all__ = ["AgentName", "Box", "MessageId", "NodeName", "Person", "TaskId", "TaskIds"]
+__all__ = ["Box", "Positive", "Share", "Text"]
 
-TaskId = Annotated[str, Arg("the task's id", "TASK", completes="tasks")]
-TaskIds = Annotated[list[str], Arg("the task's id", "ID", completes="tasks")]
-AgentName = Annotated[str, Arg("the agent", "NAME", completes="agents")]
-Person = Annotated[str, Arg("for whom: an agent, or human (default)", "NAME", completes="mailboxes")]
-Box = Annotated[str, Arg("whose mailbox (default: human, yours)", "BOX", completes="mailboxes", default="human")]
-MessageId = Annotated[str, Arg("the message's id, as `mail list` shows it", "ID")]
-NodeName = Annotated[str, Arg("a node's id, or PATH or PATH:LINE of a file", "NODE", completes="files")]
+Box = Annotated[str, Arg(default="human")]  # whose mailbox; may be left out before the arguments that must be given
+Positive = Annotated[int, Arg(least=1)]
+Share = Annotated[float, Arg(most=1)]
+Text = Annotated[str, Arg(stdin=True)]

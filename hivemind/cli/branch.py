@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hivemind.cli.arguments import TaskId
 from hivemind.cli.command import Answer, Arg, command
 from hivemind.cli.graph import graph_at, graph_of
 from hivemind.cli.opening import look_at, open_hive
@@ -26,13 +25,15 @@ if TYPE_CHECKING:
     from hivemind.reasoning import MergeConflict, MergeReport, ReasoningGraph, TaskGraph
 
 _ALL = "all"
-Changer = Annotated[str, Arg("who does it (default: human)", "NAME", "mailboxes")]
 _IN_ALL = "in this conflict (node 4, edge 3 -> 7), or in all"
 
 
 @command("graph branch list", look_at)
-def branches(hive: Hive, task: TaskId) -> Answer:
+def branches(hive: Hive, task: str) -> Answer:
     """List the branches of a task's graph.
+
+    arguments:
+      TASK  the task's id
 
     examples:
       hivemind graph branch list what-is-a-lease
@@ -43,15 +44,16 @@ def branches(hive: Hive, task: TaskId) -> Answer:
 
 @command("graph branch create", open_hive)
 def create(
-    hive: Hive,
-    task: TaskId,
-    name: Annotated[str, Arg("the new branch")],
-    *,
-    from_: Annotated[str | None, Arg("its base (default: main)", "BRANCH")] = None,
-    at: Annotated[int | None, Arg("up to this line (default: now)", "SEQ")] = None,
-    agent: Changer = HUMAN,
+    hive: Hive, task: str, name: str, *, from_: str | None = None, at: int | None = None, agent: str = HUMAN
 ) -> Answer:
     """Make a branch that sees its base up to now, or up to a line of the log.
+
+    arguments:
+      TASK  the task's id
+      NAME  the new branch
+      --from BRANCH  its base (default: main)
+      --at SEQ  up to this line (default: now)
+      --agent WHO  who does it (default: human)
 
     examples:
       hivemind graph branch create what-is-a-lease second-thoughts --from main --at 12
@@ -78,14 +80,13 @@ def _opened(hive: Hive, task: str, agent: str) -> tuple[TaskGraph, Callable[...,
 
 
 @command("graph branch delete", open_hive)
-def delete(
-    hive: Hive,
-    task: TaskId,
-    name: Annotated[str, Arg("the branch; one with branches of its own stays")],
-    *,
-    agent: Changer = HUMAN,
-) -> Answer:
+def delete(hive: Hive, task: str, name: str, *, agent: str = HUMAN) -> Answer:
     """Hide a branch; what was written in it stays in the log.
+
+    arguments:
+      TASK  the task's id
+      NAME  the branch; one with branches of its own stays
+      --agent WHO  who does it (default: human)
 
     examples:
       hivemind graph branch delete what-is-a-lease second-thoughts
@@ -98,10 +99,13 @@ def delete(
 
 
 @command("graph branch diff", look_at)
-def diff(
-    hive: Hive, task: TaskId, one: Annotated[str, Arg("a branch")], other: Annotated[str, Arg("another")]
-) -> Answer:
+def diff(hive: Hive, task: str, one: str, other: str) -> Answer:
     """What the second branch has that the first has not, and the reverse.
+
+    arguments:
+      TASK  the task's id
+      ONE  a branch
+      OTHER  another
 
     examples:
       hivemind graph branch diff what-is-a-lease main second-thoughts
@@ -126,19 +130,28 @@ def _part(name: str, graph: ReasoningGraph) -> str:
 @command("graph branch merge", open_hive)
 def merge(
     hive: Hive,
-    task: TaskId,
-    source: Annotated[str, Arg("the branch whose changes are taken", "FROM")],
+    task: str,
+    source: str,
     *,
-    into: Annotated[str, Arg("the branch that gets them (default: main)", "BRANCH")] = "main",
-    dry_run: Annotated[bool, Arg("say what would be done, write nothing")] = False,
-    use_from: Annotated[list[str] | None, Arg(f"take what FROM has: {_IN_ALL}", "CONFLICT", bare=_ALL)] = None,
-    use_into: Annotated[list[str] | None, Arg(f"take what the other has: {_IN_ALL}", "CONFLICT", bare=_ALL)] = None,
-    agent: Changer = HUMAN,
+    into: str = "main",
+    dry_run: bool = False,
+    use_from: Annotated[list[str] | None, Arg(bare=_ALL)] = None,
+    use_into: Annotated[list[str] | None, Arg(bare=_ALL)] = None,
+    agent: str = HUMAN,
 ) -> Answer:
     """Bring what changed in one branch into another.
 
     What both have changed is a conflict, and nothing is written while one is left (exit status 1). --use-from and
     --use-into resolve one that is named, or, without a name, all that are not named.
+
+    arguments:
+      TASK  the task's id
+      FROM  the branch whose changes are taken
+      --into BRANCH  the branch that gets them (default: main)
+      --dry-run  say what would be done, write nothing
+      --use-from CONFLICT  take what FROM has: in this conflict (node 4, edge 3 -> 7), or in all
+      --use-into CONFLICT  take what the other has: in this conflict (node 4, edge 3 -> 7), or in all
+      --agent WHO  who does it (default: human)
 
     examples:
       hivemind graph branch merge what-is-a-lease second-thoughts --dry-run

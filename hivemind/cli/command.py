@@ -1,6 +1,6 @@
 """A command is a function: its signature declares the arguments, its docstring is the help, what it returns is shown.
 
-Parameters before the `*` are arguments, those after it options; `Annotated[type, Arg("help")]` says what each is for. The
+Parameters before the `*` are arguments, those after it options; the docstring says below `arguments:` what each is for. The
 parser, `--json` and shell completion are made from that.
 """
 
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from types import ModuleType, UnionType
-from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
+from typing import Annotated, Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
 
 from hivemind.cli.output import as_document, say
 from hivemind.cli.streams import reader_may_go, standard_input
@@ -23,6 +24,7 @@ __all__ = ["Answer", "Arg", "Command", "Parameter", "Parser", "add_commands", "c
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 _DIGITS = 18  # more fit into no counter
+_ARGUMENT = re.compile(r"^ +(--[\w-]+)?(?: (?=\S))?(\S*)  (\S.*(?:\n {6}.*)*)", re.MULTILINE)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -48,11 +50,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Arg:
-    """What a parameter says of itself; units, bounds and the default belong into its help."""
+    """What a parameter's type does not say, in `Annotated[int, Arg(least=1)]`."""
 
-    help: str
-    metavar: str | None = None  # default: the parameter's name in capitals
-    completes: Literal["agents", "tasks", "mailboxes", "files", None] = None
     least: float = 0
     most: float = float("inf")
     read: Callable[[str], Any] | None = None  # makes the value of the text; raises argparse.ArgumentTypeError
@@ -82,7 +81,7 @@ class Command:
         told = {"json": as_json}
         for one in self.parameters():
             value = getattr(asked, one.name)
-            told[one.name] = standard_input() if one.said.stdin and value == "-" else value
+            told[one.name] = standard_input() if one.rule.stdin and value == "-" else value
         answer = _call(partial(self.function, opened), told)
         return answer.tell(as_json or self.own_form) if isinstance(answer, Answer) else answer or DONE
 
@@ -93,10 +92,12 @@ class Parameter:
 
     name: str
     kind: Any
-    said: Arg
+    rule: Arg
     many: bool
     named: bool
     default: Any
+    metavar: str
+    help: str | None
 
     @property
     def required(self) -> bool:
@@ -104,31 +105,51 @@ class Parameter:
 
     @property
     def option(self) -> str:
-        return "--" + self.name.rstrip("_").replace("_", "-")
+        return _option(self.name)
+
+
+def _option(name: str) -> str:
+    return "--" + name.rstrip("_").replace("_", "-")
 
 
 def _parameters(function: Any, taken: Iterable[inspect.Parameter]) -> Iterator[Parameter]:
     """What is declared by `taken` parameters; those of a dataclass stand for its fields."""
-    hidden = dict.fromkeys(("Hive", "Layout"), Any)  # the types of first parameters cost an import
-    hints = typing.get_type_hints(function, localns=hidden, include_extras=True)
+    hints = _hints(function)
+    told = _ARGUMENT.findall(_sections(function.__doc__).get("arguments", ""))
+    options = {option: (metavar, text) for option, metavar, text in told if option}
+    arguments = iter([(metavar, text) for option, metavar, text in told if not option])
     for one in taken:
         hint: Any = hints[one.name]
         if is_dataclass(hint):
             yield from _parameters(hint, inspect.signature(typing.cast(type, hint)).parameters.values())
         elif one.name != "json":
-            kind, said = typing.get_args(hint)
-            if typing.get_origin(kind) in (UnionType, typing.Union):
-                kind = next(part for part in typing.get_args(kind) if part is not type(None))
-            many = typing.get_origin(kind) is list
-            default = one.default if said.default is None else said.default
-            named = one.kind is one.KEYWORD_ONLY
-            yield Parameter(one.name, typing.get_args(kind)[0] if many else kind, said, many, named, default)
+            kind, rule = _without_none(hint), Arg()
+            if typing.get_origin(kind) is Annotated:
+                kind, rule = typing.get_args(kind)
+            kind = _without_none(kind)
+            many, named = typing.get_origin(kind) is list, one.kind is one.KEYWORD_ONLY
+            metavar, text = options.get(_option(one.name), ("", "")) if named else next(arguments, ("", ""))
+            yield Parameter(
+                one.name, typing.get_args(kind)[0] if many else kind, rule, many, named,
+                one.default if rule.default is None else rule.default, metavar, " ".join(text.split()) or None,
+            )  # fmt: skip
+
+
+def _without_none(kind: Any) -> Any:
+    if typing.get_origin(kind) in (UnionType, typing.Union):
+        return next(part for part in typing.get_args(kind) if part is not type(None))
+    return kind
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    """The types of parameters; those of the first ones would cost an import."""
+    return typing.get_type_hints(function, localns={"Hive": Any, "Layout": Any}, include_extras=True)
 
 
 def _call(function: Callable[..., Any], told: dict[str, Any]) -> Any:
     """Call with what its parameters name of what was told."""
     taken = inspect.signature(function).parameters
-    hints = typing.get_type_hints(getattr(function, "func", function), localns={"Hive": Any, "Layout": Any})
+    hints = _hints(getattr(function, "func", function))
     more = {name: _call(hints[name], told) if is_dataclass(hints[name]) else told[name] for name in taken}
     return function(**more)
 
@@ -213,7 +234,7 @@ def add_commands(parser: Parser, commands: Iterable[Command], common: Parser) ->
         leaf.set_defaults(command=one, parser=leaf)
         apart: dict[str, Any] = {}
         for parameter in one.parameters():
-            name = parameter.said.apart
+            name = parameter.rule.apart
             if name is not None and name not in apart:
                 apart[name] = leaf.add_mutually_exclusive_group()
             _add(leaf if name is None else apart[name], parameter)
@@ -221,28 +242,31 @@ def add_commands(parser: Parser, commands: Iterable[Command], common: Parser) ->
             leaf.add_argument("--json", action="store_true", help="answer with JSON, for programs")
 
 
+def _sections(docstring: str | None) -> dict[str, str]:
+    """A docstring, and what it says below `arguments:` and `examples:`."""
+    text, *parts = re.split(r"^(arguments|examples):\n", inspect.cleandoc(docstring or ""), flags=re.MULTILINE)
+    return {"text": text.strip(), **dict(zip(parts[::2], parts[1::2], strict=True))}
+
+
 def _help(docstring: str | None) -> dict[str, Any]:
     """A docstring as argparse takes it: its first sentence, what it says beyond that, its examples."""
-    text, mark, examples = inspect.cleandoc(docstring or "").partition("\nexamples:\n")
-    line = text.partition("\n\n")[0].strip().rstrip(".")
-    return {
-        "help": line[:1].lower() + line[1:],
-        "description": text.strip(),
-        "epilog": f"examples:\n{examples}" if mark else None,
-    }
+    found = _sections(docstring)
+    line = found["text"].partition("\n\n")[0].rstrip(".")
+    epilog = f"examples:\n{found['examples']}" if "examples" in found else None
+    return {"help": line[:1].lower() + line[1:], "description": found["text"], "epilog": epilog}
 
 
 def _add(place: Any, one: Parameter) -> None:
-    settings: dict[str, Any] = {"help": one.said.help, "default": None if one.required else one.default}
+    settings: dict[str, Any] = {"help": one.help, "default": None if one.required else one.default}
     if one.kind is bool:
         settings["action"] = "store_true"
     elif typing.get_origin(one.kind) is Literal:
-        settings |= {"choices": typing.get_args(one.kind), "metavar": one.said.metavar}
+        settings |= {"choices": typing.get_args(one.kind), "metavar": one.metavar or None}
     else:
-        settings["metavar"] = one.said.metavar or one.name.rstrip("_").upper()
-        settings["type"] = one.said.read or {int: _whole(one.said), float: _number(one.said)}.get(one.kind)
-    if one.said.bare is not None:
-        settings |= {"nargs": "?", "const": one.said.bare}
+        settings["metavar"] = one.metavar or one.name.rstrip("_").upper()
+        settings["type"] = one.rule.read or {int: _whole(one.rule), float: _number(one.rule)}.get(one.kind)
+    if one.rule.bare is not None:
+        settings |= {"nargs": "?", "const": one.rule.bare}
     if one.named:
         repeated = {"action": "append"} if one.many else {}
         place.add_argument(one.option, dest=one.name, required=one.required, **settings, **repeated)
@@ -252,27 +276,27 @@ def _add(place: Any, one: Parameter) -> None:
     place.add_argument(one.name, **settings)
 
 
-def _whole(said: Arg) -> Callable[[str], int]:
+def _whole(rule: Arg) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not text.isdecimal() or len(text) > _DIGITS or not said.least <= int(text) <= said.most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number{_bounds(said)}")
+        if not text.isdecimal() or len(text) > _DIGITS or not rule.least <= int(text) <= rule.most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number{_bounds(rule)}")
         return int(text)
 
     return read
 
 
-def _number(said: Arg) -> Callable[[str], float]:
+def _number(rule: Arg) -> Callable[[str], float]:
     def read(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
-            value = said.least - 1
-        if not said.least <= value <= said.most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number{_bounds(said)}")
+            value = rule.least - 1
+        if not rule.least <= value <= rule.most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number{_bounds(rule)}")
         return value
 
     return read
 
 
-def _bounds(said: Arg) -> str:
-    return f" from {said.least:g} up" if said.most == float("inf") else f" from {said.least:g} to {said.most:g}"
+def _bounds(rule: Arg) -> str:
+    return f" from {rule.least:g} up" if rule.most == float("inf") else f" from {rule.least:g} to {rule.most:g}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Annotated, Literal
+from typing import Literal
 
-from hivemind.cli.command import Arg, Command, Parameter, command
+from hivemind.cli.command import Command, Parameter, command
 from hivemind.cli.opening import anywhere, layout_of
 from hivemind.cli.output import say
 from hivemind.errors import UserError
@@ -34,14 +34,12 @@ complete -c hivemind -a '(__hivemind)'""",
 
 
 @command("completion", anywhere, own_form=True)
-def completion(
-    at: str | None,
-    shell: Annotated[Literal["bash", "zsh", "fish"], Arg("bash, zsh or fish", "SHELL")],
-    words: Annotated[
-        list[str] | None, Arg("what was typed so far: prints what the last word may become", "WORD")
-    ] = None,
-) -> None:
+def completion(at: str | None, shell: Literal["bash", "zsh", "fish"], words: list[str] | None = None) -> None:
     """Print a script that completes commands, options, agents, tasks and mailboxes in your shell.
+
+    arguments:
+      SHELL  bash, zsh or fish
+      WORD  what was typed so far: prints what the last word may become
 
     examples:
       source <(hivemind completion bash)
@@ -95,16 +93,17 @@ def _of_command(one: Command | None, words: list[str], begun: str, at: str | Non
 
 
 def _values(parameter: Parameter, at: str | None) -> Iterator[str]:
-    """What an argument may be: its choices, or names that the hive has; nothing for files, which shells know themselves."""
+    """What an argument may be: its choices, or, by its metavar, names that the hive has; files are the shell's."""
     if typing.get_origin(parameter.kind) is Literal:
         yield from typing.get_args(parameter.kind)
+    word = parameter.metavar.partition("[")[0]
     with suppress(UserError, OSError):
         layout = layout_of(at)
-        if parameter.said.completes in ("agents", "mailboxes"):
+        if word in ("AGENT", "WHO", "BOX"):
             yield from (path.stem for path in layout.agents.glob("*.yaml"))
-        if parameter.said.completes == "mailboxes":
+        if word in ("WHO", "BOX"):
             yield HUMAN
-        if parameter.said.completes == "tasks":
+        if word == "TASK":
             yield from _tasks(layout)
 
 

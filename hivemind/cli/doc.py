@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from hivemind.cli.arguments import NodeName
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.arguments import Positive
+from hivemind.cli.command import Answer, command
 from hivemind.cli.opening import open_hive
 from hivemind.cli.output import cut, headed, progress, table_lines, warn
 from hivemind.cli.text import one_line
@@ -79,17 +79,14 @@ def title_line(node: Node) -> str:
 
 
 @command("doc tree", open_hive)
-def tree(
-    hive: Hive,
-    node: Annotated[
-        str | None, Arg("a node's id, or PATH or PATH:LINE of a file; left out: all documents", "NODE", "files")
-    ] = None,
-    *,
-    depth: Annotated[int | None, Arg("so many levels below it (default: all)", "N")] = None,
-) -> Answer:
+def tree(hive: Hive, node: str | None = None, *, depth: int | None = None) -> Answer:
     """List all documents, or show one as a tree.
 
     Each node with its id, its kind, its tokens and how it begins.
+
+    arguments:
+      NODE  a node's id, or PATH or PATH:LINE of a file; left out: all documents
+      --depth N  so many levels below it (default: all)
 
     examples:
       hivemind doc tree
@@ -133,8 +130,11 @@ def _marks(node: Node) -> str:
 
 
 @command("doc show", open_hive)
-def show(hive: Hive, node: NodeName) -> Answer:
+def show(hive: Hive, node: str) -> Answer:
     """Show one node: its text, where it stands, what it is.
+
+    arguments:
+      NODE  a node's id, or PATH or PATH:LINE of a file
 
     examples:
       hivemind doc show knowledge/manual/03-steps.md:20
@@ -161,10 +161,13 @@ def _heads(node: Node, record: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 @command("doc history", open_hive)
-def history(hive: Hive, node: NodeName) -> Answer:
+def history(hive: Hive, node: str) -> Answer:
     """Show what a node said before.
 
     Versions count from 1; the last one is how it stands. `doc restore` brings one back.
+
+    arguments:
+      NODE  a node's id, or PATH or PATH:LINE of a file
 
     examples:
       hivemind doc history k3m9x2pa
@@ -175,16 +178,15 @@ def history(hive: Hive, node: NodeName) -> Answer:
 
 
 @command("doc expand", open_hive)
-def expand(
-    hive: Hive,
-    node: NodeName,
-    *,
-    max_tokens: Annotated[int, Arg("how much (default: 2000 tokens)", "N", least=1)] = 2_000,
-    query: Annotated[str | None, Arg("what matters: this goes in first", "TEXT")] = None,
-) -> Answer:
+def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | None = None) -> Answer:
     """Read a part of a document, as much of it as fits.
 
     The node first, then what is below it, level by level; summaries stand for what does not fit.
+
+    arguments:
+      NODE  a node's id, or PATH or PATH:LINE of a file
+      --max-tokens N  how much (default: 2000 tokens)
+      --query TEXT  what matters: this goes in first
 
     examples:
       hivemind doc expand knowledge/manual/03-steps.md --max-tokens 500
@@ -201,18 +203,15 @@ def expand(
 
 
 @command("doc find", open_hive)
-def find(
-    hive: Hive,
-    query: Annotated[str, Arg("words, a question, or @tags")],
-    *,
-    limit: Annotated[int, Arg("at most so many (default: 10)", "N", least=1)] = 10,
-    below: Annotated[
-        str | None, Arg("only below this one: a node's id, or PATH or PATH:LINE of a file", "NODE", "files")
-    ] = None,
-) -> Answer:
+def find(hive: Hive, query: str, *, limit: Positive = 10, below: str | None = None) -> Answer:
     """Find the nodes that answer best, in all documents.
 
     A summary stands for what it sums up; @tag in the query finds what has that tag.
+
+    arguments:
+      QUERY  words, a question, or @tags
+      --limit N  at most so many (default: 10)
+      --below NODE  only below this one: a node's id, or PATH or PATH:LINE of a file
 
     examples:
       hivemind doc find "who may renew a lease"

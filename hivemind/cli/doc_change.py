@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hivemind.cli.arguments import NodeName
+from hivemind.cli.arguments import Positive, Text
 from hivemind.cli.command import Answer, Arg, command
 from hivemind.cli.doc import node_of, record_of
 from hivemind.cli.opening import known_name, open_hive
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 @command("doc import", open_hive)
-def import_(
-    hive: Hive,
-    path: Annotated[list[str], Arg("a file, or a folder; - reads TOML from standard input", completes="files")],
-) -> Answer:
+def import_(hive: Hive, path: list[str]) -> Answer:
     """Make documents of files, or of all files in folders.
 
     Markdown, reStructuredText, source code, HTML, PDF and any other text; their nodes are readonly. A .toml file is
     read as a tree, as `doc export` writes it. A file that was imported before is brought up to date. Exit status 1 if
     a file could not be imported: the others are.
+
+    arguments:
+      PATH  a file, or a folder; - reads TOML from standard input
 
     examples:
       hivemind doc import ~/notes report.md
@@ -95,15 +95,16 @@ def _imported(hive: Hive, path: str) -> dict[str, Any]:
 
 @command("doc export", open_hive, own_form=True)
 def export(
-    hive: Hive,
-    node: NodeName,
-    *,
-    format_: Annotated[Literal["toml", "text", "json"], Arg("toml (default), text or json")] = "toml",
-    output: Annotated[str | None, Arg("write it there, whatever was there before", "FILE", "files")] = None,
+    hive: Hive, node: str, *, format_: Literal["toml", "text", "json"] = "toml", output: str | None = None
 ) -> None:
     """Give a document, or a part of it, to another program.
 
     toml is what `doc import` reads: the same tree again. Without --output it goes to standard output.
+
+    arguments:
+      NODE  a node's id, or PATH or PATH:LINE of a file
+      --format  toml (default), text or json
+      --output FILE  write it there, whatever was there before
 
     examples:
       hivemind doc export k3m9x2pa --output tree.toml
@@ -124,14 +125,13 @@ def export(
 
 
 @command("doc note", open_hive)
-def note(
-    hive: Hive,
-    node: NodeName,
-    text: Annotated[str, Arg("the note; - reads standard input", stdin=True)],
-    *,
-    author: Annotated[str, Arg("whose note it is (default: human)", "NAME", "mailboxes")] = HUMAN,
-) -> Answer:
+def note(hive: Hive, node: str, text: Text, *, author: str = HUMAN) -> Answer:
     """Put a note after a node, also after a readonly one.
+
+    arguments:
+      NODE  a node's id, or PATH or PATH:LINE of a file
+      TEXT  the note; - reads standard input
+      --author WHO  whose note it is (default: human)
 
     examples:
       hivemind doc note knowledge/manual/03-steps.md:20 "Not so for us: see @deploy"
@@ -149,18 +149,23 @@ def _written(hive: Hive, node: Node, *before: str) -> Answer:
 @command("doc summarize", open_hive)
 def summarize(
     hive: Hive,
-    node: Annotated[str | None, Arg("a node's id, or PATH or PATH:LINE of a file", "NODE", "files")] = None,
+    node: str | None = None,
     *,
-    text: Annotated[
-        str | None, Arg("the summary itself; - reads standard input", "TEXT", stdin=True, apart="given")
-    ] = None,
-    remove: Annotated[bool, Arg("take the summary away: its nodes stand in its place again", apart="given")] = False,
-    stale: Annotated[bool, Arg("write all summaries anew whose nodes have changed since", apart="given")] = False,
-    max_tokens: Annotated[int, Arg("how long it may be (default: 120 tokens)", "N", least=1)] = 120,
+    text: Annotated[str | None, Arg(stdin=True, apart="given")] = None,
+    remove: Annotated[bool, Arg(apart="given")] = False,
+    stale: Annotated[bool, Arg(apart="given")] = False,
+    max_tokens: Positive = 120,
 ) -> Answer:
     """Put a summary over the first leaves below a node, or write one anew.
 
     By extract: whole sentences that say most of what the whole says. The nodes that it sums up stay below it.
+
+    arguments:
+      NODE  a node's id, or PATH or PATH:LINE of a file
+      --text TEXT  the summary itself; - reads standard input
+      --remove  take the summary away: its nodes stand in its place again
+      --stale  write all summaries anew whose nodes have changed since
+      --max-tokens N  how long it may be (default: 120 tokens)
 
     examples:
       hivemind doc summarize k3m9x2pa
@@ -186,10 +191,14 @@ def summarize(
 
 
 @command("doc restore", open_hive)
-def restore(hive: Hive, node: NodeName, version: Annotated[int, Arg("as `doc history` has it", least=1)]) -> Answer:
+def restore(hive: Hive, node: str, version: Positive) -> Answer:
     """Give a node the text of an earlier version.
 
     What it says now becomes a version too. A readonly node is not restored: its file says what it says.
+
+    arguments:
+      NODE  a node's id, or PATH or PATH:LINE of a file
+      VERSION  as `doc history` has it
 
     examples:
       hivemind doc history k3m9x2pa
@@ -199,10 +208,13 @@ def restore(hive: Hive, node: NodeName, version: Annotated[int, Arg("as `doc his
 
 
 @command("doc delete", open_hive)
-def delete(hive: Hive, node: NodeName) -> Answer:
+def delete(hive: Hive, node: str) -> Answer:
     """Delete a node and all below it.
 
     What came from a file in knowledge/ goes when the file goes.
+
+    arguments:
+      NODE  a node's id, or PATH or PATH:LINE of a file
 
     examples:
       hivemind doc delete k3m9x2pa

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.command import Answer, command
 from hivemind.cli.opening import layout_of
 from hivemind.cli.output import progress
 from hivemind.cli.text import one_line
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 
 @command("doctor", layout_of)
-def doctor(layout: Layout, *, fix: Annotated[bool, Arg("mend what can be mended")] = False) -> Answer:
+def doctor(layout: Layout, *, fix: bool = False) -> Answer:
     """Check the hive, say what is wrong and what it means, mend it with --fix.
 
     Looks at settings, permissions, mail, claims, locks, the journal and logs, records, databases, the file system
     and inotify's limits. Exit status 0 if the hive is healthy (notes do not count), 1 if anything is left to mend.
     --fix deletes nothing that you may want: it sets files aside into .hive/aside/<date>/.
+
+    arguments:
+      --fix  mend what can be mended
 
     examples:
       hivemind doctor

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from hivemind.cli.arguments import TaskId
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.arguments import Positive
+from hivemind.cli.command import Answer, command
 from hivemind.cli.opening import look_at, open_hive
 from hivemind.cli.output import cut, progress, put, warn, write_file
 from hivemind.cli.text import one_line
@@ -32,11 +32,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Which:
-    """Which state of a graph is shown."""
+    """Which state of a graph is shown.
 
-    at: Annotated[int | None, Arg("as it was after this line of its log (default: now)", "SEQ")] = None
-    branch: Annotated[str | None, Arg("a branch of it (default: main)", "NAME")] = None
-    all_: Annotated[bool, Arg("with what is folded and flushed")] = False
+    arguments:
+      --at SEQ  as it was after this line of its log (default: now)
+      --branch NAME  a branch of it (default: main)
+      --all  with what is folded and flushed
+    """
+
+    at: int | None = None
+    branch: str | None = None
+    all_: bool = False
 
 
 def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
@@ -68,10 +74,13 @@ def graph_at(store: TaskGraph, branch: str | None, seq: int | None = None) -> Re
 
 
 @command("graph show", look_at)
-def show(hive: Hive, task: TaskId, *, which: Which) -> Answer:
+def show(hive: Hive, task: str, *, which: Which) -> Answer:
     """Show the graph as a tree.
 
     A node is open, in the shared lane and active if nothing else is said in its brackets.
+
+    arguments:
+      TASK  the task's id
 
     examples:
       hivemind graph show what-is-a-lease --all
@@ -100,18 +109,21 @@ def show(hive: Hive, task: TaskId, *, which: Which) -> Answer:
 @command("graph export", look_at, own_form=True)
 def export(
     hive: Hive,
-    task: TaskId,
+    task: str,
     *,
-    format_: Annotated[
-        Literal["json", "mermaid", "dot", "svg", "png"], Arg("json (default), mermaid, dot, svg or png")
-    ] = "json",
-    output: Annotated[str | None, Arg("write it there, whatever was there before", "FILE", "files")] = None,
+    format_: Literal["json", "mermaid", "dot", "svg", "png"] = "json",
+    output: str | None = None,
     which: Which,
 ) -> None:
     """Give the graph to another program, or as a picture.
 
     json is the snapshot that graph.json has; svg needs nothing, png needs Graphviz. Without --output it goes to
     standard output.
+
+    arguments:
+      TASK  the task's id
+      --format  json (default), mermaid, dot, svg or png
+      --output FILE  write it there, whatever was there before
 
     examples:
       hivemind graph export what-is-a-lease --format mermaid
@@ -136,16 +148,15 @@ def export(
 
 
 @command("graph publish", open_hive)
-def publish(
-    hive: Hive,
-    task: TaskId,
-    node: Annotated[int, Arg("its number, as `graph show` has it")],
-    *,
-    agent: Annotated[str, Arg("whose draft it is", "NAME", "agents")],
-) -> Answer:
+def publish(hive: Hive, task: str, node: int, *, agent: str) -> Answer:
     """Copy a draft from an agent's lane to the shared one.
 
     Published again it stays as it is; a draft that has changed makes a new revision of its copy.
+
+    arguments:
+      TASK  the task's id
+      NODE  its number, as `graph show` has it
+      --agent AGENT  whose draft it is
 
     examples:
       hivemind graph publish what-is-a-lease 7 --agent researcher
@@ -173,17 +184,16 @@ def publish(
 
 
 @command("graph find", look_at)
-def find(
-    hive: Hive,
-    query: Annotated[str, Arg("words or a question; any characters")],
-    *,
-    task: Annotated[str | None, Arg("only in the graph of this task", "TASK", "tasks")] = None,
-    limit: Annotated[int, Arg("at most so many (default: 10)", "N", least=1)] = 10,
-) -> Answer:
+def find(hive: Hive, query: str, *, task: str | None = None, limit: Positive = 10) -> Answer:
     """Find nodes in the graphs of all tasks, by words and by meaning.
 
     Active nodes and folded, flushed and superseded ones, of tasks in any state, in every lane. The index,
     .hive/graphs.db, is made of the graphs' own files; first it takes in those that have changed.
+
+    arguments:
+      QUERY  words or a question; any characters
+      --task TASK  only in the graph of this task
+      --limit N  at most so many (default: 10)
 
     examples:
       hivemind graph find "why did we take a lease?"

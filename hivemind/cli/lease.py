@@ -10,9 +10,9 @@ examples:
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.command import Answer, command
 from hivemind.cli.opening import look_at, open_hive
 from hivemind.cli.output import table_lines
 from hivemind.cli.text import natural, one_line
@@ -22,17 +22,14 @@ if TYPE_CHECKING:
     from hivemind.hive import Hive
 
 _COLUMNS = ("step", "agent", "left", "generation", "title")
-Step = Annotated[str, Arg("the step's id, as `lease list` and `view resume` show it")]
-Holder = Annotated[str, Arg("who holds it: an agent, or human", "NAME", "mailboxes")]
-Generation = Annotated[int | None, Arg("refuse if the lease has passed on since", "N")]
-Ttl = Annotated[int | None, Arg("for N events (default: 200; 1 to 10,000)", "N")]
 
 
 @command("lease list", look_at)
-def leases(
-    hive: Hive, *, agent: Annotated[str | None, Arg("only what this agent holds", "NAME", "mailboxes")] = None
-) -> Answer:
+def leases(hive: Hive, *, agent: str | None = None) -> Answer:
     """List the steps that are leased, their holders, the events that are left.
+
+    arguments:
+      --agent WHO  only what this agent holds
 
     examples:
       hivemind lease list --agent researcher
@@ -47,20 +44,19 @@ def leases(
 
 @command("lease claim", open_hive)
 def claim(
-    hive: Hive,
-    step: Step,
-    *,
-    agent: Holder,
-    ttl: Ttl = None,
-    force: Annotated[bool, Arg("take it over from whoever holds it")] = False,
-    renew: Annotated[
-        bool, Arg("if the agent holds it already: for N events from now, never fewer than are left")
-    ] = False,
+    hive: Hive, step: str, *, agent: str, ttl: int | None = None, force: bool = False, renew: bool = False
 ) -> Answer:
     """Take a step, so that nobody else changes it.
 
     What the agent holds already stays as it is, unless --renew is given. A step that is done, and one of a task
     that is over, cannot be claimed.
+
+    arguments:
+      STEP  the step's id, as `lease list` and `view resume` show it
+      --agent WHO  who holds it: an agent, or human
+      --ttl N  for N events (default: 200; 1 to 10,000)
+      --force  take it over from whoever holds it
+      --renew  if the agent holds it already: for N events from now, never fewer than are left
 
     examples:
       hivemind lease claim what-is-a-lease.s1 --agent human --ttl 500
@@ -71,8 +67,14 @@ def claim(
 
 
 @command("lease renew", open_hive)
-def renew(hive: Hive, step: Step, *, agent: Holder, generation: Generation = None, ttl: Ttl = None) -> Answer:
+def renew(hive: Hive, step: str, *, agent: str, generation: int | None = None, ttl: int | None = None) -> Answer:
     """Let a lease last from now on (without --ttl never shorter than it is).
+
+    arguments:
+      STEP  the step's id, as `lease list` and `view resume` show it
+      --agent WHO  who holds it: an agent, or human
+      --generation N  refuse if the lease has passed on since
+      --ttl N  for N events (default: 200; 1 to 10,000)
 
     examples:
       hivemind lease renew what-is-a-lease.s1 --agent human --generation 3
@@ -82,8 +84,13 @@ def renew(hive: Hive, step: Step, *, agent: Holder, generation: Generation = Non
 
 
 @command("lease release", open_hive)
-def release(hive: Hive, step: Step, *, agent: Holder, generation: Generation = None) -> Answer:
+def release(hive: Hive, step: str, *, agent: str, generation: int | None = None) -> Answer:
     """Give a step back.
+
+    arguments:
+      STEP  the step's id, as `lease list` and `view resume` show it
+      --agent WHO  who holds it: an agent, or human
+      --generation N  refuse if the lease has passed on since
 
     examples:
       hivemind lease release what-is-a-lease.s1 --agent human

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from hivemind.cli.command import Arg, command
+from hivemind.cli.command import command
 from hivemind.cli.opening import known_agent, look_at
 from hivemind.cli.output import as_json, cut, print_array, say
 from hivemind.cli.story import event_line, story_lines
@@ -24,18 +24,22 @@ _NET_S = 5.0  # how often a follower looks although nothing was reported
 def log(
     hive: Hive,
     *,
-    follow: Annotated[bool, Arg("go on as new events come; Ctrl-C ends it")] = False,
-    since: Annotated[int | None, Arg("only events after this number", "SEQ")] = None,
-    kind: Annotated[list[str] | None, Arg("only this kind (step.done), or a family of them (step)")] = None,
-    agent: Annotated[
-        str | None, Arg("what this agent did that belongs to no task instead: mail above all", "NAME", "agents")
-    ] = None,
+    follow: bool = False,
+    since: int | None = None,
+    kind: list[str] | None = None,
+    agent: str | None = None,
     json: bool,
 ) -> None:
     """Show the journal of the hive, or the log of one agent.
 
     An event is its number, its kind and what it says. The number is the hive's own time: no clock is in it.
     --json gives an array; with --follow, which has no end, one JSON object a line.
+
+    arguments:
+      --follow  go on as new events come; Ctrl-C ends it
+      --since SEQ  only events after this number
+      --kind KIND  only this kind (step.done), or a family of them (step)
+      --agent AGENT  what this agent did that belongs to no task instead: mail above all
 
     examples:
       hivemind log --kind lease --kind agent

@@ -13,10 +13,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from hivemind.cli.arguments import Box, MessageId
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.arguments import Box, Positive, Text
+from hivemind.cli.command import Answer, command
 from hivemind.cli.opening import known_name, known_names, look_at, open_hive
 from hivemind.cli.output import headed, table_lines, warn
 from hivemind.cli.text import clock_time, one_line
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 _UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 _RECEIVED = ("id", "from", "date", "flags", "subject", "preview")
 _SENT = ("id", "to", "date", "subject", "preview")
-Body = Annotated[str, Arg("the text, Markdown; - reads standard input", stdin=True)]
 
 
 @command("mail list", look_at)
@@ -38,13 +37,17 @@ def messages(
     hive: Hive,
     box: Box,
     *,
-    folder: Annotated[
-        Literal["inbox", "sent", "archive", "dead"], Arg("inbox (default), sent, archive or dead")
-    ] = "inbox",
-    unread: Annotated[bool, Arg("only what has not been read")] = False,
-    limit: Annotated[int | None, Arg("only the N newest", "N", least=1)] = None,
+    folder: Literal["inbox", "sent", "archive", "dead"] = "inbox",
+    unread: bool = False,
+    limit: Positive | None = None,
 ) -> Answer:
     """List a mailbox, newest last.
+
+    arguments:
+      BOX  whose mailbox (default: human, yours)
+      --folder  inbox (default), sent, archive or dead
+      --unread  only what has not been read
+      --limit N  only the N newest
 
     examples:
       hivemind mail list
@@ -67,17 +70,14 @@ def messages(
 
 
 @command("mail read", look_at)
-def read(
-    hive: Hive,
-    box: Box,
-    id_: MessageId,
-    *,
-    keep_unread: Annotated[bool, Arg("leave it unread")] = False,
-    save: Annotated[
-        str | None, Arg("write its attachments there; existing files stay as they are", "FOLDER", "files")
-    ] = None,
-) -> Answer:
+def read(hive: Hive, box: Box, id_: str, *, keep_unread: bool = False, save: str | None = None) -> Answer:
     """Show a message and mark it read.
+
+    arguments:
+      BOX  whose mailbox (default: human, yours)
+      ID  the message's id, as `mail list` shows it
+      --keep-unread  leave it unread
+      --save FOLDER  write its attachments there; existing files stay as they are
 
     examples:
       hivemind mail read human ID
@@ -159,22 +159,34 @@ def _message_lines(message: Message) -> Iterator[str]:
 @command("mail send", open_hive)
 def send(
     hive: Hive,
-    body: Body,
+    body: Text,
     *,
-    from_: Annotated[str, Arg("who sends it (default: human)", "NAME", "mailboxes")] = HUMAN,
-    to: Annotated[list[str], Arg("who gets it", "NAME[,NAME]", "mailboxes")],
-    cc: Annotated[list[str] | None, Arg("who gets a copy", "NAME[,NAME]", "mailboxes")] = None,
-    subject: Annotated[str, Arg("one line", "TEXT")] = "",
-    id_: Annotated[str | None, Arg("its Message-ID: a second send with it delivers only what is missing", "ID")] = None,
-    task: Annotated[str | None, Arg("the task that it is about", "ID", "tasks")] = None,
-    reply_to: Annotated[str | None, Arg("the Message-ID that it answers", "ID")] = None,
-    importance: Annotated[Literal["low", "normal", "high"] | None, Arg("low, normal or high")] = None,
-    attach: Annotated[list[str] | None, Arg("a file to go with it", "FILE", "files")] = None,
+    from_: str = HUMAN,
+    to: list[str],
+    cc: list[str] | None = None,
+    subject: str = "",
+    id_: str | None = None,
+    task: str | None = None,
+    reply_to: str | None = None,
+    importance: Literal["low", "normal", "high"] | None = None,
+    attach: list[str] | None = None,
 ) -> Answer:
     """Send a message.
 
     Prints the Message-ID. Exit status 1 if not everyone has it: sending again with --id ID delivers only
     what is missing.
+
+    arguments:
+      BODY  the text, Markdown; - reads standard input
+      --from WHO  who sends it (default: human)
+      --to WHO[,WHO]  who gets it
+      --cc WHO[,WHO]  who gets a copy
+      --subject TEXT  one line
+      --id ID  its Message-ID: a second send with it delivers only what is missing
+      --task TASK  the task that it is about
+      --reply-to ID  the Message-ID that it answers
+      --importance  low, normal or high
+      --attach FILE  a file to go with it
 
     examples:
       hivemind mail send --to researcher --subject "A question" "What is a lease?"
@@ -200,8 +212,13 @@ def send(
 
 
 @command("mail reply", open_hive)
-def reply(hive: Hive, box: Box, id_: MessageId, body: Body) -> Answer:
+def reply(hive: Hive, box: Box, id_: str, body: Text) -> Answer:
     """Answer a message in a mailbox.
+
+    arguments:
+      BOX  whose mailbox (default: human, yours)
+      ID  the message's id, as `mail list` shows it
+      BODY  the text, Markdown; - reads standard input
 
     examples:
       hivemind mail reply human ID "Yes, do."
@@ -227,8 +244,12 @@ def _sent(report: SendReport) -> Answer:
 
 
 @command("mail thread", look_at)
-def thread(hive: Hive, box: Box, id_: MessageId) -> Answer:
+def thread(hive: Hive, box: Box, id_: str) -> Answer:
     """Show the messages of one conversation, oldest first.
+
+    arguments:
+      BOX  whose mailbox (default: human, yours)
+      ID  the message's id, as `mail list` shows it
 
     examples:
       hivemind mail thread human ID
@@ -240,8 +261,12 @@ def thread(hive: Hive, box: Box, id_: MessageId) -> Answer:
 
 
 @command("mail status", look_at)
-def status(hive: Hive, box: Box, id_: MessageId) -> Answer:
+def status(hive: Hive, box: Box, id_: str) -> Answer:
     """Show what became of a message that BOX sent.
+
+    arguments:
+      BOX  whose mailbox (default: human, yours)
+      ID  the message's id, as `mail list` shows it
 
     examples:
       hivemind mail status human ID

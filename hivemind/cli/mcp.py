@@ -23,23 +23,24 @@ Form = Literal["claude", "codex", "cursor", "gemini", "json", "vscode"]
 def mcp(
     layout: Layout,
     *,
-    agent: Annotated[str, Arg("which agent of the hive the client is", "NAME", "agents")],
-    profile: Annotated[Profile, Arg("how many tools it is shown: core (default), daily, full")] = "core",
-    http: Annotated[bool, Arg("serve on 127.0.0.1 instead")] = False,
-    port: Annotated[int, Arg("with --http (default: 8765; 0: any)", "N", most=65_535)] = 8765,
-    config: Annotated[
-        Form | None,
-        Arg(
-            "print what a coding agent's configuration has to say for this, and serve nothing: claude, codex, cursor, "
-            "gemini, json, vscode",
-            "FORM",
-        ),
-    ] = None,
+    agent: str,
+    profile: Profile = "core",
+    http: bool = False,
+    port: Annotated[int, Arg(most=65535)] = 8765,
+    config: Form | None = None,
 ) -> None:
     """Let an MCP client join the hive as one of its agents.
 
     Speaks the protocol on standard input and output, for a client that starts this command; with --http, on
     loopback, for clients that show the token in .hive/agents/NAME/mcp.token. The agent lives as long as the server.
+
+    arguments:
+      --agent AGENT  which agent of the hive the client is
+      --profile  how many tools it is shown: core (default), daily, full
+      --http  serve on 127.0.0.1 instead
+      --port N  with --http (default: 8765; 0: any)
+      --config FORM  print what a coding agent's configuration has to say for this, and serve nothing: claude,
+          codex, cursor, gemini, json, vscode
 
     examples:
       hivemind agent add claude --mind mcp

@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.cli.arguments import Positive, Share
 from hivemind.cli.command import Answer, Arg, command
 from hivemind.cli.opening import look_at, open_hive
 from hivemind.cli.output import progress, table_lines
@@ -60,12 +61,15 @@ def _duration(text: str) -> timedelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace:
-    """Where a memory lies."""
+    r"""Where a memory lies.
 
-    agent: Annotated[str | None, Arg("the memory of one agent: memories/NAME", "NAME", "agents", apart="whose")] = None
-    namespace: Annotated[
-        str | None, Arg("another namespace; a slash within a part is written \\/", "A/B", apart="whose")
-    ] = None
+    arguments:
+      --agent AGENT  the memory of one agent: memories/NAME
+      --namespace A/B  another namespace; a slash within a part is written \/
+    """
+
+    agent: Annotated[str | None, Arg(apart="whose")] = None
+    namespace: Annotated[str | None, Arg(apart="whose")] = None
 
     def chosen(self, hive: Hive) -> tuple[str, ...] | None:
         """The namespace that the options name, or None."""
@@ -102,27 +106,35 @@ def _unknown(key: str, namespace: tuple[str, ...]) -> UserError:
     return UserError(f"there is no entry {key!r} in {shown(namespace)}", mend="`hivemind memory list` shows them all")
 
 
-Key = Annotated[str, Arg("the entry's key")]
 JsonObject = dict[str, Any]
 
 
 @command("memory remember", open_hive)
 def remember(
     hive: Hive,
-    content: Annotated[str, Arg("what is to be remembered, at most 2048 tokens", "TEXT")],
+    content: str,
     *,
     whose: Namespace,
-    key: Annotated[str | None, Arg("its name, 1 to 256 characters (default: one is made)")] = None,
-    category: Annotated[str | None, Arg("such as preference, fact, goal, context", "WORD")] = None,
-    importance: Annotated[float | None, Arg("0 to 1: how much it counts in a search", "N", most=1)] = None,
-    metadata: Annotated[JsonObject | None, Arg("anything else, as a JSON object", "JSON", read=_object)] = None,
-    expires_in: Annotated[timedelta | None, Arg("forget it after 2h, 3d, 4w", "TIME", read=_duration)] = None,
-    allow_duplicate: Annotated[bool, Arg("store it even if it is there already")] = False,
+    key: str | None = None,
+    category: str | None = None,
+    importance: Share | None = None,
+    metadata: Annotated[JsonObject | None, Arg(read=_object)] = None,
+    expires_in: Annotated[timedelta | None, Arg(read=_duration)] = None,
+    allow_duplicate: bool = False,
 ) -> Answer:
     """Keep something.
 
     Without --key, what is there already is not stored again. With --key, the entry under it is changed; what
     is not said stays, and what it said before is kept: see `memory history`.
+
+    arguments:
+      TEXT  what is to be remembered, at most 2048 tokens
+      --key KEY  its name, 1 to 256 characters (default: one is made)
+      --category WORD  such as preference, fact, goal, context
+      --importance N  0 to 1: how much it counts in a search
+      --metadata JSON  anything else, as a JSON object
+      --expires-in TIME  forget it after 2h, 3d, 4w
+      --allow-duplicate  store it even if it is there already
 
     examples:
       hivemind memory remember "Ann prefers tea" --agent researcher --category preference
@@ -146,16 +158,24 @@ def remember(
 @command("memory search", look_at)
 def search(
     hive: Hive,
-    query: Annotated[str, Arg("words or a question; any characters")],
+    query: str,
     *,
     whose: Namespace,
-    mode: Annotated[Literal["hybrid", "vector", "text"], Arg("default: hybrid")] = "hybrid",
-    threshold: Annotated[float | None, Arg("only what is at least so similar, 0 to 1", "N", most=1)] = None,
-    category: Annotated[str | None, Arg("only this category", "WORD")] = None,
-    metadata: Annotated[JsonObject | None, Arg("only where these fields are so", "JSON", read=_object)] = None,
-    limit: Annotated[int, Arg("at most so many (default: 10)", "N", least=1)] = 10,
+    mode: Literal["hybrid", "vector", "text"] = "hybrid",
+    threshold: Share | None = None,
+    category: str | None = None,
+    metadata: Annotated[JsonObject | None, Arg(read=_object)] = None,
+    limit: Positive = 10,
 ) -> Answer:
     """Find what is remembered, by words and by meaning.
+
+    arguments:
+      QUERY  words or a question; any characters
+      --mode  default: hybrid
+      --threshold N  only what is at least so similar, 0 to 1
+      --category WORD  only this category
+      --metadata JSON  only where these fields are so
+      --limit N  at most so many (default: 10)
 
     examples:
       hivemind memory search "who likes tea?" --limit 3
@@ -175,13 +195,11 @@ def search(
 
 
 @command("memory list", look_at)
-def entries(
-    hive: Hive,
-    *,
-    whose: Namespace,
-    limit: Annotated[int, Arg("at most so many (default: 50)", "N", least=1)] = 50,
-) -> Answer:
+def entries(hive: Hive, *, whose: Namespace, limit: Positive = 50) -> Answer:
     """List what is remembered, newest first.
+
+    arguments:
+      --limit N  at most so many (default: 50)
 
     examples:
       hivemind memory list
@@ -209,8 +227,11 @@ def _row(entry: MemoryEntry) -> dict[str, Any]:
 
 
 @command("memory show", look_at)
-def show(hive: Hive, key: Key, *, whose: Namespace) -> Answer:
+def show(hive: Hive, key: str, *, whose: Namespace) -> Answer:
     """Show one entry.
+
+    arguments:
+      KEY  the entry's key
 
     examples:
       hivemind memory show invoices
@@ -226,8 +247,11 @@ def show(hive: Hive, key: Key, *, whose: Namespace) -> Answer:
 
 
 @command("memory history", look_at)
-def history(hive: Hive, key: Key, *, whose: Namespace) -> Answer:
+def history(hive: Hive, key: str, *, whose: Namespace) -> Answer:
     """Show what an entry said before.
+
+    arguments:
+      KEY  the entry's key
 
     examples:
       hivemind memory history invoices
@@ -238,14 +262,12 @@ def history(hive: Hive, key: Key, *, whose: Namespace) -> Answer:
 
 
 @command("memory forget", open_hive)
-def forget(
-    hive: Hive,
-    key: Annotated[str | None, Arg("the entry's key")] = None,
-    *,
-    whose: Namespace,
-    expired: Annotated[bool, Arg("instead: all whose time is over, everywhere")] = False,
-) -> Answer:
+def forget(hive: Hive, key: str | None = None, *, whose: Namespace, expired: bool = False) -> Answer:
     """Forget an entry for good, with all that it ever said.
+
+    arguments:
+      KEY  the entry's key
+      --expired  instead: all whose time is over, everywhere
 
     examples:
       hivemind memory forget invoices

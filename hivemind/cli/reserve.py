@@ -11,10 +11,9 @@ examples:
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from hivemind.cli.arguments import Person
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.command import Answer, command
 from hivemind.cli.opening import known_name, look_at, open_hive
 from hivemind.cli.output import table_lines
 from hivemind.cli.text import one_line
@@ -27,20 +26,17 @@ _COLUMNS = ("reservation", "agent", "paths", "shared", "reason")
 
 
 @command("reserve paths", open_hive)
-def paths(
-    hive: Hive,
-    paths: Annotated[
-        list[str], Arg("from the hive's folder: *, ** and ? as in a shell, in quotes", "PATTERN", "files")
-    ],
-    *,
-    shared: Annotated[bool, Arg("others may reserve them as shared, too")] = False,
-    reason: Annotated[str, Arg("shown to who asks for them", "TEXT")] = "",
-    agent: Person = HUMAN,
-) -> Answer:
+def paths(hive: Hive, paths: list[str], *, shared: bool = False, reason: str = "", agent: str = HUMAN) -> Answer:
     """Reserve all paths that patterns match, or none of them.
 
     A reservation of a person lasts until it is given back, one of an agent no longer than its process. It binds the
     tools of agents and MCP clients; a program that writes by itself does not ask.
+
+    arguments:
+      PATTERN  from the hive's folder: *, ** and ? as in a shell, in quotes
+      --shared  others may reserve them as shared, too
+      --reason TEXT  shown to who asks for them
+      --agent WHO  for whom: an agent, or human (default)
 
     examples:
       hivemind reserve paths 'knowledge/boats/**' knowledge/index.md
@@ -55,10 +51,11 @@ def paths(
 
 
 @command("reserve list", look_at)
-def reservations(
-    hive: Hive, *, agent: Annotated[str | None, Arg("only what this agent holds", "NAME", "mailboxes")] = None
-) -> Answer:
+def reservations(hive: Hive, *, agent: str | None = None) -> Answer:
     """List what is reserved, oldest first.
+
+    arguments:
+      --agent WHO  only what this agent holds
 
     examples:
       hivemind reserve list --json
@@ -74,13 +71,12 @@ def reservations(
 
 
 @command("reserve release", open_hive)
-def release(
-    hive: Hive,
-    reservation: Annotated[int | None, Arg("which (default: all of them)", "N")] = None,
-    *,
-    agent: Person = HUMAN,
-) -> Answer:
+def release(hive: Hive, reservation: int | None = None, *, agent: str = HUMAN) -> Answer:
     """Give reserved paths back.
+
+    arguments:
+      N  which (default: all of them)
+      --agent WHO  for whom: an agent, or human (default)
 
     examples:
       hivemind reserve release 42

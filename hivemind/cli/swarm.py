@@ -32,14 +32,14 @@ _SHOWN = 20  # so many leases, and tasks that do not go on, are named
 
 
 @command("init", anywhere)
-def init(
-    at: str | None,
-    path: Annotated[str | None, Arg("the folder (default: --hive, or this one)", completes="files")] = None,
-) -> Answer:
+def init(at: str | None, path: str | None = None) -> Answer:
     """Make a hive in a folder.
 
     Makes the folders with a README in each, three agents with their mailboxes, a short ROM and the manual.
     Files that are there already stay as they are.
+
+    arguments:
+      PATH  the folder (default: --hive, or this one)
 
     examples:
       hivemind init my-hive
@@ -58,12 +58,10 @@ def init(
 def up(
     layout: Layout,
     *,
-    until_idle: Annotated[bool, Arg("end when nothing is left to do")] = False,
-    detach: Annotated[bool, Arg("run in the background; its log is .hive/logs/swarm.log")] = False,
-    agents: Annotated[list[str] | None, Arg("only these agents (default: all)", "NAME[,NAME]", "agents")] = None,
-    take_over: Annotated[
-        bool, Arg("start although another machine had the hive up and never said that it ended: that machine is gone")
-    ] = False,
+    until_idle: bool = False,
+    detach: bool = False,
+    agents: list[str] | None = None,
+    take_over: bool = False,
     json: bool,
 ) -> Answer | int:
     """Start the swarm.
@@ -72,6 +70,13 @@ def up(
     With --until-idle it ends when no agent can do anything more: exit status 0 if every task is done, 1 if any
     failed, 3 if some are parked (they wait for a person, a time, a provider, another task), 130 if it was told to
     end before that.
+
+    arguments:
+      --until-idle  end when nothing is left to do
+      --detach  run in the background; its log is .hive/logs/swarm.log
+      --agents AGENT[,AGENT]  only these agents (default: all)
+      --take-over  start although another machine had the hive up and never said that it ended: that machine is
+          gone
 
     examples:
       hivemind up
@@ -200,15 +205,14 @@ def _result_lines(result: SwarmResult, until_idle: bool) -> Iterator[str]:
 
 
 @command("down", layout_of)
-def down(
-    layout: Layout,
-    *,
-    timeout: Annotated[float, Arg("how long to wait, in seconds (default: 15)", "S", most=1e6)] = 15.0,
-) -> Answer:
+def down(layout: Layout, *, timeout: Annotated[float, Arg(most=1000000.0)] = 15.0) -> Answer:
     """End the swarm in order.
 
     Asks the supervisor to end and waits until it has. Agents finish or leave their current action, give
     their leases back and end within 5 seconds; their tasks go on from disk with the next `hivemind up`.
+
+    arguments:
+      --timeout S  how long to wait, in seconds (default: 15)
 
     examples:
       hivemind down

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import boundary
-from hivemind.cli.arguments import TaskIds
+from hivemind.cli.arguments import Text
 from hivemind.cli.command import Answer, Arg, command
 from hivemind.cli.opening import known_agent, listed, look_at, open_hive
 from hivemind.cli.output import headed, say, table_lines
@@ -31,31 +31,41 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("id", "state", "owner", "since", "parent", "title", "note")
 _DIFFERENCE_CHARS = 160
-Id = Annotated[str, Arg("the task's id", "ID", "tasks")]
 
 
 @command("task add", open_hive)
 def add(
     hive: Hive,
-    text: Annotated[str | None, Arg("what is to be done; - reads standard input", stdin=True)] = None,
+    text: Text | None = None,
     *,
-    file: Annotated[
-        str | None, Arg("take the text from a file (Markdown, or YAML with a text: key)", "FILE", "files")
-    ] = None,
-    title: Annotated[str | None, Arg("its title (default: the first line)", "TEXT")] = None,
-    assignee: Annotated[str | None, Arg("only this agent may claim it", "AGENT", "agents")] = None,
-    role: Annotated[str | None, Arg("only agents of this role may claim it")] = None,
-    priority: Annotated[str | None, Arg("critical, high, medium, low, or 0 (first) to 99 (last)", "P")] = None,
-    project: Annotated[str | None, Arg("the project that it belongs to", "NAME")] = None,
-    depends: Annotated[list[str] | None, Arg("tasks that must be done before", "ID[,ID]", "tasks")] = None,
-    deadline: Annotated[str | None, Arg("2026-11-21, or 2026-11-21T18:00Z", "WHEN")] = None,
-    id_: Annotated[str | None, Arg("its id (default: made from the title)", "ID")] = None,
-    attach: Annotated[list[str] | None, Arg("a file or folder to go with it", "FILE", "files")] = None,
+    file: str | None = None,
+    title: str | None = None,
+    assignee: str | None = None,
+    role: str | None = None,
+    priority: str | None = None,
+    project: str | None = None,
+    depends: list[str] | None = None,
+    deadline: str | None = None,
+    id_: str | None = None,
+    attach: list[str] | None = None,
 ) -> Answer:
     """Give the swarm a task; prints its id.
 
     The text is Markdown, with or without front matter; options win over the front matter. tasks/README.md says
     what it may hold (steps, success criteria, proof).
+
+    arguments:
+      TEXT  what is to be done; - reads standard input
+      --file FILE  take the text from a file (Markdown, or YAML with a text: key)
+      --title TEXT  its title (default: the first line)
+      --assignee AGENT  only this agent may claim it
+      --role ROLE  only agents of this role may claim it
+      --priority P  critical, high, medium, low, or 0 (first) to 99 (last)
+      --project NAME  the project that it belongs to
+      --depends TASK[,TASK]  tasks that must be done before
+      --deadline WHEN  2026-11-21, or 2026-11-21T18:00Z
+      --id ID  its id (default: made from the title)
+      --attach FILE  a file or folder to go with it
 
     examples:
       hivemind task add "What is a lease?"
@@ -125,10 +135,14 @@ def _known_role(hive: Hive, text: str) -> str:
 def tasks(
     hive: Hive,
     *,
-    state: Annotated[Literal["inbox", "active", "done", "failed"] | None, Arg("only those", apart="which")] = None,
-    ignored: Annotated[bool, Arg("what lies in the inbox and is not taken for a task, and why", apart="which")] = False,
+    state: Annotated[Literal["inbox", "active", "done", "failed"] | None, Arg(apart="which")] = None,
+    ignored: Annotated[bool, Arg(apart="which")] = False,
 ) -> Answer:
     """List tasks: waiting ones in the order in which they will be claimed, others by time.
+
+    arguments:
+      --state  only those
+      --ignored  what lies in the inbox and is not taken for a task, and why
 
     examples:
       hivemind task list --state failed
@@ -159,8 +173,11 @@ def _note(task: TaskSummary) -> str | None:
 
 
 @command("task show", look_at)
-def show(hive: Hive, ids: TaskIds) -> Answer:
+def show(hive: Hive, ids: list[str]) -> Answer:
     """Show tasks: where each stands, and its result or why it failed.
+
+    arguments:
+      TASK  the task's id
 
     examples:
       hivemind task show what-is-a-lease
@@ -248,10 +265,12 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
 
 
 @command("task say", open_hive)
-def say_more(
-    hive: Hive, id_: Id, text: Annotated[str, Arg("what is to be added; - reads standard input", stdin=True)]
-) -> Answer:
+def say_more(hive: Hive, id_: str, text: Text) -> Answer:
     """Add to a task that was claimed already; its agent goes on with it.
+
+    arguments:
+      TASK  the task's id
+      TEXT  what is to be added; - reads standard input
 
     examples:
       hivemind task say what-is-a-lease "And what is a lane?"
@@ -266,17 +285,16 @@ def say_more(
 
 
 @command("task replay", look_at)
-def replay(
-    hive: Hive,
-    id_: Id,
-    *,
-    script: Annotated[bool, Arg("print its thoughts as a script for a scripted mind instead")] = False,
-) -> Answer | None:
+def replay(hive: Hive, id_: str, *, script: bool = False) -> Answer | None:
     """Run a finished task again from its log, without its model.
 
     Shows each turn that would now go another way: another call, another result of a tool.
     Everything happens in a copy that is thrown away: no model is asked, no program is run, nothing is sent, and the
     hive stays as it is. Exit status: 0 if every turn goes as it went, 1 if any differs.
+
+    arguments:
+      TASK  the task's id
+      --script  print its thoughts as a script for a scripted mind instead
 
     examples:
       hivemind task replay what-is-a-lease
@@ -314,8 +332,11 @@ def _in_words(value: Any) -> str:
 
 
 @command("task retry", open_hive)
-def retry(hive: Hive, ids: TaskIds) -> Answer:
+def retry(hive: Hive, ids: list[str]) -> Answer:
     """Put failed or finished tasks back into the inbox.
+
+    arguments:
+      TASK  the task's id
 
     examples:
       hivemind task retry what-is-a-lease
@@ -324,8 +345,11 @@ def retry(hive: Hive, ids: TaskIds) -> Answer:
 
 
 @command("task cancel", open_hive)
-def cancel(hive: Hive, ids: TaskIds) -> Answer:
+def cancel(hive: Hive, ids: list[str]) -> Answer:
     """End waiting or active tasks: they go to tasks/failed/.
+
+    arguments:
+      TASK  the task's id
 
     examples:
       hivemind task cancel what-is-a-lease
@@ -349,8 +373,11 @@ def _moved(hive: Hive, ids: list[str], move: Callable[[str], Path], said: str) -
 
 
 @command("task merge", open_hive)
-def merge(hive: Hive, ids: TaskIds, *, json: bool) -> None:
+def merge(hive: Hive, ids: list[str], *, json: bool) -> None:
     """Merge the branches of tasks that are over into the branches that they began from.
+
+    arguments:
+      TASK  the task's id
 
     examples:
       hivemind task merge what-is-a-lease

@@ -9,11 +9,11 @@ examples:
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.cli.arguments import Person
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.arguments import Text
+from hivemind.cli.command import Answer, command
 from hivemind.cli.opening import anywhere, known_name, open_hive
 from hivemind.cli.output import table_lines
 from hivemind.errors import UserError
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from hivemind.hive import Hive
     from hivemind.tools import Tool
-
-Name = Annotated[str, Arg("its name, as `tool list` has it", "TOOL")]
 
 
 @command("tool list", anywhere)
@@ -43,8 +41,11 @@ def tools(_: str | None) -> Answer:
 
 
 @command("tool show", anywhere, own_form=True)
-def show(_: str | None, name: Name) -> Answer:
+def show(_: str | None, name: str) -> Answer:
     """Show what a mind is told of a tool, as JSON.
+
+    arguments:
+      TOOL  its name, as `tool list` has it
 
     examples:
       hivemind tool show reserve
@@ -56,19 +57,18 @@ def show(_: str | None, name: Name) -> Answer:
 
 @command("tool call", open_hive, own_form=True)
 def call(
-    hive: Hive,
-    name: Name,
-    given: Annotated[list[str] | None, Arg("its arguments, as `tool show` has them", "NAME=VALUE")] = None,
-    *,
-    arguments: Annotated[
-        str | None, Arg("all of them as one JSON object; - reads standard input", "JSON", stdin=True)
-    ] = None,
-    agent: Person = HUMAN,
+    hive: Hive, name: str, given: list[str] | None = None, *, arguments: Text | None = None, agent: str = HUMAN
 ) -> Answer:
     """Use a tool; its result is JSON.
 
     A list is given by naming it several times, anything else that is no text as JSON. Nothing is in focus, so what
     works on a task in hand is for its agent alone, or for `hivemind mcp`.
+
+    arguments:
+      TOOL  its name, as `tool list` has it
+      NAME=VALUE  its arguments, as `tool show` has them
+      --arguments JSON  all of them as one JSON object; - reads standard input
+      --agent WHO  for whom: an agent, or human (default)
 
     examples:
       hivemind tool call search_files pattern='oa[kt]' path=knowledge

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from hivemind.cli.arguments import Positive
 from hivemind.cli.command import Answer, Arg, command
 from hivemind.cli.opening import look_at
 from hivemind.cli.output import as_json, say
@@ -30,12 +31,12 @@ _LAST_S = 2.0  # how long the last results of a task that is over may take to be
 @command("task transcript", look_at)
 def transcript(
     hive: Hive,
-    id_: Annotated[str, Arg("the task's id", "ID", "tasks")],
+    id_: str,
     *,
-    turn: Annotated[int | None, Arg("only this turn, and all of it", "N", least=1, apart="which")] = None,
-    follow: Annotated[bool, Arg("go on until the task ends", apart="which")] = False,
-    html: Annotated[str | None, Arg("write it as one page for a browser", "FILE", "files", apart="which")] = None,
-    attempt: Annotated[int | None, Arg("of an attempt before a retry", "N", least=1)] = None,
+    turn: Annotated[int | None, Arg(least=1, apart="which")] = None,
+    follow: Annotated[bool, Arg(apart="which")] = False,
+    html: Annotated[str | None, Arg(apart="which")] = None,
+    attempt: Positive | None = None,
     json: bool,
 ) -> Answer | None:
     """Show what was said, done and answered in a task, turn by turn.
@@ -43,6 +44,13 @@ def transcript(
     Each turn with its tokens, the share of them that the provider's cache had, its price and its time; what the
     conversation begins with, and why it begins anew; news; requests that got no answer.
     --json gives one object; with --follow one entry a line.
+
+    arguments:
+      TASK  the task's id
+      --turn N  only this turn, and all of it
+      --follow  go on until the task ends
+      --html FILE  write it as one page for a browser
+      --attempt N  of an attempt before a retry
 
     examples:
       hivemind task transcript what-is-a-lease

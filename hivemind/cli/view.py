@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.answer import answer_lines, signal_lines
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.arguments import Positive
+from hivemind.cli.command import Answer, command
 from hivemind.cli.opening import anywhere, look_at
 from hivemind.cli.refusal import as_command
 from hivemind.cli.text import is_terminal, terminal_size
@@ -24,17 +25,23 @@ from hivemind.names import check_name
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
-Task = Annotated[str | None, Arg("the task's id (default: what the agent has in focus)", "TASK", "tasks")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What a view is a view of."""
+    """What a view is a view of.
 
-    step: Annotated[str | None, Arg("only this step; focus: the first open one that is not blocked", "ID")] = None
-    agent: Annotated[str | None, Arg("as this agent sees it: with its focus and its lane", "NAME", "agents")] = None
-    all_lanes: Annotated[bool, Arg("drafts in every agent's lane too")] = False
-    limit: Annotated[int | None, Arg("N cards or signals at most", "N", least=1)] = None
+    arguments:
+      --step ID  only this step; focus: the first open one that is not blocked
+      --agent AGENT  as this agent sees it: with its focus and its lane
+      --all-lanes  drafts in every agent's lane too
+      --limit N  N cards or signals at most
+    """
+
+    step: str | None = None
+    agent: str | None = None
+    all_lanes: bool = False
+    limit: Positive | None = None
 
     def look(self, at: str | None, task: str | None, views: Callable[..., Any], **more: Any) -> Any:
         """What one of the `views` finds there."""
@@ -47,10 +54,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds(Place):
-    """And how much of it."""
+    """And how much of it.
 
-    view: Annotated[str, Arg("smart (default), focus_only, explore, audit or full")] = "smart"
-    budget: Annotated[int | None, Arg("at most N bytes of JSON; the capsule goes last", "N")] = None
+    arguments:
+      --view VIEW  smart (default), focus_only, explore, audit or full
+      --budget N  at most N bytes of JSON; the capsule goes last
+    """
+
+    view: str = "smart"
+    budget: int | None = None
 
     def answer(self, at: str | None, task: str | None, views: Callable[..., Any], **more: Any) -> Answer:
         """The same as an answer: as JSON in the form that its budget counts, or for a person."""
@@ -62,8 +74,11 @@ class Bounds(Place):
 
 
 @command("view resume", anywhere)
-def resume(at: str | None, task: Task = None, *, bounds: Bounds) -> Answer:
+def resume(at: str | None, task: str | None = None, *, bounds: Bounds) -> Answer:
     """Everything that is needed to go on with a task.
+
+    arguments:
+      TASK  the task's id (default: what the agent has in focus)
 
     examples:
       hivemind view resume what-is-a-lease --step focus --agent researcher
@@ -74,8 +89,11 @@ def resume(at: str | None, task: Task = None, *, bounds: Bounds) -> Answer:
 
 
 @command("view snapshot", anywhere)
-def snapshot(at: str | None, task: Task = None, *, bounds: Bounds) -> Answer:
+def snapshot(at: str | None, task: str | None = None, *, bounds: Bounds) -> Answer:
     """The same at a glance: no notes, no actions, no events.
+
+    arguments:
+      TASK  the task's id (default: what the agent has in focus)
 
     examples:
       hivemind view snapshot what-is-a-lease
@@ -87,16 +105,16 @@ def snapshot(at: str | None, task: Task = None, *, bounds: Bounds) -> Answer:
 
 @command("view watch", anywhere)
 def watch(
-    at: str | None,
-    task: Task = None,
-    *,
-    bounds: Bounds,
-    since: Annotated[int, Arg("events after this one (default: all)", "SEQ")] = 0,
-    since_card: Annotated[int | None, Arg("cards, notes, actions after this line of graph.jsonl", "SEQ")] = None,
+    at: str | None, task: str | None = None, *, bounds: Bounds, since: int = 0, since_card: int | None = None
 ) -> Answer:
     """What has come since an earlier look.
 
     An answer's `seq` and `card_seq` (--json) are what the next look gives as --since and --since-card.
+
+    arguments:
+      TASK  the task's id (default: what the agent has in focus)
+      --since SEQ  events after this one (default: all)
+      --since-card SEQ  cards, notes, actions after this line of graph.jsonl
 
     examples:
       hivemind view watch what-is-a-lease --since 120 --since-card 14
@@ -107,8 +125,11 @@ def watch(
 
 
 @command("view signals", anywhere)
-def signals(at: str | None, task: Task = None, *, place: Place) -> Answer:
+def signals(at: str | None, task: str | None = None, *, place: Place) -> Answer:
     """What is worth knowing, the gravest first, and what would help.
+
+    arguments:
+      TASK  the task's id (default: what the agent has in focus)
 
     examples:
       hivemind view signals what-is-a-lease --all-lanes

@@ -75,7 +75,7 @@ def test_asking_for_help_imports_nothing_heavy() -> None:
         (["task"], "required: COMMAND"),
         (["task", "list", "--state", "dome"], "did you mean 'done'?"),
         (["task", "list", "--stat", "done"], "unrecognized arguments"),
-        (["task", "show"], "required: ID"),
+        (["task", "show"], "required: TASK"),
         (["log", "--since", "yesterday"], "'yesterday' is not a whole number"),
         (["down", "--timeout", "nan"], "'nan' is not a number from 0"),
         (["mail", "send", "--to", "human"], "required: BODY"),
@@ -197,6 +197,8 @@ def test_every_command_answers_in_json_and_shows_an_example(run: Command) -> Non
     }  # or no answer at all
     assert {name for name, text in helps.items() if "--json" not in text} <= own_format
     assert [name for name, text in helps.items() if "example" not in text] == []
+    silent = [f"{' '.join(one.words)} {said.name}" for one in declared() for said in one.parameters() if not said.help]
+    assert silent == []
 
 
 def test_an_option_that_nobody_knows_is_told_by_its_command_with_the_one_that_is_like_it(run: Command) -> None:
