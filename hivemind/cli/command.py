@@ -115,7 +115,8 @@ def _option(name: str) -> str:
 def _parameters(function: Any, taken: Iterable[inspect.Parameter]) -> Iterator[Parameter]:
     """What is declared by `taken` parameters; those of a dataclass stand for its fields."""
     hints = _hints(function)
-    told = _ARGUMENT.findall(_sections(function.__doc__).get("arguments", ""))
+    docstrings = (one.__doc__ for one in getattr(function, "__mro__", [function]))
+    told = [entry for one in docstrings for entry in _ARGUMENT.findall(_sections(one).get("arguments", ""))]
     options = {option: (metavar, text) for option, metavar, text in told if option}
     arguments = iter([(metavar, text) for option, metavar, text in told if not option])
     for one in taken:

@@ -48,7 +48,7 @@ def _lines(treated: Sequence[Treated], left: Sequence[Treated], fix: bool) -> It
     for one in treated:
         found = one.finding
         mark = "mended" if one.done is not None else "note" if found.note else "problem"
-        yield f"{mark + ':':9}{one_line(found.where)}: {one_line(found.what)}"
+        yield f"{mark + ':':9}{one_line(str(found.where))}: {one_line(found.what)}"
         mend = one_line(found.mend)
         if one.done is not None:
             mend = one_line(one.done)

@@ -3,56 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from hivemind.coordination import load_workspace
-from hivemind.doctor.claims import check_claims, check_task_folders
+from hivemind.coordination.check import check_journal
+from hivemind.doctor.claims import check_claims, check_farewells, check_worktrees
 from hivemind.doctor.databases import check_databases
-from hivemind.doctor.finding import Finding
 from hivemind.doctor.folders import check_access, check_folders, check_mailbox_folders
-from hivemind.doctor.graphs import check_graphs
-from hivemind.doctor.leftovers import check_leftovers, check_worktrees
-from hivemind.doctor.letters import check_letters, check_mail_key, check_strangers
-from hivemind.doctor.locks import check_doorbells, check_farewells, check_locks
-from hivemind.doctor.logs import check_journal, check_task_logs
-from hivemind.doctor.machine import check_encodings, check_file_system, check_inotify
+from hivemind.doctor.machine import check_encodings, check_file_system, check_inotify, check_sandbox, check_settings
 from hivemind.doctor.patient import Patient
-from hivemind.doctor.records import check_places, check_records
-from hivemind.doctor.sandboxes import check_sandboxes
-from hivemind.doctor.settings import check_settings
+from hivemind.doctor.records import check_leftovers, check_places, check_records
 from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs.check import check_doorbells, check_locks
+from hivemind.fs.finding import Finding
+from hivemind.mail import check as mail
+from hivemind.reasoning.check import check_graph
+from hivemind.tasks import check as tasks
 
 __all__ = ["CHECKS", "Treated", "examine", "treat"]
 
-Check = Callable[[Patient], Iterator[Finding]]
+Check = Callable[[Patient], Iterable[Finding]]
 
-CHECKS: tuple[Check, ...] = (
-    check_settings,
-    check_sandboxes,
-    check_file_system,
-    check_folders,
-    check_mailbox_folders,
-    check_access,
-    check_mail_key,
-    check_letters,
-    check_strangers,
-    check_places,
-    check_records,  # before the claims: a damaged one is nobody's
-    check_claims,
-    check_task_folders,
-    check_graphs,
-    check_journal,
-    check_task_logs,
-    check_locks,
-    check_farewells,
-    check_doorbells,
-    check_leftovers,
-    check_worktrees,
-    check_databases,
-    check_encodings,
-    check_inotify,
+
+def _mail(patient: Patient) -> Iterator[Finding]:
+    layout, aside = patient.layout, patient.aside
+    yield from mail.check_key(layout, aside)
+    for name in patient.names:
+        yield from mail.check_letters(patient.mail, layout, name, aside, patient.now)
+    if patient.agents is not None:
+        yield from mail.check_strangers(layout, patient.agents)
+
+
+def _graphs(patient: Patient) -> Iterator[Finding]:
+    layout = patient.layout
+    for folder in _tasks_in(layout.active, layout.done, layout.failed, layout.inbox):
+        yield from check_graph(folder, patient.aside, durable=patient.durable)
+
+
+def _journal(patient: Patient) -> Iterable[Finding]:
+    running = patient.running() is not None
+    folder = patient.layout.journal
+    return check_journal(folder, durable=patient.durable, running=running) if patient.has_journal else ()
+
+
+def _logs(patient: Patient) -> Iterator[Finding]:
+    """Those of tasks in work only while nobody is writing."""
+    layout = patient.layout
+    for folder in _tasks_in(layout.done, layout.failed, *([layout.active] if patient.running() is None else [])):
+        yield from tasks.check_log(folder, patient.aside, durable=patient.durable)
+
+
+def _tasks_in(*places: Path) -> Iterator[Path]:
+    return (folder for place in places for folder in sorted(place.glob("[!.]*/")))
+
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("settings", check_settings),
+    ("sandbox", check_sandbox),
+    ("file system", check_file_system),
+    ("folders", check_folders),
+    ("mailboxes", check_mailbox_folders),
+    ("folders", check_access),
+    ("mail", _mail),
+    ("records", check_places),
+    ("records", check_records),  # before the claims: a damaged one is nobody's
+    ("tasks", check_claims),
+    ("tasks", lambda patient: tasks.check_folders(patient.layout)),
+    ("graphs", _graphs),
+    ("journal", _journal),
+    ("logs", _logs),
+    ("locks", lambda patient: check_locks(patient.layout.locks)),
+    ("locks", check_farewells),
+    ("doorbells", lambda patient: check_doorbells(patient.layout.doorbells)),
+    ("leftovers", check_leftovers),
+    ("worktrees", check_worktrees),
+    ("databases", check_databases),
+    ("encodings", check_encodings),
+    ("inotify", check_inotify),
 )
+"""The name of each check, and what it asks of a room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +105,23 @@ def examine(patient: Patient, began: Callable[[str], None] = lambda _: None) -> 
 
     Of a hive of another version only that is said: the checks would take its formats for damage.
     """
-    record = patient.layout.workspace_record
+    layout = patient.layout
     try:
-        load_workspace(record)
+        load_workspace(layout.workspace_record)
     except UnknownVersion as error:
-        return [Finding("records", patient.layout.relative(record), error.what, error.mend or "")]
+        where = layout.relative(layout.workspace_record)
+        return [Finding(where, error.what, error.mend or "", check="records")]
     except UserError:
         pass  # told by the check of records
     found: list[Finding] = []
-    for check in CHECKS:
-        name = check.__name__.removeprefix("check_").replace("_", " ")
+    for name, check in CHECKS:
         began(name)
         try:
-            found += check(patient)
+            found += (replace(one, check=name) for one in check(patient))
         except OSError as error:  # one folder that cannot be read must not hide what the other checks see
-            where = patient.layout.relative(str(error.filename)) if error.filename else str(patient.layout.root)
-            found.append(Finding(name, where, f"cannot be looked at: {error.strerror}", "see its permissions"))
-    return found
+            what = f"cannot be looked at: {error.strerror}"
+            found.append(Finding(Path(error.filename or layout.root), what, "see its permissions", check=name))
+    return [replace(one, where=layout.relative(one.where)) if isinstance(one.where, Path) else one for one in found]
 
 
 def treat(patient: Patient, findings: Iterable[Finding]) -> list[Treated]:

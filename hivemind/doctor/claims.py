@@ -1,24 +1,22 @@
-"""Tasks: claims of agents that are not there any more, and what lies in the tasks' folders without being a task."""
+"""Agents that are gone: their claims, their leases, their worktrees."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from hivemind import fs
-from hivemind.doctor.finding import Finding
+from hivemind.coordination import Journal, State
 from hivemind.doctor.patient import Patient
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock
-from hivemind.presence.identity import take_name
-from hivemind.swarm.supervisor import supervisor_lock
+from hivemind.fs.finding import Finding
+from hivemind.names import is_name
+from hivemind.presence.identity import farewell, take_name
+from hivemind.taskrun.worktree import put_away
 
-__all__ = ["check_claims", "check_task_folders"]
-
-_NAME = "tasks"
-_ERROR, _LOG = "error.md", "messages.jsonl"
+__all__ = ["check_claims", "check_farewells", "check_worktrees"]
 
 
 def check_claims(patient: Patient) -> Iterator[Finding]:
@@ -27,40 +25,25 @@ def check_claims(patient: Patient) -> Iterator[Finding]:
     needed = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
     if patient.agents is None or not all(folder.is_dir() for folder in needed):  # told by the check of folders
         return
-    up = supervisor_lock(patient.layout.locks).holder() is not None
     try:
         orphans = patient.tasks.orphans(patient.alive())
     except UserError as error:
-        yield Finding(_NAME, error.where or "tasks/active", error.what, error.mend or "mend or move the file")
+        yield Finding(error.where or "tasks/active", error.what, error.mend or "mend or move the file")
         return
-    for orphan in orphans:
-        if orphan.agent is None:
-            yield _nobodys(patient, orphan.path)
-            continue
-        known = orphan.agent in patient.agents
-        where = patient.layout.relative(orphan.path)
-        if known and not up:
-            what = f"waits for {orphan.agent}, which goes on with it when it runs again"
-            yield Finding(_NAME, where, what, "hivemind up", note=True)
-            continue
-        yield Finding(
-            _NAME,
-            where,
-            f"is claimed by {orphan.agent}, which {'does not run' if known else 'does not exist'}: nobody works on it",
-            "hivemind doctor --fix gives it back to the inbox, with its log",
-            partial(_reclaim, patient, orphan.agent, orphan.path),
-        )
-
-
-def _nobodys(patient: Patient, folder: Path) -> Finding:
-    inbox = patient.layout.inbox
-    return Finding(
-        _NAME,
-        patient.layout.relative(folder),
-        "lies in active/, and nobody has claimed it: nobody works on it",
-        "hivemind doctor --fix moves it to the inbox",
-        partial(_to_inbox, patient, folder, inbox / folder.name),
-    )
+    for path, agent in ((orphan.path, orphan.agent) for orphan in orphans):
+        known = agent in patient.agents
+        if agent is None:
+            what = "lies in active/, and nobody has claimed it: nobody works on it"
+            fix = partial(_to_inbox, patient, path, layout.inbox / path.name)
+            yield Finding(path, what, "hivemind doctor --fix moves it to the inbox", fix)
+        elif known and not patient.up():
+            yield Finding(
+                path, f"waits for {agent}, which goes on with it when it runs again", "hivemind up", note=True
+            )
+        else:
+            what = f"is claimed by {agent}, which {'does not run' if known else 'does not exist'}: nobody works on it"
+            mend = "hivemind doctor --fix gives it back to the inbox, with its log"
+            yield Finding(path, what, mend, partial(_reclaim, patient, agent, path))
 
 
 def _to_inbox(patient: Patient, folder: Path, target: Path) -> str:
@@ -83,32 +66,61 @@ def _reclaim(patient: Patient, agent: str, path: Path) -> str:
     return ", ".join(f"now {patient.layout.relative(one)}" for one in back) or "nothing was left to give back"
 
 
-def check_task_folders(patient: Patient) -> Iterator[Finding]:
-    """Files where folders belong, and failed tasks that do not say why."""
-    layout = patient.layout
-    for place in (layout.active, layout.done, layout.failed):
-        for name in _names(place):
-            path = place / name
-            if not path.is_dir():
-                yield Finding(
-                    _NAME,
-                    layout.relative(path),
-                    "is no folder, and so no task: nobody looks at it there",
-                    f"move it to {layout.relative(layout.inbox)}/ if it is to be done",
-                    note=True,
-                )
-            elif place == layout.failed and not (path / _ERROR).exists():
-                yield Finding(
-                    _NAME,
-                    layout.relative(path),
-                    f"has no {_ERROR}: nothing says why it failed",
-                    f"its messages.jsonl may tell; hivemind task retry {name} tries it again",
-                    note=True,
-                )
-
-
-def _names(folder: Path) -> list[str]:
+def check_farewells(patient: Patient) -> Iterator[Finding]:
+    """Agents that the journal takes to be at work and that no process is: their leases keep steps from others, if any
+    others are at work."""
+    if not patient.has_journal:
+        return
+    journal = Journal(patient.layout.journal, looking=True)
     try:
-        return sorted(name for name in os.listdir(folder) if not name.startswith(".") and name.lower() != "readme.md")
-    except OSError:  # told by the check of folders
-        return []
+        started = journal.view(_started)
+    except (UserError, OSError):
+        return  # told by the check of the journal
+    finally:
+        journal.close()
+    running, alive = patient.running(), patient.alive()
+    for name, incarnation, leases in started:
+        if name not in alive:
+            held = f", and holds {leases} lease{'s' if leases > 1 else ''} of steps" if leases else ""
+            what = f"{name} has ended without a word (it was killed){held}"
+            mend = "hivemind doctor --fix writes that it has ended; so does its next start"
+            fix = partial(_say_farewell, patient, name, incarnation)
+            yield Finding(patient.layout.journal, what, mend, fix, note=running is None)
+
+
+def _started(state: State) -> list[tuple[str, int, int]]:
+    """(name, incarnation, leases held) of each agent that has begun and not ended."""
+    return [
+        (name, entry.incarnation, len(state.held.get(name, ())))
+        for name, entry in sorted(state.agents.items())
+        if entry.state == "started"
+    ]
+
+
+def _say_farewell(patient: Patient, name: str, incarnation: int) -> str:
+    try:
+        lock = take_name(patient.layout, name)
+    except HeldLock:
+        return f"left alone: {name} runs again"
+    journal = Journal(patient.layout.journal, durable=patient.durable)
+    try:
+        said = farewell(journal, name, incarnation, by="doctor")
+    finally:
+        journal.close()
+        lock.release()
+    return "agent.exited written, its leases are free" if said else "said already"
+
+
+def check_worktrees(patient: Patient) -> Iterator[Finding]:
+    """Worktrees whose task is over or gone: their agent was killed before it could put them away."""
+    for folder in patient.layout.worktrees.glob("*"):
+        if is_name(folder.name) and not patient.tasks.is_open(folder.name):
+            mend = "hivemind doctor --fix commits what is in no commit yet to its branch, and takes it away"
+            fix = partial(_put_away, patient, folder.name)
+            yield Finding(folder, "is left of a task that is over, or gone", mend, fix, note=True)
+
+
+def _put_away(patient: Patient, task: str) -> str:
+    roots = patient.config.worktree_roots(patient.layout) if patient.config else ()
+    put_away(patient.layout, roots, task)
+    return "its branch is kept, if anything was done on it"

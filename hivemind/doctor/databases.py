@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from hivemind.doctor.finding import Finding
 from hivemind.doctor.patient import Patient
 from hivemind.documents import Docmem, Knowledge
 from hivemind.errors import UnknownVersion, UserError, is_disk_full
 from hivemind.fs import database
 from hivemind.fs.backup import REPORT, restore
+from hivemind.fs.finding import Finding
 from hivemind.longterm import MemoryStore
 from hivemind.reasoning import GraphIndex
 
@@ -27,12 +27,12 @@ def check_databases(patient: Patient) -> Iterator[Finding]:
     """documents.db, memory.db and graphs.db, and what was saved of damaged ones."""
     layout = patient.layout
     documents = _check(
-        patient, layout.documents_db, Docmem, partial(_mend_documents, patient),
+        layout.documents_db, Docmem, partial(_mend_documents, patient),
         gone="what was only there, notes, summaries, documents without a file, is gone",
         then="reads knowledge/ in anew",
     )  # fmt: skip
     memories = _check(
-        patient, layout.memory_db, MemoryStore, partial(_mend_memories, patient),
+        layout.memory_db, MemoryStore, partial(_mend_memories, patient),
         gone="what was remembered is gone", then="searches by words until vectors are computed anew",
     )  # fmt: skip
     looks = ((layout.documents_db, documents), (layout.memory_db, memories), (layout.graphs_db, _graph_index(patient)))
@@ -43,12 +43,11 @@ def check_databases(patient: Patient) -> Iterator[Finding]:
             if not is_disk_full(error):
                 raise
             what, how = "cannot be looked at: the disk is full", "make room, then look again"
-            yield Finding("databases", layout.relative(path), what, how, note=True)
+            yield Finding(path, what, how, note=True)
     yield from _saved(patient)
 
 
 def _check(
-    patient: Patient,
     path: Path,
     store: type[Docmem | MemoryStore],
     mend: Callable[[], str],
@@ -57,17 +56,16 @@ def _check(
     then: str,
 ) -> Iterator[Finding]:
     """One database: whether it is one, is whole, and fits together. `gone` and `then` are what is lost, what comes after."""
-    where = patient.layout.relative(path)
     if (lost := database.missing(path)) is not None:
         how = "put it back from a copy; hivemind doctor --fix takes the last backup, or begins it anew"
-        yield Finding("databases", where, f"is {lost}: {gone}", how, mend)
+        yield Finding(path, f"is {lost}: {gone}", how, mend)
         return
     if (wrong := _judge(path)) is not None:
         how = f"hivemind doctor --fix keeps it in .hive/aside/, puts the last good backup in its place and {then}"
-        yield Finding("databases", where, f"is damaged: {wrong}", how, mend)
+        yield Finding(path, f"is damaged: {wrong}", how, mend)
         return
     for line in _problems(path, store)[:_SHOWN]:
-        yield Finding("databases", where, f"does not fit together: {line}", "hivemind doctor --fix mends it", mend)
+        yield Finding(path, f"does not fit together: {line}", "hivemind doctor --fix mends it", mend)
 
 
 def _problems(path: Path, store: type[Docmem | MemoryStore]) -> list[str]:
@@ -102,11 +100,10 @@ def _graph_index(patient: Patient) -> Iterator[Finding]:
     if not path.exists() or not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return
     index = GraphIndex(patient.layout)
-    where = patient.layout.relative(path)
     try:
         wrong = index.check()[:_SHOWN]
     except UnknownVersion as error:
-        yield Finding("databases", where, error.what, error.mend or "move the file away")
+        yield Finding(path, error.what, error.mend or "move the file away")
         return
     except UserError as error:
         if is_disk_full(error):
@@ -116,7 +113,7 @@ def _graph_index(patient: Patient) -> Iterator[Finding]:
         index.close()
     if wrong:
         mend = "hivemind doctor --fix sets it aside; the next `hivemind graph find` makes it anew from the graphs"
-        yield Finding("databases", where, f"does not fit together: {'; '.join(wrong)}", mend, index.set_aside)
+        yield Finding(path, f"does not fit together: {'; '.join(wrong)}", mend, index.set_aside)
 
 
 def _judge(path: Path) -> str | None:
@@ -136,4 +133,4 @@ def _saved(patient: Patient) -> Iterator[Finding]:
     for report in sorted(patient.layout.aside.glob(f"*/*{REPORT}")):
         said = " ".join(report.read_text("utf-8", "replace").split())
         mend = "delete it and the damaged file beside it once you have all that you want of them"
-        yield Finding("databases", patient.layout.relative(report), said, mend, note=True)
+        yield Finding(report, said, mend, note=True)

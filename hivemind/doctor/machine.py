@@ -1,4 +1,4 @@
-"""The machine below the hive: its file system, its room, its inotify limits, its encodings."""
+"""Settings, and the machine below the hive: its file system, room, sandbox, inotify limits, encodings."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from hivemind.doctor.finding import Finding
+from hivemind.config import load_agents, load_hive
 from hivemind.doctor.patient import Patient
+from hivemind.errors import UserError
 from hivemind.fs.filesystem import mounts, needs_polling
+from hivemind.fs.finding import Finding
 from hivemind.fs.watch.folders import Inotify
+from hivemind.minds import open_mind
 from hivemind.swarm.idle import is_full
+from hivemind.tools.sandbox import check_sandbox as try_sandbox
 
-__all__ = ["check_encodings", "check_file_system", "check_inotify"]
+__all__ = ["check_encodings", "check_file_system", "check_inotify", "check_sandbox", "check_settings"]
 
 _LIMITS = Path("/proc/sys/fs/inotify")
 _ROOM_BYTES = 64 * 1024 * 1024
@@ -21,61 +25,85 @@ _TEXTS = (".md", ".markdown", ".txt", ".text", ".rst", ".org", ".yaml", ".yml")
 _KNOWLEDGE_BYTES = 4 * 1024 * 1024
 
 
+def check_settings(patient: Patient) -> Iterator[Finding]:
+    """What hive.yaml and each agent's file say, each by itself, so that one error does not hide the next."""
+    try:
+        hive = load_hive(patient.layout)
+    except UserError as error:
+        yield _misread(error)
+        return
+    found = load_agents(patient.layout, hive)
+    yield from (_misread(why, "that agent is set aside until it is mended") for why in found.aside.values())
+    for name, config in found.known.items():
+        try:
+            if not config.outside:
+                open_mind(config.mind, root=patient.layout.root)
+        except UserError as error:
+            yield _misread(error, where=patient.layout.agent_config(name))
+    if not found:
+        what = "there is no agent: nobody works on tasks"
+        yield Finding(patient.layout.agents, what, "hivemind agent add NAME", note=True)
+
+
+def _misread(error: UserError, follows: str = "nothing starts until it is mended", where: object = None) -> Finding:
+    return Finding(error.where or str(where), f"{error.what}; {follows}", error.mend or "mend the file")
+
+
+def check_sandbox(patient: Patient) -> Iterator[Finding]:
+    """Whether bubblewrap runs here, if an agent's commands are to run in it: else each of them is refused."""
+    agents = patient.agents.known if patient.agents else {}
+    asking = [name for name, config in agents.items() if config.sandbox == "bwrap"]
+    try:
+        if asking:
+            try_sandbox()
+    except UserError as error:
+        whose = asking[0] if len(asking) == 1 else f"{asking[0]} and {len(asking) - 1} more"
+        yield Finding(patient.layout.agents, f"{error.what}: every command of {whose} is refused", error.mend or "")
+
+
 def check_file_system(patient: Patient) -> Iterator[Finding]:
     """Its type, its free room, whether it can be written."""
-    root = patient.layout.root
-    kind = needs_polling(root, mounts())
+    root = str(patient.layout.root)
+    kind = needs_polling(patient.layout.root, mounts())
     if kind is not None:
-        yield Finding(
-            "file system",
-            str(root),
+        what = (
             f"lies on {kind}: changes made on other machines are not reported, so folders are polled and mail takes up to "
-            "a tenth of a second; locks hold only if every machine mounts it with locking",
-            "nothing, if that is wanted; a local disk is faster",
-            note=True,
+            "a tenth of a second; locks hold only if every machine mounts it with locking"
         )
+        yield Finding(root, what, "nothing, if that is wanted; a local disk is faster", note=True)
     found = os.statvfs(root)
     if patient.read_only:
-        yield Finding(
-            "file system",
-            str(root),
-            "is mounted read-only: it can be looked at (status, log, view, task show), nothing can be delivered or done",
-            "mount it for writing, or work in a copy: cp -a",
+        what = (
+            "is mounted read-only: it can be looked at (status, log, view, task show), nothing can be delivered or done"
         )
+        yield Finding(root, what, "mount it for writing, or work in a copy: cp -a")
     elif is_full(patient.layout):
-        yield Finding("file system", str(root), "disk full: all work rests until there is room", "make room")
+        yield Finding(root, "disk full: all work rests until there is room", "make room")
     elif found.f_bavail * found.f_frsize < _ROOM_BYTES:
         left = found.f_bavail * found.f_frsize // 1024
-        yield Finding(
-            "file system", str(root), f"has {left} KiB of room left: deliveries and results will fail", "make room"
-        )
+        yield Finding(root, f"has {left} KiB of room left: deliveries and results will fail", "make room")
     elif found.f_files and found.f_favail < 1000:
-        yield Finding("file system", str(root), f"has {found.f_favail} inodes left: no new files soon", "remove files")
+        yield Finding(root, f"has {found.f_favail} inodes left: no new files soon", "remove files")
 
 
 def check_inotify(patient: Patient) -> Iterator[Finding]:
     """Whether the hive's one watcher gets what it needs: an instance, and a watch for each mailbox and folder."""
-    if patient.config is not None and patient.config.watch == "poll":
+    if not sys.platform.startswith("linux") or (patient.config is not None and patient.config.watch == "poll"):
         return
     try:
         Inotify().close()
     except OSError as error:
-        yield Finding(
-            "inotify",
-            str(_LIMITS / "max_user_instances"),
-            f"there is no inotify instance left ({error.strerror}; the limit is {_limit('max_user_instances')} for a user): the "
-            "hive polls, which is slower and costs processor time",
-            "end what holds them, or: sysctl fs.inotify.max_user_instances=512",
+        what = (
+            f"there is no inotify instance left ({error.strerror}; the limit is {_limit('max_user_instances')} for a user): "
+            "the hive polls, which is slower and costs processor time"
         )
+        mend = "end what holds them, or: sysctl fs.inotify.max_user_instances=512"
+        yield Finding(str(_LIMITS / "max_user_instances"), what, mend)
     needed = len(patient.names) + sum(len(folders) for _, folders, _ in os.walk(patient.layout.knowledge)) + 16
     limit = _limit("max_user_watches")
     if limit is not None and needed > limit:
-        yield Finding(
-            "inotify",
-            str(_LIMITS / "max_user_watches"),
-            f"{needed} folders are to be watched and a user may watch {limit}: the rest is polled each second",
-            f"sysctl fs.inotify.max_user_watches={4 * needed}",
-        )
+        what = f"{needed} folders are to be watched and a user may watch {limit}: the rest is polled each second"
+        yield Finding(str(_LIMITS / "max_user_watches"), what, f"sysctl fs.inotify.max_user_watches={4 * needed}")
 
 
 def _limit(name: str) -> int | None:
@@ -86,45 +114,34 @@ def _limit(name: str) -> int | None:
 
 
 def check_encodings(patient: Patient) -> Iterator[Finding]:
-    """File names and texts that are no UTF-8, and the vocabulary that tokens are counted with."""
-    if sys.getfilesystemencoding().lower() not in ("utf-8", "utf8"):
-        encoding = sys.getfilesystemencoding()
-        yield Finding(
-            "encodings", "the environment", f"file names are taken for {encoding}, not UTF-8", "export LC_ALL=C.UTF-8"
-        )
+    """File names and texts that are not UTF-8."""
+    encoding = sys.getfilesystemencoding()
+    if encoding.lower() not in ("utf-8", "utf8"):
+        what = f"file names are taken for {encoding}, not UTF-8"
+        yield Finding("the environment", what, "export LC_ALL=C.UTF-8")
     layout = patient.layout
-    for top, what_of_it in (
-        (layout.rom, "it is not read"),
-        (layout.knowledge, "its letters are guessed, and may be wrong"),
-    ):
+    guessed = "its letters are guessed, and may be wrong"
+    for top, what_of_it in ((layout.rom, "it is not read"), (layout.knowledge, guessed)):
         for folder, folders, names in os.walk(top):
             for name in sorted([*folders, *names]):
                 path = Path(folder, name)
-                if not _is_utf8(os.fsencode(name)):
+                if _bad_byte(os.fsencode(name)) is not None:
                     shown = os.fsencode(layout.relative(path)).decode("utf-8", "backslashreplace")
-                    yield Finding("encodings", shown, "has a name that is no UTF-8: it cannot be cited", "rename it")
-                elif name in names and path.suffix.lower() in _TEXTS and (at := _first_bad_byte(path)) is not None:
-                    yield Finding(
-                        "encodings",
-                        layout.relative(path),
-                        f"is no UTF-8 (byte {at}): {what_of_it}",
-                        "save it as UTF-8 text",
-                    )
+                    yield Finding(shown, "has a name that is not UTF-8: it cannot be cited", "rename it")
+                elif name in names and path.suffix.lower() in _TEXTS and (at := _bad_text(path)) is not None:
+                    yield Finding(path, f"is not UTF-8 (byte {at}): {what_of_it}", "save it as UTF-8 text")
 
 
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _first_bad_byte(path: Path) -> int | None:
+def _bad_text(path: Path) -> int | None:
     if not path.is_file() or path.is_symlink() or path.stat().st_size > _KNOWLEDGE_BYTES:
         return None
+    return _bad_byte(path.read_bytes())
+
+
+def _bad_byte(raw: bytes) -> int | None:
+    """The first byte that is not UTF-8."""
     try:
-        path.read_bytes().decode("utf-8")
+        raw.decode("utf-8")
     except UnicodeDecodeError as error:
         return error.start
     return None

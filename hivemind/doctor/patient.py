@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from hivemind.config import Agents, HiveConfig, load_agents, load_hive
-from hivemind.doctor.aside import Aside
 from hivemind.errors import UserError
+from hivemind.fs.check import listed
 from hivemind.fs.filesystem import mounts, needs_polling
+from hivemind.fs.finding import Aside
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Mail
 from hivemind.presence.identity import holder_of
 from hivemind.swarm.supervisor import supervisor_lock
 from hivemind.tasks import Tasks
 
-__all__ = ["Patient", "lives"]
-
-
-def lives(pid: int) -> bool:
-    """Whether this machine has a process of that number now."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
+__all__ = ["Patient"]
 
 
 @dataclass
@@ -106,23 +95,16 @@ class Patient:
 
     def alive(self) -> set[str]:
         """The names that a process holds now, of agents that are configured or were once."""
-        names: Collection[str] = {*(self.agents or ()), *_agents_in(self.layout.locks)}
-        return {name for name in names if holder_of(self.layout, name) is not None}
+        locks = {path.stem.removeprefix("agent-") for path in listed(self.layout.locks) if path.match("agent-*.lock")}
+        return {name for name in {*(self.agents or ()), *locks} if holder_of(self.layout, name) is not None}
+
+    def up(self) -> bool:
+        """Whether a supervisor runs."""
+        return supervisor_lock(self.layout.locks).holder() is not None
 
     def running(self) -> str | None:
         """What of the hive runs now, in words; None if nothing does."""
-        if supervisor_lock(self.layout.locks).holder() is not None:
+        if self.up():
             return "the swarm is up"
         alive = sorted(self.alive())
         return f"{', '.join(alive)} {'runs' if len(alive) == 1 else 'run'}" if alive else None
-
-
-def _agents_in(locks: Path) -> list[str]:
-    """The agents whose locks lie there."""
-    try:
-        names = os.listdir(locks)
-    except OSError:  # told by the check of folders
-        return []
-    return [
-        name[len("agent-") : -len(".lock")] for name in names if name.startswith("agent-") and name.endswith(".lock")
-    ]

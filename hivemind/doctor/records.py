@@ -1,20 +1,23 @@
-"""The program's own small records: JSON with a kind and a version that this program knows."""
+"""The program's own small files: records of a kind and version that it knows, nothing else in their places, no leftovers."""
 
 from __future__ import annotations
 
 import json
+import os
 import stat
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 from hivemind.boundary import Unreadable, boundary, read_input
-from hivemind.doctor.finding import Finding
 from hivemind.doctor.patient import Patient
 from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs.check import check_temporary, listed
+from hivemind.fs.finding import Finding
 from hivemind.tasks.record import load
 
-__all__ = ["check_places", "check_records"]
+__all__ = ["check_leftovers", "check_places", "check_records"]
+
+_ONCE_LOCKS = ("graph.lock",)  # what earlier versions left in the folders of tasks
 
 VERSIONS = {"workspace": 2}
 """The version of a record that this program writes, by its kind, where it is not 1; the rooms' READMEs say what each holds."""
@@ -35,53 +38,49 @@ _READERS: dict[str, Callable[[Path], object]] = {"task.json": load}
 def check_records(patient: Patient) -> Iterator[Finding]:
     """Records of agents and tasks. Those that are damaged are set aside; those of another version only told of."""
     for path in _records(patient):
-        where = patient.layout.relative(path)
         try:
             wrong = _wrong(path)
         except UnknownVersion as error:
-            yield Finding("records", where, error.what, "use the hivemind that wrote it; it is refused and kept")
+            yield Finding(path, error.what, "use the hivemind that wrote it; it is refused and kept")
             continue
         if wrong is not None:
-            yield Finding(
-                "records",
-                where,
-                f"{wrong}: what it said is lost to its owner",
-                "put it back from a copy, or hivemind doctor --fix sets it aside",
-                partial(patient.aside.take, path),
-                quiet=True,
-            )
+            mend = "put it back from a copy, or hivemind doctor --fix sets it aside"
+            yield patient.aside.finding(path, f"{wrong}: what it said is lost to its owner", mend, quiet=True)
 
 
 def check_places(patient: Patient) -> Iterator[Finding]:
     """What lies below .hive in the place of a file and is none: a folder, a pipe. Whoever needs the file makes a new one."""
     layout = patient.layout
-    for folder in (layout.state, layout.journal, layout.locks, layout.logs, *_entries(layout.state / "agents")):
-        for path in _entries(folder):
+    for folder in (layout.state, layout.journal, layout.locks, layout.logs, *listed(layout.state / "agents")):
+        for path in listed(folder):
             mode = path.lstat().st_mode
             if stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISSOCK(mode) or _may_be_folder(path, mode):
                 continue
-            truth = (folder == layout.journal and path.suffix == ".jsonl") or path.suffix == ".db"
-            yield Finding(
-                "records",
-                layout.relative(path),
-                "is no regular file, and what needs it there stands still",
-                "put the file back from a copy" if truth else "hivemind doctor --fix sets it aside",
-                None if truth else partial(patient.aside.take, path),
-                quiet=True,
-            )
+            what = "is not a regular file, and what needs it there stands still"
+            if (folder == layout.journal and path.suffix == ".jsonl") or path.suffix == ".db":
+                yield Finding(path, what, "put the file back from a copy", quiet=True)
+            else:
+                yield patient.aside.finding(path, what, quiet=True)
+
+
+def check_leftovers(patient: Patient) -> Iterator[Finding]:
+    """Temporary files of writes that were never finished, and locks of earlier versions, below the hive's own folders."""
+    layout = patient.layout
+    for top in (layout.agents, layout.rom, layout.mailboxes, layout.knowledge, layout.tasks, layout.state):
+        for folder, folders, names in os.walk(top):
+            if Path(folder) == layout.state:
+                folders[:] = [name for name in folders if name != "aside"]
+            for path in (Path(folder, name) for name in names):
+                yield from check_temporary(path, patient.aside, patient.now, shared=patient.shared)
+                if path.name in _ONCE_LOCKS and top == layout.tasks:
+                    what = "is the lock of an earlier version of this program; nobody uses it"
+                    yield patient.aside.finding(path, what, note=True)
 
 
 def _may_be_folder(path: Path, mode: int) -> bool:
     return (
         stat.S_ISDIR(mode) and path.name not in _FILES and path.suffix.partition("-")[0] in ("", ".vectors", ".damaged")
     )
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:  # told by the check of folders
-        return []
 
 
 def _wrong(path: Path) -> str | None:

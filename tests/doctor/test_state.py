@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import Patient, examine
-from hivemind.doctor.databases import check_databases
+from hivemind.doctor import Finding, Patient, examine
 from hivemind.fs import Doorbell, Lock
 from hivemind.fs.backup import back_up
 from hivemind.presence.identity import announce, take_name
@@ -26,6 +25,11 @@ from hivemind.reasoning import TaskGraph
 from hivemind.swarm.supervisor import supervisor_lock
 from hivemind.tools.sandbox import check_sandbox
 from tests.fs.small_disk import fill, small_disk
+
+
+def databases(hive: Hive) -> list[Finding]:
+    """What the doctor says of the databases."""
+    return [one for one in examine(Patient(hive.layout)) if one.check == "databases"]
 
 
 def killed(program: str, *arguments: str) -> None:
@@ -272,7 +276,7 @@ def test_a_damaged_memory_database_is_kept_and_its_last_backup_takes_its_place(h
     assert (found.where, "is damaged" in found.what, ".hive/aside/" in found.mend) == (".hive/memory.db", True, True)
     treatment()
     assert visit() == []
-    (note,) = [one for one in check_databases(Patient(hive.layout)) if one.note]
+    (note,) = [one for one in databases(hive) if one.note]
     assert "takes its place" in note.what
     assert len(hive.memory.list(("memories", "ann"))) == 60
     assert [kept.read_bytes() for kept in hive.layout.aside.glob("*/memory.db")] == [raw[: len(raw) * 3 // 4]]
@@ -291,7 +295,7 @@ def test_a_lost_database_is_told_and_begun_anew(hive: Hive, visit, treatment, lo
     treatment()
     assert visit() == []
     assert hive.memory.list(("memories", "ann")) == []
-    assert [note.note for note in check_databases(Patient(hive.layout))] == [True, True]
+    assert [note.note for note in databases(hive)] == [True, True]
 
 
 def test_a_full_disk_makes_no_database_damaged(tmp_path: Path) -> None:
@@ -304,7 +308,7 @@ def test_a_full_disk_makes_no_database_damaged(tmp_path: Path) -> None:
         hive.memory.close()
         hive.documents.close()
         fill(place)
-        found = list(check_databases(Patient(hive.layout)))
+        found = databases(hive)
         assert [one for one in found if not one.note or "disk is full" not in one.what] == []
         assert {one.where for one in found} >= {".hive/memory.db", ".hive/documents.db"}
 

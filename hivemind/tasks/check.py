@@ -1,0 +1,59 @@
+"""What may be wrong with the folders of tasks: files where folders belong, failures without a reason, damaged logs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs import Log
+from hivemind.fs.finding import Aside, Finding
+from hivemind.layout import Layout
+from hivemind.tasks.folder import open_log
+
+__all__ = ["check_folders", "check_log"]
+
+_ERROR, _LOG = "error.md", "messages.jsonl"
+
+
+def check_folders(layout: Layout) -> Iterator[Finding]:
+    """Files where folders belong, and failed tasks that do not say why."""
+    for place in (layout.active, layout.done, layout.failed):
+        for name in sorted(os.listdir(place)) if place.is_dir() else ():
+            path = place / name
+            if name.startswith(".") or name.lower() == "readme.md":
+                continue
+            if not path.is_dir():
+                mend = f"move it to {layout.relative(layout.inbox)}/ if it is to be done"
+                yield Finding(path, "is not a folder, and so not a task: nobody looks at it there", mend, note=True)
+            elif place == layout.failed and not (path / _ERROR).exists():
+                mend = f"its {_LOG} may tell; hivemind task retry {name} tries it again"
+                yield Finding(path, f"has no {_ERROR}: nothing says why it failed", mend, note=True)
+
+
+def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[Finding]:
+    """What the log of a task is, and its end."""
+    log = open_log(folder, durable=durable)
+    path = Path(log.path)
+    try:
+        next(log.records(), None)
+        torn = log.torn()
+    except UnknownVersion as error:
+        yield Finding(path, error.what, error.mend or "use the hivemind that wrote it")
+        return
+    except UserError as error:
+        mend = "put it back from a copy, or hivemind doctor --fix sets it aside"
+        yield aside.finding(path, error.what, mend, quiet=True)
+        return
+    if torn:
+        what = f"its last line is torn ({len(torn)} bytes): a crash cut it short"
+        mend = f"hivemind doctor --fix moves the piece to {path.name}.torn"
+        yield Finding(path, what, mend, partial(_mend, log), quiet=True)
+
+
+def _mend(log: Log) -> str:
+    """A log mends a torn end itself as soon as anyone holds its lock."""
+    with log.locked():
+        return f"cut off, and kept in {log.path}.torn"
