@@ -7,8 +7,8 @@ from hivemind.reasoning.context import Context, excerpt
 from hivemind.reasoning.edge import Edge, Link
 from hivemind.reasoning.errors import BudgetTooSmall, GraphError
 from hivemind.reasoning.export import draw_picture, save_picture, to_dot, to_mermaid, to_svg
-from hivemind.reasoning.finding import Found, GraphIndex, NodeHit
 from hivemind.reasoning.graph import ReasoningGraph
+from hivemind.reasoning.graph_index import Found, GraphIndex, NodeHit
 from hivemind.reasoning.history import LOG_NAME, MAIN, Branch, Note, Trace
 from hivemind.reasoning.memory import Place, ReasoningMemory
 from hivemind.reasoning.merge import MergeConflict, MergeReport

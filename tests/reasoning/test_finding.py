@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,8 @@ from hypothesis import strategies as st
 
 from hivemind.embedding import EmbedderUnavailable, HashingEmbedder
 from hivemind.errors import UnknownVersion
-from hivemind.fs.database import Database
 from hivemind.layout import Layout
 from hivemind.reasoning import Found, GraphError, GraphIndex, TaskGraph
-from hivemind.reasoning.finding import graph_index, reading
-from hivemind.reasoning.finding.schema import ANEW, SCHEMA, VERSION
 from tests.reasoning.children import written
 from tests.reasoning.test_task_graph import child, killed
 
@@ -133,11 +129,11 @@ def test_better_hits_in_other_tasks_do_not_push_out_those_of_the_task(layout: La
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"query": None}, "a query is a text"),
+        ({"query": None}, "a query must be text"),
         ({"query": "x", "limit": 0}, "1 or more"),
         ({"query": "x", "limit": True}, "1 or more"),
         ({"query": "x", "limit": "3"}, "1 or more"),
-        ({"query": "x", "task": 4}, "an id|its id"),
+        ({"query": "x", "task": 4}, "the id of a task"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_words(index: GraphIndex, arguments: dict[str, Any], said: str) -> None:
@@ -169,41 +165,22 @@ def _shared(factory: pytest.TempPathFactory, kept: dict[str, GraphIndex] = {}) -
 # -- up to date ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The tasks whose graphs are read."""
-    found: list[str] = []
-
-    def read(source: Any) -> Any:
-        found.append(source.task)
-        return reading.read(source)
-
-    monkeypatch.setattr(graph_index, "read", read)
-    return found
-
-
-def test_only_graphs_that_changed_are_read(layout: Layout, index: GraphIndex, reads: list[str]) -> None:
-    index.find("keel")
-    assert sorted(reads) == [BOATS, LOCKS]
-    index.find("keel")
-    GraphIndex(layout).find("keel")
-    assert len(reads) == 2
+def test_only_graphs_that_changed_are_read(layout: Layout, index: GraphIndex) -> None:
+    assert [index.refresh(), index.refresh(), GraphIndex(layout).refresh()] == [2, 0, 0]
     with TaskGraph(layout.active / LOCKS).change() as graph:
         graph.add_edge(1, graph.add_node("note", "a keel has no lock").node_id)
+    assert index.refresh() == 1
     assert (LOCKS, 4) in told(index.find("keel"))
-    assert reads[2:] == [LOCKS]
 
 
-def test_a_task_that_moves_on_is_found_where_it_lies_and_not_read_again(
-    layout: Layout, index: GraphIndex, reads: list[str]
-) -> None:
+def test_a_task_that_moves_on_is_found_where_it_lies_and_not_read_again(layout: Layout, index: GraphIndex) -> None:
     index.find("lease")
     layout.failed.mkdir()
     (layout.active / LOCKS).rename(layout.failed / LOCKS)
+    assert index.refresh() == 0
     (hit,) = index.find("lease").hits
     assert (hit.place, hit.path) == ("failed", "tasks/failed/locks/graph.jsonl")
     assert (layout.root / hit.path).is_file()
-    assert len(reads) == 2
 
 
 def test_a_task_that_is_gone_is_not_found(layout: Layout, index: GraphIndex) -> None:
@@ -238,9 +215,7 @@ def test_a_log_that_was_cut_or_put_back_is_read_as_it_is(layout: Layout, index: 
     assert not index.find("spring").hits
 
 
-def test_a_graph_damaged_by_hand_is_named_and_passed_over_until_it_is_mended(
-    layout: Layout, index: GraphIndex, reads: list[str]
-) -> None:
+def test_a_graph_damaged_by_hand_is_named_and_passed_over_until_it_is_mended(layout: Layout, index: GraphIndex) -> None:
     log = layout.active / LOCKS / "graph.jsonl"
     whole = log.read_bytes()
     index.find("lease")
@@ -250,7 +225,7 @@ def test_a_graph_damaged_by_hand_is_named_and_passed_over_until_it_is_mended(
         assert told(found) == [(BOATS, 2)]
         (remark,) = found.remarks
         assert remark.startswith(f"passed over: {log}:2: is a line of a graph's log that cannot be read")
-    assert reads.count(LOCKS) == 2, "not again while it stays as it is"
+    assert index.refresh() == 0, "not again while it stays as it is"
     assert index.find("keel", task=BOATS).remarks == ()
     log.write_bytes(whole)
     assert told(index.find("lease")) == [(LOCKS, 2)]
@@ -287,7 +262,7 @@ def _torn(path: Path) -> None:
 
 def _without_a_table(path: Path) -> None:
     with sqlite3.connect(path) as sql:
-        sql.execute("DROP TABLE waiting")
+        sql.execute("DROP TABLE nodes")
     sql.close()
 
 
@@ -302,7 +277,7 @@ def test_a_damaged_index_is_set_aside_in_words_and_made_anew(layout: Layout, dam
     (aside,) = layout.state.glob("graphs.db.damaged-*")
     (remark,) = found.remarks
     assert remark.startswith((".hive/graphs.db is damaged", ".hive/graphs.db is no database"))
-    assert f"set aside as .hive/{aside.name}, and made anew" in remark
+    assert f"set aside as .hive/{aside.name}, and rebuilt" in remark
     assert GraphIndex(layout).check() == []
 
 
@@ -314,19 +289,22 @@ def test_one_that_is_missing_is_made_anew_also_under_who_has_it_open(layout: Lay
     assert GraphIndex(layout).find("keel lock").hits == before
 
 
-def test_an_older_version_is_made_anew_and_a_newer_one_refused_and_kept(layout: Layout, index: GraphIndex) -> None:
+def test_an_older_version_is_rebuilt_and_a_newer_one_refused_and_kept(layout: Layout, index: GraphIndex) -> None:
+    def marked(version: int) -> bytes:
+        index.close()
+        with sqlite3.connect(layout.graphs_db) as sql:
+            sql.execute(f"PRAGMA user_version = {version}")
+            sql.execute("UPDATE graphs SET nodes = 7")
+        sql.close()
+        return layout.graphs_db.read_bytes()
+
     before = index.find("keel lock").hits
-    index.close()
-    newer = replace(SCHEMA, version=VERSION + 1, upgrades={VERSION: ANEW})
-    with Database(layout.graphs_db, newer).read() as sql:
-        assert sql.execute("SELECT count(*) FROM nodes").fetchone() == (0,), "nothing is taken over"
-    content = layout.graphs_db.read_bytes()
-    with pytest.raises(UnknownVersion, match=f"version {VERSION + 1}"):
-        GraphIndex(layout).find("keel")
+    marked(1)
+    assert (index.find("keel lock").hits, index.check()) == (before, [])
+    content = marked(99)
+    with pytest.raises(UnknownVersion, match="version 99"):
+        index.find("keel")
     assert layout.graphs_db.read_bytes() == content
-    with Database(layout.graphs_db, newer).read() as sql:
-        assert sql.execute("PRAGMA user_version").fetchone() == (VERSION + 1,)
-    assert before
 
 
 def test_another_embedder_embeds_all_anew(layout: Layout) -> None:
@@ -365,13 +343,11 @@ def test_a_text_that_the_embedder_refuses_does_not_stop_the_others(layout: Layou
     assert [hit.why for hit in found.hits if hit.node_id == 3] == ["has lock; without sailing; not embedded yet"]
 
 
-def test_who_rests_embeds_what_a_search_leaves(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_index, "_EMBEDDED_BY_A_SEARCH", 2)
+def test_an_agent_at_rest_embeds_what_a_search_leaves(layout: Layout) -> None:
+    written(layout.done / "planks", *(f"plank {number}" for number in range(62)))
     index = GraphIndex(layout, Alike())
-    assert index.find("sailing").remarks == ("4 nodes are not embedded yet: looked for by their words only",)
-    assert index.embed_pending(3) == 3
-    assert index.embed_pending(3) == 1
-    assert index.embed_pending(3) == 0
+    assert index.find("sailing").remarks == ("5 nodes are not embedded yet: looked for by their words only",)
+    assert [index.embed_pending(3) for _ in range(3)] == [3, 2, 0]
     assert index.find("sailing").remarks == ()
 
 
@@ -411,15 +387,22 @@ def test_a_reading_that_is_older_than_what_another_process_took_in_changes_nothi
     layout: Layout, index: GraphIndex
 ) -> None:
     """Two processes read one graph; who read it first writes last."""
-    log = layout.active / LOCKS
+    other = GraphIndex(layout)
+    log = layout.done / "a"  # read before the graph of boats
+    written(log, "early bird")
     index.refresh()
-    with TaskGraph(log).change() as graph:
-        graph.add_edge(1, graph.add_node("note", "early bird").node_id)
-    old = reading.read(graph_index.source_of(layout, LOCKS))  # type: ignore[arg-type]
-    with TaskGraph(log).change() as graph:
-        graph.add_edge(1, graph.add_node("note", "late owl").node_id)
-    index.refresh()
-    index._keep([old])  # type: ignore[list-item]
+    for folder in (log, layout.done / BOATS):
+        with TaskGraph(folder).change() as graph:
+            graph.add_edge(1, graph.add_node("note", "crow").node_id)
+
+    def meanwhile(at: int, _of: int) -> None:
+        if at == 2:
+            with TaskGraph(log).change() as graph:
+                graph.add_edge(1, graph.add_node("note", "late owl").node_id)
+            other.refresh()
+
+    assert index.refresh(progress=meanwhile) == 2
+    index.close()
     with sqlite3.connect(layout.graphs_db) as sql:
         assert sql.execute("SELECT count(*) FROM words WHERE words MATCH 'owl'").fetchone() == (1,)
     sql.close()

@@ -1,0 +1,196 @@
+"""The tables of graphs.db, the index of nodes. All of it follows from the graphs' own files and may be deleted."""
+
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+
+from hivemind.embedding import VECTORS, Embedder, put_vectors
+from hivemind.errors import UserError
+from hivemind.fs import reached
+from hivemind.fs.database import Database, Schema, faults, index_fault
+from hivemind.reasoning.graph_files import Reading, Row
+from hivemind.search import TOKENIZER, Waiting, embed_waiting
+from hivemind.search.sentences import SENTENCES
+
+__all__ = ["NODES", "SCHEMA", "GraphIndexDamaged", "count_waiting", "drop", "embed", "problems", "span", "take"]
+
+NODES = 1 << 32
+"""How many nodes a graph may have: a node's `key` is its graph's number × NODES + its own, so that a graph is one
+unbroken range, in the tables and in the full-text index."""
+
+_VERSION = 3
+_CHARACTERS = 40_000  # of one node: what an embedder looks at, at most
+_WITHOUT_VECTOR = (
+    "nodes n WHERE n.key BETWEEN ? AND ? AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.key = n.key AND v.model = ?)"
+)
+_STATEMENTS = (
+    """CREATE TABLE graphs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        task TEXT NOT NULL UNIQUE,
+        inode INTEGER NOT NULL,
+        stamp TEXT NOT NULL,    -- how its file looked before it was read
+        seq INTEGER NOT NULL,   -- its last line that was read
+        nodes INTEGER NOT NULL, -- how many it has
+        problem TEXT            -- why it could not be read
+    )""",
+    "CREATE INDEX graphs_problem ON graphs(task) WHERE problem IS NOT NULL",
+    """CREATE TABLE nodes (
+        key INTEGER PRIMARY KEY,
+        kind TEXT NOT NULL,
+        lane TEXT NOT NULL,
+        state TEXT NOT NULL,    -- active, folded, flushed, superseded
+        title TEXT NOT NULL,
+        text TEXT NOT NULL,
+        tags TEXT NOT NULL
+    )""",
+    f"""CREATE VIRTUAL TABLE words USING fts5(
+        title, text, tags, content='nodes', content_rowid='key', tokenize='{TOKENIZER}'
+    )""",
+    *VECTORS,
+    *SENTENCES,
+)
+_OLDER = (
+    "words",
+    "nodes",
+    "graphs",
+    "waiting",
+    "embedded",
+    "sentences",
+    "vectors",
+    "vectors_changes",
+    "vectors_source",
+)
+
+
+class GraphIndexError(UserError):
+    """The index cannot be read or written. Nothing that the graphs say is ever lost by it."""
+
+
+class GraphIndexDamaged(GraphIndexError):
+    """The file of the index is damaged; it is set aside and rebuilt."""
+
+
+SCHEMA = Schema(
+    name="index of graphs",
+    room="graph.index",
+    version=_VERSION,
+    error=GraphIndexError,
+    damaged=GraphIndexDamaged,
+    statements=_STATEMENTS,
+    # nothing is taken over of an older one: the graphs are read anew
+    upgrades=dict.fromkeys(range(1, _VERSION), (*(f"DROP TABLE IF EXISTS {name}" for name in _OLDER), *_STATEMENTS)),
+)
+
+
+def span(graph: int) -> tuple[int, int]:
+    """The first and the last key that nodes of a graph can have."""
+    return graph * NODES, graph * NODES + NODES - 1
+
+
+# -- what graphs say now: only what differs is written -------------------------------------------------------------
+
+
+def take(sql: sqlite3.Connection, found: Reading) -> None:
+    """Let the index say what was read; nothing where another process has meanwhile taken in more of the same file."""
+    source = found.source
+    row = sql.execute("SELECT id, inode, seq FROM graphs WHERE task = ?", (source.task,)).fetchone()
+    if row is not None and row[1] == source.inode and row[2] > found.seq and not source.is_current():
+        return
+    (graph,) = sql.execute(
+        "INSERT INTO graphs(task, inode, stamp, seq, nodes, problem) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT(task) DO UPDATE SET inode = excluded.inode, stamp = excluded.stamp,"
+        " seq = excluded.seq, nodes = excluded.nodes, problem = excluded.problem RETURNING id",
+        (source.task, source.inode, source.stamp, found.seq, len(found.rows), found.problem),
+    ).fetchone()
+    first = graph * NODES
+    rows = sql.execute(
+        "SELECT key, kind, lane, state, title, text, tags FROM nodes WHERE key BETWEEN ? AND ?", span(graph)
+    )
+    before = {key: Row(*row) for key, *row in rows}
+    now = {first + number: row for number, row in found.rows.items()}
+    same_words = {key for key, row in now.items() if key in before and before[key].words == row.words}
+    _take_out(sql, before.keys() - same_words)
+    sql.executemany(
+        "INSERT OR REPLACE INTO nodes(key, kind, lane, state, title, text, tags) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        ((key, *row) for key, row in now.items() if before.get(key) != row),
+    )
+    sql.executemany(
+        "INSERT INTO words(rowid, title, text, tags) VALUES (?, ?, ?, ?)",
+        ((key, *row.words) for key, row in now.items() if key not in same_words),
+    )
+
+
+def drop(sql: sqlite3.Connection, task: str) -> None:
+    """Take a task that is gone out of the index."""
+    for (graph,) in sql.execute("SELECT id FROM graphs WHERE task = ?", (task,)).fetchall():
+        rows = sql.execute("SELECT key FROM nodes WHERE key BETWEEN ? AND ?", span(graph)).fetchall()
+        _take_out(sql, [key for (key,) in rows])
+        sql.execute("DELETE FROM graphs WHERE id = ?", (graph,))
+
+
+def _take_out(sql: sqlite3.Connection, keys: Iterable[int]) -> None:
+    """Take nodes out of all tables; the full-text index is told what they said."""
+    marked = [(key,) for key in keys]
+    sql.executemany(
+        "INSERT INTO words(words, rowid, title, text, tags) SELECT 'delete', key, title, text, tags FROM nodes WHERE key = ?",
+        marked,
+    )
+    for table in ("nodes", "vectors"):
+        sql.executemany(f"DELETE FROM {table} WHERE key = ?", marked)
+
+
+def problems(sql: sqlite3.Connection) -> Iterator[str]:
+    """One sentence for each thing that is wrong; nothing for a sound index. Reads all of it."""
+    yield from faults(sql)
+    if (error := index_fault(sql)) is not None:
+        yield f"the full-text index does not fit the nodes ({error})"
+    for what, table, owner in (
+        ("nodes belong to no graph", f"nodes WHERE key / {NODES}", "SELECT id FROM graphs"),
+        ("vectors belong to no node", "vectors WHERE key", "SELECT key FROM nodes"),
+    ):
+        (count,) = sql.execute(f"SELECT count(*) FROM {table} NOT IN ({owner})").fetchone()
+        if count:
+            yield f"{count} {what}"
+    for task, said, count in sql.execute(
+        "SELECT g.task, g.nodes, count(n.key) AS found FROM graphs g"
+        f" LEFT JOIN nodes n ON n.key BETWEEN g.id * {NODES} AND (g.id + 1) * {NODES} - 1"
+        " GROUP BY g.id HAVING found <> g.nodes"
+    ):
+        yield f"the graph of {task} has {count} nodes and says {said}"
+
+
+# -- vectors: progress is in the database itself, and any process goes on --------------------------------------------
+
+
+def count_waiting(sql: sqlite3.Connection, keys: tuple[int, int], model: str) -> int:
+    """How many nodes with keys in that range have no vector of the model yet."""
+    (found,) = sql.execute(f"SELECT count(*) FROM {_WITHOUT_VECTOR}", (*keys, model)).fetchone()
+    return int(found)
+
+
+def embed(database: Database, embedder: Embedder, limit: int, keys: tuple[int, int], refused: set[object]) -> int:
+    """Embed at most `limit` nodes with keys in that range, newest first; returns how many. See `search.embed_waiting`."""
+
+    def waiting(sql: sqlite3.Connection, after: int, most: int) -> list[Waiting]:
+        last = keys[1] if after < 0 else after - 1
+        rows = sql.execute(
+            f"SELECT n.key, n.title, n.text FROM {_WITHOUT_VECTOR} ORDER BY n.key DESC LIMIT ?",
+            (keys[0], last, embedder.name, most),
+        )
+        return [Waiting(key, f"{title}\n{text}".strip()[:_CHARACTERS], (key, title, text)) for key, title, text in rows]
+
+    def keep(sql: sqlite3.Connection, found: Sequence[tuple[Waiting, bytes]]) -> None:
+        still = "SELECT 1 FROM nodes WHERE key = ? AND title = ? AND text = ?"
+        kept = [
+            (one.id, one.id // NODES, vector)
+            for one, vector in found
+            if sql.execute(still, one.check).fetchone()  # type: ignore[arg-type]
+        ]
+        put_vectors(sql, embedder.name, kept)
+
+    done = embed_waiting(database, embedder, waiting, keep, limit=limit, refused=refused)
+    if done:
+        reached("graph.index.embedded")
+    return done
