@@ -1,7 +1,8 @@
 """The long-term memory store behind the interface of the LoCoMo measuring program: index, search, select.
 
 `System` is the general store as it is: dialog turns are entries whose metadata says speaker, session and time, and whose
-links say what came before and after. `Plain` is the same store without any of that.
+links say what came before and after. `Plain` is the same store without any of that; `Remembered` and `UnderLangGraph` come
+through the doors that users have.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from benchmarks.retrieval.kept import Kept
 from hivemind.embedding import Embedder, open_embedder
-from hivemind.longterm import MemoryEntry, MemoryStore, open_store
+from hivemind.longterm import MemoryEntry, MemoryStore, open_store, provenance
 
 NAMESPACE = ("shared", "conversation")
 Item = tuple[str, str, str, str]
@@ -85,6 +86,36 @@ class Labelled(System):
 
     def entry(self, rows: Sequence[Item], at: int) -> MemoryEntry:
         return MemoryEntry(content=f"{rows[at][2]}: {rows[at][1]}")
+
+
+class Remembered(System):
+    """Turn by turn, as the tool `remember` and the command line write them: no links are given, the store makes them."""
+
+    def index(self, items: Sequence[Item]) -> None:
+        self._items |= {row[0]: row for row in items}
+        self.store.embed_ahead(row[1] for row in items)
+        for key, text, speaker, moment in items:
+            told = provenance(text, "researcher", known=speaker, session=moment, time=moment)
+            self.store.upsert_memory(NAMESPACE, text, key=key, provenance=told)
+
+
+class UnderLangGraph(System):
+    """Turn by turn through LangGraph's `BaseStore`, as values of the form {text, speaker, session, time}."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from hivemind.longterm.langgraph import HivemindStore
+
+        self.graph = HivemindStore(self.store, fields=["text"])
+
+    def index(self, items: Sequence[Item]) -> None:
+        self._items |= {row[0]: row for row in items}
+        self.store.embed_ahead(row[1] for row in items)
+        for key, text, speaker, moment in items:
+            self.graph.put(NAMESPACE, key, {"text": text, "speaker": speaker, "session": moment, "time": moment})
+
+    def search(self, query: str, k: int) -> list[str]:
+        return [found.key for found in self.graph.search(NAMESPACE, query=query, limit=k) if found.score is not None]
 
 
 def _tokens(text: str) -> int:

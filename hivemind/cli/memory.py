@@ -50,6 +50,13 @@ def _object(text: str) -> dict[str, Any]:
     return found
 
 
+def _date(text: str) -> str:
+    try:
+        return datetime.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError("that is no date, such as 2026-05-31 or 2026-05-31T18:30") from None
+
+
 def _duration(text: str) -> timedelta:
     from hivemind.tasks import parse_duration
 
@@ -119,6 +126,9 @@ def remember(
     category: str | None = None,
     importance: Share | None = None,
     metadata: Annotated[JsonObject | None, Arg(read=_object)] = None,
+    speaker: str | None = None,
+    session: str | None = None,
+    time: Annotated[str | None, Arg(read=_date)] = None,
     expires_in: Annotated[timedelta | None, Arg(read=_duration)] = None,
     allow_duplicate: bool = False,
 ) -> Answer:
@@ -133,13 +143,19 @@ def remember(
       --category WORD  such as preference, fact, goal, context
       --importance N  0 to 1: how much it counts in a search
       --metadata JSON  anything else, as a JSON object
+      --speaker NAME  whose words it is
+      --session NAME  the talk it belongs to; its memories are linked in their order
+      --time DATE  when it was said, as 2026-05-31 (default: now)
       --expires-in TIME  forget it after 2h, 3d, 4w
       --allow-duplicate  store it even if it is there already
 
     examples:
       hivemind memory remember "Ann prefers tea" --agent researcher --category preference
+      hivemind memory remember "I moved to Graz" --speaker ann --session 2026-05-31 --time 2026-05-31
       hivemind memory remember "The gate code is 4711" --key gate --expires-in 2d --importance 0.9
     """
+    from hivemind.longterm import provenance
+
     namespace = whose.one(hive)
     result = hive.memory.upsert_memory(
         namespace,
@@ -150,6 +166,7 @@ def remember(
         importance=importance,
         expires_at=None if expires_in is None else datetime.now(UTC) + expires_in,
         allow_duplicate=allow_duplicate,
+        provenance=provenance(content, "", known=speaker, session=session, time=time),
     )
     line = f"{'/'.join(namespace)}: {one_line(result.message)}"
     return Answer({**asdict(result), "namespace": list(namespace)}, [line], 0 if result.success else 1)

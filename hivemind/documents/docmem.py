@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -177,7 +178,7 @@ class Docmem(Trees):
         try:
             new = embed_waiting(
                 self.database,
-                embedder,
+                partial(embed_packed, embedder),
                 lambda sql, after, most: waiting(sql, embedder, after, most, leads[:_ASKED_FIRST]),
                 lambda sql, found: keep(sql, embedder.name, found),
                 limit=_ASKED_FIRST,
@@ -198,7 +199,7 @@ class Docmem(Trees):
         for seq, sentences in lacking.items():
             if time.monotonic() > end or seq in self._refused:
                 continue
-            vectors = [one for one in embed_each(embedder, sentences) if one is not None]
+            vectors = [one for one in embed_each(partial(embed_packed, embedder), sentences) if one is not None]
             if not vectors:
                 self._refused.add(seq)
                 continue
@@ -245,7 +246,7 @@ class Docmem(Trees):
         end = math.inf if seconds is None else time.monotonic() + seconds
         done = embed_waiting(
             self.database,
-            embedder,
+            partial(embed_packed, embedder),
             lambda sql, after, some: waiting(sql, embedder, after, some),
             lambda sql, found: keep(sql, embedder.name, found),
             limit=most,

@@ -8,6 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hivemind.documents import tree
 from hivemind.documents.node import Node, tags_in, without_tags
@@ -15,6 +16,7 @@ from hivemind.documents.passages import Part, Passage, Reader
 from hivemind.documents.schema import unindexed_ids
 from hivemind.documents.summaries import is_summary
 from hivemind.search import Index, Item, Query, Weights, quote_span
+from hivemind.search.query import moment_of
 from hivemind.search.ranking import Candidate
 from hivemind.search.sentences import spans_of
 from hivemind.search.words import matching
@@ -232,6 +234,7 @@ class Nodes(Documents):
             if node is not None:
                 titles = [title_of(found) for found in self._trail.up(node)]
                 row = self.sql.execute(lead, (node.id,)).fetchone()
+                said = self._said(node) if node.context_type == "message" else {}
                 yield Item(
                     seq,
                     node.text,
@@ -240,7 +243,25 @@ class Nodes(Documents):
                     f"{node.context_name} {node.context_value}",
                     age=(node.created_at, node.id),
                     vector=None if row is None else row[0],
+                    **said,
                 )
+
+    def _said(self, node: Node) -> dict[str, Any]:
+        """Who wrote a letter of a kept thread (`importing.keep_thread`) and when; the letters before and after it."""
+        sender, _, rest = node.context_value.partition(" ")
+        before, after = tree.siblings_around(self.sql, node)
+        seqs = dict(
+            self.sql.execute(
+                "SELECT id, seq FROM nodes WHERE id IN (?, ?)", (before and before.id, after and after.id)
+            ).fetchall()
+        )
+        return {
+            "speaker": sender,
+            "session": node.parent_id,
+            "moment": moment_of(rest.partition(" ")[0]),
+            "previous": None if before is None else seqs.get(before.id),
+            "next": None if after is None else seqs.get(after.id),
+        }
 
 
 def scored(index: Index, sql: sqlite3.Connection, query: Query, below: str | None) -> dict[str, _Scored]:

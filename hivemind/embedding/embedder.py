@@ -6,8 +6,8 @@ import importlib
 import math
 import sys
 from array import array
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from hivemind.errors import UserError
 
@@ -44,6 +44,7 @@ class EmbedderUnavailable(UserError):
 
 INSTALL = "pip install 'hivemind-swarm[embed]'"
 _HARMLESS = "water"
+_T = TypeVar("_T")
 
 
 def numpy_or_none() -> Any:
@@ -115,20 +116,20 @@ def embed_packed(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
         raise EmbedderUnavailable(f"{embedder.name} gave what is no vector ({error})") from None
 
 
-def embed_each(embedder: Embedder, texts: Sequence[str]) -> list[bytes | None]:
-    """A packed vector for each text; None for one that the embedder refuses though it takes others.
+def embed_each(embed: Callable[[Sequence[str]], Sequence[_T]], texts: Sequence[str]) -> list[_T | None]:
+    """What `embed` makes of each text; None for one that it refuses though it takes others.
 
     One text that it cannot take must not hold up the rest: where it fails for all together it is asked for each alone. Raises
     EmbedderUnavailable where it takes no text at all.
     """
     try:
-        return list(embed_packed(embedder, texts))
+        return list(embed(texts))
     except EmbedderUnavailable:
-        found: list[bytes | None] = []
+        found: list[_T | None] = []
         for text in texts:
             try:
-                found.append(embed_packed(embedder, [text])[0])
+                found.append(embed([text])[0])
             except EmbedderUnavailable:
-                embed_packed(embedder, [_HARMLESS])  # is it the text?
+                embed([_HARMLESS])  # is it the text?
                 found.append(None)
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hivemind.longterm.draft import shortened
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, UpsertMemoryInput, UpsertMemoryResult, User
 from hivemind.longterm.errors import (
     EntryInvalid,
@@ -12,29 +11,13 @@ from hivemind.longterm.errors import (
     StoreDamaged,
     VersionConflict,
 )
+from hivemind.longterm.integrity import StoreStatus
 from hivemind.longterm.namespace import Namespace, check_namespace, named, shown
-from hivemind.longterm.open import open_store
-from hivemind.longterm.status import StoreStatus
-from hivemind.longterm.store import MemoryStore
+from hivemind.longterm.store import MemoryStore, open_store
+from hivemind.longterm.validation import provenance, shortened
 
 __all__ = [
-    "EntryInvalid",
-    "LongtermError",
-    "MemoryEntry",
-    "MemorySearchResult",
-    "MemoryStore",
-    "Namespace",
-    "NamespaceForbidden",
-    "NamespaceInvalid",
-    "StoreDamaged",
-    "StoreStatus",
-    "UpsertMemoryInput",
-    "UpsertMemoryResult",
-    "User",
-    "VersionConflict",
-    "check_namespace",
-    "named",
-    "open_store",
-    "shortened",
-    "shown",
-]
+    "EntryInvalid", "LongtermError", "MemoryEntry", "MemorySearchResult", "MemoryStore", "Namespace",
+    "NamespaceForbidden", "NamespaceInvalid", "StoreDamaged", "StoreStatus", "UpsertMemoryInput",
+    "UpsertMemoryResult", "User", "VersionConflict", "check_namespace", "named", "open_store", "provenance", "shortened", "shown",
+]  # fmt: skip

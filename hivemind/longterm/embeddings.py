@@ -1,35 +1,34 @@
-"""Asking the embedder, so that its failing is never a reason to lose a memory (spec 6, *The embedding is computed*).
-
-Whatever a foreign embedder raises ends here: the entry is stored without a vector, marked with the reason, found by its
-words and embedded later. What was embedded once is remembered: contents in the database, both in this process.
-"""
+"""Asking the embedder, so that its failing is never a reason to lose a memory; what waits for it (spec 6)."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from typing import Any, Generic, Protocol, TypeVar
 
-from hivemind.embedding import Embedder, EmbedderUnavailable, embed_packed
-from hivemind.longterm.draft import Draft
+from hivemind.embedding import Embedder, EmbedderUnavailable, embed_packed, put_vectors
+from hivemind.fs.database import Database
 from hivemind.longterm.errors import EntryInvalid
-from hivemind.longterm.writing import Meaning
-from hivemind.search.sentences import packed_sentences, sentences_of
+from hivemind.longterm.rows import ALIVE
+from hivemind.longterm.schema import PLACES
+from hivemind.longterm.validation import Draft
+from hivemind.longterm.writing import UNNAMED, Meaning
+from hivemind.search import Waiting, embed_waiting
+from hivemind.search.sentences import keep_sentences, packed_sentences, sentences_of
 
-__all__ = ["HOW_TO_EMBED", "UNNAMED", "Embeddings"]
+__all__ = ["HOW_TO_EMBED", "Embeddings", "count_waiting", "embed_pending", "some_failed"]
 
-UNNAMED = ""
 HOW_TO_EMBED = (
     "pip install 'hivemind-swarm[embed]', and say embedder: auto in hive.yaml if it says none (HIVEMIND_EMBEDDER goes first);"
     " open_store(path) uses it then"
 )
 
 _AT_ONCE = 64
-_HARMLESS = "water"
 _REMEMBERED = 512  # vectors of contents and of queries, each
 _What = TypeVar("_What")
 _log = logging.getLogger(__name__)
@@ -82,7 +81,7 @@ class Embeddings:
         self.dimension = dimension if embedder is None else _dimension_of(embedder)
         if not isinstance(self.dimension, int) or isinstance(self.dimension, bool) or self.dimension < 1:
             raise EntryInvalid(f"{self.dimension!r} is no dimension", mend="a whole number from 1, such as 384")
-        self.refused: set[bytes] = set()  # digests of contents that it does not take, though it takes others
+        self.refused: set[object] = set()  # digests of contents that it does not take, though it takes others
         self._contents, self._queries = _Recent[Meaning](), _Recent[bytes]()
 
     @property
@@ -127,7 +126,7 @@ class Embeddings:
         for at in range(0, len(drafts), _AT_ONCE):
             some = drafts[at : at + _AT_ONCE]
             try:
-                meanings = self._meant([draft.content for draft in some])
+                meanings = self.meant([draft.content for draft in some])
             except EmbedderUnavailable as error:
                 if self.embedder is not None:
                     _log.warning("longterm: stored without embeddings: %s", error)
@@ -137,7 +136,7 @@ class Embeddings:
                 found[draft.digest] = meaning
         return found
 
-    def _meant(self, contents: Sequence[str]) -> list[Meaning]:
+    def meant(self, contents: Sequence[str]) -> list[Meaning]:
         """What each content means, with its sentences."""
         sentences = [sentences_of(content) for content in contents]
         vectors = iter(self._ask([*contents, *chain.from_iterable(sentences)]))
@@ -147,15 +146,62 @@ class Embeddings:
             for vector, parts in zip(whole, sentences, strict=True)
         ]
 
-    def works(self) -> bool:
-        """Whether the embedder takes any text at all."""
-        try:
-            self._ask([_HARMLESS])
-        except EmbedderUnavailable:
-            return False
-        return True
-
     def _ask(self, texts: list[str]) -> list[bytes]:
         if self.embedder is None:
             raise EmbedderUnavailable("there is no embedder", mend=HOW_TO_EMBED)
         return embed_packed(self.embedder, texts)
+
+
+_WAITS = (
+    " FROM entries e LEFT JOIN vectors v ON v.key = e.seq"
+    f" WHERE e.wants AND (v.key IS NULL OR v.model <> ? OR length(v.vector) <> ?) AND {ALIVE}"
+)
+
+
+def count_waiting(sql: sqlite3.Connection, embeddings: Embeddings, now: int) -> int:
+    """How many entries have no vector of the model that is in use."""
+    (found,) = sql.execute("SELECT count(*)" + _WAITS, (embeddings.model, 4 * embeddings.dimension, now)).fetchone()
+    return int(found)
+
+
+def some_failed(sql: sqlite3.Connection) -> bool:
+    """Whether there are entries whose embedding was tried and failed."""
+    return sql.execute("SELECT 1 FROM entries WHERE problem IS NOT NULL LIMIT 1").fetchone() is not None
+
+
+def embed_pending(
+    database: Database,
+    embeddings: Embeddings,
+    now: int,
+    limit: int | None,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Embed entries that wait, oldest first, at most `limit`; returns how many, 0 where the embedder fails.
+
+    A text that the embedder refuses though it takes others is passed over, and not asked for again by this process. Without an
+    embedder, and for what has expired (`now`, microseconds), nothing is done.
+    """
+
+    def waiting(sql: sqlite3.Connection, after: int, most: int) -> list[Waiting]:
+        rows = sql.execute(
+            f"SELECT e.seq, e.content, e.digest{_WAITS} AND e.seq > ? ORDER BY e.seq LIMIT ?",
+            (embeddings.model, 4 * embeddings.dimension, now, after, most),
+        )
+        return [Waiting(*row) for row in rows]
+
+    def keep(sql: sqlite3.Connection, found: Sequence[tuple[Waiting, Meaning]]) -> None:
+        for one, meaning in found:
+            still = "UPDATE entries SET problem = NULL WHERE seq = ? AND digest = ?"
+            if sql.execute(still, (one.id, one.check)).rowcount and meaning.vector is not None:
+                sql.execute("DELETE FROM given WHERE seq = ?", (one.id,))
+                put_vectors(sql, meaning.model, [(one.id, one.id // PLACES, meaning.vector)])
+                keep_sentences(sql, one.id, meaning.model, meaning.sentences)
+
+    if embeddings.embedder is None:
+        return 0
+    most, refused = sys.maxsize if limit is None else limit, embeddings.refused
+    try:
+        return embed_waiting(database, embeddings.meant, waiting, keep, limit=most, refused=refused, progress=progress)
+    except EmbedderUnavailable as error:
+        _log.warning("longterm: entries wait for their embedding: %s", error)
+        return 0

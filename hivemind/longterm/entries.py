@@ -14,25 +14,40 @@ from typing import Any, Self
 
 from hivemind.embedding import Embedder
 from hivemind.fs.database import Database
-from hivemind.longterm.arguments import check_between, check_flag, check_name, check_time, check_whole
-from hivemind.longterm.draft import Draft, check_key, draft_of, shortened
-from hivemind.longterm.embeddings import Embeddings
-from hivemind.longterm.entry import MemoryEntry, UpsertMemoryResult, User
+from hivemind.longterm.embeddings import Embeddings, embed_pending, some_failed
+from hivemind.longterm.entry import FIRST, MemoryEntry, UpsertMemoryResult, User, as_micros, as_time, new_id
 from hivemind.longterm.errors import EntryInvalid
-from hivemind.longterm.expiry import drop_expired, next_expiry
-from hivemind.longterm.identity import new_id
-from hivemind.longterm.links import children_of, history_of, linked_from, set_link
-from hivemind.longterm.moment import FIRST, as_micros, as_time
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
-from hivemind.longterm.pending import embed_waiting, some_failed
-from hivemind.longterm.rows import fetch, fetch_key, space_of, spaces_below, with_vector
+from hivemind.longterm.rows import (
+    children_of,
+    drop_expired,
+    fetch,
+    fetch_key,
+    history_of,
+    linked_from,
+    next_expiry,
+    set_link,
+    space_of,
+    spaces_below,
+    with_vector,
+)
 from hivemind.longterm.schema import SCHEMA
-from hivemind.longterm.upsert import Upsert, upsert
-from hivemind.longterm.writing import Meaning, delete_entry, indexed_together, space_for, write_entry
+from hivemind.longterm.validation import (
+    Draft,
+    check_between,
+    check_flag,
+    check_key,
+    check_name,
+    check_time,
+    check_whole,
+    draft_of,
+    shortened,
+)
+from hivemind.longterm.writing import Meaning, Upsert, delete_entry, indexed_together, space_for, upsert, write_entry
 from hivemind.search import Index
 from hivemind.tokens import count_tokens
 
-__all__ = ["DIMENSION", "SIMILARITY_THRESHOLD", "Entries", "Value"]
+__all__ = ["DIMENSION", "Entries"]
 
 DIMENSION = 384
 SIMILARITY_THRESHOLD = 0.25
@@ -74,6 +89,10 @@ class Entries:
         self._count = token_counter
         self._clock, self._new_id = clock, new_id
         self._index = Index()
+
+    def now(self) -> datetime:
+        """The time by the store's clock."""
+        return self._clock()
 
     def _now(self) -> int:
         return as_micros(self._clock())
@@ -153,11 +172,13 @@ class Entries:
         expires_at: datetime | None = None,
         parent_id: str | None = None,
         allow_duplicate: bool = False,
+        provenance: Mapping[str, Any] | None = None,
     ) -> UpsertMemoryResult:
         """Store a memory, or update the one under `key`; what is left out stays as it is there.
 
         Without a key, what is there already (similarity 0.95 or more) is not stored again, unless `allow_duplicate`:
-        the result names the entry that says it. With a key it is always stored, and the other one is named too.
+        the result names the entry that says it. With a key it is always stored, and the other one is named too. Of
+        `provenance` (see the function of that name) stands in the metadata of a new entry what these do not say themselves.
         """
         path = check_namespace(namespace)
         if key is not None:
@@ -167,11 +188,14 @@ class Entries:
             "metadata": metadata, "category": category, "importance": importance,
             "expires_at": expires_at, "parent_id": parent_id,
         }  # fmt: skip
-        draft = self._draft({"content": content, **told})
+        draft = fresh = self._draft({"content": content, **told})
+        if provenance is not None:
+            self._draft({"content": content, "metadata": provenance})  # refused in words, where it cannot be kept
+            fresh = self._draft({"content": content, **told, "metadata": {**provenance, **(metadata or {})}})
         said = frozenset(name for name, value in told.items() if value is not None)
         (meaning,) = self._meanings([draft])
         with self._writing() as (sql, now):
-            asked = Upsert(space_for(sql, path), key, draft, meaning, said, allow_duplicate, now)
+            asked = Upsert(space_for(sql, path), key, draft, fresh, meaning, said, allow_duplicate, now)
             result = upsert(sql, asked, self._index.vectors, self._new_id)
             waiting = some_failed(sql)
         self._embed_others(waiting, [meaning])
@@ -306,7 +330,7 @@ class Entries:
     def embed_pending(self, limit: int | None = None) -> int:
         """Embed entries that wait for it, at most `limit`; gives how many. 0 where the embedder still fails."""
         most = None if limit is None else check_whole(limit, "limit")
-        return embed_waiting(self.database, self.embeddings, self._now(), most)
+        return embed_pending(self.database, self.embeddings, self._now(), most)
 
     def embed_ahead(self, contents: Iterable[str]) -> None:
         """Embed contents that are put next, within `database.write()`: nobody should wait for an embedder there."""

@@ -9,14 +9,9 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 
 __all__ = [
-    "EntryInvalid",
-    "LongtermError",
-    "NamespaceForbidden",
-    "NamespaceInvalid",
-    "StoreDamaged",
-    "VersionConflict",
+    "EntryInvalid", "LongtermError", "NamespaceForbidden", "NamespaceInvalid", "StoreDamaged", "VersionConflict",
     "row_of",
-]
+]  # fmt: skip
 
 
 class LongtermError(UserError):

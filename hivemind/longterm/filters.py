@@ -10,10 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 from hivemind.boundary import boundary
-from hivemind.longterm.arguments import check_between, check_time, check_unicode
-from hivemind.longterm.draft import check_category
+from hivemind.longterm.entry import as_micros
 from hivemind.longterm.errors import EntryInvalid, row_of
-from hivemind.longterm.moment import as_micros
+from hivemind.longterm.validation import check_between, check_category, check_time, check_unicode
 
 __all__ = ["Filter", "metadata_fits"]
 

@@ -1,20 +1,24 @@
-"""Whether a database is what it should be: for `hivemind doctor`."""
+"""Whether a database is what it should be, and how much it holds: for `hivemind doctor` and `memory status`."""
 
 # ruff: noqa: S608 - statements are put together from this program's own constants
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from hivemind.fs.database import faults, index_fault
-from hivemind.longterm.draft import digest_of
+from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings, count_waiting
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import StoreDamaged
-from hivemind.longterm.links import history_of
-from hivemind.longterm.rows import every, with_vector
+from hivemind.longterm.rows import ALIVE, every, expired_by_space, history_of, with_vector
 from hivemind.longterm.schema import PLACES
+from hivemind.longterm.validation import digest_of
+from hivemind.longterm.writing import UNNAMED
 
-__all__ = ["NONSENSE", "problems", "rebuild"]
+__all__ = ["StoreStatus", "problems", "rebuild", "status_of", "status_of_nothing"]
 
 NONSENSE = "what it holds makes no sense"
 """How the sentence about an entry ends that no rebuilding can mend."""
@@ -69,3 +73,57 @@ def rebuild(sql: sqlite3.Connection) -> None:
         if digest != digest_of(content):
             sql.execute("UPDATE entries SET digest = ? WHERE seq = ?", (digest_of(content), seq))
             sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """`model` embeds now (None: nothing does, and words alone are searched); `pending` entries have no vector of it, of
+    which `other` have one of another model, that `reindex` replaces. `note` says what a person should know, or None."""
+
+    entries: int
+    namespaces: int
+    model: str | None
+    dimension: int
+    pending: int
+    other: int
+    note: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def status_of(sql: sqlite3.Connection, embeddings: Embeddings, now: int) -> StoreStatus:
+    """The state that a transaction sees, without what has expired. Looks at every entry."""
+    expired = expired_by_space(sql, now)
+    counts = sql.execute("SELECT id, entries FROM namespaces WHERE entries > 0").fetchall()
+    alive = [found for space, entries in counts if (found := entries - expired.get(space, 0)) > 0]
+    entries, spaces = sum(alive), len(alive)
+    pending = count_waiting(sql, embeddings, now)
+    (other,) = sql.execute(
+        "SELECT count(*) FROM vectors v JOIN entries e ON e.seq = v.key"
+        f" WHERE (v.model <> ? OR length(v.vector) <> ?) AND {ALIVE}",
+        (embeddings.model, 4 * embeddings.dimension, now),
+    ).fetchone()
+    return _status(embeddings, entries, spaces, pending, other)
+
+
+def status_of_nothing(embeddings: Embeddings) -> StoreStatus:
+    """The state of a store whose database is not there yet."""
+    return _status(embeddings, 0, 0, 0, 0)
+
+
+def _status(embeddings: Embeddings, entries: int, spaces: int, pending: int, other: int) -> StoreStatus:
+    note = None
+    if embeddings.embedder is None:
+        note = f"full-text search only: {HOW_TO_EMBED}"
+    elif other:
+        were = "1 entry was" if other == 1 else f"{other} entries were"
+        note = f"{were} embedded by another model: hivemind memory reindex"
+    elif pending:
+        note = (
+            "1 entry waits for its embedding and is found by its words meanwhile"
+            if pending == 1
+            else f"{pending} entries wait for their embedding and are found by their words meanwhile"
+        )
+    model = None if embeddings.model == UNNAMED else embeddings.model
+    return StoreStatus(entries, spaces, model, embeddings.dimension, pending, other, note)

@@ -1,32 +1,49 @@
-"""Entries as rows of the database: reading them, one at a time or many."""
+"""Entries as rows of the database: reading them, their history and links; what has expired."""
 
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
 
 import json
 import sqlite3
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from hivemind.longterm.entry import Embedding, MemoryEntry
-from hivemind.longterm.errors import StoreDamaged, row_of
-from hivemind.longterm.expiry import expired_by_space
-from hivemind.longterm.moment import as_time
+from hivemind.longterm.entry import Embedding, MemoryEntry, as_time
+from hivemind.longterm.errors import EntryInvalid, StoreDamaged, row_of
 from hivemind.longterm.namespace import Namespace, decoded, encoded, is_below
 from hivemind.longterm.schema import PLACES
+from hivemind.longterm.validation import check_key, check_name
 
 __all__ = [
-    "ALIVE",
-    "entry_of",
-    "every",
-    "fetch",
-    "fetch_key",
-    "object_of",
-    "space_of",
-    "spaces_below",
-    "span",
-    "with_vector",
-]
+    "ALIVE", "children_of", "drop_expired", "every", "expired_by_space", "fetch", "fetch_key", "history_of",
+    "linked_from", "next_expiry", "object_of", "set_link", "space_of", "spaces_below", "span", "with_vector",
+]  # fmt: skip
+
+
+def drop_expired(sql: sqlite3.Connection, now: int, most: int) -> int:
+    """Delete at most `most` entries that have expired, with all that they ever said; gives how many."""
+    return sql.execute(
+        "DELETE FROM entries WHERE seq IN (SELECT seq FROM entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)",
+        (now, most),
+    ).rowcount
+
+
+def expired_by_space(sql: sqlite3.Connection, now: int) -> dict[int, int]:
+    """How many entries have expired and are not deleted yet, by the number of their namespace; reads only those."""
+    return dict(
+        sql.execute(
+            "SELECT seq / ? AS space, count(*) FROM entries WHERE expires_at <= ? GROUP BY space", (PLACES, now)
+        )
+    )
+
+
+def next_expiry(sql: sqlite3.Connection) -> int | None:
+    """When the entry that expires first does, in microseconds; None if none will."""
+    (found,) = sql.execute("SELECT min(expires_at) FROM entries WHERE expires_at IS NOT NULL").fetchone()
+    return None if found is None else int(found)
+
 
 _COLUMNS = (
     "e.seq, e.id, n.path, e.key, e.content, e.metadata, e.created_at, e.updated_at, e.category, e.importance,"
@@ -131,3 +148,54 @@ def every(sql: sqlite3.Connection) -> Iterator[tuple[int, str, MemoryEntry | Non
             yield row[0], row[3], entry_of(row)
         except StoreDamaged:
             yield row[0], row[3], None
+
+
+def history_of(sql: sqlite3.Connection, seq: int, entry: MemoryEntry) -> list[MemoryEntry]:
+    """What an entry said, oldest first; the last one is what it says now."""
+    before = []
+    for content, metadata, category, importance, updated, expires, parent_id, links, version in sql.execute(
+        "SELECT content, metadata, category, importance, updated_at, expires_at, parent_id, links, version"
+        " FROM versions WHERE seq = ? ORDER BY version",
+        (seq,),
+    ):
+        with row_of(f"version {version} of entry {entry.key!r}"):
+            said = replace(
+                entry,
+                content=content,
+                metadata=object_of(metadata),
+                embedding=None,
+                category=category,
+                importance=importance,
+                updated_at=as_time(updated),
+                expires_at=None if expires is None else as_time(expires),
+                parent_id=parent_id,
+                links=object_of(links),
+                version=version,
+            )
+        before.append(said)
+    return [*before, entry]
+
+
+def children_of(sql: sqlite3.Connection, space: int, entry: MemoryEntry, now: int) -> list[MemoryEntry]:
+    """The entries of the namespace whose parent this is, oldest first."""
+    rows = sql.execute(
+        f"SELECT e.seq FROM entries e WHERE e.parent_id = ? AND e.space = ? AND {ALIVE}", (entry.id, space, now)
+    )
+    return [child for _, child in sorted(fetch(sql, [seq for (seq,) in rows], now), key=lambda pair: pair[0])]
+
+
+def linked_from(sql: sqlite3.Connection, space: int, links: Mapping[str, str], now: int) -> dict[str, MemoryEntry]:
+    """The entries that links name, by relation; a link to what is not there (any more) is left out."""
+    found = {relation: fetch_key(sql, space, key, now) for relation, key in links.items()}
+    return {relation: pair[1] for relation, pair in found.items() if pair is not None}
+
+
+def set_link(sql: sqlite3.Connection, seq: int, links: Mapping[str, str], relation: str, key: str | None) -> None:
+    """Let an entry name another by a relation, or with None no longer. That is no new version of it."""
+    if not isinstance(relation, str) or not relation.strip():
+        raise EntryInvalid(f"{relation!r} is no relation", mend='a word, such as "previous"')
+    check_name(relation, "the relation")
+    kept = {name: one for name, one in links.items() if name != relation}
+    if key is not None:
+        kept[relation] = check_key(key)
+    sql.execute("UPDATE entries SET links = ? WHERE seq = ?", (json.dumps(kept, ensure_ascii=False), seq))

@@ -6,18 +6,21 @@ from __future__ import annotations
 
 from hivemind.embedding import VECTORS
 from hivemind.fs.database import Schema
-from hivemind.longterm.draft import digest_of
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import metadata_fits
+from hivemind.longterm.validation import digest_of
 from hivemind.search import TOKENIZER
 from hivemind.search.sentences import SENTENCES
 
-__all__ = ["PLACES", "SCHEMA", "VERSION"]
+__all__ = ["PLACES", "SCHEMA"]
 
-VERSION = 4
+VERSION = 5
 PLACES = 1 << 32
 """How many entries a namespace can have had: an entry's `seq` is its namespace's number × PLACES + its own, so that a
 namespace is one unbroken range, in the tables and in the full-text index."""
+
+_SESSION = """CREATE INDEX entries_session ON entries(space, json_extract(metadata, '$.session'))
+    WHERE json_extract(metadata, '$.session') IS NOT NULL"""
 
 _TABLES = (
     """CREATE TABLE namespaces (
@@ -52,6 +55,7 @@ _TABLES = (
     "CREATE INDEX entries_expiry ON entries(expires_at) WHERE expires_at IS NOT NULL",
     """CREATE INDEX entries_speaker ON entries(space, json_extract(metadata, '$.speaker'))
         WHERE json_extract(metadata, '$.speaker') IS NOT NULL""",
+    _SESSION,
     """CREATE TABLE versions (
         seq INTEGER NOT NULL REFERENCES entries(seq) ON DELETE CASCADE,
         version INTEGER NOT NULL,
@@ -123,5 +127,6 @@ SCHEMA = Schema(
         1: ("DROP TRIGGER entries_added", *_ADDED),
         2: _PASSAGES,
         3: ("ALTER TABLE passages RENAME TO sentences",),
+        4: (_SESSION,),
     },
 )

@@ -1,32 +1,30 @@
-"""MemoryStore: everything that long-term memory does, for many processes at once (spec 6, seed 001)."""
+"""MemoryStore: everything that long-term memory does, for many processes at once (spec 6, seed 001); `open_store`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from sqlite3 import Connection
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
-from hivemind.embedding import EmbedderUnavailable
-from hivemind.longterm.arguments import check_between, check_flag, check_text, check_whole
-from hivemind.longterm.embeddings import HOW_TO_EMBED
+from hivemind.embedding import Embedder, EmbedderUnavailable, open_embedder
+from hivemind.longterm.embeddings import HOW_TO_EMBED, embed_pending
 from hivemind.longterm.entries import Entries
 from hivemind.longterm.entry import MemorySearchResult
 from hivemind.longterm.errors import EntryInvalid, LongtermError
 from hivemind.longterm.filters import Filter
-from hivemind.longterm.integrity import problems, rebuild
+from hivemind.longterm.integrity import StoreStatus, problems, rebuild, status_of, status_of_nothing
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
-from hivemind.longterm.parties import parties
-from hivemind.longterm.pending import embed_waiting
 from hivemind.longterm.rows import space_of, spaces_below
-from hivemind.longterm.search import Asked, Mode, find
-from hivemind.longterm.status import StoreStatus, status_of, status_of_nothing
+from hivemind.longterm.search import Asked, Mode, find, parties
+from hivemind.longterm.validation import check_between, check_flag, check_text, check_whole
 from hivemind.search import Query
 from hivemind.search.query import without
 
-__all__ = ["MemoryStore"]
+__all__ = ["MemoryStore", "open_store"]
 
 
 class MemoryStore(Entries):
@@ -145,7 +143,7 @@ class MemoryStore(Entries):
             if progress is not None:
                 progress(done, total)
 
-        done = embed_waiting(self.database, self.embeddings, self._now(), None, tell)
+        done = embed_pending(self.database, self.embeddings, self._now(), None, tell)
         left = self.status()
         if left.pending:
             raise LongtermError(
@@ -184,3 +182,44 @@ class MemoryStore(Entries):
         """Rebuild what follows from the entries: the full-text index, counts, which vectors there are."""
         with self.database.write() as sql:
             rebuild(sql)
+
+
+_SQLITE = "sqlite:///"
+
+
+def open_store(
+    path_or_url: str | os.PathLike[str], embedder: Embedder | Literal["auto"] | None = "auto", **options: Any
+) -> MemoryStore:
+    """The store in a file (`notes/memory.db`, `sqlite:///notes/memory.db`, or `:memory:`), made at its first use.
+
+    `"auto"` is the embedder that is installed (as `embedder: auto` in a hive), loaded at the first text; with None, and
+    where none is installed, words alone are searched. `options` are MemoryStore's. Raises LongtermError for any other
+    URL, a folder, or a file in a folder that is not there.
+    """
+    path = _path_of(path_or_url)
+    if path != ":memory:":
+        path = os.path.abspath(path)
+        if os.path.isdir(path):
+            raise LongtermError("is a folder", where=path, mend="name a file in it, such as memory.db")
+        if not os.path.isdir(os.path.dirname(path)):
+            raise LongtermError(
+                "the folder is not there", where=os.path.dirname(path), mend="make it, or check the path"
+            )
+    return MemoryStore(path, open_embedder() if embedder == "auto" else embedder, **options)
+
+
+def _path_of(path_or_url: object) -> str:
+    """The path that is meant. Raises LongtermError for what means none; no URL is shown, it may hold a password."""
+    if not isinstance(path_or_url, str | os.PathLike):
+        raise LongtermError(f"a {type(path_or_url).__name__} names no store", mend="give a path, or sqlite:///path")
+    path = os.fsdecode(path_or_url).removeprefix(_SQLITE)
+    scheme, found, _ = path.partition("://")
+    if found and scheme.startswith("postgres"):
+        raise LongtermError(
+            "memories are kept in SQLite; a PostgreSQL store is not there yet", mend="give a path, or sqlite:///path"
+        )
+    if found:
+        raise LongtermError(f"{scheme}:// is no kind of store that is known", mend="give a path, or sqlite:///path")
+    if not path or "\0" in path:
+        raise LongtermError(f"{path!r} is no path", mend="give that of a file, such as memory.db")
+    return path

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
-from hivemind.embedding import VECTORS, Embedder, put_vectors
+from hivemind.embedding import VECTORS, Embedder, embed_packed, put_vectors
 from hivemind.errors import UserError
 from hivemind.fs import reached
 from hivemind.fs.database import Database, Schema, faults, index_fault
@@ -190,7 +191,7 @@ def embed(database: Database, embedder: Embedder, limit: int, keys: tuple[int, i
         ]
         put_vectors(sql, embedder.name, kept)
 
-    done = embed_waiting(database, embedder, waiting, keep, limit=limit, refused=refused)
+    done = embed_waiting(database, partial(embed_packed, embedder), waiting, keep, limit=limit, refused=refused)
     if done:
         reached("graph.index.embedded")
     return done

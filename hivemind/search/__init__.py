@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from hivemind.search.answers import Confidence, best_of, quote_span
-from hivemind.search.index import Hit, Index, Source
+from hivemind.search.index import Hit, Index, Source, Waiting, embed_waiting
 from hivemind.search.item import Item
 from hivemind.search.query import Query
-from hivemind.search.queue import Waiting, embed_waiting
 from hivemind.search.ranking import Weights
 from hivemind.search.words import TOKENIZER
 
 __all__ = [
-    "TOKENIZER",
-    "Confidence",
-    "Hit",
-    "Index",
-    "Item",
-    "Query",
-    "Source",
-    "Waiting",
-    "Weights",
-    "best_of",
-    "embed_waiting",
-    "quote_span",
-]
+    "TOKENIZER", "Confidence", "Hit", "Index", "Item", "Query", "Source", "Waiting", "Weights", "best_of",
+    "embed_waiting", "quote_span",
+]  # fmt: skip

@@ -12,7 +12,7 @@ from hivemind.search.query import Query
 from hivemind.search.sentences import every_span
 from hivemind.search.words import words_of
 
-__all__ = ["Confidence", "Level", "best_of", "confidence_of", "quote_span"]
+__all__ = ["Confidence", "best_of", "confidence_of", "quote_span"]
 
 Level = Literal["sure", "likely", "weak"]
 

@@ -9,10 +9,10 @@ from datetime import date
 from functools import lru_cache
 from itertools import chain, islice
 
-from hivemind.search.cues import asks_only
+from hivemind.search.query import asks_only
 from hivemind.search.words import Stems, words_of
 
-__all__ = ["FIELDS", "Item", "Reading", "Readings", "said_by"]
+__all__ = ["Item", "Reading", "Readings", "said_by"]
 
 FIELDS = ("text", "heading", "titles", "labels", "example")
 _MOST_CHARACTERS = 2_000_000  # of the texts whose readings are kept, in each process that searches

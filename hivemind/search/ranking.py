@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from hivemind.search.cues import has_name, has_time, in_first_person
 from hivemind.search.item import Item, Reading
-from hivemind.search.query import Query
+from hivemind.search.query import Query, has_name, has_time, in_first_person
 from hivemind.search.words import bm25_of_tallies, words_of
 from hivemind.words import NUMBERS
 
-__all__ = ["Candidate", "Ranked", "Weights", "borne_out", "rank"]
+__all__ = ["Candidate", "Weights", "borne_out", "rank"]
 
 _K1, _B = 1.2, 0.75  # BM25: saturation, and how much length counts beside the usual one
 _SESSIONS = 2  # of one session alone nothing can be said

@@ -19,14 +19,9 @@ from hivemind.embedding import unpack
 from hivemind.embedding.embedder import numpy_or_none
 
 __all__ = [
-    "SENTENCES",
-    "every_span",
-    "keep_sentences",
-    "nearest_sentences",
-    "packed_sentences",
-    "sentences_of",
+    "SENTENCES", "every_span", "keep_sentences", "nearest_sentences", "packed_sentences", "sentences_of",
     "spans_of",
-]
+]  # fmt: skip
 
 SENTENCES = (
     "CREATE TABLE sentences (seq INTEGER PRIMARY KEY, model TEXT NOT NULL, vectors BLOB NOT NULL)",

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from hivemind.fs.backup import restore
-from hivemind.longterm import Namespace, NamespaceForbidden, StoreDamaged
+from hivemind.longterm import Namespace, NamespaceForbidden, StoreDamaged, provenance
 from hivemind.presence.parts import Parts
 from hivemind.tools.excerpt import result_limit
 from hivemind.tools.session import Session
@@ -57,6 +57,7 @@ class Remember(Arguments):
     content: str = Field(min_length=1, description="one fact, in words that will be understood later, alone")
     key: str | None = Field(None, description="a name for it; an entry with that key is replaced")
     metadata: dict[str, Any] | None = None
+    speaker: str | None = Field(None, description="whose words it is, where not yours")
     category: str | None = Field(None, description="such as preference, fact, goal, context")
     importance: float | None = Field(None, ge=0, le=1)
     expires_at: datetime | None = None
@@ -87,6 +88,7 @@ def remember(session: Session, arguments: Remember) -> dict[str, Any]:
     namespace = shared if arguments.shared else own
     if arguments.namespace is not None:
         namespace = allowed(hive, session.agent, arguments.namespace)
+    by = "" if namespace == own else session.agent  # its own namespace says whose it is
     store = partial(
         hive.memory.upsert_memory,
         namespace,
@@ -96,6 +98,7 @@ def remember(session: Session, arguments: Remember) -> dict[str, Any]:
         category=arguments.category,
         importance=arguments.importance,
         expires_at=arguments.expires_at,
+        provenance=provenance(arguments.content, by, known=arguments.speaker, session=session.focus.id or None),
     )
     result = soundly(hive, store)
     return {

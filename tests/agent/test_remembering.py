@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,6 +51,19 @@ def test_an_agent_remembers_for_itself_or_for_all_and_finds_both(session: Sessio
     assert [one["key"] for one in call(session, "search_memory", query="Ann", namespace=[*OWN])["memories"]] == [
         "drink"
     ]
+
+
+def test_what_an_agent_remembers_says_who_says_it_and_in_which_task(session: Session, hive: Hive) -> None:
+    message: Any = SimpleNamespace(id="<7@hive>")
+    session = replace(session, focus=Focus("reply_mail", message=message))
+    call(session, "remember", content="The pump drips", key="one", shared=True)
+    call(session, "remember", content="It is the seal", key="two", shared=True, speaker="ann")
+    one, two = (hive.memory.get(("shared", hive.config.workspace), key) for key in ("one", "two"))
+    assert one is not None
+    assert two is not None
+    assert one.metadata == {"speaker": "analyst", "session": "<7@hive>"}
+    assert two.metadata == {"speaker": "ann", "session": "<7@hive>"}
+    assert (one.links, two.links) == ({"next": "two"}, {"previous": "one"})
 
 
 def test_what_is_known_is_not_remembered_twice_and_the_mind_is_told(session: Session) -> None:

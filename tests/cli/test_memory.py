@@ -145,3 +145,14 @@ def test_a_damaged_memory_is_told_in_one_line_and_mended_by_the_doctor(run: Comm
     assert len(told.splitlines()) == 1
     assert "an empty one takes its place" in run("doctor", "--fix").out
     assert run("memory", "list").status == 0
+
+
+def test_what_somebody_said_is_kept_with_who_and_when_and_linked(run: Command, hive: Path) -> None:
+    for key, text in (("move", "I moved to Graz"), ("job", "And I found work there")):
+        run("memory", "remember", text, "--key", key, "--speaker", "ann", "--session", "may", "--time", "2026-05-31")
+    [job, move] = sorted(run("memory", "list", "--json").json, key=lambda one: one["key"])
+    assert move["metadata"] == {"speaker": "ann", "session": "may", "time": "2026-05-31T00:00:00"}
+    assert (move["links"], job["links"]) == ({"next": "job"}, {"previous": "move"})
+    found = run("memory", "search", "Where did Ann move in May 2026?", "--json").json
+    assert "its date" in found[0]["why"]
+    assert run("memory", "remember", "x", "--time", "yesterday").status == 2

@@ -156,6 +156,14 @@ def test_a_thread_is_kept_once_and_classed(docmem: Docmem) -> None:
     assert docmem.keep_thread("Lunch", [Letter("<4@h>", "a", "d", "We agreed: noon.")]).context_value == "decision"
 
 
+def test_a_letter_of_a_kept_thread_is_of_its_day(docmem: Docmem) -> None:
+    letters = [Letter(f"<{day}@h>", "ann", f"2026-01-{day:02}", "We dock at nine.") for day in (5, 20)]
+    docmem.keep_thread("Docking", letters)
+    [first, *_] = [hit for hit in docmem.query("When do we dock on 20 January 2026?") if hit.node.readonly]
+    assert first.node.context_value.startswith("ann 2026-01-20")
+    assert "its date" in first.why
+
+
 def test_a_tag_finds_what_has_it_and_not_what_only_has_its_word(docmem: Docmem) -> None:
     root = docmem.create_root(text="Notes")
     tagged = docmem.append_child(root.id, "m", "n", "v", "Invoices go out on Monday, see @billing.")

@@ -3,15 +3,20 @@
     cd CHECKOUT/libs/checkpoint-sqlite
     PYTHONPATH=HIVEMIND:HIVEMIND/tests/longterm python -m pytest -p langgraph_standin tests/test_store.py
 
+Whoever sleeps there moves the store's clock instead: what lives for seconds is tested in none.
+
 `test_langgraph.py` does that with what `langgraph_tests.py` has fetched, or with the checkout that the environment variable
 LANGGRAPH_CHECKOUT names.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any, Literal
 
@@ -20,7 +25,25 @@ from langgraph.store.base import ensure_embeddings
 
 from hivemind.longterm import open_store
 from hivemind.longterm.langgraph import HivemindStore
-from hivemind.longterm.langgraph.embedder import LangChainEmbedder
+from hivemind.longterm.langgraph.store import LangChainEmbedder
+
+_slept = 0.0
+_really_sleep = asyncio.sleep
+
+
+def _sleep(seconds: float) -> None:
+    global _slept
+    _slept += seconds
+
+
+async def _sleep_in_the_loop(seconds: float, result: Any = None) -> Any:
+    _sleep(seconds)
+    await _really_sleep(0)
+    return result
+
+
+def _clock() -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=_slept)
 
 
 class Standin(HivemindStore):
@@ -33,7 +56,7 @@ class Standin(HivemindStore):
         self.embeddings = ensure_embeddings(told["embed"]) if index else None
         embedder = None if self.embeddings is None else LangChainEmbedder(self.embeddings, told["dims"])
         fields = told.get("fields") or told.get("text_fields")
-        super().__init__(open_store(path, embedder), fields=fields, ttl=ttl, mode=self.order)
+        super().__init__(open_store(path, embedder, clock=_clock), fields=fields, ttl=ttl, mode=self.order)
         self.index_config = told or None
 
     @classmethod
@@ -53,9 +76,35 @@ class Cosines(Standin):
     order = "vector"
 
 
+class Asynchronous(Cosines):
+    """The same with the names that LangGraph's asynchronous store has."""
+
+    @classmethod
+    @asynccontextmanager
+    async def from_conn_string(cls, path: str, **options: Any) -> AsyncIterator[Asynchronous]:  # type: ignore[override]
+        found = cls(path, **options)
+        yield found
+        found.store.close()
+
+    async def setup(self) -> None:  # type: ignore[override]
+        """Nothing to do."""
+
+    async def sweep_ttl(self) -> int:  # type: ignore[override]
+        return await asyncio.to_thread(super().sweep_ttl)
+
+    async def start_ttl_sweeper(self) -> Any:  # type: ignore[override]
+        return super().start_ttl_sweeper()
+
+    async def stop_ttl_sweeper(self) -> bool:  # type: ignore[override]
+        return super().stop_ttl_sweeper()
+
+
+time.sleep = _sleep
+asyncio.sleep = _sleep_in_the_loop  # type: ignore[assignment]
 langgraph.store.memory.InMemoryStore = Standin  # type: ignore[misc,assignment]
-sqlite, base = ModuleType("langgraph.store.sqlite"), ModuleType("langgraph.store.sqlite.base")
+sqlite, base, aio = (ModuleType(f"langgraph.store.sqlite{end}") for end in ("", ".base", ".aio"))
 sqlite.SqliteStore = Cosines  # type: ignore[attr-defined]
+sqlite.AsyncSqliteStore = aio.AsyncSqliteStore = Asynchronous  # type: ignore[attr-defined]
 for name in (
     "NS_MATCH_FUNCTION",
     "BaseSqliteStore",
@@ -64,4 +113,9 @@ for name in (
     "_namespace_match_pattern",
 ):
     setattr(base, name, object)  # how their store writes its SQL: not asked of ours
-sys.modules.update({sqlite.__name__: sqlite, base.__name__: base})
+sys.modules.update({one.__name__: one for one in (sqlite, base, aio)})
+
+
+def pytest_configure(config: Any) -> None:
+    """A mark of a plugin that they run with; ours need no second try."""
+    config.addinivalue_line("markers", "flaky(retries): tried again")

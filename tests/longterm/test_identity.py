@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from hivemind.longterm.identity import new_id
+from hivemind.longterm.entry import new_id
 
 
 def test_ids_are_uuids_of_version_7_in_the_order_of_time() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -48,8 +49,16 @@ def store(tmp_path: Path):
 # LangGraph's own tests
 
 
-@pytest.mark.parametrize(("library", "left_out"), [("checkpoint", ()), ("checkpoint-sqlite", SQL_OF_THEIRS)])
-def test_the_store_passes_langgraphs_own_tests(library: str, left_out: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("library", "tests", "left_out"),
+    [
+        ("checkpoint", "test_store.py", ()),
+        ("checkpoint-sqlite", "test_store.py", SQL_OF_THEIRS),
+        ("checkpoint-sqlite", "test_ttl.py", ()),
+        ("checkpoint-sqlite", "test_async_store.py", ("test_no_running_loop", "test_vector_store_initialization")),
+    ],
+)
+def test_the_store_passes_langgraphs_own_tests(library: str, tests: str, left_out: tuple[str, ...]) -> None:
     """`make test` fetches them with LangGraph's source distributions; without a package index they are skipped."""
     checkout = Path(os.environ.get("LANGGRAPH_CHECKOUT") or ROOT / ".venv" / "langgraph-tests")
     if not (checkout / "libs" / library).is_dir():
@@ -59,8 +68,8 @@ def test_the_store_passes_langgraphs_own_tests(library: str, left_out: tuple[str
         [
             sys.executable, "-m", "pytest", "-q", "-p", "langgraph_standin", "-p", "pytest_mock",
             "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider",
-            "-o", "asyncio_mode=auto", *(f"--deselect=tests/test_store.py::{name}" for name in left_out),
-            "tests/test_store.py",
+            "-o", "asyncio_mode=auto", *(f"--deselect=tests/{tests}::{name}" for name in left_out),
+            f"tests/{tests}",
         ],
         cwd=checkout / "libs" / library,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, told)), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
@@ -200,6 +209,44 @@ def test_the_asynchronous_calls_do_the_same(store: HivemindStore) -> None:
         return [item.key for item in await store.asearch(("a",), query="tea", limit=1)]
 
     assert asyncio.run(use()) == ["k"]
+
+
+def test_a_synchronous_call_within_a_running_loop_warns_and_still_does_it(store: HivemindStore) -> None:
+    async def use() -> None:
+        with pytest.warns(RuntimeWarning, match="await its asynchronous form"):
+            store.put(("a",), "k", {"text": "tea"})
+
+    asyncio.run(use())
+    assert store.get(("a",), "k") is not None
+
+
+def test_a_sweeper_deletes_what_has_expired_and_ends_when_it_is_told(tmp_path: Path) -> None:
+    now = [datetime.now(UTC)]
+    with open_store(tmp_path / "m.db", None, clock=lambda: now[0]) as memory:
+        store = HivemindStore(memory, ttl={"sweep_interval_minutes": 1})
+        store.put(("t",), "k", {"text": "tea"}, ttl=10)
+        now[0] += timedelta(minutes=11)
+        thread = store.start_ttl_sweeper(0.01 / 60)
+        assert store.start_ttl_sweeper() is thread
+        end = time.monotonic() + 60
+        while memory.next_expiry() is not None:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert store.stop_ttl_sweeper(60)
+        assert not thread.is_alive()
+
+
+def test_what_a_value_says_of_speaker_session_and_time_is_what_search_goes_by(store: HivemindStore) -> None:
+    for number, (who, text) in enumerate(
+        [("ann", "Did the harbour freeze?"), ("bob", "Yes, all of it."), ("bob", "Tea?")]
+    ):
+        value = {"text": text, "speaker": who, "session": "s1", "time": "2026-01-31"}
+        store.put(("talk",), f"k{number}", value)
+    [first, *_] = store.search(("talk",), query="What did Bob say of the harbour?")
+    assert first.key in ("k0", "k1")
+    parts = store.store.search(("langgraph.parts", "talk"), "Did the harbour freeze?")
+    assert parts[0].links.keys() == {"next"}
+    assert store.store.linked(parts[0].namespace, parts[0].key)["next"].content == "Yes, all of it."
 
 
 # the seed's state and nodes, in a real graph

@@ -125,7 +125,7 @@ def test_a_killed_write_happened_whole_or_not_at_all(
 
 def test_a_killed_reindex_goes_on_where_it_stopped(database: Path) -> None:
     assert run(database, "put_many", "text") == 0
-    assert run(database, "reindex", "other-model", "longterm.embed.batch:3") == -signal.SIGKILL
+    assert run(database, "reindex", "other-model", "search.embed.batch:3") == -signal.SIGKILL
     embedder = HashingEmbedder()
     embedder.name = "other-model"  # type: ignore[misc]
     store = open_store(database, embedder)
@@ -221,6 +221,7 @@ def test_a_database_without_sentences_is_brought_up_to_date(database: Path) -> N
     with open_store(database, HashingEmbedder()) as store:
         store.put(SHARED, "old", said)
         with store.database.write() as sql:
+            sql.execute("DROP INDEX entries_session")
             sql.execute("DROP TRIGGER vectors_gone")
             sql.execute("DROP TABLE sentences")
             sql.execute("PRAGMA user_version = 2")
@@ -240,6 +241,7 @@ def test_a_database_of_the_first_version_is_brought_up_to_date(database: Path) -
                 "TRIGGER entries_counted",
                 "TABLE unindexed",
                 "INDEX entries_problem",
+                "INDEX entries_session",
                 "TRIGGER vectors_gone",
                 "TABLE sentences",
             ):

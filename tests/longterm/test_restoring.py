@@ -260,7 +260,8 @@ def test_a_row_that_makes_no_sense_is_damage_and_restored_whatever_reads_it(data
                 "Bees make honey in hives each year. They dance to tell of flowers in bloom.",
             )
         with store.database.write() as sql:
-            sql.execute("DROP INDEX entries_speaker")  # it would refuse nonsense, as a damaged page does not
+            sql.execute("DROP INDEX entries_session")
+            sql.execute("DROP INDEX entries_speaker")  # they would refuse nonsense, as a damaged page does not
             assert sql.execute(statement, (value,)).rowcount
         uses = (
             lambda: store.get(USERS[0], "k3"), lambda: store.history(USERS[0], "k3"), lambda: store.get(USERS[1], "k1"),

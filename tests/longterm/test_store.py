@@ -17,6 +17,7 @@ from hivemind.longterm import (
     NamespaceInvalid,
     VersionConflict,
     open_store,
+    provenance,
 )
 from hivemind.tokens import count_tokens
 
@@ -511,3 +512,33 @@ def test_many_that_fail_leave_nothing_behind(store):
     store.put(ME, "c", "a cherry")
     assert [hit.key for hit in store.search(ME, "cherry apple", mode="text")] == ["c"]
     assert store.check() == []
+
+
+def test_entries_of_a_session_are_linked_in_the_order_in_which_they_are_made(store, clock):
+    for key, session in (("a", "s"), ("b", "s"), ("x", "t"), ("c", "s"), ("d", 7), ("e", 7)):
+        store.upsert_memory(ME, f"said {key}", key=key, provenance={"session": session})
+    assert [dict(store.get(ME, key).links) for key in "abcxde"] == [
+        {"next": "b"}, {"previous": "a", "next": "c"}, {"previous": "b"}, {}, {"next": "e"}, {"previous": "d"},
+    ]  # fmt: skip
+    store.put(ME, "own", {"content": "said own", "metadata": {"session": "s"}, "links": {"previous": "a"}})
+    assert (store.get(ME, "own").links, store.get(ME, "c").links) == ({"previous": "a"}, {"previous": "b"})
+    store.upsert_memory(ME, "said otherwise", key="b", provenance={"session": "t", "speaker": "ann"})
+    assert (store.get(ME, "b").metadata, store.get(ME, "b").version) == ({"session": "s"}, 2)
+    assert store.check() == []
+
+
+def test_an_entry_without_a_time_is_of_the_day_on_which_it_was_made(store, clock):
+    clock.now = datetime(2025, 5, 3, tzinfo=UTC)
+    store.put(ME, "may", "We sailed to the island")
+    clock.now = datetime(2025, 8, 3, tzinfo=UTC)
+    store.put(ME, "august", "We sailed to the island again")
+    assert store.search(ME, "Where did we sail to in May 2025?")[0].key == "may"
+    assert "its date" in store.search(ME, "Where did we sail to in May 2025?")[0].why
+
+
+def test_who_says_it_is_told_by_a_label_before_it_unless_it_is_known():
+    assert provenance("The oars are new", "analyst", session="t1") == {"speaker": "analyst", "session": "t1"}
+    assert provenance("Ann: I like tea", "analyst") == {}
+    assert provenance("Ann: I like tea", "analyst", known="ann", time="2026-01-31") == {
+        "speaker": "ann", "time": "2026-01-31",
+    }  # fmt: skip

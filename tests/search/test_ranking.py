@@ -12,9 +12,8 @@ import pytest
 from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import MemoryEntry, MemorySearchResult, MemoryStore, open_store
 from hivemind.search import Item, Query, Weights
-from hivemind.search.cues import asks_only, has_time, in_first_person, moment_of, wanted
 from hivemind.search.item import Readings, said_by
-from hivemind.search.query import query_of
+from hivemind.search.query import asks_only, has_time, in_first_person, moment_of, query_of, wanted
 from hivemind.search.ranking import Candidate, Match, borne_out, matches, rank
 
 TALK = ("shared", "talk")

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.config import get_config
 from langgraph.graph import MessagesState
 
 from hivemind.errors import UserError
 from hivemind.longterm.entry import MemorySearchResult, UpsertMemoryInput, UpsertMemoryResult
 from hivemind.longterm.errors import NamespaceInvalid
 from hivemind.longterm.store import MemoryStore
+from hivemind.longterm.validation import provenance
 from hivemind.tokens import count_tokens
 
 __all__ = ["MemoryState", "retrieve_memories", "store_memories", "told"]
@@ -83,20 +85,32 @@ def told(memories: Sequence[MemorySearchResult]) -> str:
 def store_memories(store: MemoryStore) -> Node:
     """The node after the model: store its `memory_operations`, and its calls of the tool `upsert_memory`.
 
-    One that cannot be stored is a result without success, with the reason; the others are stored all the same.
+    A new memory is the user's (`speaker`), of the graph's thread (`session`), linked with the one before it there. One that
+    cannot be stored is a result without success, with the reason; the others are stored all the same.
     """
 
     def node(state: MemoryState) -> dict[str, Any]:
-        namespace = _namespace(state)
+        namespace, thread = _namespace(state), _thread()
         wishes = [*state.get("memory_operations", []), *_called(state)]
-        return {"memory_operations": [], "memory_results": [_stored(store, namespace, wish) for wish in wishes]}
+        return {"memory_operations": [], "memory_results": [_stored(store, namespace, wish, thread) for wish in wishes]}
 
     return node
 
 
-def _stored(store: MemoryStore, namespace: tuple[str, str], wish: UpsertMemoryInput) -> UpsertMemoryResult:
+def _thread() -> object:
+    """The thread of the graph that runs; None where none does, or it has none."""
     try:
-        return store.upsert_memory(namespace, wish.content, wish.metadata, wish.key)
+        return (get_config().get("configurable") or {}).get("thread_id")
+    except RuntimeError:
+        return None
+
+
+def _stored(
+    store: MemoryStore, namespace: tuple[str, str], wish: UpsertMemoryInput, thread: object
+) -> UpsertMemoryResult:
+    told = provenance(str(wish.content), namespace[1], session=None if thread is None else str(thread))
+    try:
+        return store.upsert_memory(namespace, wish.content, wish.metadata, wish.key, provenance=told)
     except UserError as error:
         return UpsertMemoryResult(False, "", "refused", str(error), wish.key or "")
 

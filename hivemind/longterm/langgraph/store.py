@@ -1,25 +1,28 @@
-"""HivemindStore: a `BaseStore` of LangGraph over a MemoryStore, so that it can stand under an existing graph.
-
-An item is an entry of the namespace ("langgraph", *its own). Each of its indexed texts is an entry of its own below
-("langgraph.parts", *its own), with a vector; an item is as near to a query as the nearest of them.
-"""
+"""HivemindStore: a `BaseStore` of LangGraph over a MemoryStore, so that it can stand under an existing graph."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
+import logging
+import operator
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Literal, Self
 
+from langchain_core.embeddings import Embeddings
 from langgraph.store.base import (
     BaseStore,
     GetOp,
     IndexConfig,
+    InvalidNamespaceError,
     Item,
     ListNamespacesOp,
+    MatchCondition,
     Op,
     PutOp,
     Result,
@@ -32,17 +35,117 @@ from langgraph.store.base import (
 )
 
 from hivemind.embedding import EmbedderUnavailable
+from hivemind.errors import UserError
 from hivemind.longterm.entry import MemoryEntry
-from hivemind.longterm.langgraph.embedder import LangChainEmbedder
-from hivemind.longterm.langgraph.filters import check_labels, fits, matches
-from hivemind.longterm.open import open_store
-from hivemind.longterm.store import MemoryStore
+from hivemind.longterm.store import MemoryStore, open_store
 
-__all__ = ["HivemindStore"]
+__all__ = ["HivemindStore", "LangChainEmbedder"]
+
+
+class LangChainEmbedder:
+    """Asks `embed_documents`; equal names mean comparable vectors, so the name says the class, its model and dimension."""
+
+    def __init__(self, embeddings: Embeddings, dimension: int) -> None:
+        self.embeddings = embeddings
+        self.dimension = dimension
+        model = getattr(embeddings, "model", None) or getattr(embeddings, "model_name", None) or ""
+        self.name = f"langchain-{type(embeddings).__name__}-{model}-{dimension}"
+
+    def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
+        return self.embeddings.embed_documents(texts)
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "$eq": operator.eq,
+    "$ne": operator.ne,
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+
+
+def check_labels(op: Op) -> None:
+    """Raise InvalidNamespaceError for an operation on a namespace that LangGraph does not allow.
+
+    Its methods look at that before they make operations; `batch` is given operations as they are.
+    """
+    named: list[tuple[str, ...]] = []
+    if isinstance(op, GetOp | PutOp):
+        named = [op.namespace]
+    elif isinstance(op, SearchOp):
+        named = [op.namespace_prefix]
+    elif isinstance(op, ListNamespacesOp):
+        named = [tuple(condition.path) for condition in op.match_conditions or ()]
+    for namespace in named:
+        for label in namespace:
+            if not isinstance(label, str) or not label.strip() or "." in label or "\0" in label:
+                raise InvalidNamespaceError(
+                    f"{label!r} is no label of a namespace (in {namespace!r}): a text without periods"
+                )
+
+
+def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Whether an item's value has what a filter asks for: names as they are, else as paths with dots.
+
+    A mapping asks for what is in it, or compares by operators. Raises ValueError for an operator that is not known.
+    """
+    return all(_has(_at(value, name), asked) for name, asked in (wanted or {}).items())
+
+
+def _at(value: Mapping[str, Any], name: str) -> Any:
+    if name in value or "." not in name:
+        return value.get(name)
+    first, _, rest = name.partition(".")
+    below = value.get(first)
+    return _at(below, rest) if isinstance(below, Mapping) else None
+
+
+def _has(found: Any, asked: Any) -> bool:
+    if isinstance(asked, Mapping):
+        if any(name.startswith("$") for name in asked):
+            return all(_compares(found, name, operand) for name, operand in asked.items())
+        return isinstance(found, Mapping) and all(_has(found.get(name), part) for name, part in asked.items())
+    if isinstance(asked, list | tuple):
+        same = isinstance(found, list | tuple) and len(found) == len(asked)
+        return same and all(_has(one, part) for one, part in zip(found, asked, strict=True))
+    return bool(found == asked)
+
+
+def _compares(found: Any, name: str, operand: Any) -> bool:
+    if name not in _OPERATORS:
+        raise ValueError(f"Unsupported operator: {name}")
+    if name in ("$eq", "$ne"):
+        return _OPERATORS[name](found, operand)
+    try:
+        return _OPERATORS[name](float(found), float(operand))
+    except (TypeError, ValueError):  # no numbers: texts have an order, too
+        return isinstance(found, str) and isinstance(operand, str) and _OPERATORS[name](found, operand)
+    except OverflowError:  # beyond what a float can be; whole numbers know no bound
+        return isinstance(found, int) and _OPERATORS[name](found, operand)
+
+
+def matches(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
+    """Whether a namespace begins or ends as a condition says; `*` stands for any part. Raises ValueError."""
+    path = tuple(condition.path)
+    if condition.match_type not in ("prefix", "suffix"):
+        raise ValueError(f"Unsupported match type: {condition.match_type}")
+    part = (
+        namespace[: len(path)] if condition.match_type == "prefix" else namespace[max(0, len(namespace) - len(path)) :]
+    )
+    return len(part) == len(path) and all(asked in ("*", found) for found, asked in zip(part, path, strict=True))
+
 
 _ITEMS, _PARTS = "langgraph", "langgraph.parts"
+_PROVENANCE = ("speaker", "session", "time")  # of a value: search goes by them
 _AT_ONCE = 100  # puts in one transaction
 _ALL = 1 << 40
+_SWEEP_MINUTES = 5.0
+_HOLDS_UP = (
+    "a synchronous call of HivemindStore holds up the event loop that runs in this thread; await its asynchronous form"
+    " (aput, aget, asearch, adelete, abatch)"
+)
+_log = logging.getLogger(__name__)
 
 Namespace = tuple[str, ...]
 
@@ -68,6 +171,9 @@ class HivemindStore(BaseStore):
         self.store = store
         self._mode = mode
         self.ttl_config = ttl
+        self._renews = bool(ttl and ttl.get("refresh_on_read"))  # as LangGraph's own stores have it
+        self._sweeper: threading.Thread | None = None
+        self._swept_enough = threading.Event()
         self._paths = [path if path == "$" else tokenize_path(path) for path in fields or ["$"]]
 
     @classmethod
@@ -81,7 +187,12 @@ class HivemindStore(BaseStore):
         return cls(open_store(path, embedder), fields=index.get("fields"), ttl=ttl)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do several operations; gives what each gives, in their order. Of several puts of one item the last counts."""
+        """Do several operations; returns what each returns, in their order. Of several puts of one item the last counts.
+
+        Warns where an event loop runs in this thread: it stands still meanwhile.
+        """
+        if _is_in_a_loop():
+            warnings.warn(_HOLDS_UP, RuntimeWarning, stacklevel=3)
         results: list[Result] = []
         puts: dict[tuple[Namespace, str], PutOp] = {}
         asked = list(ops)
@@ -101,13 +212,36 @@ class HivemindStore(BaseStore):
         return await asyncio.to_thread(self.batch, list(ops))
 
     def sweep_ttl(self) -> int:
-        """Delete what has expired; gives how many entries. It is not found any more anyway."""
+        """Delete what has expired; returns how many entries. It is not found any more anyway."""
         return self.store.purge()
+
+    def start_ttl_sweeper(self, sweep_interval_minutes: int | float | None = None) -> threading.Thread:
+        """Sweep in the background, each so many minutes (else the configuration's, else 5), until `stop_ttl_sweeper`."""
+        if self._sweeper is None or not self._sweeper.is_alive():
+            minutes = sweep_interval_minutes or (self.ttl_config or {}).get("sweep_interval_minutes") or _SWEEP_MINUTES
+            self._swept_enough.clear()
+            self._sweeper = threading.Thread(target=self._sweep, args=(60 * minutes,), daemon=True, name="ttl-sweeper")
+            self._sweeper.start()
+        return self._sweeper
+
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """End it; False if it has not ended within `timeout` seconds."""
+        self._swept_enough.set()
+        if self._sweeper is not None:
+            self._sweeper.join(timeout)
+        return self._sweeper is None or not self._sweeper.is_alive()
+
+    def _sweep(self, seconds: float) -> None:
+        while not self._swept_enough.wait(seconds):
+            try:
+                self.sweep_ttl()
+            except UserError as error:  # the boundary of a thread: the next time may do
+                _log.warning("nothing was swept: %s", error)
 
     def _read(self, op: Op) -> Result:
         if isinstance(op, GetOp):
             entry = self.store.get((_ITEMS, *op.namespace), op.key)
-            if entry is not None and op.refresh_ttl:
+            if entry is not None and op.refresh_ttl and self._renews:
                 self._live_on([entry])
             return None if entry is None else _item(entry)
         if isinstance(op, SearchOp):
@@ -128,7 +262,7 @@ class HivemindStore(BaseStore):
             rest = (entry for entry in self._all(op, wanted) if (entry.namespace, entry.key) not in known)
             scored += [(None, entry) for entry, _ in zip(rest, range(wanted - len(scored)), strict=False)]
         shown = scored[op.offset : wanted]
-        if op.refresh_ttl:
+        if op.refresh_ttl and self._renews:
             self._live_on([entry for _, entry in shown])
         return [_found(entry, score) for score, entry in shown]
 
@@ -200,11 +334,13 @@ class HivemindStore(BaseStore):
         if op.value is None:
             self.store.delete(where, op.key)
             return
-        expires = None if op.ttl is None else datetime.now(UTC) + timedelta(minutes=op.ttl)
+        expires = None if op.ttl is None else self.store.now() + timedelta(minutes=op.ttl)
+        told: dict[str, Any] = {
+            name: op.value[name] for name in _PROVENANCE if isinstance(op.value.get(name), str | int)
+        }
         for number, text in enumerate(texts):
-            self.store.put(
-                parts, _part(op.key, number), {"content": text, "metadata": {"of": op.key}, "expires_at": expires}
-            )
+            entry = {"content": text, "metadata": {**told, "of": op.key}, "expires_at": expires}
+            self.store.put(parts, _part(op.key, number), entry)
         content = self.store.fitting(json.dumps(op.value, ensure_ascii=False, default=str))
         told = {"value": dict(op.value), "parts": len(texts), "ttl": op.ttl}
         self.store.put(where, op.key, {"content": content, "metadata": told, "expires_at": expires}, embed=False)
@@ -213,10 +349,18 @@ class HivemindStore(BaseStore):
         """Items that were read live their time anew."""
         for entry in entries:
             if entry.metadata["ttl"] is not None:
-                expires = datetime.now(UTC) + timedelta(minutes=entry.metadata["ttl"])
+                expires = self.store.now() + timedelta(minutes=entry.metadata["ttl"])
                 self.store.expire(entry.namespace, entry.key, expires)
                 for number in range(entry.metadata["parts"]):
                     self.store.expire((_PARTS, *entry.namespace[1:]), _part(entry.key, number), expires)
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _part(key: str, number: int) -> str:
