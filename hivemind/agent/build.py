@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hivemind.agent.opening import RENDERER, letter, message_opening, task_opening
+from hivemind.agent.opening import RENDERER, letter, message_opening, task_opening, within
 from hivemind.config import place_of_key
 from hivemind.errors import UserError
+from hivemind.mail import Message
 from hivemind.minds import ChatMessage, Turn
 from hivemind.minds.pictures import PICTURE_TOKENS, picture_part
 from hivemind.presence.parts import Parts
@@ -23,6 +26,9 @@ __all__ = ["LEAST_ROOM", "build", "new_epoch", "opening_room", "room_of"]
 
 FULL, OPENING = 0.75, 0.5
 """Shares of the agent's `max_tokens`: an epoch's end, and its opening."""
+THREAD = 0.4
+"""Of an opening's room, at most: the earlier letters of a thread."""
+_LETTERS = 4  # for which there is room there, however long they are
 LEAST_ROOM = 512
 _CACHE_S = 3600.0  # a task that rested for longer begins anew: nothing of it is in a provider's cache any more
 _FEW = 2  # turns for which a new opening would say no less than they do
@@ -80,12 +86,29 @@ def _begin(agent: Agent, turn: Turn, talk: Conversation, cause: str) -> None:
     else:
         assert focus.message is not None
         pictures = []
-        text = message_opening(focus.message, entries, stranger=focus.stranger)
+        earlier = _earlier(agent, focus.message, int(opening_room(agent, turn) * THREAD))
+        text = message_opening(focus.message, entries, earlier, stranger=focus.stranger)
     facts: dict[str, Any] = {"shape": _shape(agent), "mind": agent.config.mind}
     if selected is not None:
         facts["selected"] = selected.reasons()
     news = {"letter": focus.message.id} if focus.work is None else {"said": len(focus.work.task.said)}
     talk.begin(cause, [system, ChatMessage("user", text, parts=tuple(pictures), news=news)], **facts)
+
+
+def _earlier(agent: Agent, message: Message, tokens: int) -> list[str]:
+    """The letters before it in its thread, sent and received: the newest that fit into so many tokens, oldest first."""
+    found: list[str] = []
+    count, mail = agent.hive.count_tokens, agent.hive.mail
+    before = itertools.takewhile(lambda one: one.id != message.id, mail.thread(agent.name, message.id))
+    each = tokens // _LETTERS
+    for one in reversed([*before]):
+        body = within(one.body, each, count, f"read_mail(id={one.id!r})")
+        told = letter(replace(one, body=body), stranger=not mail.knows(one.sender))
+        tokens -= count(told)
+        if tokens < 0:
+            break
+        found.insert(0, told)
+    return found
 
 
 def _pictures(agent: Agent, task: Task, room: int) -> list[dict[str, str]]:

@@ -28,10 +28,11 @@ __all__ = [
     "source_of",
     "system_message",
     "task_opening",
+    "within",
 ]
 
 Entry = Mapping[str, Any]
-RENDERER = 1
+RENDERER = 2
 """The version of this form: an epoch that was begun with another one ends."""
 _TEXT, _PLAN = 0.4, 0.2
 """Of an opening: at most so much for the task's text, and for its plan."""
@@ -89,8 +90,11 @@ def task_opening(
     selected for it, and, in what room is left, the `outline` of what was said so far."""
     task, layout, count = run.task, hive.layout, hive.count_tokens
     folder = layout.relative(task.files)
-    text = _within(
-        Focus("", work=run).text.strip(), int(tokens * _TEXT), count, f"{layout.relative(task.path)}/task.md"
+    text = within(
+        Focus("", work=run).text.strip(),
+        int(tokens * _TEXT),
+        count,
+        f"read_file(path='{layout.relative(task.path)}/task.md')",
     )
     by = "the operator" if task.maker == HUMAN else task.maker
     parts = [f"# {task.title}", f"Task `{task.id}`, from {by}.", text]
@@ -114,9 +118,10 @@ def task_opening(
     return visible("\n\n".join([*parts, *known]))
 
 
-def message_opening(message: Message, entries: Sequence[Entry], *, stranger: bool) -> str:
-    """A letter that belongs to no task."""
+def message_opening(message: Message, entries: Sequence[Entry], earlier: Sequence[str], *, stranger: bool) -> str:
+    """A letter that belongs to no task, after the `earlier` ones of its thread."""
     parts = [
+        *([_section("Earlier in this thread", "\n\n".join(earlier)), "## Now"] if earlier else []),
         letter(message, stranger=stranger),
         "Answer it with reply_mail; if it needs no answer, say so in a few words.",
     ]
@@ -226,11 +231,11 @@ def source_of(entry: Entry) -> str:
     return f"{place} (an excerpt)" if told.get("form") == "excerpt" else place
 
 
-def _within(text: str, tokens: int, count: Callable[[str], int], where: str) -> str:
-    """The text, whole if it has at most `tokens` tokens, else its beginning and its end, and where the whole of it is."""
+def within(text: str, tokens: int, count: Callable[[str], int], whole: str) -> str:
+    """The text, whole if it has at most `tokens` tokens, else its beginning and its end, and the call that shows the `whole`."""
     chars = max(200, tokens * _CHARS_A_TOKEN)
     while count(text) > tokens and chars >= 200:
-        cut = shortened(text, chars, f"read_file(path={where!r})")
+        cut = shortened(text, chars, whole)
         if count(cut) <= tokens or chars == 200:
             return cut
         chars = max(200, chars * 3 // 4)

@@ -97,6 +97,36 @@ def test_a_letter_stands_in_its_conversation_once(crew: Crew):
     assert seen == [1, 1]
 
 
+def test_a_threads_new_epoch_keeps_what_the_thread_has_said_within_its_budget(crew: Crew):
+    crew.agent_file("role: analyst\nmax_tokens: 16000\n")
+    held: list = []
+    answer = replying(held, "reply")
+    held.append(crew.start(answer))
+    agent = held[0]
+    first = "I have a red boat." + " It is old." * 20
+    crew.write(f"Message-ID: <a@x>\nSubject: Boats\n\n{first}\n", name="a")
+    assert until_idle(agent) == 1
+    crew.write(
+        f"Message-ID: <b@x>\nIn-Reply-To: <a@x>\nReferences: <a@x>\nSubject: Boats\n\n{'It leaks. ' * 2_500}\n",
+        name="b",
+    )
+    crew.write(
+        "Message-ID: <c@x>\nIn-Reply-To: <b@x>\nReferences: <a@x> <b@x>\nSubject: Boats\n\nWhich colour?\n", name="c"
+    )
+    seen = []
+
+    def think(turn):
+        seen.append(turn.messages)
+        return answer(turn)
+
+    agent.mind.think = lambda turn, tools: think(turn)
+    assert until_idle(agent) == 2
+    [opening] = [one.text for one in seen[-1] if one.role == "user"]
+    assert [one in opening for one in ("I have a red boat.", "It leaks.", "Which colour?")] == [True] * 3
+    assert "read_mail(id='b@x')" in opening, "a letter that is too long for its share is cut"
+    assert agent.hive.count_tokens(opening) < 2_000
+
+
 def test_mail_that_asks_nothing_takes_no_turn_of_a_mind_that_reads(crew: Crew):
     crew.agent_file("{}\n", "bob")
     crew.write("From: bob\nSubject: thanks\n\nThank you!\n")
