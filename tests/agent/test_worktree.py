@@ -24,6 +24,7 @@ from hivemind.errors import UserError
 from hivemind.minds import Action, Thought
 from hivemind.tools.sandbox import check_sandbox
 from tests.agent.conftest import Crew, Mind, until_idle, using_tools
+from tests.agent.test_replays import again
 from tests.messages import calls_of
 
 
@@ -103,6 +104,19 @@ FINISH = (("finish_step", {}), ("finish_task", {"result": "Done."}))
 
 def write(path: str, text: str) -> tuple[str, dict[str, Any]]:
     return "write_file", {"path": path, "text": text}
+
+
+def test_a_task_that_was_worked_on_in_a_worktree_can_be_run_again(crew, repo):
+    (crew.root / "none.jsonl").touch()
+    crew.agent_file("shell: true\nmind: {scripted: none.jsonl}\n")  # what the log names
+    ada = at_work(crew)
+    does(ada, ("read_file", {"path": "boat"}), write("boat", "a red boat\n"), write("src/mast", "a mast\n"))
+    edit = {"path": "src/mast", "old": "a mast", "new": "two masts"}
+    does(ada, ("edit_file", edit), ("search_files", {"pattern": "masts", "path": "src"}))
+    does(ada, ("run_command", {"command": "cat boat; git log --oneline | wc -l"}), ("list_files", {"path": "src"}))
+    does(ada, *FINISH)
+    repo.commit(boat="another boat\n")
+    assert again(crew) == []
 
 
 def test_a_task_is_worked_on_in_its_own_worktree_and_its_branch_is_kept(crew, repo):
