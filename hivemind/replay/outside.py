@@ -20,6 +20,9 @@ _OF_THE_HIVE = frozenset(
     {"check_mailbox", "recall", "search_memory", "remember", "list_tasks", "reserve", "release", *_OF_OTHER_TASKS}
 )
 """Tools whose results depend on more of the hive than its files and this task, or change that: not used again."""
+_OF_WORKTREES = frozenset(
+    {"read_file", "write_file", "edit_file", "apply_patch", "list_files", "search_files", "merge_worktree"}
+)
 
 
 class RecordedFailure(ToolProblem):
@@ -30,8 +33,9 @@ class RecordedFailure(ToolProblem):
         self.result = dict(result)
 
 
-def replayed_tools(tools: Mapping[str, Tool], course: Course) -> dict[str, Tool]:
-    """The tools of an agent, those that reach outside replaced by their records; `course` knows which turn is taken."""
+def replayed_tools(tools: Mapping[str, Tool], course: Course, *, worktrees: bool) -> dict[str, Tool]:
+    """The tools of an agent, those that reach outside replaced by their records; `course` knows which turn is taken. A task that
+    had `worktrees` finds none: what it read and wrote there stands in the log."""
     log = _Log(course)
     uses: dict[str, Callable[[Tool, Session, Any], dict[str, Any]]] = {
         "run_command": log.run_command,
@@ -40,7 +44,7 @@ def replayed_tools(tools: Mapping[str, Tool], course: Course) -> dict[str, Tool]
         "wait": log.wait,
         "ask_human": log.wait,
         "send_mail": log.send_mail,
-        **dict.fromkeys(_OF_THE_HIVE, log.as_recorded),
+        **dict.fromkeys(_OF_THE_HIVE | (_OF_WORKTREES if worktrees else set()), log.as_recorded),
     }
 
     def bound(tool: Tool) -> Tool:

@@ -80,7 +80,7 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
             (scratch.tasks / TaskState.DONE.value / name).mkdir(exist_ok=True)
         copy = open_hive(scratch, _harmless(hive.config, hive.layout))
         _count_on(copy, task.id, _steps_before(hive, task))
-        taken = _take_again(copy, task.id, turns)[: len(turns)]
+        taken = _take_again(copy, task.id, turns, worktrees=bool(task.kept.get("worktrees")))[: len(turns)]
     shown = []
     for at, (was, now) in enumerate(zip(turns, [*taken, *[None] * (len(turns) - len(taken))], strict=True)):
         with boundary("turn of a log", task.path / "messages.jsonl"):
@@ -148,7 +148,9 @@ def _settles(hive: Parts) -> bool:
     return bool(hive.tasks.restless)
 
 
-def _take_again(hive: Parts, task: str, turns: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _take_again(
+    hive: Parts, task: str, turns: Sequence[Mapping[str, Any]], *, worktrees: bool
+) -> list[Mapping[str, Any]]:
     """The records of the turns, taken by this process in the scratch hive, each as the agent that took it."""
     hive.tasks.retry(task)
     course = Course(turns)
@@ -159,7 +161,8 @@ def _take_again(hive: Parts, task: str, turns: Sequence[Mapping[str, Any]]) -> l
         for at, turn in enumerate(turns):
             name = str(turn["agent"])
             if name not in agents:
-                agents[name] = _opened(hive, name, course, by_rule=_is_rule(turn), closing=closing)
+                agents[name] = agent = _opened(hive, name, course, by_rule=_is_rule(turn), closing=closing)
+                agent.tools = replayed_tools(agent.tools, course, worktrees=worktrees)
             if not _comes_to(agents[name], course, at):
                 break
         return turns_of(hive.tasks.read_log(task))
@@ -172,7 +175,6 @@ def _opened(hive: Parts, name: str, course: Course, *, by_rule: bool, closing: E
     mind = RecordedMind(course, open_mind(RULE) if by_rule else None)
     agent = Agent(hive, name, announce(hive.journal, name, os.getpid()), mind=mind)
     closing.callback(agent.close)
-    agent.tools = replayed_tools(agent.tools, course)
     agent.scheduler.hears = False
     agent.scheduler.resume()
     return agent
