@@ -81,6 +81,18 @@ def test_a_task_goes_on_from_where_the_server_was_killed(hive, point, at):
     assert [kinds.count(kind) for kind in ("task.claimed", "step.added", "step.done", "task.done")] == [1, 1, 2, 1]
 
 
+@pytest.mark.parametrize("harm", [os.unlink, lambda path: os.truncate(path, 0)], ids=["no log", "an empty log"])
+def test_steps_whose_nodes_a_power_cut_took_are_in_the_graph_again(hive, harm):
+    """Found by tests/faults: the journal had the plan, the graph's log was not synced yet."""
+    hive.run("task", "add", "--id", "boat", "Build a boat")
+    use(hive, *CALLS[:2])
+    harm(hive.root / "tasks/active/boat/graph.jsonl")
+    card = ("add_card", {"kind": "note", "title": "Oak", "text": "The keel is of oak."})
+    use(hive, CALLS[0], card, *CALLS[2:])
+    graph = (hive.root / "tasks/done/boat/graph.json").read_text()
+    assert all(f'"{title}"' in graph for title in ("The keel", "The mast", "Oak"))
+
+
 def test_over_the_protocol_its_client_is_told_that_it_is_gone_and_connects_again(hive):
     async def scenario():
         hive.extra = {"HIVEMIND_CRASH_AT": "mail.send.delivered"}
