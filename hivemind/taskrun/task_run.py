@@ -288,7 +288,10 @@ class TaskRun:
         for step in self._hive.steps.list(self.task.id):
             if not self._is_mine(step):
                 self._hive.steps.delete(step.id, agent_id=self.agent)
-        if self.task.steps and not self.steps():
+        planned = [step for step in self.steps() if not step.is_implicit]
+        if planned:  # a power cut may have left the journal's plan and taken the graph's
+            self.trail.planned([(step.id, step.todo.title) for step in planned])
+        elif self.task.steps and not self.steps():
             self.plan(self.task.steps)
 
     def _row(self, at: int, step: TaskStep, given: bool) -> dict[str, Any]:

@@ -60,7 +60,8 @@ class Trail:
         """Put the task and its steps (id, title) into the graph; those that are there stay as they are."""
         with self.store.change(self.agent) as graph:
             for step_id, title in steps:
-                self._subtask(graph, step_id, title)
+                if self.subtask(step_id) is None:
+                    self._subtask(graph, step_id, title)
 
     def rooted(self, graph: ReasoningGraph) -> ReasoningNode:
         """The task node of this task's graph (or of a copy of it), made where it is missing."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 __all__ = ["main"]
+
+_IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 class Diary:
@@ -129,7 +130,7 @@ def latecomer(agent: str) -> None:
 
 @contextmanager
 def _output_into_a_file() -> Iterator[Callable[[], str]]:
-    with tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as file:
+    with tempfile.TemporaryFile(dir=_IN_MEMORY) as file:
         kept = os.dup(1)
         os.dup2(file.fileno(), 1)
         said: list[str] = []
@@ -240,19 +241,18 @@ def roots() -> None:
 def member(name: str, path: str) -> None:
     """A coding agent that joins through MCP: its calls one after the other, each after the answer to the one before."""
     diary = Diary()
-    server = subprocess.Popen(
-        [sys.executable, "-m", "hivemind", "mcp", "--agent", name, "--profile", "full"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    assert server.stdin is not None
-    assert server.stdout is not None
+    read, theirs = os.pipe()
+    others, write = os.pipe()
+    server = _forked(["mcp", "--agent", name, "--profile", "full"], others, theirs, (read, write))
+    os.close(theirs)
+    os.close(others)
+    requests, answers = open(write, "wb", buffering=0), open(read, "rb")  # noqa: SIM115 - closed below
 
     def request(number: int | None, method: str, **parameters: Any) -> Any:
         told = {"jsonrpc": "2.0", "method": method, "params": parameters}
-        server.stdin.write(json.dumps(told if number is None else {**told, "id": number}).encode() + b"\n")  # type: ignore[union-attr]
-        server.stdin.flush()  # type: ignore[union-attr]
+        requests.write(json.dumps(told if number is None else {**told, "id": number}).encode() + b"\n")
         while number is not None:
-            line = server.stdout.readline()  # type: ignore[union-attr]
+            line = answers.readline()
             if not line:
                 raise EOFError("the server has ended")
             answer = json.loads(line)
@@ -269,10 +269,11 @@ def member(name: str, path: str) -> None:
             if "words" in one:  # a person's command meanwhile
                 asked = {"words": one["words"]}
                 diary.say(kind=one["kind"], key=one["key"], asked=asked, begin=time.monotonic_ns())
-                done = subprocess.run(
-                    [sys.executable, "-m", "hivemind", *one["words"]], capture_output=True, text=True, check=False
-                )
-                diary.say(end=time.monotonic_ns(), status=done.returncode, answer=done.stdout)
+                with tempfile.TemporaryFile(dir=_IN_MEMORY) as output:
+                    _, status = os.waitpid(_forked(one["words"], 0, output.fileno(), (read, write)), 0)
+                    output.seek(0)
+                    answer = output.read().decode("utf-8", "replace")
+                diary.say(end=time.monotonic_ns(), status=os.waitstatus_to_exitcode(status), answer=answer)
                 continue
             diary.say(kind=one["kind"], key=one["key"], asked=one["call"], begin=time.monotonic_ns())
             answer = request(number, "tools/call", **one["call"])
@@ -283,12 +284,30 @@ def member(name: str, path: str) -> None:
     except (EOFError, BrokenPipeError):
         return
     finally:
+        requests.close()
+        os.waitpid(server, 0)
+        answers.close()
+
+
+def _forked(words: list[str], given: int, output: int, ours: Sequence[int]) -> int:
+    """Fork `hivemind WORDS` with the descriptors of its input and output, without `ours`; returns its pid."""
+    from hivemind.cli import main as command_line
+
+    pid = os.fork()
+    if pid == 0:
+        status = 70
         try:
-            server.stdin.close()
-        except BrokenPipeError:
-            pass
-        server.wait()
-        server.stdout.close()
+            os.dup2(given, 0)
+            os.dup2(output, 1)
+            for one in ours:
+                os.close(one)
+            status = command_line(words)
+            sys.stdout.flush()
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else 1
+        finally:
+            os._exit(status)
+    return pid
 
 
 CLIENTS: dict[str, Callable[..., None]] = {

@@ -6,29 +6,37 @@ Requests are JSON lines on standard input, `{"module", "words", "environment", "
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
+import io
 import json
 import os
-import pkgutil
 import selectors
 import signal
 import sys
 import traceback
 from typing import Any
 
-_APART = ("hivemind.testing", "hivemind.__main__", "hivemind.guard")  # a suite, and two scripts
+_ROOMS = (
+    "hivemind.agent.agent", "hivemind.doctor", "hivemind.hive", "hivemind.mcp_server", "hivemind.swarm.swarm",
+    "hivemind.swarm.warmup",
+)  # fmt: skip
+_MEMBER = "hivemind.mcp_server.stdio"  # with the SDK, which is half as large as all the rest: a fork copies what is there
 
 
-def _import_all() -> None:
-    import hivemind
+def _import_rooms() -> None:
+    for room in _ROOMS:
+        importlib.import_module(room)
+    from hivemind.cli import main
+    from hivemind.tokens import count_tokens
+    from hivemind.tools import TOOLS
 
-    for module in pkgutil.walk_packages(hivemind.__path__, "hivemind."):
-        if not module.name.startswith(_APART):
-            try:
-                importlib.import_module(module.name)
-            except ImportError:  # an extra that is not installed
-                continue
+    count_tokens("a word")  # the vocabulary
+    for tool in TOOLS.values():
+        tool.schema()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        main(["--version"])  # which makes the parser
 
 
 def _become(request: dict[str, Any]) -> int:
@@ -65,7 +73,7 @@ def _become(request: dict[str, Any]) -> int:
 
 
 def serve() -> None:
-    _import_all()
+    _import_rooms()
     gc.collect()
     gc.freeze()
     reading, waking = os.pipe()
@@ -92,6 +100,8 @@ def serve() -> None:
 
 
 def _fork(request: dict[str, Any]) -> None:
+    if request["words"][0] == "member":
+        importlib.import_module(_MEMBER)
     pid = os.fork()
     if pid == 0:
         signal.set_wakeup_fd(-1)
