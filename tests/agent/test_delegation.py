@@ -291,3 +291,14 @@ def test_a_retried_subtask_whose_parent_is_over_is_a_task_of_its_own(crew):
 def test_the_record_names_the_parent(crew):
     _, [made] = divided(crew, {"text": "Keel.", "to": "bob"})
     assert json.loads((crew.root / "tasks/inbox" / made / "task.json").read_text())["parent"] == "t"
+
+
+def test_a_file_that_has_just_come_and_is_still_being_written_is_no_idle_swarm(crew):
+    """Found by tests/faults: `up --until-idle` called a task parked whose text had not come yet."""
+    hive = Hive.open(crew.root)
+    with open(hive.layout.inbox / "late.md", "w") as writing:
+        ada = crew.start(doing())
+        until_idle(ada)
+        ada.status.update(state="idle")
+        assert survey(hive, ["ada"]).busy == ("task late is being written",)
+        writing.write("Build a boat.\n")

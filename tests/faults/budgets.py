@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,35 +15,19 @@ from hivemind.tokens import count_tokens
 from .checkers import GENERAL
 from .hives import make_hive
 from .scenario import Checker, Scenario
-from .subject import REPOSITORY, Subject
+from .subject import Subject
 from .tasks import TASK_CHECKERS, drop_task, missing_tasks, places_of
 
-__all__ = ["BUDGETS", "HAND_OVER", "mind"]
+__all__ = ["BUDGETS", "HAND_OVER"]
 
 DAY = 3_500
 MOST = 8_000  # tokens of a conversation
 TASKS = 10  # each opening has about 550 tokens: a day allows six of them, and one more passes it
 
 
-def mind(marks: str) -> None:
-    """A program as a mind (run by the agents): it does the task in one thought, or hands it over, and marks what it did."""
-    told = json.load(sys.stdin)
-    text = json.dumps(told.get("messages", ""))
-    calls = [{"tool": "finish_task", "arguments": {"result": "It floats."}}]
-    if "PASS ON" in text and "ada" in sys.argv[2:]:
-        calls = [{"tool": "hand_over", "arguments": {"to": "bob", "reason": "bob knows boats"}}]
-    used = sum(count_tokens(message["text"]) for message in told.get("messages", []))
-    record = {"agent": sys.argv[2:], "used": used, "day": datetime.now(UTC).date().toordinal()}
-    with open(Path(marks) / "thoughts", "a") as file:
-        file.write(json.dumps(record) + "\n")
-    print(json.dumps({"text": "done", "calls": calls}))
-
-
 def program(subject: Subject, name: str) -> dict[str, list[str]]:
-    code = (
-        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from tests.faults.budgets import mind; mind(sys.argv[1])"
-    )
-    return {"command": [sys.executable, "-c", code, str(subject.marks), name]}
+    """A program as a mind, which the agents run: `thinker.py`."""
+    return {"command": [sys.executable, "-IS", str(Path(__file__).with_name("thinker.py")), str(subject.marks), name]}
 
 
 def prepare(subject: Subject) -> None:
@@ -82,6 +66,11 @@ def thoughts(subject: Subject) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@cache
+def tokens_of(text: str) -> int:
+    return count_tokens(text)
+
+
 def used(subject: Subject) -> list[int]:
     """The tokens that were given to minds, day by day. A clock that is a day behind at most begins no other day."""
     days: list[int] = []
@@ -90,7 +79,7 @@ def used(subject: Subject) -> list[int]:
         if not now - 1 <= thought["day"] <= now:
             now = thought["day"]
             days.append(0)
-        days[-1] += thought["used"]
+        days[-1] += sum(map(tokens_of, thought["told"]))
     return days
 
 
@@ -102,7 +91,7 @@ def day_kept(subject: Subject) -> Iterator[str]:
 
 def task_kept(subject: Subject) -> Iterator[str]:
     """A task for which the budget is too small is not thought about; it is parked, and `status` says why."""
-    if any("dee" in thought["agent"] for thought in thoughts(subject)):
+    if any(thought["agent"] == "dee" for thought in thoughts(subject)):
         yield "the budget of a task is 100 tokens, and dee has thought about one"
     said = subject.run("status").output()
     parked = re.search(r"^ +dear: (the task's budget of 100|the hive's daily budget) ", said, re.MULTILINE)

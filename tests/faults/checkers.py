@@ -10,7 +10,7 @@ from typing import Any
 from .scenario import Checker
 from .subject import Subject
 
-__all__ = ["GENERAL", "SECRET"]
+__all__ = ["DOCTOR_CONTENT", "GENERAL", "NOTHING_LEFT", "SECRET"]
 
 SECRET = "harbour-4711-ferry"  # what lies outside of the hive, and must never come into it
 
@@ -117,11 +117,13 @@ def stays_inside(subject: Subject) -> Iterator[str]:
                             yield f"what lies outside of the hive has come into {os.path.relpath(path, subject.root)}"
 
 
+NOTHING_LEFT = Checker("nothing left", ("P40",), nothing_left)
+DOCTOR_CONTENT = Checker("doctor content", ("P41",), doctor_content)
 GENERAL = (
     Checker("journal whole", ("P20", "P21"), journal_whole),
     Checker("one life at a time", ("P26",), one_life_at_a_time),
-    Checker("nothing left", ("P40",), nothing_left),
-    Checker("doctor content", ("P41",), doctor_content),
+    NOTHING_LEFT,
+    DOCTOR_CONTENT,
     Checker("no traceback", ("P43",), no_traceback),
     Checker("stays inside", ("P38",), stays_inside),
 )

@@ -134,6 +134,7 @@ class Subject:
     seen: dict[int, dict[str, Any]] = field(default_factory=dict)  # events that a reader was shown, by their number
     followed: list[list[int]] = field(default_factory=list)  # what each `log --follow` showed, in its order
     excuses: tuple[str, ...] = ()  # what an error.md may say of the machine, after this fault
+    _listings: dict[tuple[str, ...], str] | None = None
 
     # processes
 
@@ -219,10 +220,23 @@ class Subject:
         return running
 
     def read(self, *words: str) -> Any:
-        """What a listing says, as JSON. Raises AssertionError if it can't be had."""
+        """What a listing says, as JSON; within `at_rest` it is asked once. Raises AssertionError if it can't be had."""
+        if self._listings is not None and words in self._listings:
+            return json.loads(self._listings[words])
         running = self.run(*words, "--json")
         assert running.poll() == 0, f"{' '.join(words)} ended with {running.poll()}: {running.errors()[-2000:]}"
+        if self._listings is not None:
+            self._listings[words] = running.output()
         return json.loads(running.output())
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Nothing changes in the hive meanwhile."""
+        self._listings = {}
+        try:
+            yield
+        finally:
+            self._listings = None
 
     @contextmanager
     def following(self) -> Iterator[None]:

@@ -126,5 +126,7 @@ def test_a_promise_that_is_broken_is_noticed(what: str, played: Callable[[str], 
     shutil.copytree(whole.root, subject.root, symlinks=True)
     shutil.copytree(whole.beside, subject.beside, symlinks=True)
     break_it(subject.root, subject.beside)
-    found = {one: sentence for promises, _, sentence in check(SCENARIOS[scenario], subject) for one in promises}
+    found = {
+        one: sentence for promises, _, sentence in check(subject, SCENARIOS[scenario].checkers) for one in promises
+    }
     assert promise in found, f"nobody noticed that {what}: {json.dumps(found, indent=1)}"

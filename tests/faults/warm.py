@@ -22,7 +22,9 @@ _ROOMS = (
     "hivemind.agent.agent", "hivemind.doctor", "hivemind.hive", "hivemind.mcp_server", "hivemind.swarm.swarm",
     "hivemind.swarm.warmup",
 )  # fmt: skip
-_MEMBER = "hivemind.mcp_server.stdio"  # with the SDK, which is half as large as all the rest: a fork copies what is there
+_MEMBER = (
+    "hivemind.mcp_server.stdio"  # with the SDK, which is half as large as all the rest: a fork copies what is there
+)
 
 
 def _import_rooms() -> None:

@@ -1,8 +1,8 @@
 """`python -m tests.faults.mutants.run [NAME …]`: which mutants the harness finds, and what shows them.
 
-A detector is a scenario under a fault (`tasks/kill`), or a power loss in a play or a scenario (`power/stores`,
-`power/letters`), with a seed where that matters (`letters/sweep:3`). Each mutant is put under the detectors that its patch
-names, then under all others, until a checker says something that it does not say of the house as it is.
+A detector is a scenario under a fault (`tasks/kill`), or a power loss in one (`power/stores`, `power/letters`), with a seed
+where that matters (`letters/sweep:3`). Each mutant is put under the detectors that its patch names, then under all others,
+until a checker says something that it does not say of the house as it is.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tests.faults.faults import FAULTS, missing
 from tests.faults.mutants import REPOSITORY, Mutant, mutants
+from tests.faults.powerloss.plan import NAMES, PLAYS
 from tests.faults.report import write_part, write_table
 from tests.faults.scenarios import SCENARIOS
 
@@ -45,11 +46,20 @@ class Shown:
 def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
     """What a detector finds in the program that lies at `house`: who says so (a checker, a room) -> its first sentence."""
     kind, _, what = detector.partition("/")
-    if kind == "power" and what in SCENARIOS:
-        command = ["tests.faults.powerloss", "--scenario", what, "--states", "12", "--seed", str(seed), "--jobs", "1"]
-    elif kind == "power":
-        states = "8" if what == "swarm" else "150"
-        command = ["tests.faults.powerloss.run", what, "full", "--states", states, "--seed", str(seed)]
+    if kind == "power":
+        states = "150" if what in PLAYS else "40"
+        command = [
+            "tests.faults.powerloss",
+            "--scenario",
+            what,
+            "--states",
+            states,
+            "--seed",
+            str(seed),
+            "--jobs",
+            "1",
+            "--first",
+        ]
     else:
         keep = house.parent / f"kept-{house.name}"
         command = [
@@ -92,7 +102,7 @@ def known(detector: str, seed: int) -> frozenset[str]:
 
 def _detectors(first: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Those that are named first, with each seed, then all others."""
-    every = ["power/stores", "power/swarm", "power/letters", "power/tasks"]
+    every = [f"power/{name}" for name in NAMES]
     every += [f"{scenario}/{fault}" for fault in FAULTS if not missing(FAULTS[fault]) for scenario in SCENARIOS]
     for one in first:
         name, _, seed = one.partition(":")

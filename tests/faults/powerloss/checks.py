@@ -245,7 +245,9 @@ def _doctor(root: Path) -> Iterator[str]:
         yield f"doctor: --fix leaves {left}"
 
 
-def set_going(root: Path, facts: Facts, durable: bool, hivemind: Callable[..., tuple[int, str]]) -> Iterator[str]:
+def set_going(
+    root: Path, facts: Facts, durable: bool, hivemind: Callable[..., tuple[int | None, str]]
+) -> Iterator[str]:
     """Let a swarm go on with what the power loss left, to the end, and look at what has become of all tasks."""
     status, said = hivemind("up", "--until-idle")
     if status not in (0, 1) and not durable:  # the latest may be in pieces, and the doctor says so

@@ -7,8 +7,10 @@ Of the rest any subset may be missing, a write may be there in part or as zeros,
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,6 +170,11 @@ class Disk:
                     waiting = {key: nodes for key, nodes in waiting.items() if node not in nodes}
             yield at + 1, tuple(waiting)
 
+    def answered(self, moments: Collection[int]) -> list[int]:
+        """After how many operations something was acknowledged at each of these moments (ns)."""
+        times = sorted(self.times)
+        return sorted({bisect_right(times, moment) for moment in moments})
+
     def moment(self, at: int) -> int:
         """Just before the operation after so many: what was answered by then was answered before the power went."""
         return self.times[at] - 1000 if at < len(self.times) else self.times[-1]
@@ -224,6 +231,28 @@ class Disk:
                         else:
                             tree.setdefault(folder, {})[name] = below
         return tree, files
+
+    def digest(self, crash: Crash) -> bytes:
+        """Of all that the disk holds after the power loss: names, kinds, content, and which names are one file."""
+        tree, files = self.content(crash)
+        found = hashlib.blake2b(digest_size=16)
+        numbers: dict[int, int] = {}
+
+        def add(node: int, above: Collection[int]) -> None:
+            for name, below in sorted(tree.get(node, {}).items()):
+                if below in above:
+                    continue
+                known = below in numbers
+                found.update(
+                    os.fsencode(f"{name}\0{self.nodes[below].kind}\0{numbers.setdefault(below, len(numbers))}\0")
+                )
+                if not known:
+                    content = bytes(files.get(below, b""))
+                    found.update(b"%d\0" % len(content) + content)
+                add(below, {*above, below})
+
+        add(0, frozenset())
+        return found.digest()
 
     def build(self, crash: Crash, where: Path) -> None:
         """Make the folder `where` what the disk holds after the power loss."""

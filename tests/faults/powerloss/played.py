@@ -24,9 +24,11 @@ from tests.faults.trial import Trial, recover
 __all__ = ["play_and_lose"]
 
 
-def play_and_lose(name: str, *, states: int, warm: Warm, seed: int = 0, keep: Path | None = None) -> Outcome:
+def play_and_lose(
+    name: str, *, states: int, warm: Warm, seed: int = 0, keep: Path | None = None, first: bool = False
+) -> Outcome:
     """Record a scenario under `durability: full` and recover `states` crash states of it; what a violation has left is
-    kept below `keep`."""
+    kept below `keep`. With `first` no more after a violation."""
     outcome, held = Outcome(name, "full", seed), held_after("power")
     with folder() as base:
         disks = base / "disks"
@@ -36,7 +38,10 @@ def play_and_lose(name: str, *, states: int, warm: Warm, seed: int = 0, keep: Pa
         (base / "log").unlink()
         ledger, ahead = Ledger.load(base / "ledger"), int((base / "ahead").read_text())
         outcome.operations = len(disk.operations)
-        for number, crash in enumerate(choose(disk, states, seed)):
+        ends = [one.end + ahead for one in ledger.requests if one.acknowledged and one.end is not None]
+        chosen = choose(disk, states, seed, answered=disk.answered(ends))
+        outcome.alike = chosen.alike
+        for number, crash in enumerate(chosen.crashes):
             disk.build(crash, disks)
             outcome.swarms += 1
             subject = _subject(name, disks, Random(f"{name} {seed} {number}"), warm)
@@ -52,6 +57,8 @@ def play_and_lose(name: str, *, states: int, warm: Warm, seed: int = 0, keep: Pa
                 what = tuple(f"{' '.join(promises)} ({checker}): {said}" for promises, checker, said in violations)
                 outcome.broken |= held & {promise for promises, _, _ in violations for promise in promises}
                 outcome.found.append(Found(number, crash, what, tuple(disk.told(crash))))
+                if first:
+                    break
     return outcome
 
 

@@ -1,11 +1,7 @@
-"""Recording, building, asking: one play under one durability, some crash states of it, what is wrong in each.
-
-`python -m tests.faults.powerloss.run PLAY DURABILITY [--states N] [--seed N] [--trace]`
-"""
+"""Recording, building, asking: one play under one durability, some crash states of it, what is wrong in each."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import io
@@ -13,19 +9,20 @@ import json
 import os
 import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 import hivemind
 from tests.faults.powerloss.checks import Facts, inspect, set_going
 from tests.faults.powerloss.disk import Crash
 from tests.faults.powerloss.recording import record
 from tests.faults.powerloss.states import choose, without_one
+from tests.faults.subject import Subject, Warm
 
 __all__ = ["Found", "Outcome", "environment", "folder", "power_loss"]
 
@@ -53,6 +50,7 @@ class Outcome:
     operations: int = 0
     asked: int = 0
     swarms: int = 0
+    alike: int = 0  # looked at, and the same as one that was tried
     found: list[Found] = field(default_factory=list)
     checked: set[str] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
@@ -60,13 +58,14 @@ class Outcome:
     @property
     def command(self) -> str:
         """What repeats the plan. A second recording is not the same to the byte: processes race, names are drawn."""
-        return f"python -m tests.faults.powerloss.run {self.play} {self.durability} --seed {self.seed}"
+        name = self.play if self.durability == "full" else f"{self.play}-{self.durability}"
+        return f"python -m tests.faults.powerloss --scenario {name} --seed {self.seed}"
 
 
 class _Run:
     """One recording, and its crash states one after the other, all in the folder where it was recorded."""
 
-    def __init__(self, base: Path, outcome: Outcome) -> None:
+    def __init__(self, base: Path, outcome: Outcome, warm: Warm | None) -> None:
         self._outcome, self._durable = outcome, outcome.durability == "full"
         self._hive, self._said, self._log = base / "hive", base / "said", base / "log"
         self._hive.mkdir()
@@ -76,6 +75,8 @@ class _Run:
         self.disk = record(workload, self._hive, self._said, self._log, self._environment)
         self._log.unlink()
         outcome.operations = len(self.disk.operations)
+        self._swarm = Subject(self._hive, base / "beside", Random(outcome.seed), warm)
+        self._swarm.beside.mkdir()
 
     def warm(self) -> None:
         """Have imported and looked up what every child would otherwise."""
@@ -131,12 +132,10 @@ class _Run:
             wrong.append("often: done, and its command never ran")
         self._note(number, crash, wrong)
 
-    def _up(self, *arguments: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "hivemind", "--hive", os.fspath(self._hive), *arguments], check=False,
-            env=self._environment, cwd=self._hive.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        )  # fmt: skip
-        return done.returncode, done.stdout + done.stderr
+    def _up(self, *arguments: str) -> tuple[int | None, str]:
+        running = self._swarm.run(*arguments)
+        self._swarm.kill_all()
+        return running.poll(), running.output() + running.errors()
 
     def _note(self, number: int, crash: Crash, wrong: list[str]) -> None:
         if wrong:
@@ -144,15 +143,18 @@ class _Run:
 
 
 def power_loss(
-    play: str, durability: str, *, states: int, seed: int = 0, pick: Callable[[str], bool] | None = None
-) -> Outcome:
+    play: str, durability: str, *, states: int, seed: int = 0, warm: Warm | None = None, first: bool = False,
+    pick: Callable[[str], bool] | None = None,
+) -> Outcome:  # fmt: skip
     """Record a play and try `states` crash states of it: of the play `swarm` each is taken up by a whole swarm, of others each
-    is asked by a process. With `pick` those in which one operation alone is lost of whose words it says yes."""
+    is asked by a process. With `pick` those in which one operation alone is lost of whose words it says yes; with `first`
+    no more after a violation."""
     outcome = Outcome(play, durability, seed)
     with folder() as base:
-        run = _Run(base, outcome)
+        run = _Run(base, outcome, warm)
         if pick is None:
-            crashes = choose(run.disk, states, seed, journaled=durability == "relaxed")
+            chosen = choose(run.disk, states, seed, journaled=durability == "relaxed")
+            crashes, outcome.alike = chosen.crashes, chosen.alike
         else:
             crashes = without_one(run.disk, pick, states)
         if play != "swarm":
@@ -162,6 +164,8 @@ def power_loss(
                 run.go_on(number, crash)
             else:
                 run.ask(number, crash)
+            if first and outcome.found:
+                break
     return outcome
 
 
@@ -181,28 +185,3 @@ def environment() -> dict[str, str]:
     paths = [os.fspath(Path(hivemind.__file__).parents[1]), os.fspath(HOUSE)]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("HIVEMIND_")}
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", "HIVEMIND_EMBEDDER": "none"}
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("play", choices=("stores", "swarm"))
-    parser.add_argument("durability", choices=("full", "relaxed"))
-    parser.add_argument("--states", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--trace", action="store_true", help="show what the disk was asked for, and what of it was lost"
-    )
-    given = parser.parse_args()
-    os.environ["HIVEMIND_EMBEDDER"] = "none"
-    outcome = power_loss(given.play, given.durability, states=given.states, seed=given.seed)
-    for found in outcome.found:
-        print(f"after {found.crash.at} of {outcome.operations}, {found.crash.why}: " + "; ".join(found.what))
-        if given.trace:
-            print("\n".join(found.trace))
-    tried = f"{outcome.asked} states asked, {outcome.swarms} taken up by a swarm, {len(outcome.found)} with violations"
-    print(f"{outcome.command}: {outcome.operations} operations, {tried}")
-    return 1 if outcome.found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,8 @@
 
 At a moment (right after something was acknowledged, right before something is synced, right after it) there is a set of
 operations that are not durable yet. Tried are: all of them lost; none; each alone lost; each alone kept; each write torn in
-the middle, or there as zeros; every name kept and no data; and subsets by chance. States that come out alike are tried once.
+the middle, or there as zeros; every name kept and no data; and subsets by chance. States that come out alike, byte for byte
+and with the same acknowledged, are tried once.
 
 `journaled` leaves out what no file system with a journal and a page cache does: names come in their order, and what was
 written to one page comes in its order, for the page is written back whole. Data may still come after names, or not at all.
@@ -12,22 +13,37 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from tests.faults.powerloss.disk import Crash, Disk, Entries, Said, Size, Sync, Write
 
-__all__ = ["choose", "without_one"]
+__all__ = ["Chosen", "choose", "without_one"]
 
 _PAGE = 4096
 _MANY = 40  # single operations that are tried at one moment, of those that are waiting
 
 
-def choose(disk: Disk, wanted: int, seed: int, journaled: bool = False) -> list[Crash]:
+@dataclass
+class Chosen:
+    """The crash states to try, and how many more were looked at and are the same as one of those."""
+
+    crashes: list[Crash] = field(default_factory=list)
+    alike: int = 0
+
+
+def choose(
+    disk: Disk, wanted: int, seed: int, journaled: bool = False, answered: Sequence[int] | None = None
+) -> Chosen:
     """At most `wanted` different crash states: after every acknowledgement with everything else lost, then in turns of each
-    other way, then by chance."""
+    other way, then by chance. `answered` are the numbers of operations after which something was acknowledged, where the
+    disk has not recorded that itself."""
     chance = random.Random(seed)
-    moments = list(_moments(disk))
+    if answered is None:
+        answered = [at + 1 for at, operation in enumerate(disk.operations) if isinstance(operation, Said)]
+    moments = list(_moments(disk, frozenset(answered)))
     words = disk.words()
     ways: dict[str, list[Crash]] = {}
     for at, pending, said in moments:
@@ -40,7 +56,7 @@ def choose(disk: Disk, wanted: int, seed: int, journaled: bool = False) -> list[
         ways["said: all"], first = first[wanted // 2 :], first[: wanted // 2]
     for one in ways.values():
         chance.shuffle(one)
-    return list(_different(disk, [*first, *_in_turns(list(ways.values()))], wanted))
+    return _different(disk, [*first, *_in_turns(list(ways.values()))], wanted, sorted(answered))
 
 
 def _way(crash: Crash, words: Sequence[str]) -> str:
@@ -55,23 +71,23 @@ def without_one(disk: Disk, pick: Callable[[str], bool], wanted: int) -> list[Cr
     words = disk.words()
     found = (
         Crash(at, frozenset({key}), why=f"lost: {words[key]}")
-        for at, pending, _ in _moments(disk)
+        for at, pending, _ in _moments(disk, frozenset())
         for key in pending
         if pick(words[key])
     )
-    return list(_different(disk, found, wanted))
+    return _different(disk, found, wanted, range(len(disk.operations))).crashes
 
 
-def _moments(disk: Disk) -> Iterator[tuple[int, tuple[int, ...], bool]]:
+def _moments(disk: Disk, answered: Collection[int]) -> Iterator[tuple[int, tuple[int, ...], bool]]:
     """(how many operations, those that are not durable, whether something was just said)."""
     states = list(disk.pending())
     first = disk.operations.index(Sync(None))  # before that is what a person has brought
     for at, operation in list(enumerate(disk.operations))[first + 1 :]:
-        if isinstance(operation, Said):
-            yield *states[at + 1], True
-        elif isinstance(operation, Sync):
+        if isinstance(operation, Sync):
             yield *states[at], False
             yield *states[at + 1], False
+        if at + 1 in answered:
+            yield *states[at + 1], True
     yield *states[-1], False
 
 
@@ -127,30 +143,24 @@ def _in_order(disk: Disk, crash: Crash, pending: tuple[int, ...]) -> Crash:
 
 
 def _in_turns(ways: list[list[Crash]]) -> Iterator[Crash]:
-    for place in range(max(map(len, ways), default=0)):
-        for way in ways:
-            if place < len(way):
-                yield way[place]
+    for turn in zip_longest(*ways):
+        yield from (crash for crash in turn if crash is not None)
 
 
-def _different(disk: Disk, crashes: Iterable[Crash], wanted: int) -> Iterator[Crash]:
-    """Those that differ in what is on the disk or in what had got out by then."""
-    seen = set()
-    said = [0]
-    for operation in disk.operations:
-        said.append(said[-1] + isinstance(operation, Said))
-    left = wanted
+def _different(disk: Disk, crashes: Iterable[Crash], wanted: int, answered: Sequence[int]) -> Chosen:
+    """Those that differ in what is on the disk or in what had been acknowledged by then."""
+    chosen = Chosen()
+    operations = [key for key, one in enumerate(disk.operations) if not isinstance(one, Said | Sync)]
+    seen: set[object] = set()
     for crash in crashes:
-        kept = frozenset(
-            key
-            for key, operation in enumerate(disk.operations[: crash.at])
-            if key not in crash.lost and not isinstance(operation, Said | Sync)
-        )
-        mark = (said[crash.at], kept, crash.torn)
-        if mark in seen:
-            continue
-        seen.add(mark)
-        yield crash
-        left -= 1
-        if left <= 0:
-            return
+        told = bisect_right(answered, crash.at)
+        kept = (told, crash.torn, frozenset(key for key in operations if key < crash.at and key not in crash.lost))
+        if kept not in seen and (content := (told, disk.digest(crash))) not in seen:
+            seen |= {kept, content}
+            chosen.crashes.append(crash)
+            if len(chosen.crashes) == wanted:
+                break
+        else:
+            seen.add(kept)
+            chosen.alike += 1
+    return chosen
