@@ -18,13 +18,14 @@ from hivemind.presence.status import AgentStatus, read_status
 from hivemind.swarm.absence import absences
 from hivemind.taskrun.parking import DISK_FULL
 from hivemind.taskrun.task_wait import has_come
-from hivemind.tasks import TaskState, TaskSummary
+from hivemind.tasks import BEING_WRITTEN, TaskState, TaskSummary
 
 __all__ = ["SHORT_WAIT", "Failures", "Survey", "is_full", "nobody_for", "survey"]
 
 _ROOM_BYTES = 16_384
 SHORT_WAIT = timedelta(seconds=60)
-"""A task that waits for a time no further off than this (or than a review may take) is waited for; a later one is parked."""
+"""A task that waits for a time no further off than this (or than a review may take) is waited for; a later one is parked.
+So is a file that came no longer ago than this and is still being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
     active = hive.tasks.list(TaskState.ACTIVE)
     held = Counter(task.owner for task in active)
     for task in hive.tasks.list(TaskState.INBOX):
+        if task.waiting == BEING_WRITTEN and datetime.now(UTC) - task.since < SHORT_WAIT:
+            busy.append(f"task {task.id} is being written")
+            continue
         why = task.waiting or nobody_for(hive, task, names)
         if why is None and not any(_could_take(hive, name, task, held) for name in names):
             why = (

@@ -6,6 +6,7 @@ from hivemind.tasks.claim import Orphan, Taken
 from hivemind.tasks.folder import why_failed
 from hivemind.tasks.step import parse_duration
 from hivemind.tasks.task import (
+    BEING_WRITTEN,
     FILES,
     Ignored,
     Parked,
@@ -20,6 +21,7 @@ from hivemind.tasks.task import (
 from hivemind.tasks.tasks import Tasks
 
 __all__ = [
+    "BEING_WRITTEN",
     "FILES",
     "Ignored",
     "Orphan",

@@ -15,7 +15,7 @@ from hivemind.tasks.folder import names_in, read_task, task_of, why_failed
 from hivemind.tasks.form import Written
 from hivemind.tasks.inbox import ENDINGS, Drop, Entry, Inbox, Settings, ignored_why, is_task_name, read_regular
 from hivemind.tasks.record import TaskRecord
-from hivemind.tasks.task import Ignored, Task, TaskState, TaskSummary
+from hivemind.tasks.task import BEING_WRITTEN, Ignored, Task, TaskState, TaskSummary
 
 __all__ = ["Listing"]
 
@@ -102,7 +102,7 @@ class Listing:
         try:
             since = datetime.fromtimestamp((os.lstat(path) if drop is None else drop.found).st_ctime, UTC)
             if drop is not None and drop.entry is None:
-                return TaskSummary(task_id, drop.name, state, path, HUMAN, since, waiting="it is being written")
+                return TaskSummary(task_id, drop.name, state, path, HUMAN, since, waiting=BEING_WRITTEN)
             if drop is not None and drop.entry is not None and not drop.entry.folder:  # most: nothing else is read
                 written = self._written(drop)
                 form = written.form

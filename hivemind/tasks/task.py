@@ -175,6 +175,10 @@ class Task:
         return self.path / FILES
 
 
+BEING_WRITTEN = "it is being written"
+"""What a file in the inbox waits for that has not settled yet (README.md, *Half-written*)."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskSummary:
     """What a listing shows. `waiting` says in words why a task in the inbox is not claimed (None: it can be);
