@@ -250,7 +250,7 @@ def set_going(
 ) -> Iterator[str]:
     """Let a swarm go on with what the power loss left, to the end, and look at what has become of all tasks."""
     status, said = hivemind("up", "--until-idle")
-    if status not in (0, 1) and not durable:  # the latest may be in pieces, and the doctor says so
+    if not durable and (status not in (0, 1) or "parked  " in said):  # the latest may be in pieces: the doctor says so
         hivemind("doctor", "--fix")
         status, said = hivemind("up", "--until-idle")
     if status not in (0, 1):
@@ -269,9 +269,9 @@ def set_going(
             if durable and not (name == "once" and "nobody knows whether it took effect" in error):
                 yield f"task {name}: failed: {error[:200]}"
         elif found and found[0] != "done":
-            yield f"task {name}: is in {found} after the swarm has ended"
+            yield f"task {name}: is in {found} after the swarm has ended with {status}: {said[-600:]}"
     for name in ("human", "bob"):
         _, out, _ = _command(root, "mail", "list", name, "--json")
         copies = [one for one in json.loads(out or "[]") if one["subject"] == "Of a step"]
-        if len(copies) > 1 or ((tasks / "done" / "letter").is_dir() and not copies):
+        if len(copies) > 1 or (durable and (tasks / "done" / "letter").is_dir() and not copies):
             yield f"letter of a step: {len(copies)} copies in the mailbox of {name}"
