@@ -18,25 +18,30 @@ from .scenario import Checker, Scenario
 from .subject import Subject
 from .tasks import TASK_CHECKERS, drop_task, missing_tasks, places_of
 
-__all__ = ["BUDGETS", "HAND_OVER"]
+__all__ = ["BUDGETS", "HAND_OVER", "program", "thoughts"]
 
 DAY = 3_500
 MOST = 8_000  # tokens of a conversation
 TASKS = 10  # each opening has about 550 tokens: a day allows six of them, and one more passes it
 
 
-def program(subject: Subject, name: str) -> dict[str, list[str]]:
+FINISH = [[{"tool": "finish_task", "arguments": {"result": "It floats."}}]]
+PASS_ON = [[{"tool": "hand_over", "arguments": {"to": "bob", "reason": "bob knows boats"}}]]
+
+
+def program(subject: Subject, name: str, script: list[list[dict[str, Any]]]) -> dict[str, list[str]]:
     """A program as a mind, which the agents run: `thinker.py`."""
-    return {"command": [sys.executable, "-IS", str(Path(__file__).with_name("thinker.py")), str(subject.marks), name]}
+    thinker = str(Path(__file__).with_name("thinker.py"))
+    return {"command": [sys.executable, "-IS", thinker, str(subject.marks), name, json.dumps(script)]}
 
 
 def prepare(subject: Subject) -> None:
     minds = {
-        name: {"mind": program(subject, name), "max_tokens": MOST, "tools": ["finish_task"], "role": "thinker"}
+        name: {"mind": program(subject, name, FINISH), "max_tokens": MOST, "tools": ["finish_task"], "role": "thinker"}
         for name in ("ada", "bob", "cyd")
     }
     dear = {
-        "mind": program(subject, "dee"),
+        "mind": program(subject, "dee", FINISH),
         "role": "worker",
         "budget": {"task": {"tokens": 100}},
     }  # no opening is so small
@@ -79,7 +84,7 @@ def used(subject: Subject) -> list[int]:
         if not now - 1 <= thought["day"] <= now:
             now = thought["day"]
             days.append(0)
-        days[-1] += sum(map(tokens_of, thought["told"]))
+        days[-1] += sum(tokens_of(message["text"]) for message in thought["told"])
     return days
 
 
@@ -109,7 +114,8 @@ def one_place(subject: Subject) -> Iterator[str]:
 
 
 def prepare_hand_over(subject: Subject) -> None:
-    make_hive(subject, {name: {"mind": program(subject, name)} for name in ("ada", "bob")})
+    scripts = {"ada": PASS_ON, "bob": FINISH}
+    make_hive(subject, {name: {"mind": program(subject, name, script)} for name, script in scripts.items()})
 
 
 def play_hand_over(subject: Subject) -> None:
@@ -118,7 +124,7 @@ def play_hand_over(subject: Subject) -> None:
 
 
 def passing(subject: Subject) -> None:
-    drop_task(subject, "boat", "---\nassignee: ada\n---\nPASS ON this boat.\n", end="done", result="It floats.")
+    drop_task(subject, "boat", "---\nassignee: ada\n---\nBuild this boat.\n", end="done", result="It floats.")
 
 
 def again_hand_over(subject: Subject) -> None:

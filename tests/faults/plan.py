@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import zip_longest
 from pathlib import Path
 
 from .faults import FAULTS, missing
@@ -18,7 +19,7 @@ from .trial import Trial, try_once
 
 __all__ = ["main"]
 
-SHORT_S = 240  # of the ten minutes of make faults, which has power losses, fuzz and mutants as well
+SHORT_S = 150  # of the ten minutes of make faults, which has power losses, fuzz and mutants as well
 LONG_S = 4 * 3600
 
 _warm: Warm | None = None
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="one trial of each, with this seed")
     parser.add_argument("--long", action="store_true", help=f"go on for {LONG_S // 3600} hours, and sweep everything")
     parser.add_argument("--seconds", type=float, help="go on for so long instead")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="a swarm waits half of the time")
     parser.add_argument("--keep", type=Path, default=REPOSITORY / "tests" / "faults" / "kept", help="for traces")
     parser.add_argument("--report", action="store_true", help="write tests/faults/report/ and docs/promises.md")
     parser.add_argument("--strict", action="store_true", help="fail if a program is missing and a fault was left out")
@@ -76,18 +77,33 @@ def _run(arguments: argparse.Namespace, faults: Sequence[str], end: float) -> It
 
 
 def _plans(scenarios: Sequence[str], faults: Sequence[str], seed: int | None) -> Iterator[tuple[str, str, int]]:
-    """Each pair once, then each again with the next seed: whenever it ends, all had their turns."""
+    """Each pair once, then each again with the next seed. First those that meet most of the program, the turn under every
+    fault; then, whenever the time is up, each other scenario had its turns with every kind of fault."""
     at = 1 if seed is None else seed
+    every = _by_turns(faults)
+    others = [one for one in scenarios if one != "turn"]
     while True:
-        for turn in range(len(faults)):  # every fault and every scenario early, whenever the time is up
-            for number, scenario in enumerate(scenarios):
-                fault = faults[(turn + number) % len(faults)]
-                late = FAULTS[fault].after == "late" and seed is None  # asked for by its seed, it is tried all the same
-                if SCENARIOS[scenario].late or not late:
-                    yield scenario, fault, at
+        pairs = [("turn", fault) for fault in every if "turn" in scenarios]
+        pairs += [
+            (one, every[(turn + number) % len(every)])
+            for turn in range(len(every))
+            for number, one in enumerate(others)
+        ]
+        for scenario, fault in pairs:
+            late = FAULTS[fault].after == "late" and seed is None  # asked for by its seed, it is tried all the same
+            if SCENARIOS[scenario].late or not late:
+                yield scenario, fault, at
         if seed is not None:
             return
         at += 1
+
+
+def _by_turns(faults: Sequence[str]) -> list[str]:
+    """Faults of different kinds one after the other."""
+    kinds: dict[str, list[str]] = {}
+    for name in faults:
+        kinds.setdefault(FAULTS[name].after, []).append(name)
+    return [name for turn in zip_longest(*kinds.values()) for name in turn if name is not None]
 
 
 def _one(scenario: str, fault: str, seed: int, keep: Path, long: bool) -> Trial:

@@ -1,7 +1,7 @@
 """What was tried and what was found: JSON for programs, and the table in docs/promises.md, made from it.
 
-Each part of the harness writes `tests/faults/report/<part>.json`: `{"part", "commit", "machine", "command", "runs":
-[{"scenario", "fault", "seed", "promises", "broken", "violations"}], "left_out": {fault: why}, "notes": [sentences]}`.
+Each part of the harness writes `tests/faults/report/<part>.json`: `{"part", "commit", "machine", "command", "took_s",
+"load", "runs": [{"scenario", "fault", "seed", "promises", "broken", "violations"}], "left_out": {fault: why}, "notes": [sentences]}`.
 `python -m tests.faults.report` makes the table anew from all parts that there are.
 """
 
@@ -13,10 +13,12 @@ import platform
 import re
 import subprocess
 import textwrap
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from .faults import FAULTS
 from .subject import REPOSITORY
 from .trial import Trial
 
@@ -24,17 +26,22 @@ __all__ = ["BEGIN", "FOLDER", "PROMISES", "held_after", "numbers", "runs_of", "w
 
 FOLDER = Path(__file__).parent / "report"
 PROMISES = REPOSITORY / "docs" / "promises.md"
+_OTHER = {"power": "power", "hostile input": "input"}  # faults that are made elsewhere, and what they are after
+_BEGAN = time.monotonic()
 BEGIN, END = "<!-- the harness writes from here -->", "<!-- to here -->"
 
 
 def write_part(part: str, command: str, runs: Iterable[Mapping[str, Any]], **more: Any) -> None:
-    """Write what one part of the harness has found."""
+    """Write what one part of the harness has found since this program was started."""
     FOLDER.mkdir(exist_ok=True)
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=REPOSITORY, check=False
     ).stdout.strip()
-    machine = f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores"
-    told = {"part": part, "commit": commit, "machine": machine, "command": command, "runs": list(runs), **more}
+    told = {
+        "part": part, "commit": commit, "command": command, "took_s": round(time.monotonic() - _BEGAN),
+        "machine": f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores",
+        "load": os.getloadavg()[0], "runs": list(runs), **more,
+    }  # fmt: skip
     (FOLDER / f"{part}.json").write_text(json.dumps(told, indent=1) + "\n")
 
 
@@ -56,36 +63,54 @@ def write_table() -> None:
 
 def table() -> str:
     parts = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
+    runs = [run for part in parts for run in part["runs"]]
     lines = []
     for part in parts:
-        runs = part["runs"]
-        if not runs:
-            lines += [f"* {part['part']}: commit {part['commit']}; `{part['command']}`"]
-            lines += _notes(part)
-            continue
-        seeds = sorted({run["seed"] for run in runs})
-        lines += textwrap.wrap(
-            f"* {part['part']}: {sum(map(_count, runs))} runs of {len({run['scenario'] for run in runs})} scenarios under "
-            f"{len({run['fault'] for run in runs})} faults, seeds {seeds[0]} to {seeds[-1]}, "
-            f"{sum(bool(run['violations']) for run in runs)} with violations; commit {part['commit']}; {part['machine']}; "
-            f"`{part['command']}`",
-            120, subsequent_indent="  ",
+        lines += _wrapped(
+            f"* {part['part']}: commit {part['commit']}; `{part['command']}`; {part['took_s']} s, load {part['load']:.1f} at "
+            f"its end; {part['machine']}", "  ",
         )  # fmt: skip
-        lines += [f"  * left out: {fault}: {why}" for fault, why in part.get("left_out", {}).items()]
-        lines += _notes(part)
-    lines += ["", "| promise | runs | violations | faults tried |", "|---|---|---|---|"]
-    runs = [run for part in parts for run in part["runs"]]
+        if mine := part["runs"]:
+            broken = sum(bool(run["violations"]) for run in mine)
+            lines.append(f"  * {sum(map(_count, mine))} runs, {broken} with violations")
+        for note in (
+            *(f"left out: {fault}: {why}" for fault, why in part.get("left_out", {}).items()),
+            *part.get("notes", ()),
+        ):
+            lines += _wrapped(f"  * {note}", "    ")
+    kinds = (*dict.fromkeys(fault.after for fault in FAULTS.values()), *_OTHER.values())
+    lines += ["", "Runs of each promise, by the kind of fault:", "",
+              f"| promise | {' | '.join(kinds)} | violations |", f"|---|{'---|' * len(kinds)}---|"]  # fmt: skip
     for promise in numbers():
         mine = [run for run in runs if promise in run["promises"] or promise in run["broken"]]
-        broken = sum(promise in run["broken"] for run in mine)
-        faults = ", ".join(sorted({run["fault"] for run in mine})) or "none by the harness; see the test beside it"
-        lines.append(f"| {promise} | {sum(map(_count, mine))} | {broken} | {faults} |")
+        counts = [sum(_count(run) for run in mine if _kind(run["fault"]) == kind) for kind in kinds]
+        told = (
+            " | ".join(str(count or "") for count in counts)
+            if mine
+            else "see the test beside it" + " |" * (len(kinds) - 1)
+        )
+        lines.append(f"| {promise} | {told} | {sum(promise in run['broken'] for run in mine)} |")
+    lines += ["", "Runs of each fault, with the seeds of their plans (of `python -m tests.faults --scenario S --fault F --seed N`):",
+              "", "| fault | runs | scenarios: seeds | violations |", "|---|---|---|---|"]  # fmt: skip
+    for fault in dict.fromkeys(run["fault"] for run in runs):
+        mine = [run for run in runs if run["fault"] == fault]
+        seeds = {
+            one: sorted({run["seed"] for run in mine if run["scenario"] == one})
+            for one in dict.fromkeys(run["scenario"] for run in mine)
+        }
+        told = ", ".join(f"{one}: {' '.join(map(str, its))}" for one, its in seeds.items())
+        lines.append(
+            f"| {fault} | {sum(map(_count, mine))} | {told} | {sum(bool(run['violations']) for run in mine)} |"
+        )
     return "\n".join(lines) + "\n"
 
 
-def _notes(part: Mapping[str, Any]) -> Iterator[str]:
-    for note in part.get("notes", ()):
-        yield from textwrap.wrap(f"  * {note}", 120, subsequent_indent="    ", break_long_words=False)
+def _kind(fault: str) -> str:
+    return _OTHER.get(fault) or FAULTS[fault].after
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, 120, subsequent_indent=indent, break_long_words=False)
 
 
 def held_after(fault: str) -> set[str]:

@@ -9,10 +9,11 @@ from .member import MEMBER
 from .scenario import Scenario
 from .stores import DOCUMENTS, MEMORY
 from .tasks import TASKS
+from .turn import TURN
 
 __all__ = ["SCENARIOS"]
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
-    for scenario in (TASKS, LETTERS, POST, LEASES, RESERVATIONS, MEMORY, DOCUMENTS, MEMBER, BUDGETS, HAND_OVER)
+    for scenario in (TASKS, LETTERS, POST, LEASES, RESERVATIONS, MEMORY, DOCUMENTS, MEMBER, BUDGETS, HAND_OVER, TURN)
 }

@@ -1,17 +1,27 @@
-"""A program as a mind: it does the task in one thought, or hands it over, and marks what it was told.
+"""A program as a mind that plays a script, and marks what it was told.
 
-`thinker.py MARKS AGENT`, started anew for each thought: it imports nothing that it could do without.
+`thinker.py MARKS AGENT SCRIPT`, started anew for each thought: it imports nothing that it could do without. The script is a
+JSON list of turns, each a list of calls; the next turn is the first with a call that has not succeeded yet, as the
+conversation says.
 """
 
 import json
 import sys
 import time
 
-marks, agent = sys.argv[1:]
-told = [message["text"] for message in json.load(sys.stdin).get("messages", ())]
-calls = [{"tool": "finish_task", "arguments": {"result": "It floats."}}]
-if agent == "ada" and any("PASS ON" in text for text in told):
-    calls = [{"tool": "hand_over", "arguments": {"to": "bob", "reason": "bob knows boats"}}]
+marks, agent, script = sys.argv[1:]
+messages = json.load(sys.stdin).get("messages", ())
+good = {message["call_id"] for message in messages if message["role"] == "tool" and message.get("ok")}
+done = [call["tool"] for message in messages for call in message.get("calls", ()) if call["id"] in good]
+calls = []
+for turn in json.loads(script):
+    for call in turn:
+        if call["tool"] in done:
+            done.remove(call["tool"])
+        else:
+            calls.append(call)
+    if calls:
+        break
 with open(f"{marks}/thoughts", "a") as file:
-    file.write(json.dumps({"agent": agent, "told": told, "day": int(time.time() // 86_400)}) + "\n")
+    file.write(json.dumps({"agent": agent, "day": int(time.time() // 86_400), "told": messages}) + "\n")
 print(json.dumps({"text": "done", "calls": calls}))

@@ -191,6 +191,30 @@ def test_a_last_record_that_lacks_only_its_newline_is_given_one(path: Path) -> N
     assert not Path(f"{path}.torn").exists()
 
 
+@pytest.mark.parametrize("numbered", [True, False])
+@pytest.mark.parametrize(("first", "kept"), [(2, 2), (0, 0)])
+def test_lines_that_a_power_cut_took_before_later_ones_end_the_log(
+    path: Path, numbered: bool, first: int, kept: int
+) -> None:
+    """Found by tests/faults: what was not synced may be there as zeros, with lines after it that are whole."""
+    log = Log(path, "things", 1, numbered=numbered, lazy=True)
+    for number in range(4):
+        log.append({"number": number})
+    lines = path.read_bytes().splitlines(keepends=True)
+    at = 0 if first == 0 else len(b"".join(lines[: first + 1]))
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(bytes(20))
+    again = Log(path, "things", 1, numbered=numbered, lazy=True)
+    assert [one["number"] for one in again.read()] == [*range(kept)]
+    assert again.torn().startswith(bytes(20))
+    again.append({"number": 9})
+    assert [one["number"] for one in Log(path, "things", 1, numbered=numbered).records()] == [*range(kept), 9]
+    assert b"\0" not in path.read_bytes()
+    (note,) = map(json.loads, Path(f"{path}.torn").read_text().splitlines())
+    assert note["torn"].encode().endswith(lines[-1])
+
+
 def test_a_first_line_torn_anywhere_begins_the_log_anew(path: Path) -> None:
     numbered(path).append({"n": 1})
     whole = path.read_bytes()

@@ -1,0 +1,110 @@
+"""A model's turns at a task: a plan, commands with their receipts, cards, a letter, and the conversation that tells of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .budgets import program, thoughts
+from .checkers import GENERAL
+from .hives import make_hive
+from .letters import letters_in
+from .scenario import Checker, Scenario
+from .subject import Subject
+from .tasks import TASK_CHECKERS, add_task, marking, missing_tasks, ran
+
+__all__ = ["TURN"]
+
+PRINTED = "The mast is nine fathoms high."
+
+
+def script(subject: Subject) -> list[list[dict[str, Any]]]:
+    def call(tool: str, **arguments: Any) -> dict[str, Any]:
+        return {"tool": tool, "arguments": arguments}
+
+    return [
+        [call("plan_steps", steps=[{"title": "The keel"}, {"title": "The mast"}])],
+        [call("run_command", command=marking(subject, "keel", f"; echo {PRINTED}")),
+         call("add_card", kind="note", title="oak", text="The keel is of oak.")],
+        [call("write_file", path="chart.md", text="# Chart\n\nA shoal lies west.\n"),
+         call("send_mail", to=["human"], subject="The keel", body="It is on.", key="keel"), call("finish_step")],
+        [call("finish_step")],
+        [call("finish_task", result="It floats.")],
+    ]  # fmt: skip
+
+
+def prepare(subject: Subject) -> None:
+    subject.marks.mkdir(parents=True)
+    mind = program(subject, "ada", script(subject))
+    make_hive(subject, {"ada": {"mind": mind, "shell": True, "role": "builder"}, "bob": {}})
+
+
+def boat(subject: Subject) -> None:
+    add_task(subject, "boat", "---\nrole: builder\n---\nBuild a boat.\n", end="done", result="It floats.")
+
+
+def play(subject: Subject) -> None:
+    boat(subject)
+    subject.work()
+
+
+def again(subject: Subject) -> None:
+    if missing_tasks(subject, ["boat"]):
+        boat(subject)
+
+
+def finished(subject: Subject) -> Path | None:
+    """The task's folder, once it is done."""
+    folder = subject.root / "tasks" / "done" / "boat"
+    return folder if folder.is_dir() else None
+
+
+def messages_in(folder: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (folder / "messages.jsonl").read_text("utf-8").splitlines()]
+    return [one for one in records if "role" in one]
+
+
+def conversation_whole(subject: Subject) -> Iterator[str]:
+    """Each message once, one result for each call, in order; an answer that the model was shown again stands there so."""
+    if (folder := finished(subject)) is None:
+        return
+    kept = {one["id"]: one for one in messages_in(folder)}
+    if len(kept) != len(messages_in(folder)):
+        yield f"a message stands twice: {[one['id'] for one in messages_in(folder)]}"
+    called = [call["id"] for one in kept.values() for call in one.get("calls", ())]
+    answered = [one["call_id"] for one in kept.values() if one["role"] == "tool"]
+    if answered != called:
+        yield f"the calls {called} have the results {answered}"
+    shown = [one for thought in thoughts(subject) for one in thought["told"] if one["role"] == "assistant"]
+    for one in shown:
+        if any(kept.get(one["id"], {}).get(key) != value for key, value in one.items()):
+            yield f"the answer {one} was shown to the model again, and stands there as {kept.get(one['id'])}"
+
+
+def work_kept(subject: Subject) -> Iterator[str]:
+    """What the calls of a finished task did: the command's output lies where its receipt says, the letter and file are there."""
+    if (folder := finished(subject)) is None:
+        return
+    receipts = [one["result"] for one in messages_in(folder) if "exit_status" in one.get("result", ())]
+    for receipt in receipts:
+        printed = folder / "artifacts" / Path(receipt["output_path"]).name
+        if not printed.is_file() or PRINTED not in printed.read_text("utf-8"):
+            yield f"{printed.name} lacks what the command printed"
+    if not 0 < len(receipts) <= ran(subject, "keel"):
+        yield f"there are {len(receipts)} receipts of the command, and it ran {ran(subject, 'keel')} times"
+    if '"oak"' not in (folder / "graph.json").read_text("utf-8"):
+        yield "its card is not in the graph"
+    if not (folder / "files" / "chart.md").is_file():
+        yield "the file that it wrote is not there"
+    letters = [message for message in letters_in(subject, "human") if message["Subject"] == "The keel"]
+    if len(letters) != 1:
+        yield f"its letter is in the box {len(letters)} times"
+
+
+TURN = Scenario(
+    "turn", __doc__ or "", prepare, play, again,
+    (Checker("conversation whole", ("P49",), conversation_whole), Checker("work kept", ("P13", "P28", "P50"), work_kept), *TASK_CHECKERS, *GENERAL),
+    ("messages.", "command.", "tasks.", "journal.", "fs.", "graph.", "mail."),
+)  # fmt: skip
