@@ -17,6 +17,7 @@ from hivemind.fs.atomic import open_own
 __all__ = [
     "LogDamaged",
     "Record",
+    "before_hole",
     "damaged",
     "followed",
     "keep_torn",
@@ -153,6 +154,23 @@ def whole_end(file: int, size: int) -> tuple[int, list[Record], bytes]:
         if start == 0:
             return 0, [], tail
         width *= 4
+
+
+def before_hole(file: int, size: int) -> int:
+    """Where the first line begins that has zeros in it, as a power cut leaves them of what was not synced; `size` if none
+    has: no line that was written has any."""
+    offset = begin = 0
+    while offset < size:
+        chunk = os.pread(file, min(_CHUNK, size - offset), offset)
+        if not chunk:
+            break
+        hole = chunk.find(b"\0")
+        newline = chunk.rfind(b"\n", 0, len(chunk) if hole < 0 else hole)
+        begin = begin if newline < 0 else offset + newline + 1
+        if hole >= 0:
+            return begin
+        offset += len(chunk)
+    return size
 
 
 def put(file: int, line: bytes, at: int) -> None:

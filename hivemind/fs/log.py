@@ -21,6 +21,7 @@ from hivemind.fs.crash import reached
 from hivemind.fs.lines import (
     LogDamaged,
     Record,
+    before_hole,
     damaged,
     followed,
     keep_torn,
@@ -142,6 +143,9 @@ class Log:
             self.rewind()
         self._identity = _identity(status)
         for offset, lines in whole_lines(file, self._offset):
+            hole = lines.find(b"\0") if self.numbered or self.lazy else -1
+            if hole >= 0:
+                lines = lines[: lines.rfind(b"\n", 0, hole) + 1]
             begin = 0 if offset else self._header_of(lines)
             found, used, wrong = take(lines[begin:] if begin else lines, self.seq + 1 if self.numbered else None)
             self._offset = offset + begin + used
@@ -151,6 +155,8 @@ class Log:
             if wrong is not None:
                 if followed(file, self._offset):
                     raise damaged(self.path, self._offset, wrong)
+                return
+            if hole >= 0:
                 return
         if self._offset == status.st_size:
             self._know(status, self.seq)
@@ -256,9 +262,11 @@ class Log:
             return
         fresh = open_own(self.path, os.O_RDONLY)  # what was cached while others wrote is not believed
         try:
-            head = os.pread(fresh, _HEADER_BYTES, 0)
-            self._header_of(head if b"\n" in head else os.pread(fresh, size, 0))
-            end, records, torn = whole_end(fresh, size)
+            whole = self._before_hole(fresh, size)
+            head = os.pread(fresh, min(_HEADER_BYTES, whole), 0)
+            self._header_of(head if b"\n" in head else os.pread(fresh, whole, 0))
+            end, records, torn = whole_end(fresh, whole)
+            torn += os.pread(fresh, size - whole, whole)
         finally:
             os.close(fresh)
         seq = records[-1].get("seq") if records and self.numbered else 0
@@ -278,9 +286,15 @@ class Log:
         except FileNotFoundError:
             return b""
         try:
-            return whole_end(file, true_size(file))[2]
+            size = true_size(file)
+            whole = self._before_hole(file, size)
+            return whole_end(file, whole)[2] + os.pread(file, size - whole, whole)
         finally:
             os.close(file)
+
+    def _before_hole(self, file: int, size: int) -> int:
+        """The length of what is whole: where lines build on one another or rest unsynced, none counts after a hole."""
+        return before_hole(file, size) if self.numbered or self.lazy else size
 
     def append(
         self, *records: Mapping[str, Any], now: bool = False, guard: AbstractContextManager[object] | None = None

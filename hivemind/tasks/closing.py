@@ -59,7 +59,7 @@ class Closing:
             with self._own(task) as record:
                 if record.parked is not None:
                     self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
-                self._mend_log(task)
+                self._seal_log(task)
                 self._records.ending(task.id, end)
                 remove_ends(task.path, but=name)
                 write(task.path / name, end, durable=self._durable)
@@ -71,13 +71,15 @@ class Closing:
         except TaskMoved as moved:
             raise TaskMoved(moved.what, where=task.id, kept=self._keep(task, name, end)) from None
 
-    def _mend_log(self, task: Task) -> None:
-        """Set aside what a power cut has left of the log's last line: nobody appends to it any more."""
+    def _seal_log(self, task: Task) -> None:
+        """Have the log whole and on the disk before the task's end is: nobody appends to it any more. What a power cut has
+        left of lines is set aside."""
         log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
         with suppress(OSError, UserError):  # what lies there is no log: the end says enough
             if log.torn():
                 with log.locked():
                     pass
+            log.sync()
 
     def release(self, task: Task) -> Path:
         """Back into the inbox, with its log: whoever claims it goes on."""
