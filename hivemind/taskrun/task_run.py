@@ -127,6 +127,8 @@ class TaskRun:
         if self.ended:
             open_log(self._folder, durable=False).append(record)
         else:
+            if durable:  # what a mind is told of its cards is on the disk before it rests on that
+                self.trail.sync()
             self._hive.tasks.log(self.task, record, durable=durable)
         self._account.book(record)
 

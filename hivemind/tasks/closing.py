@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, make_folder, reached, write
+from hivemind.fs import Log, make_folder, open_own, reached, write
 from hivemind.masking import harmless, mask
 from hivemind.tasks.claim import Claims, remove_ends
 from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, names_in, open_log, place_of
@@ -24,7 +24,7 @@ from hivemind.tasks.task import Parked, Said, Task, TaskMoved
 
 __all__ = ["Closing"]
 
-_RESULT, _ERROR = "result.md", "error.md"
+_RESULT, _ERROR, _GRAPH = "result.md", "error.md", "graph.json"
 
 
 class Closing:
@@ -59,7 +59,7 @@ class Closing:
             with self._own(task) as record:
                 if record.parked is not None:
                     self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
-                self._seal_log(task)
+                self._seal(task)
                 self._records.ending(task.id, end)
                 remove_ends(task.path, but=name)
                 write(task.path / name, end, durable=self._durable)
@@ -71,15 +71,21 @@ class Closing:
         except TaskMoved as moved:
             raise TaskMoved(moved.what, where=task.id, kept=self._keep(task, name, end)) from None
 
-    def _seal_log(self, task: Task) -> None:
-        """Have the log whole and on the disk before the task's end is: nobody appends to it any more. What a power cut has
-        left of lines is set aside."""
+    def _seal(self, task: Task) -> None:
+        """Have the conversation and the graph whole and on the disk before the task's end is: nobody writes to them any more.
+        What a power cut has left of lines is set aside. Their names become durable with the end's."""
         log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
         with suppress(OSError, UserError):  # what lies there is no log: the end says enough
             if log.torn():
                 with log.locked():
                     pass
             log.sync()
+        if self._durable and (task.path / _GRAPH).is_file():
+            graph = open_own(task.path / _GRAPH, os.O_RDONLY)
+            try:
+                os.fdatasync(graph)
+            finally:
+                os.close(graph)
 
     def release(self, task: Task) -> Path:
         """Back into the inbox, with its log: whoever claims it goes on."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 from hivemind.tasks.dependencies import READY, Dependencies, Verdict
-from hivemind.tasks.folder import names_in, read_task, task_of, why_failed
+from hivemind.tasks.folder import names_in, on_its_way, read_task, task_of, why_failed
 from hivemind.tasks.form import Written
 from hivemind.tasks.inbox import ENDINGS, Drop, Entry, Inbox, Settings, ignored_why, is_task_name, read_regular
 from hivemind.tasks.record import TaskRecord
@@ -61,6 +61,9 @@ class Listing:
                 return drop, drop.entry, self._dependencies(drops).verdict(drop.entry)
         if any(drop.entry is None and drop.id == task_id for drop in drops):
             raise UserError("has just come or is being written", where=task_id, mend="look again in a moment")
+        if on_its_way(self._layout, task_id):
+            mend = "look again in a moment; if its agent has ended, hivemind doctor says what to do"
+            raise UserError("is just being claimed", where=task_id, mend=mend)
         raise UserError("there is no such task", where=task_id, mend="see: hivemind task list")
 
     def _read(self, folder: Path, state: TaskState) -> Task:

@@ -88,9 +88,9 @@ def again(subject: Subject) -> None:
     if "boat" not in subject.ledger.acknowledged("task"):
         add_task(subject, "boat", "Build a boat.\n", end="done", result="It floats.")
     subject.run("task", "cancel", "late")
+    session(subject, calls(subject))  # with which a claim that the fault has cut off is whole
     if not (subject.root / "tasks" / "done" / "raft").is_dir():
         subject.ask("cancelled", "raft", "task", "cancel", "raft")
-    session(subject, calls(subject))
 
 
 def member_work(subject: Subject) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """What was tried and what was found: JSON for programs, and the table in docs/promises.md, made from it.
 
-Each part of the harness writes `tests/faults/report/<part>.json`: `{"part", "commit", "machine", "command", "took_s",
-"load", "runs": [{"scenario", "fault", "seed", "promises", "broken", "violations"}], "left_out": {fault: why}, "notes": [sentences]}`.
+Each part of the harness writes `tests/faults/report/<part>.json`: `{"part", "commit", "machine", "command", "took_s", "load",
+"runs": [{"scenario", "fault", "seed", "promises", "broken", "violations"}], "left_out": {fault: why}, "notes": [sentences]}`.
 `python -m tests.faults.report` makes the table anew from all parts that there are.
 """
 
@@ -90,7 +90,7 @@ def table() -> str:
             else "see the test beside it" + " |" * (len(kinds) - 1)
         )
         lines.append(f"| {promise} | {told} | {sum(promise in run['broken'] for run in mine)} |")
-    lines += ["", "Runs of each fault, with the seeds of their plans (of `python -m tests.faults --scenario S --fault F --seed N`):",
+    lines += ["", "Runs of each fault, with the plans' seeds (`python -m tests.faults --scenario S --fault F --seed N`):",
               "", "| fault | runs | scenarios: seeds | violations |", "|---|---|---|---|"]  # fmt: skip
     for fault in dict.fromkeys(run["fault"] for run in runs):
         mine = [run for run in runs if run["fault"] == fault]

@@ -11,7 +11,9 @@ import time
 
 marks, agent, script = sys.argv[1:]
 messages = json.load(sys.stdin).get("messages", ())
-good = {message["call_id"] for message in messages if message["role"] == "tool" and message.get("ok")}
+answers = [message for message in messages if message["role"] == "tool"]
+over = ("already", "none is in focus")  # so it is told of what it did before its process, or the power, ended
+good = {one["call_id"] for one in answers if one.get("ok") or any(word in one["text"] for word in over)}
 done = [call["tool"] for message in messages for call in message.get("calls", ()) if call["id"] in good]
 calls = []
 for turn in json.loads(script):

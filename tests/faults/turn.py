@@ -62,7 +62,7 @@ def finished(subject: Subject) -> Path | None:
 
 
 def messages_in(folder: Path) -> list[dict[str, Any]]:
-    records = [json.loads(line) for line in (folder / "messages.jsonl").read_text("utf-8").splitlines()]
+    records = [json.loads(line) for line in (folder / "messages.jsonl").read_text("utf-8").split("\n")[:-1]]
     return [one for one in records if "role" in one]
 
 
@@ -75,7 +75,7 @@ def conversation_whole(subject: Subject) -> Iterator[str]:
         yield f"a message stands twice: {[one['id'] for one in messages_in(folder)]}"
     called = [call["id"] for one in kept.values() for call in one.get("calls", ())]
     answered = [one["call_id"] for one in kept.values() if one["role"] == "tool"]
-    if answered != called:
+    if answered not in (called, called[:-1]):  # the task's end is its own result: that line is written after it
         yield f"the calls {called} have the results {answered}"
     shown = [one for thought in thoughts(subject) for one in thought["told"] if one["role"] == "assistant"]
     for one in shown:
@@ -104,7 +104,8 @@ def work_kept(subject: Subject) -> Iterator[str]:
 
 
 TURN = Scenario(
-    "turn", __doc__ or "", prepare, play, again,
-    (Checker("conversation whole", ("P49",), conversation_whole), Checker("work kept", ("P13", "P28", "P50"), work_kept), *TASK_CHECKERS, *GENERAL),
+    "turn", "A model's turns at a task, which end with it.", prepare, play, again,
+    (Checker("conversation whole", ("P49",), conversation_whole),
+     Checker("work kept", ("P13", "P28", "P50"), work_kept), *TASK_CHECKERS, *GENERAL),
     ("messages.", "command.", "tasks.", "journal.", "fs.", "graph.", "mail."),
 )  # fmt: skip

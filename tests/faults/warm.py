@@ -38,7 +38,7 @@ def _import_rooms() -> None:
     for tool in TOOLS.values():
         tool.schema()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-        main(["--version"])  # which makes the parser
+        main(["--help"])  # which imports every command
 
 
 def _become(request: dict[str, Any]) -> int:

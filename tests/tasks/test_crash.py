@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.tasks import Task, TaskProblem, Tasks
 from tests.fs.small_disk import fill, small_disk
@@ -47,6 +48,9 @@ def test_a_claim_that_was_killed_is_finished_by_the_same_agent(layout: Layout, p
     drop(layout, "Leak.md", MARKER)
     killed_at(point, lambda: claim(layout))
     assert opened(layout).claim("clerk") is None, "a second owner"
+    if not (layout.active / "leak").exists():
+        with pytest.raises(UserError, match=r"leak: is just being claimed; .* hivemind doctor says what to do"):
+            opened(layout).cancel("leak")
     (task,) = opened(layout).mine("scout", incarnation=2)
     assert (task.id, task.owner, task.text.encode()) == ("leak", "scout", MARKER)
     assert texts(layout, MARKER) == [layout.active / "leak" / "task.md"]
