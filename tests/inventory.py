@@ -54,7 +54,7 @@ class Item:
 
     A test shows it if all of `words` stand in it. Words that begin with a sign stand at a door only: `$ task add --id` in one
     command line, `( read_file path` in one call of a tool, `import hivemind.mail.Mail` as what is imported from there,
-    `{ mail unknown_sender` as keys of one text or dict.
+    `{ mail unknown_sender` as keys of one text or dict, `/ tasks/done/` (a pattern) in a path, as a text or put together.
     """
 
     kind: str
@@ -118,18 +118,31 @@ def _models(annotation: object) -> Iterator[type[BaseModel]]:
 
 def _files() -> Iterator[Item]:
     """Files and folders of a hive: what `Layout` names, and what the rooms' tables of files name."""
-    layout = Layout(Path("/hive"))
-    for name, one in vars(Layout).items():
-        if isinstance(one, property):
-            path = Path(getattr(layout, name)).relative_to("/hive")
-            yield Item("file", str(path), (path.name,))
+    for path in _places().values():
+        yield Item("file", path, (f"/ {re.escape(path)}",))
     rooms = sorted((ROOT / "hivemind").rglob("README.md"))
     for room in (one for one in rooms if one.parent.name != "vocabulary"):
         text = room.read_text("utf-8")
+        inside = _INSIDE.get(room.parent.name, "")
         for cell in (*_first_cells(text, "file"), *_first_cells(text, "name")):
             for name in re.findall(r"`([^`]+)`", cell):
-                word = max(re.split(r"<[^>]*>", name.rstrip("/")), key=len).rpartition("/")[2]
-                yield Item("file", name, (word,))
+                parts = (re.escape(part) for part in re.split(r"<[^>]*>", name.rstrip("/")))
+                yield Item("file", name, (f"/ {inside}{'[^/]+'.join(parts)}",))
+
+
+_INSIDE = {  # where the files lie that a room's README tells of
+    "coordination": r"\.hive/journal/",
+    "tasks": r"tasks/\w+/[^/]+/(attempts/[^/]+/)?",
+    "reasoning": r"tasks/\w+/[^/]+/(attempts/[^/]+/)?",
+}
+
+
+@cache
+def _places() -> dict[str, str]:
+    """The folders and files that `Layout` names: its name for each, and the path from the hive's folder."""
+    layout = Layout(Path("/hive"))
+    names = (name for name, one in vars(Layout).items() if isinstance(one, property))
+    return {name: str(Path(getattr(layout, name)).relative_to("/hive")) for name in names}
 
 
 def _events() -> Iterator[Item]:
@@ -260,6 +273,8 @@ class _Module:
             yield from (" ".join(("{", *path)) for path in _paths(part))
             yield from (f"$ {line}" for line in _command_lines(self._texts(part)))
             yield from (f"( {line}" for line in self._tools(part))
+            if path := _path(part):
+                yield f"/ {path}"
             if isinstance(part, ast.Name) and part.id in self.defined and part.id not in seen:
                 seen.add(part.id)
                 yield from self.words(self.defined[part.id], seen)
@@ -326,6 +341,16 @@ class _Module:
                 yield from (f"{name} {one.partition('=')[0]}" for one in texts[at:] if "=" in one)
 
 
+def _path(part: ast.AST | None) -> str:
+    """A path with folders in it: a text, or put together with `/`; what only the run knows is a star."""
+    if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Div):
+        return f"{_path(part.left) or '*'}/{_path(part.right) or _text(part.right) or '*'}"
+    if isinstance(part, ast.Attribute):
+        return _places().get(part.attr, "")
+    text = _text(part)
+    return text if "/" in text and "\n" not in text else ""
+
+
 def _called(function: ast.expr) -> str:
     return getattr(function, "id", getattr(function, "attr", ""))
 
@@ -383,9 +408,9 @@ def _below(key: str, value: ast.AST) -> Iterator[tuple[str, ...]]:
 
 def shown_by(item: Item) -> str | None:
     """The test that shows it: the one with the fewest words beside, as the one that is most about it."""
-    named = f"{item.kind}: {item.name}"  # by pytest.mark.shows: what a test gives by way of its parameters
-    fitting = [
-        scene for scene in _scenes() if named in scene.words or all(_stands(word, scene.words) for word in item.words)
+    named = f"{item.kind}: {item.name}"  # by pytest.mark.shows: a person's word comes before what is found by words
+    fitting = [scene for scene in _scenes() if named in scene.words] or [
+        scene for scene in _scenes() if all(_stands(word, scene.words) for word in item.words)
     ]
     if item.kind in ("command", "option"):
         fitting = [one for one in fitting if one.where.startswith(_ROOMS["command"])]
@@ -399,10 +424,11 @@ def shown_by(item: Item) -> str | None:
 def _stands(word: str, words: frozenset[str]) -> bool:
     if word[:2] in ("$ ", "( ", "{ ") or word.startswith("import "):
         return word in words
+    if word.startswith("/ "):
+        pattern = re.compile(rf"(^/ |/){word[2:]}(/|$)")
+        return any(pattern.search(one) for one in words if one.startswith("/ "))
     if word.endswith("-") or word.startswith("."):  # part of a name that has more
         return any(word in one for one in words)
-    if re.search(r"-\d+\.json$", word):  # a cache's version is in its name
-        return any(one.startswith(word.rpartition("-")[0]) for one in words)
     return word in words or word.replace("-", "_") in words
 
 

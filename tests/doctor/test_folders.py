@@ -18,6 +18,7 @@ def test_a_hive_in_order_has_no_findings(hive: Hive, visit) -> None:
     assert visit() == []
 
 
+@pytest.mark.shows("file: lock", "file: line")
 def test_looking_changes_nothing(hive: Hive, visit) -> None:
     hive.journal.append("agent.note", text="so that there is a journal")
     hive.journal.close()

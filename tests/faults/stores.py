@@ -176,7 +176,7 @@ MEMORY = Scenario(
     "memory", "Entries written, forgotten and raised by compare-and-set, by three programs at once.", prepare_memory,
     play_memory, again_memory,
     (Checker("memories there", ("P33", "P35"), memories_there), Checker("memory counter", ("P34",), memory_counter),
-     *GENERAL), ("longterm.", "fs.", "embedding."),
+     *GENERAL), ("longterm.", "fs."),
 )  # fmt: skip
 DOCUMENTS = Scenario(
     "documents", "Nodes made, changed, deleted and raised by compare-and-set, a file imported, by four programs at once.",

@@ -67,6 +67,10 @@ def shorten(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-400])
 
 
+def garble(path: Path) -> None:
+    path.write_text(path.read_text().replace('"id"', "id", 1))
+
+
 def mark_again(beside: Path, name: str) -> None:
     with open(beside / "marks" / name, "a") as file:
         file.write("ran\n")
@@ -86,7 +90,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
         "P2",
     ),
     "a result is gone": ("tasks", lambda root, _: (root / "tasks/done/plain/result.md").unlink(), "P11"),
-    "a conversation is torn": ("tasks", lambda root, _: shorten(root / "tasks/done/plain/messages.jsonl"), "P11"),
+    "a conversation is damaged": ("tasks", lambda root, _: garble(root / "tasks/done/plain/messages.jsonl"), "P11"),
     "a text is another one": (
         "tasks",
         lambda root, _: (root / "tasks/failed/broken/broken.md").write_text("x"),

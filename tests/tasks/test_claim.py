@@ -272,6 +272,7 @@ def claimed(tasks: Tasks, agent: str = "scout") -> Task:
     return task
 
 
+@pytest.mark.shows("file: task.yaml")
 @pytest.mark.parametrize("text", ["task.md", "README.md", "the plan.txt", "task.yaml"])
 def test_a_folder_is_one_task_with_attachments(layout: Layout, tasks: Tasks, text: str):
     content = "text: do it" if text.endswith("yaml") else "do it"
