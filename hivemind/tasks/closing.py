@@ -6,6 +6,7 @@ Everything is written while the folder still lies in active/, result.md or error
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
