@@ -45,6 +45,7 @@ NAMES = {  # of each room, those that the specs fix: other programs import them
     "ReasoningGraph ReasoningMemory GraphError",
     "views": "resume signals snapshot watch",
 }
+PLAYED = "promise: each of a scenario's"  # what the test that plays scenarios says of itself
 INTERNAL_DOORS = {"HIVEMIND_CRASH_AT", "HIVEMIND_CRASH_ONCE", "HIVEMIND_FAULTS"}  # the tests' own
 
 
@@ -64,8 +65,15 @@ class Item:
 
 def inventory() -> list[Item]:
     """Everything, from the code."""
-    every = (*_commands(), *_tools(), *_keys(), *_files(), *_events(), *_variables(), *_names())
+    every = (*_promises(), *_commands(), *_tools(), *_keys(), *_files(), *_events(), *_variables(), *_names())
     return list({(item.kind, item.name): item for item in every}.values())
+
+
+def _promises() -> Iterator[Item]:
+    """Those that the harness plays in `make test` too, and those that a test of their own shows, which says so."""
+    text = (ROOT / "docs" / "promises.md").read_text("utf-8").partition("## Not promised")[0]
+    for number, shown in re.findall(r"^\| (P\d+) \| .+? \| .+? \| (.+?) \|$", text, re.MULTILINE):
+        yield Item("promise", number, (PLAYED if "tests/faults (" in shown else f"promise: {number}",))
 
 
 def _commands() -> Iterator[Item]:
@@ -212,6 +220,7 @@ _LISTS = {  # they name everything of a kind, and use none of it
     "test_every_tool_of_the_spec_is_there_with_a_schema_and_words",
     "test_help_names_every_command_and_shows_examples",
     "test_whatever_is_appended_stays_in_the_log_and_makes_nothing_unreadable",
+    "test_an_event_with_any_value_in_any_field_stops_nobody",
 }
 _KEY = re.compile(r"[\w-]+(?=:)")
 _WORD = re.compile(r"[\w.*-]+")
@@ -346,7 +355,7 @@ def _path(part: ast.AST | None) -> str:
     if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Div):
         return f"{_path(part.left) or '*'}/{_path(part.right) or _text(part.right) or '*'}"
     if isinstance(part, ast.Attribute):
-        return _places().get(part.attr, "")
+        return _places().get(part.attr, "") if ast.unparse(part.value).endswith("layout") else ""
     text = _text(part)
     return text if "/" in text and "\n" not in text else ""
 
@@ -441,8 +450,8 @@ def listed() -> dict[str, str]:
 
 
 def gone() -> list[str]:
-    """What was there once, by its name."""
-    return [name.partition(": ")[2] for name in _rows(DOCUMENT.read_text("utf-8").partition(GONE)[2])]
+    """What was there once, by kind and name."""
+    return list(_rows(DOCUMENT.read_text("utf-8").partition(GONE)[2]))
 
 
 def _rows(text: str) -> dict[str, str]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+
+import pytest
 
 from tests.inventory import ROOT, gone, inventory, listed, shown_by
 
+SINCE = "518b98c"  # before that, kinds of entries were named anew
 AGAIN = "python -m tests.inventory brings docs/inventory.md in line"
 
 
@@ -31,6 +35,16 @@ def test_the_tests_that_the_inventory_names_are_there() -> None:
 def test_what_is_gone_has_its_line_in_the_changelog() -> None:
     changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
     for name in gone():
-        assert re.search(rf"(?<!\w){re.escape(name.split()[-1].split(' (')[0])}(?!\w)", changes), (
+        assert re.search(rf"(?<!\w){re.escape(name.partition(': ')[2].split()[-1].split(' (')[0])}(?!\w)", changes), (
             f"{name} is gone, silently"
         )
+
+
+def test_what_stood_in_the_inventory_once_stands_there_or_is_listed_as_gone() -> None:
+    """Nobody takes a line away by hand: git knows what was there."""
+    asked = ["git", "log", "--format=", "--patch", f"{SINCE}..HEAD", "--", "docs/inventory.md"]
+    said = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    if said.returncode:
+        pytest.skip("no git here, or not the whole history")
+    taken = re.findall(r"^-\| (\w+) \| `(.+?)` \|", said.stdout, re.MULTILINE)
+    assert sorted({f"{kind}: {name}" for kind, name in taken} - {*listed(), *gone()}) == []

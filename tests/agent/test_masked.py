@@ -34,6 +34,7 @@ def test_what_a_persons_task_says_is_masked_in_the_working_memory_too(crew):
     assert holding(crew, secret) == {"tasks/done/t/task.md", "tasks/done/t/task.json"}
 
 
+@pytest.mark.shows("key: agents/<agent>.yaml: env")
 def test_what_an_agents_file_gives_its_commands_under_a_secrets_name_is_masked(crew):
     secret = "Given-to-commands.77"
     crew.agent_file(f"role: analyst\nenv: {{DEPLOY_TOKEN: {secret}, COLOUR: Green-and-blue.1}}\n")

@@ -162,6 +162,10 @@ print(json.dumps({"text": "", "actions": [action], "usage": {"tokens_in": 1, "to
 """
 
 
+@pytest.mark.shows(
+    "key: a task: budget", "key: a task: budget.money", "key: agents/<agent>.yaml: budget",
+    "key: agents/<agent>.yaml: budget.day.money", "key: hive.yaml: budget", "key: hive.yaml: budget.day.money",
+)  # fmt: skip
 @pytest.mark.parametrize(
     "whose", ["hive.yaml budget.day", "agent's budget.day", "agent's budget.task", "task's budget"]
 )

@@ -97,6 +97,7 @@ def _files(root: Path) -> dict[str, tuple[int, int]]:
     return {str(one): (one.lstat().st_size, one.lstat().st_mtime_ns) for one in root.rglob("*")}
 
 
+@pytest.mark.shows("promise: P46")
 @pytest.mark.parametrize("command", LOOKS + LOOKS_AT_ENTRIES + LOOKS_AT_DOCUMENTS)
 def test_everything_can_be_looked_at_on_a_read_only_disk(used: Path, command: str) -> None:
     ended = _on_read_only_disk(used, command)

@@ -258,6 +258,7 @@ def test_reading_from_any_event_on_gives_all_that_follow(tmp_path: Path) -> None
         assert journal.read(since) == everything[since:]
 
 
+@pytest.mark.shows("promise: P47")
 def test_a_snapshot_and_the_log_fold_to_the_same_bytes(tmp_path: Path) -> None:
     journal = Journal(tmp_path, durable=False)
     steps, leases = Steps(journal), StepLeases(journal)
@@ -273,6 +274,7 @@ def test_a_snapshot_and_the_log_fold_to_the_same_bytes(tmp_path: Path) -> None:
     assert Journal(tmp_path).fingerprint() == expected
 
 
+@pytest.mark.shows("file: snapshot-2.json")
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b'{"version":1,"place":[1,1,0,5],"line":"x"}', b"\xff", b"[]", b"null"]
 )

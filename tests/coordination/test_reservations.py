@@ -123,6 +123,7 @@ def test_reserving_the_same_again_changes_nothing(tmp_path: Path) -> None:
     assert journal.seq == 1
 
 
+@pytest.mark.shows("event: paths.released")
 def test_a_reservation_ends_when_released_by_its_holder_and_with_its_holder(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     reservations = Reservations(journal)
@@ -136,3 +137,4 @@ def test_a_reservation_ends_when_released_by_its_holder_and_with_its_holder(tmp_
     assert [one.agent_id for one in reservations.list()] == ["bob"]
     assert Reservations(Journal(tmp_path)).list() == reservations.list()
     assert reservations.release_all("bob") == 1
+    assert [event.kind for event in journal.read()].count("paths.released") == 2

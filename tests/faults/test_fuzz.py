@@ -18,6 +18,7 @@ def worker() -> Iterator[Worker]:
         yield one
 
 
+@pytest.mark.shows("promise: P48")
 @pytest.mark.parametrize("door", DOOR_NAMES)
 def test_a_door_refuses_what_it_cannot_take_in_words_and_the_next_one_has_its_turn(door, worker):
     run = fuzz(door, worker, INPUTS)

@@ -27,9 +27,14 @@ PAIRS = [
     ("budgets", "none", 1),
     ("documents", "kill-at-call", 1),
     ("memory", "crash-point", 3),
+    ("post", "none", 1),
+    ("reservations", "none", 1),
+    ("hand-over", "none", 1),
+    ("turn", "crash-point", 1),
 ]
 
 
+@pytest.mark.shows("promise: each of a scenario's")
 @pytest.mark.parametrize(("scenario", "fault", "seed"), PAIRS)
 def test_every_promise_holds_in_a_scenario_under_a_fault(
     scenario: str, fault: str, seed: int, warm: Warm, tmp_path: Path
@@ -45,6 +50,7 @@ def test_where_all_faults_are_wanted_each_can_be_made(fault: str) -> None:
 
 
 def test_every_promise_that_a_checker_names_is_one_and_every_promise_is_shown_by_something() -> None:
+    assert {scenario for scenario, _, _ in PAIRS} == set(SCENARIOS), "each is played in make test, once at least"
     checked = {one for scenario in SCENARIOS.values() for checker in scenario.checkers for one in checker.promises}
     promises = numbers()
     assert promises == [f"P{number}" for number in range(1, len(promises) + 1)]

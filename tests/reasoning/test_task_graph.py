@@ -132,6 +132,7 @@ def test_a_change_within_a_change_belongs_to_it(task: TaskGraph) -> None:
     assert task.seq == 3
 
 
+@pytest.mark.shows("file: graph.jsonl.torn")
 @pytest.mark.parametrize("tail", [b'{"seq":3,"at', b"\0" * 40, b'{"seq":3}garbage\n', b"[1]\n", b"\n"])
 def test_a_torn_tail_is_set_aside_by_the_next_writer_and_ignored_by_readers(task: TaskGraph, tail: bytes) -> None:
     path = task.folder / "graph.jsonl"

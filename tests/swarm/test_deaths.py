@@ -168,6 +168,7 @@ def test_an_agent_that_hangs_is_killed_and_started_again(hive):
     assert exited[0]["by"] == "supervisor"
 
 
+@pytest.mark.shows("promise: P27")
 def test_a_second_supervisor_and_a_second_agent_of_one_name_say_who_is_there(hive):
     up = hive.start("up")
     pids = hive.wait(lambda: all_up(hive), "the start")
@@ -177,6 +178,7 @@ def test_a_second_supervisor_and_a_second_agent_of_one_name_say_who_is_there(hiv
     assert f"running already: process {pids['analyst']}" in hive.errors
 
 
+@pytest.mark.shows("promise: P44")
 def test_a_swarm_told_to_end_ends_within_five_seconds_and_gives_its_leases_back(hive):
     hive.drop("slow.md", SLOW % "false")
     up = hive.start("up")

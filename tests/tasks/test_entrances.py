@@ -174,6 +174,7 @@ def test_what_is_no_text_is_attached_to_a_question_if_a_person_says_so(layout: L
     assert task.maker == "human"
 
 
+@pytest.mark.shows("file: .hive/reading")
 def test_a_task_over_whose_reading_two_processes_died_fails_before_a_third(layout: Layout, tmp_path: Path) -> None:
     from hivemind.fs import CrashCount
 

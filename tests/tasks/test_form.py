@@ -28,6 +28,13 @@ def test_a_text_without_front_matter_has_its_first_line_as_title():
     assert written.text == "\n\n# Find the leak\n\nIt drips.\n"
 
 
+@pytest.mark.shows(
+    "key: a task: project",
+    "key: a task: deadline",
+    "key: a task: proof",
+    "key: a task: view",
+    "key: a task: max_tokens",
+)
 def test_every_key_of_the_front_matter_is_read():
     form = read(
         "---\nid: Leak-1\ntitle: Leak\nproject: house\npriority: high\nassignee: Scout\nrole: finder\n"

@@ -66,6 +66,7 @@ def next_of(place: Place, agent: str = "ada") -> tuple[str | None, str | None]:
     return tuple(told[which] and told[which]["tool"] for which in ("primary", "backup"))  # type: ignore[return-value]
 
 
+@pytest.mark.shows("event: focus.set")
 def test_what_comes_next_follows_the_rule(place: Place) -> None:
     assert next_of(place) == ("list_files", "check_mailbox"), "no focus: start"
     place.coordinates.set_focus("ada", "t")
