@@ -101,14 +101,14 @@ def release(hive: Hive, step: str, *, agent: str, generation: int | None = None)
 
 def _asked(ttl: int | None) -> int:
     """For how many events a lease is asked."""
-    from hivemind.coordination.lease import DEFAULT_TTL_SEQ
+    from hivemind.coordination.entries import DEFAULT_TTL_SEQ
 
     return DEFAULT_TTL_SEQ if ttl is None else ttl
 
 
 def _lasting(hive: Hive, step: str, ttl: int | None) -> int:
     """The same, or as many as are left: what nobody asked for does not make a lease shorter."""
-    from hivemind.coordination.lease import MAX_TTL_SEQ
+    from hivemind.coordination.entries import MAX_TTL_SEQ
     from hivemind.swarm.overview import lease_now
 
     held = hive.leases.get(step)

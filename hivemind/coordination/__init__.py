@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hivemind.coordination.agents import check_agent
-from hivemind.coordination.calls import Call, call, claim_call, look_call, tool_call
 from hivemind.coordination.commits import Commits
 from hivemind.coordination.coordinates import FOCUS, Coordinates, Place
+from hivemind.coordination.entries import Reservation, StepLease
 from hivemind.coordination.errors import (
+    Call,
     CheckpointsNotConfirmed,
     CoordinationError,
     ProjectGuardMismatch,
@@ -19,18 +19,19 @@ from hivemind.coordination.errors import (
     UnknownStep,
     WorkspaceLocked,
     WrongStatus,
+    call,
+    claim_call,
+    look_call,
+    tool_call,
 )
 from hivemind.coordination.event import Event
 from hivemind.coordination.globs import escape, overlap
 from hivemind.coordination.journal import Journal
-from hivemind.coordination.lanes import SHARED, check_lane, lane_of, lane_visible
-from hivemind.coordination.lease import StepLease
+from hivemind.coordination.lanes import SHARED, check_agent, check_lane, lane_of, lane_visible
 from hivemind.coordination.leases import StepLeases
-from hivemind.coordination.receipt import Receipt, receipts_of
-from hivemind.coordination.reservation import Reservation
 from hivemind.coordination.reservations import Reservations
 from hivemind.coordination.state import State
-from hivemind.coordination.step import Step
+from hivemind.coordination.step import Receipt, Step, receipts_of
 from hivemind.coordination.steps import Steps
 from hivemind.coordination.workspace import check_workspace, fingerprint, load_workspace
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hivemind.coordination.agents import check_agent
+from hivemind.coordination.entries import BranchEntry
 from hivemind.coordination.event import Draft, Event
-from hivemind.coordination.guards import check_lease
 from hivemind.coordination.journal import Journal
-from hivemind.coordination.lanes import check_lane, lane_of
-from hivemind.coordination.plan import check_task
+from hivemind.coordination.lanes import check_agent, check_lane, lane_of
 from hivemind.coordination.state import State
-from hivemind.coordination.swarm import BranchEntry
+from hivemind.coordination.step import check_task
+from hivemind.coordination.steps import check_lease
 
 __all__ = ["Commits"]
 

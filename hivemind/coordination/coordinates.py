@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hivemind.coordination.agents import check_agent
+from hivemind.coordination.entries import Focus
 from hivemind.coordination.errors import CoordinationError, UnknownStep
 from hivemind.coordination.event import Draft
 from hivemind.coordination.journal import Journal
-from hivemind.coordination.lanes import check_lane, lane_of
-from hivemind.coordination.plan import check_task
+from hivemind.coordination.lanes import check_agent, check_lane, lane_of
 from hivemind.coordination.state import State
-from hivemind.coordination.step import Step
-from hivemind.coordination.swarm import Focus
+from hivemind.coordination.step import Step, check_task
 
 __all__ = ["FOCUS", "Coordinates", "Place"]
 

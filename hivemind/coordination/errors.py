@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from hivemind.coordination.calls import Call, call, claim_call, look_call, tool_call
-from hivemind.coordination.lease import StepLease
+from hivemind.coordination.entries import StepLease
 from hivemind.errors import UserError
+from hivemind.layout import HUMAN
 
 __all__ = [
+    "Call",
     "CheckpointsNotConfirmed",
     "CoordinationError",
     "ProjectGuardMismatch",
@@ -21,7 +23,41 @@ __all__ = [
     "UnknownStep",
     "WorkspaceLocked",
     "WrongStatus",
+    "call",
+    "claim_call",
+    "look_call",
+    "tool_call",
 ]
+
+Call = dict[str, Any]
+"""`{tool, arguments, call}`: the tool with its arguments for a mind, and the same as Python on an open hive."""
+
+
+def call(tool: str, arguments: dict[str, Any], method: str, *positional: object, **named: object) -> Call:
+    """One call in both of its forms; `method` is the attribute path on a hive (`leases.claim`)."""
+    shown = [repr(value) for value in positional] + [f"{name}={value!r}" for name, value in named.items()]
+    return {"tool": tool, "arguments": arguments, "call": f"hive.{method}({', '.join(shown)})"}
+
+
+def tool_call(tool: str, arguments: dict[str, Any]) -> Call:
+    """One call of a tool that only an agent can make: it works on what the agent has in focus."""
+    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return {"tool": tool, "arguments": arguments, "call": f"{tool}({shown})"}
+
+
+def look_call(step_id: str) -> Call:
+    """Look at a step and at who holds it, changing nothing."""
+    return call("resume", {"step": step_id}, "leases.get", step_id)
+
+
+def claim_call(step_id: str, agent_id: str | None, holder: str | None = None) -> Call:
+    """Claim a step's lease. From another `holder` a person takes it by force; an agent asks for it."""
+    who, arguments = agent_id or HUMAN, {"step": step_id}
+    if holder in (None, who):
+        return call("claim_step", arguments, "leases.claim", step_id, who)
+    if who == HUMAN:
+        return call("claim_step", {**arguments, "force": True}, "leases.claim", step_id, who, force=True)
+    return tool_call("send_mail", {"to": [holder], "subject": f"When are you done with step {step_id}?"})
 
 
 class CoordinationError(UserError):
@@ -52,6 +88,15 @@ class CoordinationError(UserError):
         return {"code": self.code, "message": str(self), "suggestions": list(self.suggestions)}
 
 
+def _lease_calls(step_id: str, agent_id: str | None, lease: StepLease | None) -> tuple[Call, Call]:
+    """Look at a step's lease, then claim it."""
+    return look_call(step_id), claim_call(step_id, agent_id, None if lease is None else lease.holder_agent_id)
+
+
+def _step_call(step_id: str) -> Call:
+    return call("resume", {"step": step_id}, "steps.get", step_id)
+
+
 class StepLeaseHeld(CoordinationError):
     """Another agent holds the step. `lease` is its lease."""
 
@@ -62,7 +107,7 @@ class StepLeaseHeld(CoordinationError):
         asked = "a call without an agent_id" if agent_id is None else agent_id
         super().__init__(
             f"step {lease.step_id} is leased by {self.holder} to event {lease.expires_seq}, not by {asked}",
-            suggestions=(look_call(lease.step_id), claim_call(lease.step_id, agent_id, self.holder)),
+            suggestions=_lease_calls(lease.step_id, agent_id, lease),
         )
 
 
@@ -76,10 +121,7 @@ class StepLeaseNotHeld(CoordinationError):
         held = "nobody holds it" if lease is None else f"{lease.holder_agent_id} holds it"
         super().__init__(
             f"{agent_id} holds no active lease of step {step_id}: {held}",
-            suggestions=(
-                look_call(step_id),
-                claim_call(step_id, agent_id, None if lease is None else lease.holder_agent_id),
-            ),
+            suggestions=_lease_calls(step_id, agent_id, lease),
         )
 
 
@@ -94,10 +136,7 @@ class StaleGeneration(CoordinationError):
         now = "has ended" if lease is None else f"is at generation {lease.generation} now"
         super().__init__(
             f"generation {shown} of the lease of step {step_id} has passed: the lease {now}",
-            suggestions=(
-                look_call(step_id),
-                claim_call(step_id, agent_id, None if lease is None else lease.holder_agent_id),
-            ),
+            suggestions=_lease_calls(step_id, agent_id, lease),
         )
 
 
@@ -110,7 +149,7 @@ class RevisionMismatch(CoordinationError):
         self.expected, self.current = expected, current
         super().__init__(
             f"step {step_id} is at revision {current}, not {expected}",
-            suggestions=(call("resume", {"step": step_id}, "steps.get", step_id),),
+            suggestions=(_step_call(step_id),),
         )
 
 
@@ -125,7 +164,7 @@ class CheckpointsNotConfirmed(CoordinationError):
         super().__init__(
             f"step {step_id} is not confirmed for: {', '.join(missing)}",
             suggestions=(
-                call("resume", {"step": step_id}, "steps.get", step_id),
+                _step_call(step_id),
                 call(
                     "verify_step",
                     {"step": step_id, "checkpoints": list(missing)},
@@ -147,7 +186,7 @@ class ProofRequired(CoordinationError):
         super().__init__(
             f"step {step_id} needs a proof: {why}",
             mend="run a command that shows it, quote a source, or write a file for the step",
-            suggestions=(call("resume", {"step": step_id}, "steps.get", step_id),),
+            suggestions=(_step_call(step_id),),
         )
 
 
@@ -169,7 +208,7 @@ class WrongStatus(CoordinationError):
         self.status = status
         super().__init__(
             f"step {step_id} is {status}, this needs it {needs}",
-            suggestions=(call("resume", {"step": step_id}, "steps.get", step_id),),
+            suggestions=(_step_call(step_id),),
         )
 
 

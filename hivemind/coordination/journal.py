@@ -2,20 +2,97 @@
 
 from __future__ import annotations
 
+import gc
+import hashlib
+import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.coordination.event import Draft, Event, encode
-from hivemind.coordination.fold import apply
-from hivemind.coordination.snapshot import load_snapshot, save_snapshot
+from hivemind.coordination.fold import FOLD_VERSION, apply
 from hivemind.coordination.state import State
 from hivemind.errors import UserError
-from hivemind.fs import LogDamaged, LogMoved, Place, Segments, reached
+from hivemind.fs import LogDamaged, LogMoved, Place, Segments, open_own, reached, write
 
 __all__ = ["Journal"]
+
+_log = logging.getLogger(__name__)
+
+
+def _snapshot_path(folder: str) -> str:
+    """The version stands in the name, so that programs of two versions leave each other's snapshots alone."""
+    return os.path.join(folder, f"snapshot-{FOLD_VERSION}.json")
+
+
+def _write_snapshot(folder: str, state: State, place: Place, last_line: bytes) -> int:
+    """Write the state at `place`; the log must be durable up to there. Returns its bytes, 0 if it was not written."""
+    body = state.as_bytes()
+    head = {
+        "kind": "journal-snapshot",
+        "version": FOLD_VERSION,
+        "place": place,
+        "line": hashlib.sha256(last_line).hexdigest(),
+        "state": hashlib.sha256(body).hexdigest(),
+    }
+    content = json.dumps(head, separators=(",", ":")).encode() + b"\n" + body + b"\n"
+    try:
+        write(_snapshot_path(folder), content)
+    except OSError as error:  # it only saves time: the log has everything
+        _log.warning("journal: no snapshot in %s (%s)", folder, error.strerror)
+        return 0
+    reached("journal.snapshot.written")
+    return len(content)
+
+
+def _load_snapshot(log: Segments) -> tuple[State, Place, int] | None:
+    """(state, place, size in bytes), or None if none fits the log: then the log is read from its beginning."""
+    path = _snapshot_path(log.folder)
+    try:
+        with boundary("snapshot", path), _without_collector():
+            first_line, _, body = read_input(path).partition(b"\n")
+            head = json.loads(first_line)
+            place = Place(*head["place"])
+            whole = head["state"] == hashlib.sha256(body[:-1]).hexdigest()
+            if whole and _stands(log, place, head["line"]):
+                return State.of(body[:-1]), place, len(first_line) + 1 + len(body)
+    except FileNotFoundError:
+        return None
+    except Unreadable as error:
+        _log.warning("journal: %s; reading the log instead", error)
+        return None
+    _log.warning("journal: %s does not fit the log; reading the log instead", path)
+    return None
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Nothing that is read here is garbage: looking for some takes longer than the reading."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _stands(log: Segments, place: Place, digest: str) -> bool:
+    """Whether the last event that the snapshot knows is where it was, in a log that may have been restored or cut."""
+    try:
+        file = open_own(log.path_of(place.first), os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        line = os.pread(file, place.end - place.start, place.start)
+    finally:
+        os.close(file)
+    return hashlib.sha256(line).hexdigest() == digest
+
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 _FORMAT = 1
@@ -202,7 +279,7 @@ class Journal:
             raise
 
     def _load(self) -> State:
-        found = load_snapshot(self._log)
+        found = _load_snapshot(self._log)
         if found is None:
             there = self._log.segments()
             if there and there[0] != 1:
@@ -246,7 +323,7 @@ class Journal:
         if not place.seq:
             return False
         self._log.cover(place)
-        size = save_snapshot(self.folder, self._state, place, self._log.last_line())
+        size = _write_snapshot(self.folder, self._state, place, self._log.last_line())
         self._snapshot_due = max(self._log.limit, size)
         reached("journal.snapshot.done")
         return size > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hivemind.coordination.agents import check_agent
+from hivemind.coordination.entries import DEFAULT_TTL_SEQ, MAX_TTL_SEQ, StepLease
 from hivemind.coordination.errors import (
     CoordinationError,
     StaleGeneration,
@@ -15,7 +15,7 @@ from hivemind.coordination.errors import (
 )
 from hivemind.coordination.event import Draft
 from hivemind.coordination.journal import Journal
-from hivemind.coordination.lease import DEFAULT_TTL_SEQ, MAX_TTL_SEQ, StepLease
+from hivemind.coordination.lanes import check_agent
 from hivemind.coordination.state import State
 
 __all__ = ["StepLeases"]
@@ -52,28 +52,22 @@ class StepLeases:
         """
         agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
         _check_ttl(ttl_seq)
-        found: StepLease | None = None
 
         def decide(state: State) -> Sequence[Draft]:
-            nonlocal found
             if to_do:
                 _check_to_do(state, step_id)
             held = state.lease(step_id)
             claim: dict[str, object] = {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq}
             if held is not None and held.holder_agent_id == agent_id:
-                found = held if not renew else _until(held, state.seq + 1 + ttl_seq)
                 return [("lease.renewed", claim)] if renew else []
             if held is not None and not force:
                 raise StepLeaseHeld(held, agent_id)
-            generation = claim["generation"] = state.generations.get(step_id, 0) + 1
-            found = StepLease(step_id, agent_id, state.seq + 1, state.seq + 1 + ttl_seq, generation)
+            claim["generation"] = state.generations.get(step_id, 0) + 1
             if held is None:
                 return [("lease.claimed", claim)]
             return [("lease.taken_over", {**claim, "from_agent_id": held.holder_agent_id})]
 
-        self._journal.transact(decide)
-        assert found is not None
-        return found
+        return self._journal.change(decide, lambda state, _: state.leases[step_id])
 
     def renew(
         self, step_id: str, agent_id: str, generation: int | None = None, ttl_seq: int = DEFAULT_TTL_SEQ
@@ -81,16 +75,12 @@ class StepLeases:
         """The agent's own active lease, for `ttl_seq` events from now. Raises StepLeaseNotHeld, StaleGeneration."""
         agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
         _check_ttl(ttl_seq)
-        found: StepLease | None = None
 
         def decide(state: State) -> Sequence[Draft]:
-            nonlocal found
-            found = _until(_own(state, step_id, agent_id, generation), state.seq + 1 + ttl_seq)
+            _own(state, step_id, agent_id, generation)
             return [("lease.renewed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq})]
 
-        self._journal.transact(decide)
-        assert found is not None
-        return found
+        return self._journal.change(decide, lambda state, _: state.leases[step_id])
 
     def release(self, step_id: str, agent_id: str, generation: int | None = None) -> None:
         """End the agent's own active lease. Raises StepLeaseNotHeld, StaleGeneration."""
@@ -165,10 +155,6 @@ def _check_to_do(state: State, step_id: str) -> None:
             code="TASK_OVER",
             mend=f"hivemind task retry {step.task}",
         )
-
-
-def _until(lease: StepLease, expires_seq: int) -> StepLease:
-    return StepLease(lease.step_id, lease.holder_agent_id, lease.acquired_seq, expires_seq, lease.generation)
 
 
 def _check_step_id(step_id: object) -> str:

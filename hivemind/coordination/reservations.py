@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from hivemind.coordination.agents import check_agent
+from hivemind.coordination.entries import Reservation
 from hivemind.coordination.errors import ReservationHeld
 from hivemind.coordination.event import Draft
 from hivemind.coordination.globs import check_pattern, overlap
 from hivemind.coordination.journal import Journal
-from hivemind.coordination.plan import refused
-from hivemind.coordination.reservation import Reservation
+from hivemind.coordination.lanes import check_agent
 from hivemind.coordination.state import State
+from hivemind.coordination.step import refused
 
 __all__ = ["Reservations"]
 
@@ -33,23 +33,23 @@ class Reservations:
         it holds already is given back without an event. Raises ReservationHeld, CoordinationError (`INVALID_PATTERN`).
         """
         who, wanted = check_agent(agent_id), _patterns(patterns)
-        found: Reservation | None = None
+
+        def own(state: State) -> Reservation | None:
+            return next(
+                (one for one in _in_order(state) if (one.agent_id, one.patterns, one.shared) == (who, wanted, shared)),
+                None,
+            )
 
         def decide(state: State) -> Sequence[Draft]:
-            nonlocal found
             for held in _in_order(state):
-                if held.agent_id == who:
-                    if (held.patterns, held.shared) == (wanted, shared):
-                        found = held
-                elif not (held.shared and shared):
+                if held.agent_id != who and not (held.shared and shared):
                     _refuse_overlap(wanted, held)
-            if found is not None:
+            if own(state) is not None:
                 return []
-            found = Reservation(state.seq + 1, who, wanted, shared, reason or None)
             payload = {"agent_id": who, "patterns": wanted, "shared": shared}
             return [("paths.reserved", {**payload, "reason": reason} if reason else payload)]
 
-        self._journal.transact(decide)
+        found = self._journal.change(decide, lambda state, _: own(state))
         assert found is not None
         return found
 

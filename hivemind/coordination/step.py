@@ -1,15 +1,129 @@
-"""A step: the atom of attention (seed 002, invariant 3)."""
+"""A step, the atom of attention (seed 002, invariant 3), the receipts that prove it, and what a caller may say of one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from hivemind.coordination.receipt import Receipt
+from hivemind.boundary import Unreadable, boundary
+from hivemind.coordination.errors import CoordinationError
+from hivemind.errors import UserError
+from hivemind.names import check_name
 
-__all__ = ["ALWAYS_NEEDED", "CHECKPOINTS", "PROOF_MODES", "Proof", "Step", "StepStatus"]
+__all__ = [
+    "ALWAYS_NEEDED",
+    "CHECKPOINTS",
+    "PROOF_MODES",
+    "Evidence",
+    "Proof",
+    "Receipt",
+    "Step",
+    "StepStatus",
+    "check_checkpoints",
+    "check_task",
+    "definition",
+    "proof_gap",
+    "receipts_of",
+    "refused",
+]
+
+_PLACEHOLDER = re.compile(r"<[^<>]*>|.*<fill\b.*|todo\b.*|\.{3}|…|", re.IGNORECASE | re.DOTALL)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A command that was run (`CMD`, its text) or a thing to look at (`LINK`, a URL or a path within the hive)."""
+
+    kind: Literal["CMD", "LINK"]
+    text: str
+    exit_status: int | None = None
+    output_digest: str | None = None
+    ci: bool = False
+    digest: str | None = None
+
+    @property
+    def counts(self) -> bool:
+        """False for what proves nothing: a placeholder, a link that leads nowhere, a command that failed."""
+        if _PLACEHOLDER.fullmatch(self.text.strip()):
+            return False
+        if self.kind == "CMD":
+            return self.exit_status in (None, 0)
+        return _leads_somewhere(self.text.strip())
+
+    @property
+    def against(self) -> bool:
+        """True for a command that failed: evidence against."""
+        return self.kind == "CMD" and self.exit_status not in (None, 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The receipt as it stands in the log: only the fields that are set."""
+        found: dict[str, Any] = {"kind": self.kind, "text": self.text}
+        for name in ("exit_status", "output_digest", "digest"):
+            if getattr(self, name) is not None:
+                found[name] = getattr(self, name)
+        if self.ci:
+            found["ci"] = True
+        return found
+
+
+Evidence = Receipt | Mapping[str, Any]
+
+
+def _leads_somewhere(text: str) -> bool:
+    if "://" in text:
+        return _URL.fullmatch(text) is not None
+    return text.isprintable() and not text.startswith("/") and ".." not in text.split("/")
+
+
+def _fault(given: Mapping[str, Any]) -> str | None:
+    known = {"kind", "text", "exit_status", "output_digest", "digest", "ci"}
+    if unknown := sorted(str(key) for key in given if key not in known):
+        return f"has an unknown field {unknown[0]!r}"
+    if str(given.get("kind", "")).upper() not in ("CMD", "LINK"):
+        return f"has the kind {given.get('kind')!r}, it is CMD or LINK"
+    if not isinstance(given.get("text"), str):
+        return "has no text"
+    status = given.get("exit_status")
+    if status is not None and (not isinstance(status, int) or isinstance(status, bool)):
+        return f"has the exit_status {status!r}, it is a whole number"
+    for name in ("output_digest", "digest"):
+        if given.get(name) is not None and not isinstance(given[name], str):
+            return f"has a {name} that is no text"
+    if not isinstance(given.get("ci", False), bool):
+        return "has a `ci` that is neither true nor false"
+    return None
+
+
+def receipts_of(evidence: Evidence | Iterable[Evidence]) -> tuple[Receipt, ...]:
+    """The receipts among what a caller gave, one or many. Raises CoordinationError (`INVALID_RECEIPT`)."""
+    many = (evidence,) if isinstance(evidence, Receipt | Mapping) else tuple(evidence)
+    found = []
+    for given in many:
+        if isinstance(given, Receipt):
+            given = given.as_dict()
+        fault = _fault(given) if isinstance(given, Mapping) else "is no mapping"
+        if fault:
+            raise CoordinationError(
+                f"a receipt {fault}",
+                code="INVALID_RECEIPT",
+                mend="{kind: CMD, text, exit_status, output_digest, ci} or {kind: LINK, text, digest}",
+            )
+        found.append(Receipt(**{**given, "kind": str(given["kind"]).upper()}))
+    return tuple(found)
+
+
+def proof_gap(receipts: Iterable[Receipt]) -> Literal["PROOF_MISSING", "PROOF_WEAK"] | None:
+    """What the proof lacks: everything, one of the two kinds, or nothing (None)."""
+    kinds = {receipt.kind for receipt in receipts if receipt.counts}
+    if not kinds:
+        return "PROOF_MISSING"
+    return "PROOF_WEAK" if len(kinds) == 1 else None
+
 
 Proof = Literal["off", "warn", "require"]
 StepStatus = Literal["open", "done", "blocked"]
@@ -75,3 +189,74 @@ class Step:
     def lacking(self, named: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Those of them that are not confirmed yet."""
         return tuple(name for name in self.needed(named) if name not in self.confirmed)
+
+
+_FIELDS = ("title", "success_criteria", "tests", "proof", "meta")
+
+
+def refused(what: str, mend: str | None = None) -> CoordinationError:
+    """The error for an argument that makes no sense."""
+    return CoordinationError(what, code="INVALID_ARGUMENT", mend=mend)
+
+
+def check_task(task_id: object) -> str:
+    """The task's id, in the one form that names have."""
+    try:
+        return check_name(task_id, "task id")
+    except UserError as error:
+        raise refused(error.what, error.mend) from None
+
+
+def check_checkpoints(names: str | Iterable[str]) -> tuple[str, ...]:
+    """The checkpoints named, in their fixed order. Raises CoordinationError for one that there is not, or for none."""
+    given = {names} if isinstance(names, str) else set(names)
+    if unknown := sorted(str(name) for name in given if name not in CHECKPOINTS):
+        raise refused(f"{unknown[0]!r} is no checkpoint", f"there are: {', '.join(CHECKPOINTS)}")
+    return tuple(name for name in CHECKPOINTS if name in given)
+
+
+def _title(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise refused("a step has a title")
+    return value.strip()
+
+
+def _lines(name: str, value: object) -> list[str]:
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, Iterable):
+        raise refused(f"{name} of a step is a list of texts")
+    lines = [line for line in value if isinstance(line, str)]
+    if len(lines) < len(list(value)):
+        raise refused(f"{name} of a step is a list of texts")
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _meta(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise refused("meta of a step is a mapping")
+    try:
+        with boundary("meta"):
+            found: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+    except Unreadable as error:
+        raise refused(f"meta of a step is no JSON ({error.__cause__})") from None
+    return found
+
+
+def definition(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a step that are given, as they stand in the log. Raises CoordinationError (`INVALID_ARGUMENT`)."""
+    if unknown := [key for key in given if key not in _FIELDS]:
+        raise refused(f"a step has no field {unknown[0]!r}", f"it has: {', '.join(_FIELDS)}")
+    found: dict[str, Any] = {}
+    if "title" in given:
+        found["title"] = _title(given["title"])
+    for name in ("success_criteria", "tests"):
+        if name in given:
+            found[name] = _lines(name, given[name])
+    if "proof" in given:
+        if given["proof"] not in PROOF_MODES:
+            raise refused(f"{given['proof']!r} is no proof mode", f"there are: {', '.join(PROOF_MODES)}")
+        found["proof"] = given["proof"]
+    if given.get("meta"):
+        found["meta"] = _meta(given["meta"])
+    return found

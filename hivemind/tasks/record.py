@@ -18,7 +18,7 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.coordination import Journal
-from hivemind.coordination.swarm import TaskEntry
+from hivemind.coordination.entries import TaskEntry
 from hivemind.errors import UserError
 from hivemind.fs import write
 from hivemind.fs.records import as_line, load_record

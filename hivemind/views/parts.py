@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hivemind.coordination import Coordinates, Event, Journal, Place, Step, StepLease, check_agent, lane_visible
-from hivemind.coordination.swarm import TaskEntry
+from hivemind.coordination.entries import TaskEntry
 from hivemind.layout import Layout
 from hivemind.reasoning import LOG_NAME, Note, ReasoningNode, TaskGraph, Trace
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind.coordination import Journal, StepLeases, Steps
-from hivemind.coordination.snapshot import snapshot_path
 from hivemind.errors import HivemindError, UnknownVersion, UserError
 from hivemind.fs import LogDamaged
 
@@ -196,7 +195,7 @@ def test_a_missing_line_is_refused_also_at_the_end_of_a_segment(tmp_path: Path) 
     first = sorted(tmp_path.glob("*.jsonl"))[0]
     kept = first.read_bytes()
     first.write_bytes(kept[: kept[:-1].rindex(b"\n") + 1])
-    Path(snapshot_path(str(tmp_path))).unlink()
+    (tmp_path / "snapshot-2.json").unlink()
     with pytest.raises(LogDamaged):
         Journal(tmp_path).append("y")
     with pytest.raises(LogDamaged):
@@ -211,7 +210,7 @@ def test_a_segment_that_is_gone_from_the_middle_is_refused(tmp_path: Path) -> No
     for _ in range(20):
         journal.append("x")
     sorted(tmp_path.glob("*.jsonl"))[1].unlink()
-    Path(snapshot_path(str(tmp_path))).unlink()
+    (tmp_path / "snapshot-2.json").unlink()
     with pytest.raises(LogDamaged):
         Journal(tmp_path).append("y")
 
@@ -270,7 +269,7 @@ def test_a_snapshot_and_the_log_fold_to_the_same_bytes(tmp_path: Path) -> None:
     journal.append("agent.exited", agent_id="a1")
     expected = journal.fingerprint()
     assert Journal(tmp_path).fingerprint() == expected
-    Path(snapshot_path(str(tmp_path))).unlink()
+    (tmp_path / "snapshot-2.json").unlink()
     assert Journal(tmp_path).fingerprint() == expected
 
 
@@ -282,7 +281,7 @@ def test_a_snapshot_that_is_damaged_is_not_read(tmp_path: Path, content: bytes) 
     journal = Journal(tmp_path)
     journal.append("agent.started", agent_id="a")
     expected = journal.fingerprint()
-    Path(snapshot_path(str(tmp_path))).write_bytes(content)
+    (tmp_path / "snapshot-2.json").write_bytes(content)
     assert Journal(tmp_path).fingerprint() == expected
 
 
@@ -303,7 +302,7 @@ def test_segments_follow_each_other_and_a_snapshot_is_written_on_the_way(tmp_pat
     there = sorted(tmp_path.glob("*.jsonl"))
     assert len(there) == 3
     assert all(path.stat().st_size >= 500 for path in there[:-1])
-    assert Path(snapshot_path(str(tmp_path))).exists()
+    assert (tmp_path / "snapshot-2.json").exists()
     assert Journal(tmp_path, segment_bytes=7).append("x").seq == 51, "an existing journal keeps its own segment size"
     assert [event.seq for event in journal.read()] == list(range(1, 52))
 

@@ -1,10 +1,53 @@
-"""What else the journal says: agents, their focus, tasks and branches (spec 3, *Events*, *Coordinates*)."""
+"""What the journal tells of leases, reservations, agents, tasks and branches: the rows of the state's tables (spec 3)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["AgentEntry", "BranchEntry", "Focus", "TaskEntry"]
+__all__ = [
+    "DEFAULT_TTL_SEQ",
+    "MAX_TTL_SEQ",
+    "AgentEntry",
+    "BranchEntry",
+    "Focus",
+    "Reservation",
+    "StepLease",
+    "TaskEntry",
+]
+
+DEFAULT_TTL_SEQ = 200
+MAX_TTL_SEQ = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class StepLease:
+    """Who holds a step. `acquired_seq` and `expires_seq` are numbers of journal events, never times.
+
+    `generation` goes up by one each time the step gets a (new) holder and never comes down: a write that shows an older
+    one comes from a holder that was paused while its lease passed on. What a lease does not promise: that its holder is
+    alive, or that nobody takes it over by force. It only promises that a holder who lost it changes nothing.
+    """
+
+    step_id: str
+    holder_agent_id: str
+    acquired_seq: int
+    expires_seq: int
+    generation: int
+
+    def active(self, now_seq: int) -> bool:
+        """True while `now_seq < expires_seq`; `now_seq` is the seq of the newest event."""
+        return now_seq < self.expires_seq
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Paths within the hive that `agent_id` works on, as globs. Ends with its holder; `id` is the seq of its event."""
+
+    id: int
+    agent_id: str
+    patterns: tuple[str, ...]
+    shared: bool = False
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
