@@ -12,6 +12,7 @@ examples:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hivemind.documents import Docmem, Hit, Node
     from hivemind.hive import Hive
 
+_EMBEDDED_AT_ONCE = 64  # passages between two words of how far it is
 _DEEPEST = 16  # levels that are indented
 _ROOTS = ("id", "class", "tokens", "title", "path")
 _VERSIONS = ("version", "updated_at", "context", "text")
@@ -200,6 +202,47 @@ def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | N
         below, tokens = documents.size(top)
         lines.append(f"\n({shown.form}: {len(shown.nodes)} of {below + 1} nodes; all of it has {tokens} tokens)")
     return Answer({"node": top, "form": shown.form, "text": shown.text, "nodes": nodes}, lines)
+
+
+@command("doc index", open_hive)
+def index(hive: Hive, *, wait: bool = False) -> Answer:
+    """Bring documents up to date, and say how far their meaning is known.
+
+    Agents that rest go on with it, and a search first embeds what it is about. Interrupted, it goes on from there.
+
+    arguments:
+      --wait  embed all that is left now, and show how far it is
+
+    examples:
+      hivemind doc index
+      hivemind doc index --wait
+    """
+    from hivemind.documents import how_far
+    from hivemind.swarm.overview import search_now
+
+    brought_in(hive)
+    if wait:
+        _embed_all(hive)
+    known, total = hive.documents.meaning()
+    by_words = f"{total:,} passages, found by their words: {search_now(hive)}"
+    line = by_words if hive.embedder is None else how_far(known, total)
+    return Answer({"passages": total, "by_meaning": known}, [line])
+
+
+def _embed_all(hive: Hive) -> None:
+    from hivemind.documents import how_far
+
+    documents, began = hive.documents, time.monotonic()
+    first, total = documents.meaning()
+    done, of_sentences = 0, 0
+    with progress() as tell:
+        while some := documents.embed_pending(_EMBEDDED_AT_ONCE):
+            if first + done < total:
+                done += some
+                tell(how_far(first + done, total, max(done, 1) / max(time.monotonic() - began, 1e-3)))
+            else:
+                of_sentences += some
+                tell(f"all {total:,} passages by meaning; the sentences of {of_sentences:,} of them, too")
 
 
 @command("doc find", open_hive)

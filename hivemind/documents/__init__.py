@@ -14,6 +14,7 @@ from hivemind.documents.errors import (
 )
 from hivemind.documents.importing import Letter
 from hivemind.documents.knowledge import Knowledge, SyncReport, files_below
+from hivemind.documents.meaning import how_far
 from hivemind.documents.node import Node
 from hivemind.documents.passages import Citation, Passage, Verdict, verify
 from hivemind.documents.search import Hit, title_of
@@ -23,5 +24,5 @@ from hivemind.embedding import Embedder
 __all__ = [
     "Citation", "CycleError", "Docmem", "DocmemError", "Embedder", "Hit", "Knowledge", "Letter", "Node",
     "NodeNotFoundError", "OptimisticLockError", "Passage", "ReadonlyError", "Shown", "Source", "SyncReport",
-    "UnwritableError", "Verdict", "Version", "files_below", "title_of", "verify",
+    "UnwritableError", "Verdict", "Version", "files_below", "how_far", "title_of", "verify",
 ]  # fmt: skip

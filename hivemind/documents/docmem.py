@@ -208,13 +208,12 @@ class Docmem(Trees):
             done += 1
         return done
 
-    def meaning(self) -> tuple[int, int]:
-        """How many passages (and nodes from no file) are known by their meaning, and of how many; (0, all) without an
-        embedder."""
+    def meaning(self, embedder: Embedder | None = None) -> tuple[int, int]:
+        """How many passages (and nodes from no file) are known by their meaning to an embedder (None: the store's own), and of
+        how many; (0, all) without one."""
+        embedder = embedder or self.embedder
         with self.database.read() as sql:
-            if self.embedder is None:
-                return 0, int(sql.execute("SELECT count(*) FROM nodes WHERE text <> ''").fetchone()[0])
-            left, total = count_waiting(sql, self.embedder)
+            left, total = count_waiting(sql, embedder)
         return total - left, total
 
     def tagged(self, tag: str) -> list[Node]:

@@ -15,6 +15,7 @@ __all__ = [
     "count_waiting", "drop_meanings", "keep", "keep_some", "sentences_for", "waiting", "without_sentences",
 ]  # fmt: skip
 
+_PER_SECOND = 10.0  # passages of some 200 tokens, by one core that is free: a guess, until it is measured
 _ALL = 0  # the group of every vector: a node may move to another document and keeps its vector
 _WAITS = (
     " FROM nodes n LEFT JOIN places p ON p.node_id = n.id LEFT JOIN vectors v ON v.key = n.seq"
@@ -27,11 +28,21 @@ _KNOWN = (
 )
 
 
-def count_waiting(sql: sqlite3.Connection, embedder: Embedder) -> tuple[int, int]:
-    """How many passages and other nodes have no vector of this embedder's model yet, and of how many."""
-    (found,) = sql.execute("SELECT count(*)" + _WAITS, (embedder.name, 4 * embedder.dimension)).fetchone()
+def count_waiting(sql: sqlite3.Connection, embedder: Embedder | None) -> tuple[int, int]:
+    """How many passages and other nodes have no vector of this embedder's model yet (all without one), and of how many."""
     (total,) = sql.execute(_KNOWN).fetchone()
+    if embedder is None:
+        return int(total), int(total)
+    (found,) = sql.execute("SELECT count(*)" + _WAITS, (embedder.name, 4 * embedder.dimension)).fetchone()
     return int(found), int(total)
+
+
+def how_far(known: int, total: int, per_second: float = _PER_SECOND) -> str:
+    """How many passages are known by their meaning, in words, and how long the others may take."""
+    if known >= total:
+        return f"all {total:,} passages by meaning"
+    minutes = max(1, round((total - known) / per_second / 60))
+    return f"{known:,} of {total:,} passages by meaning, about {minutes:,} min left"
 
 
 def waiting(

@@ -18,6 +18,7 @@ __all__ = ["Candidate", "Weights", "borne_out", "rank"]
 
 _K1, _B = 1.2, 0.75  # BM25: saturation, and how much length counts beside the usual one
 _SESSIONS = 2  # of one session alone nothing can be said
+_TOLD = 0.05  # of a score of 1: what counts less is not told
 _BEST = 3  # cosines that a session is judged by
 _BEFORE = 3  # words between a number and what it counts: "at most 32 of the devices"
 _CREDIT = {"text": 1.0, "heading": 0.95, "titles": 0.85, "labels": 0.7, "example": 0.5}  # of a word there, as covered
@@ -104,7 +105,8 @@ class Ranked:
         if one.cosine is not None:
             parts.append(f"its meaning is near ({one.nearness:.2f})")
         parts = parts or ["neighbour of what was found"]
-        return "; ".join(parts + [f"{what} {value:+.2f}" for what, value in self.signs if round(value, 2)])
+        signs = [what for what, value in self.signs if abs(value) >= _TOLD]
+        return "; ".join([*parts, *([f"for it counts {', '.join(signs)}"] if signs else [])])
 
 
 _NAMES = {
@@ -215,15 +217,15 @@ def _signs(query: Query, one: Candidate, weights: Weights) -> list[tuple[str, fl
     if not query.names.isdisjoint(one.reading.speaker):
         found.append(("its speaker", weights.speaker))
         if in_first_person(text):
-            found.append(("in the first person", weights.first_person))
+            found.append(("that it is in the first person", weights.first_person))
     if want.dates and moment is not None and want.dates.fits(moment):
         found.append(("its date", weights.date + (weights.day if want.dates.is_near(moment) else 0.0)))
     if weights.time and want.time and has_time(text):
-        found.append(("says when", weights.time))
+        found.append(("that it says when", weights.time))
     if weights.name and want.name and has_name(text):
-        found.append(("says a name", weights.name))
+        found.append(("that it says a name", weights.name))
     if one.reading.asks:
-        found.append(("asks", weights.asking))
+        found.append(("that it only asks", weights.asking))
     return found
 
 

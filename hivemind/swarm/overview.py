@@ -11,9 +11,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hivemind.coordination import State, StepLease, check_agent
+from hivemind.errors import UserError
 from hivemind.layout import HUMAN, Layout
 from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
@@ -25,6 +26,9 @@ from hivemind.swarm.supervisor import supervisor_lock
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.tasks.inbox import is_task_name
 
+if TYPE_CHECKING:
+    from hivemind.embedding import Embedder
+
 __all__ = [
     "AgentNow",
     "LeaseNow",
@@ -35,6 +39,7 @@ __all__ = [
     "leases_now",
     "overview",
     "said_why",
+    "search_now",
 ]
 
 DOWN, ASIDE = "down", "set aside"
@@ -153,9 +158,22 @@ def search_now(hive: Parts) -> str:
     except EmbedderUnavailable as error:
         return f"full text only: {error}"
     if embedder is not None:
-        return f"words and meaning ({embedder.name})"
+        return f"words and meaning ({embedder.name}){_left_to_embed(hive, embedder)}"
     asked = os.environ.get("HIVEMIND_EMBEDDER") or hive.config.embedder
     return "full text only" if asked == "none" else f"full-text search only: {INSTALL}"
+
+
+def _left_to_embed(hive: Parts, embedder: Embedder) -> str:
+    """How far the documents are, where some of them are found by their words only as yet."""
+    from hivemind.documents import how_far
+
+    if not hive.documents.database.was_made:
+        return ""
+    try:
+        known, total = hive.documents.meaning(embedder)
+    except UserError:  # it is damaged, or of another version: `doctor` and whoever searches say so
+        return ""
+    return "" if known >= total else f"; {how_far(known, total)}"
 
 
 def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[AgentNow, ...]:

@@ -140,3 +140,18 @@ def test_what_a_file_says_is_deleted_with_the_file_only(run: Command, hive: Path
     root = Hive.open(hive).documents.create_root(text="x")
     assert run("doc", "delete", root.id).out == "1 node deleted.\n"
     assert run("doc", "show", root.id).status == 2
+
+
+def test_how_far_the_meaning_of_documents_is_known_is_said_and_the_rest_done_on_demand(
+    run: Command, notes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "found by their words" in run("doc", "index").out
+    monkeypatch.setenv("HIVEMIND_EMBEDDER", "hashing")
+    before = run("doc", "index", "--json").json
+    assert before["by_meaning"] == 0
+    left = f"0 of {before['passages']} passages by meaning, about 1 min left"
+    assert run("doc", "index").out == f"{left}\n"
+    assert left in run("status").out
+    assert run("doc", "index", "--wait").out == f"all {before['passages']} passages by meaning\n"
+    assert run("doc", "index", "--json").json["by_meaning"] == before["passages"]
+    assert "passages" not in run("status").out

@@ -87,7 +87,7 @@ def test_a_date_in_the_question_finds_entries_of_that_time(store: MemoryStore) -
     say(store, "bad", "we went sailing again", time="some day")
     assert keys(store, "What did we do in May 2023, sailing?")[0] == "may"
     assert keys(store, "sailing on 8 June")[0] == "june"
-    assert "its date +0.60" in hit(store, "sailing on 8 June", "june").why
+    assert "its date" in hit(store, "sailing on 8 June", "june").why
 
 
 @pytest.mark.parametrize(
