@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from hivemind.views.budget import render
-from hivemind.views.engine import analyse
-from hivemind.views.parts import Readable
+from hivemind.views.scope import Readable
 from hivemind.views.selection import VIEWS, View
-from hivemind.views.signal import Action, Signal
+from hivemind.views.signal import Action, Signal, analyse
 from hivemind.views.slice import Slice
 from hivemind.views.views import capsule, resume, signals, snapshot, watch
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hivemind.coordination import CoordinationError
 from hivemind.masking import escaped
 
-__all__ = ["LEAST", "check_budget", "fit", "render"]
+__all__ = ["check_budget", "fit", "render"]
 
 Answer = dict[str, Any]
-LEAST = 2
+_LEAST = 2
 _WITH_CAPSULE = 200
-_CUTS = (2_000, 1_000, 400, 160, 80)
-_STATISTICS = ("stats", "lanes", "steps", "task", "step", "since")
 _TEXTS = ("text", "title", "message", "reason")
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
@@ -34,12 +33,12 @@ def _size(value: Any) -> int:
 
 
 def check_budget(budget: object) -> None:
-    """Raise CoordinationError (`INVALID_BUDGET`) for what is no budget: a whole number of at least 2, or None."""
-    if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or budget < LEAST):
+    """Raise CoordinationError (`INVALID_BUDGET`) unless it is None or a whole number of at least 2."""
+    if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or budget < _LEAST):
         raise CoordinationError(
             f"context_budget is {budget!r}",
             code="INVALID_BUDGET",
-            mend=f"give at least {LEAST} characters, or leave it out",
+            mend=f"give at least {_LEAST} characters, or leave it out",
         )
 
 
@@ -52,31 +51,18 @@ def fit(answer: Answer, budget: int | None) -> Answer:
     if budget < _WITH_CAPSULE:
         bare: Answer = {"truncated": True}
         return bare if _size(bare) <= budget else {}
-    stages: list[Callable[[Answer, int], str | None]] = [_cut(longest) for longest in _CUTS]
-    stages += [_oldest("trace"), _oldest("notes"), _oldest("events"), _last("cards"), *map(_without, _STATISTICS)]
-    stages += [_last("signals"), _no_markers, _no_why, _no_docs, _short_next, _no_next, _no_target, _only_place]
-    for stage in stages:
-        code = stage(answer, used - budget + _room(degradation))
-        if code is None:
-            continue
-        if code not in degradation:
-            degradation.append(code)
-        used = _stamp(answer, budget, degradation)
-        while used > budget and code.endswith("_TRIMMED"):
-            if stage(answer, used - budget) is None:
-                break
+    for code, shorten in _STAGES:
+        while used > budget and shorten(answer, used - budget):
+            degradation += [] if code in degradation else [code]
             used = _stamp(answer, budget, degradation)
-        if used <= budget:
-            return answer
-    return _least(answer, budget)
-
-
-def _room(degradation: list[str]) -> int:
-    return 0 if degradation else 20
+    if used > budget:  # nothing is left but where, and the codes
+        used = _stamp(answer, budget, ["CAPSULE_CUT"])
+    assert used <= budget, f"the least capsule does not fit into {budget}"
+    return answer
 
 
 def _stamp(answer: Answer, budget: int | None, degradation: list[str]) -> int:
-    """Write what was used and left out into the answer; gives its size, which the answer itself names."""
+    """Write what was used and left out into the answer; returns its size, which the answer itself names."""
     answer["degradation"] = degradation
     stamp = answer["budget"] = {"max_chars": budget, "used_chars": 0, "truncated": bool(degradation)}
     rest = _size(answer) - 1
@@ -87,100 +73,58 @@ def _stamp(answer: Answer, budget: int | None, degradation: list[str]) -> int:
     return used
 
 
-def _cut(longest: int) -> Callable[[Answer, int], str | None]:
-    def stage(answer: Answer, _over: int) -> str | None:
-        return "TEXT_CUT" if _cut_texts({k: v for k, v in answer.items() if k != "capsule"}, longest) else None
-
-    return stage
+# What shortens an answer, given by how much it is too long: True if it has done something, and may do more. ------------
 
 
-def _cut_texts(value: Any, longest: int) -> bool:
-    """Cut every long text below `value`, in place. Calls are left whole: they must be good as they stand."""
+def _cut_texts(value: Any, _over: int, *, longest: int) -> bool:
+    """Cut every long text, in place. Calls are left whole: they must be good as they stand; so is the capsule."""
+    if not isinstance(value, dict | list) or "call" in value:
+        return False
     found = False
-    if isinstance(value, list):
-        for at, item in enumerate(value):
-            if isinstance(item, str) and len(item) > longest:
-                value[at] = item[: longest - 1] + "…"
-                found = True
-            else:
-                found = _cut_texts(item, longest) or found
-    elif isinstance(value, dict) and "call" not in value:
-        for name, item in value.items():
-            if isinstance(item, str):
-                if name in _TEXTS and len(item) > longest:
-                    value[name] = item[: longest - 1] + "…"
-                    found = True
-            else:
-                found = _cut_texts(item, longest) or found
+    for name, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        if isinstance(item, str) and len(item) > longest and (isinstance(name, int) or name in _TEXTS):
+            value[name] = item[: longest - 1] + "…"
+            found = True
+        elif name != "capsule":
+            found = _cut_texts(item, 0, longest=longest) or found
     return found
 
 
-def _oldest(name: str) -> Callable[[Answer, int], str | None]:
-    return lambda answer, over: _drop(answer, name, over, first=True)
-
-
-def _last(name: str) -> Callable[[Answer, int], str | None]:
-    return lambda answer, over: _drop(answer, name, over, first=False)
-
-
-def _drop(answer: Answer, name: str, over: int, *, first: bool) -> str | None:
+def _drop(answer: Answer, over: int, *, name: str, first: bool = False) -> bool:
     """Take as many items from one end as are needed; a list that is emptied leaves what was in it as a count."""
     items = answer.get(name)
-    if not items or (len(items) == 1 and items[0].get("type") == "summary"):
-        return None
+    if not items or items[0].get("type") == "summary":
+        return False
     gone, freed = 0, 0
     while gone < len(items) and freed < over:
         freed += _size(items[gone if first else -1 - gone]) + 1
         gone += 1
     kept = items[gone:] if first else items[: len(items) - gone]
     answer[name] = kept or [{"type": "summary", "label": name, "count": len(items)}]
-    return f"{name.upper()}_TRIMMED"
+    return True
 
 
-def _without(name: str) -> Callable[[Answer, int], str | None]:
-    return lambda answer, _over: None if answer.pop(name, None) is None else "STATS_DROPPED"
+def _remove(answer: Answer, _over: int, *, path: str) -> bool:
+    *above, name = path.split(".")
+    for one in above:
+        answer = answer[one]
+    return answer.pop(name, answer) is not answer
 
 
-def _no_markers(answer: Answer, _over: int) -> str | None:
-    names = [
-        name for name in ("trace", "notes", "events", "cards", "signals", "view", "seq", "card_seq") if name in answer
-    ]
-    for name in names:
-        del answer[name]
-    return "LISTS_DROPPED" if names else None
-
-
-def _no_why(answer: Answer, _over: int) -> str | None:
-    return None if answer["capsule"].pop("why", None) is None else "CAPSULE_CUT"
-
-
-def _no_docs(answer: Answer, _over: int) -> str | None:
-    return None if answer["capsule"]["where"].pop("docs", None) is None else "CAPSULE_CUT"
-
-
-def _short_next(answer: Answer, _over: int) -> str | None:
-    return None if answer["capsule"]["next"].pop("backup", None) is None else "CAPSULE_CUT"
-
-
-def _no_next(answer: Answer, _over: int) -> str | None:
-    return None if answer["capsule"].pop("next", None) is None else "CAPSULE_CUT"
-
-
-def _no_target(answer: Answer, _over: int) -> str | None:
+def _only_ids(answer: Answer, _over: int) -> bool:
     """What is left of where: ids, without titles and the lease."""
     where = answer["capsule"]["where"]
     for name in ("target", "step_focus"):
         if isinstance(where.get(name), dict):
             where[name] = where[name]["id"]
-    where.pop("branch", None)
-    return "CAPSULE_CUT"
+    return where.pop("branch", None) is not None
 
 
-def _only_place(answer: Answer, _over: int) -> str | None:
+def _only_place(answer: Answer, _over: int) -> bool:
     """The workspace and the lane, cut: names can be long."""
     where = answer["capsule"]["where"]
     answer["capsule"] = {"where": {name: _clip(where[name], 16) for name in ("workspace", "lane")}}
-    return "CAPSULE_CUT"
+    return "target" in where
 
 
 def _clip(text: str, most: int) -> str:
@@ -192,8 +136,20 @@ def _clip(text: str, most: int) -> str:
     return text + "…"
 
 
-def _least(answer: Answer, budget: int) -> Answer:
-    least = {"capsule": answer["capsule"]}
-    if _stamp(least, budget, ["CAPSULE_CUT"]) > budget:
-        raise AssertionError(f"the least capsule does not fit into {budget}")
-    return least
+_STAGES: list[tuple[str, Callable[[Answer, int], bool]]] = [
+    *(("TEXT_CUT", partial(_cut_texts, longest=longest)) for longest in (2_000, 1_000, 400, 160, 80)),
+    *((f"{name.upper()}_TRIMMED", partial(_drop, name=name, first=True)) for name in ("trace", "notes", "events")),
+    ("CARDS_TRIMMED", partial(_drop, name="cards")),
+    *(("STATS_DROPPED", partial(_remove, path=name)) for name in ("stats", "lanes", "steps", "task", "step", "since")),
+    ("SIGNALS_TRIMMED", partial(_drop, name="signals")),
+    *(
+        ("LISTS_DROPPED", partial(_remove, path=name))
+        for name in ("trace", "notes", "events", "cards", "signals", "view", "seq", "card_seq")
+    ),
+    *(
+        ("CAPSULE_CUT", partial(_remove, path=f"capsule.{name}"))
+        for name in ("why", "where.docs", "next.backup", "next")
+    ),
+    ("CAPSULE_CUT", _only_ids),
+    ("CAPSULE_CUT", _only_place),
+]

@@ -6,8 +6,8 @@ from typing import Any
 
 from hivemind.coordination import Call, Step, StepLease, call, claim_call, look_call
 from hivemind.layout import HUMAN
-from hivemind.views.parts import Scope
-from hivemind.views.signal import Signal, best_actions
+from hivemind.views.scope import Scope
+from hivemind.views.signal import Signal, best_action
 
 __all__ = ["build_capsule", "lease_of"]
 
@@ -18,14 +18,14 @@ _LONGEST = 120
 def build_capsule(scope: Scope, signals: list[Signal]) -> dict[str, Any]:
     """`where`, `why` (at most three signals) and `next {primary, backup}` (calls that can be made as they stand)."""
     primary, backup = _next(scope)
-    proposed = [action.as_dict() for action in best_actions(signals)]
+    proposed = best_action(signals)
     return {
         "where": _where(scope, signals),
         "why": [
             {"code": one.code, "severity": one.severity, "message": _short(one.message)}
             for one in signals[:_MOST_REASONS]
         ],
-        "next": {"primary": primary, "backup": proposed[0] if proposed else backup},
+        "next": {"primary": primary, "backup": backup if proposed is None else proposed.as_dict()},
     }
 
 

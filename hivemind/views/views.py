@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-from hivemind.coordination import CoordinationError, Event, Step
+from hivemind.coordination import CoordinationError, Step
 from hivemind.reasoning import ReasoningNode, TaskGraph
 from hivemind.views.budget import check_budget, fit
 from hivemind.views.capsule import build_capsule, lease_of
-from hivemind.views.engine import analyse_scope
-from hivemind.views.parts import Readable, Scope, scope_of
-from hivemind.views.proofs import STALE_AFTER
+from hivemind.views.scope import Readable, Scope, scope_of
 from hivemind.views.selection import VIEWS, most_cards, most_signals, select
-from hivemind.views.signal import Signal
+from hivemind.views.signal import STALE_AFTER, analyse_scope
 
 __all__ = ["capsule", "resume", "signals", "snapshot", "watch"]
 
@@ -44,16 +43,13 @@ def resume(
     """
     _check(view, context_budget, limit, all_lanes)
     scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes or view == "audit", graph=graph)
-    found = analyse_scope(scope, stale_after)
-    answer = _head(view, scope, found, context_budget)
-    answer["cards"] = [_card(card) for card in _cards(scope, view, context_budget, limit, found)]
+    answer, referred = _head(view, scope, context_budget, stale_after)
+    answer["cards"] = _cards(scope, view, context_budget, limit, referred)
     if view != "focus_only":
-        answer["notes"] = [_entry(note) for note in (scope.notes if view == "full" else scope.notes[-_NOTES:])]
-        answer["trace"] = [
-            _entry(one) for one in (scope.traces if view in ("explore", "full") else scope.traces[-_TRACE:])
-        ]
-    events = _of_focus(scope, view)
-    answer["events"] = [event.as_dict() for event in (events if view == "full" else events[-_EVENTS:])]
+        answer["notes"] = [asdict(note) for note in (scope.notes if view == "full" else scope.notes[-_NOTES:])]
+        traces = scope.traces if view in ("explore", "full") else scope.traces[-_TRACE:]
+        answer["trace"] = [asdict(trace) for trace in traces]
+    answer["events"] = _events(scope, view)[0 if view == "full" else -_EVENTS :]
     answer["stats"] = _stats(scope)
     if view == "audit":
         answer["lanes"] = _lanes(scope)
@@ -76,11 +72,8 @@ def snapshot(
     """The same at a glance: where, the step, the signals and the anchors; no notes, no trace, no events."""
     _check(view, context_budget, limit, all_lanes)
     scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes or view == "audit", graph=graph)
-    found = analyse_scope(scope, stale_after)
-    answer = _head(view, scope, found, context_budget)
-    answer["cards"] = [
-        _card(card) for card in _cards(scope, view, context_budget, min(limit or _ANCHORS, _ANCHORS), found)
-    ]
+    answer, referred = _head(view, scope, context_budget, stale_after)
+    answer["cards"] = _cards(scope, view, context_budget, min(limit or _ANCHORS, _ANCHORS), referred)
     answer["stats"] = _stats(scope)
     return fit(answer, context_budget)
 
@@ -109,16 +102,14 @@ def watch(
         raise _refused(f"since_seq is {since_seq!r}", "give the seq of an earlier answer, 0 for everything")
     every_lane = all_lanes or view == "audit"
     scope = scope_of(hive, agent_id, task, step, all_lanes=every_lane, graph=graph, since=since_seq)
-    found = analyse_scope(scope, stale_after)
-    answer = _head(view, scope, found, context_budget)
+    answer, _ = _head(view, scope, context_budget, stale_after)
     answer["since"] = {"seq": since_seq, "card_seq": since_card_seq}
     after = scope.card_seq if since_card_seq is None else since_card_seq
-    new = [card for card in _cards(scope, "full", None, None, found) if card.created_seq > after]
-    answer["cards"] = [_card(card) for card in (new if limit is None else new[:limit])]
+    answer["cards"] = [card for card in _cards(scope, "full", None, None, ()) if card["seq"] > after][:limit]
     if view != "focus_only":
-        answer["notes"] = [_entry(note) for note in scope.notes if note.seq > after]
-        answer["trace"] = [_entry(trace) for trace in scope.traces if trace.seq > after]
-    answer["events"] = [event.as_dict() for event in _of_focus(scope, view)]
+        answer["notes"] = [asdict(note) for note in scope.notes if note.seq > after]
+        answer["trace"] = [asdict(trace) for trace in scope.traces if trace.seq > after]
+    answer["events"] = _events(scope, view)
     return fit(answer, context_budget)
 
 
@@ -171,24 +162,21 @@ def _refused(what: str, mend: str) -> CoordinationError:
     return CoordinationError(what, code="INVALID_VIEW", mend=mend, suggestions=looks)
 
 
-def _head(view: str, scope: Scope, found: list[Signal], budget: int | None) -> Answer:
+def _head(view: str, scope: Scope, budget: int | None, stale_after: timedelta) -> tuple[Answer, set[int]]:
+    """What every answer begins with, and the cards that its signals refer to."""
+    found = analyse_scope(scope, stale_after)
     answer: Answer = {"view": view, "seq": scope.seq, "card_seq": scope.card_seq}
     answer["capsule"] = build_capsule(scope, found)
     if scope.place.task is not None:
         answer["task"] = {"id": scope.place.task, "title": scope.title, "over": scope.over}
     if scope.step is not None:
         answer["step"] = _step(scope, scope.step)
-    if len(scope.steps) > 1:
-        answer["steps"] = [_brief(one) for one in _around(scope)]
+    if len(scope.steps) > 1:  # from just before the focus on: a plan may be long
+        at = next((number for number, one in enumerate(scope.steps) if one.id == scope.place.step), 0)
+        start = max(0, min(at - _STEPS // 3, len(scope.steps) - _STEPS))
+        answer["steps"] = [_brief(one) for one in scope.steps[start : start + _STEPS]]
     answer["signals"] = [one.as_dict() for one in found[: most_signals(budget)]]
-    return answer
-
-
-def _around(scope: Scope) -> list[Step]:
-    """The steps from just before the focus on: a plan may be long."""
-    at = next((number for number, one in enumerate(scope.steps) if one.id == scope.place.step), 0)
-    start = max(0, min(at - _STEPS // 3, len(scope.steps) - _STEPS))
-    return list(scope.steps[start : start + _STEPS])
+    return answer, {number for one in found for number in one.refs}
 
 
 def _brief(step: Step) -> Answer:
@@ -210,15 +198,11 @@ def _step(scope: Scope, step: Step) -> Answer:
     return found
 
 
-def _cards(
-    scope: Scope, view: str, budget: int | None, limit: int | None, found: Iterable[Signal]
-) -> list[ReasoningNode]:
+def _cards(scope: Scope, view: str, budget: int | None, limit: int | None, referred: Collection[int]) -> list[Answer]:
     focus = scope.place.step
-    cards: Iterable[ReasoningNode] = scope.cards()
-    if scope.explicit_step:
-        cards = [card for card in cards if card.step == focus]
+    cards = [card for card in scope.cards() if not scope.explicit_step or card.step == focus]
     most = min((one for one in (most_cards(view, budget), limit) if one is not None), default=None)
-    return select(cards, view, focus, most, {number for one in found for number in one.refs})
+    return [_card(card) for card in select(cards, view, focus, most, referred)]
 
 
 def _card(card: ReasoningNode) -> Answer:
@@ -226,29 +210,14 @@ def _card(card: ReasoningNode) -> Answer:
     found |= {"status": card.status, "lane": card.lane, "seq": card.created_seq}
     if card.active is not True:
         found["active"] = card.active
-    if card.step is not None:
-        found["step"] = card.step
-    if card.tags:
-        found["tags"] = list(card.tags)
-    if card.pinned:
-        found["pinned"] = True
-    return found
+    rest = {"step": card.step, "tags": list(card.tags), "pinned": card.pinned}
+    return found | {name: value for name, value in rest.items() if value}
 
 
-def _entry(one: Any) -> Answer:
-    found: Answer = {"seq": one.seq, "at": one.at, "agent": one.agent, "lane": one.lane, "step": one.step}
-    if hasattr(one, "kind"):
-        found["kind"] = one.kind
-    found["text"] = one.text
-    return found
-
-
-def _of_focus(scope: Scope, view: str) -> list[Event]:
+def _events(scope: Scope, view: str) -> list[Answer]:
     """The events of the task; only those of the step where that is all that is looked at."""
-    focus = scope.place.step
-    if focus is None or not (scope.explicit_step or view == "focus_only"):
-        return list(scope.events)
-    return [event for event in scope.events if event.payload.get("step_id") == focus]
+    focus = scope.place.step if scope.explicit_step or view == "focus_only" else None
+    return [event.as_dict() for event in scope.events if focus is None or event.payload.get("step_id") == focus]
 
 
 def _stats(scope: Scope) -> Answer:
@@ -262,12 +231,15 @@ def _stats(scope: Scope) -> Answer:
 
 def _lanes(scope: Scope) -> list[Answer]:
     """What lies in each lane."""
-    lanes: dict[str, Counter[str]] = {}
+    lanes: dict[str, list[ReasoningNode]] = {}
     for card in scope.cards():
-        lanes.setdefault(card.lane, Counter()).update(
-            {"cards": 1, "open": card.status == "open", "pinned": card.pinned}
-        )
+        lanes.setdefault(card.lane, []).append(card)
     return [
-        {"lane": lane, **{name: int(number) for name, number in counts.items()}}
-        for lane, counts in sorted(lanes.items())
+        {
+            "lane": lane,
+            "cards": len(cards),
+            "open": sum(card.status == "open" for card in cards),
+            "pinned": sum(card.pinned for card in cards),
+        }
+        for lane, cards in sorted(lanes.items())
     ]

@@ -7,7 +7,6 @@ import pytest
 
 from hivemind.reasoning import NodeKind
 from hivemind.views import Slice, signals
-from hivemind.views.evidence import confidence, evidence_score
 
 from .conftest import Place
 
@@ -21,11 +20,11 @@ def slice_of(place: Place) -> Slice:
 
 
 def score(place: Place, number: int) -> int:
-    return evidence_score(slice_of(place), place.graph.graph.nodes[number])
+    return slice_of(place).evidence_score(place.graph.graph.nodes[number])
 
 
 def sure(place: Place, number: int) -> float:
-    return confidence(slice_of(place), place.graph.graph.nodes[number])
+    return slice_of(place).confidence(place.graph.graph.nodes[number])
 
 
 def test_a_decision_left_in_an_agents_lane_is_to_be_published(place: Place, codes: Codes) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from hivemind.coordination import Coordinates, Event, Journal, Place, Step, StepLease, check_agent, lane_visible
-from hivemind.coordination.entries import TaskEntry
 from hivemind.layout import Layout
 from hivemind.reasoning import LOG_NAME, Note, ReasoningNode, TaskGraph, Trace
 
-__all__ = ["Readable", "Scope", "open_graph", "scope_of"]
+__all__ = ["Readable", "Scope", "scope_of"]
 
 _RECENT = 500
+_Entry = TypeVar("_Entry", Note, Trace)
 
 
 class Workspace(Protocol):
@@ -75,18 +75,6 @@ class Scope:
             return []
         return self.graph.graph.visible(self.agent_id, all_lanes=self.all_lanes, lane=self.place.lane)
 
-    def visible(self, lane: str | None) -> bool:
-        """Whether what lies in a lane is shown: in the shared one, and in those that the agent drafts in."""
-        return lane_visible(lane, self.agent_id, self.all_lanes, self.place.lane)
-
-
-def open_graph(layout: Layout, task: str) -> TaskGraph | None:
-    """The graph of a task, wherever its folder is, or None if it has none yet."""
-    for state in (layout.active, layout.done, layout.failed, layout.inbox):
-        if (state / task / LOG_NAME).is_file():
-            return TaskGraph(state / task)
-    return None
-
 
 def scope_of(
     hive: Readable,
@@ -102,47 +90,45 @@ def scope_of(
     who = None if agent_id is None else check_agent(agent_id)
     drafts = None if who is None or who not in hive.agents else hive.agents[who].lane
     place = Coordinates(hive.journal, hive.config.workspace).resolve(who, task, step, drafts)
+    name = place.task or ""
     seq, entry, steps, leases = hive.journal.view(
         lambda state: (
             state.seq,
-            state.tasks.get(place.task or ""),
-            tuple(state.steps_of(place.task)) if place.task else (),
-            {key: lease for key in state.by_task.get(place.task or "", ()) if (lease := state.lease(key))},
+            state.tasks.get(name),
+            tuple(state.steps_of(name)) if name else (),
+            {key: lease for key in state.by_task.get(name, ()) if (lease := state.lease(key))},
         )
     )
     start = max(0, seq - _RECENT) if since is None else since
-    events = tuple(event for event in hive.journal.read(start) if event.seq <= seq and _concerns(event, place.task))
-    if graph is None and place.task is not None:
-        graph = open_graph(hive.layout, place.task)
-    card_seq = (
-        0 if graph is None else graph.seq
-    )  # before the rest: what comes meanwhile is shown twice rather than never
-    notes, traces = ((), ()) if graph is None else (graph.notes(), graph.traces())
+    question = None
+    if entry is not None and entry.state == "parked" and (said := next(hive.journal.events(entry.seq - 1), None)):
+        question = said.payload.get("asks")
+    layout = hive.layout
+    for state in (layout.active, layout.done, layout.failed, layout.inbox):
+        if graph is None and name and (state / name / LOG_NAME).is_file():
+            graph = TaskGraph(state / name)
+    card_seq = 0 if graph is None else graph.seq  # first: what comes meanwhile is shown twice rather than never
+
+    def visible(entries: Iterable[_Entry]) -> tuple[_Entry, ...]:
+        return tuple(one for one in entries if lane_visible(one.lane, who, all_lanes, place.lane))
+
     return Scope(
-        place,
-        who,
-        all_lanes,
-        step is not None and step != "focus",
-        seq,
-        card_seq,
-        None if entry is None else entry.title,
-        entry is not None and entry.over,
-        steps,
-        leases,
-        events,
-        graph,
-        tuple(note for note in notes if lane_visible(note.lane, who, all_lanes, place.lane)),
-        tuple(trace for trace in traces if lane_visible(trace.lane, who, all_lanes, place.lane)),
-        None if entry is None else _question(hive.journal, entry),
+        place=place,
+        agent_id=who,
+        all_lanes=all_lanes,
+        explicit_step=step is not None and step != "focus",
+        seq=seq,
+        card_seq=card_seq,
+        title=None if entry is None else entry.title,
+        over=entry is not None and entry.over,
+        steps=steps,
+        leases=leases,
+        events=tuple(event for event in hive.journal.read(start) if event.seq <= seq and _concerns(event, place.task)),
+        graph=graph,
+        notes=() if graph is None else visible(graph.notes()),
+        traces=() if graph is None else visible(graph.traces()),
+        question=question if isinstance(question, str) else None,
     )
-
-
-def _question(journal: Journal, entry: TaskEntry) -> str | None:
-    if entry.state != "parked":
-        return None
-    said = next(journal.events(entry.seq - 1), None)
-    asks = None if said is None else said.payload.get("asks")
-    return asks if isinstance(asks, str) else None
 
 
 def _concerns(event: Event, task: str | None) -> bool:
