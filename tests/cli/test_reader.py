@@ -69,6 +69,11 @@ def test_an_error_that_nobody_reads_is_still_an_error(hive: Path) -> None:
     assert _shell(f"{COMMAND} task show nothing 2>&-; echo $?").stdout == "2\n"
 
 
+def test_an_error_that_cannot_be_written_anywhere_is_still_an_error(hive: Path) -> None:
+    """Found by tests/faults: EIO at the words of a refusal became a traceback, and another exit status."""
+    assert _shell(f"{COMMAND} task show nothing 2> /dev/full; echo $?").stdout == "2\n"
+
+
 def test_without_an_output_a_command_works_all_the_same(hive: Path) -> None:
     ended = _shell(f"{COMMAND} task add 'Look about' >&- <&- ; echo $?")
     assert (ended.stdout, ended.stderr) == ("0\n", "")
