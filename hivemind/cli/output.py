@@ -59,7 +59,7 @@ def warn(text: str) -> None:
     try:
         sys.stderr.write(f"hivemind: {harmless(text)}\n")
         sys.stderr.flush()
-    except BrokenPipeError:  # nobody reads it; the exit status says that something went wrong
+    except OSError:  # nobody reads it, or it leads to a full disk: the exit status says that something went wrong
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
