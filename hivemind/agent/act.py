@@ -50,8 +50,10 @@ def act(agent: Agent, turn: Turn) -> None:
         agent.asked.discard(result.call.id)
 
     thought = _without_interrupted(agent, turn, thought, tell)
-    limit = result_limit(agent.most_tokens(turn))
-    turn.parking = make_calls(agent.session(turn), agent.tools, thought, limit, tell)
+    limit, session = result_limit(agent.most_tokens(turn)), agent.session(turn)
+    agent.read_files.look(turn.focus.id)
+    turn.parking = make_calls(session, agent.tools, thought, limit, tell)
+    agent.read_files.note(session, results)
 
 
 def _exit(results: Sequence[Result]) -> str | None:

@@ -18,6 +18,7 @@ from hivemind.agent.act import act
 from hivemind.agent.budget import Budget
 from hivemind.agent.build import LEAST_ROOM, build
 from hivemind.agent.opening import system_message
+from hivemind.agent.read_files import ReadFiles
 from hivemind.agent.recall import answer, recall
 from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.scope import scope
@@ -107,6 +108,7 @@ class Agent:
         self._looks = 0
         self._taken: tuple[str, int] | None = None
         self.asked: set[str] = set()  # calls that its mind asked for in this process and that have no result
+        self.read_files = ReadFiles()
         self._threads: dict[str, Conversation] = {}  # about letters that are not over
 
     # the cycle

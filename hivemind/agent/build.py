@@ -102,7 +102,7 @@ def _earlier(agent: Agent, message: Message, tokens: int) -> list[str]:
     before = itertools.takewhile(lambda one: one.id != message.id, mail.thread(agent.name, message.id))
     each = tokens // _LETTERS
     for one in reversed([*before]):
-        body = within(one.body, each, count, f"read_mail(id={one.id!r})")
+        body = within(one.body, each, count, f"read_file(path={one.path!r})")
         told = letter(replace(one, body=body), stranger=not mail.knows(one.sender))
         tokens -= count(told)
         if tokens < 0:
@@ -160,5 +160,8 @@ def _tell_news(agent: Agent, turn: Turn, talk: Conversation) -> None:
         who = "The operator" if said.by == "human" else said.by
         by = "person" if said.by == "human" else said.by
         talk.tell(f"{who} adds to the task:\n\n{said.text.strip()}", said=number, by=by)
+    agent.read_files.look(focus.id)
+    if (told := agent.read_files.news()) is not None:
+        talk.tell(told, files=True)
     if (told := agent.budget_news(focus.work)) is not None:
         talk.tell(told, budget=True)

@@ -171,6 +171,19 @@ def test_what_happens_meanwhile_is_news_after_the_last_result_once(crew: Crew) -
     assert [one["role"] for one in mind.sent[1]] == ["system", "user", "assistant", "tool", "user", "user"]
 
 
+def test_a_file_that_somebody_else_changes_is_told_once_and_what_the_mind_changes_itself_is_not(crew: Crew) -> None:
+    edit = ("edit_file", {"path": "knowledge/boats.md", "old": "# Boats", "new": "# Many boats"})
+    script = Script([READ], [edit], [("list_files", {"path": "knowledge"})], [READ], [READ])
+    agent = script.of(crew.start())
+    for _ in range(3):
+        agent.cycle()
+    (crew.root / "knowledge/boats.md").write_text("# No boats\n")
+    for _ in range(2):
+        agent.cycle()
+    news = "Changed by someone else since you read it: knowledge/boats.md."
+    assert [told(sent).count(news) for sent in script.sent] == [0, 0, 0, 1, 1]
+
+
 def test_secrets_are_masked_before_they_are_stored_and_what_is_stored_is_what_is_sent(crew: Crew) -> None:
     secret = "ghp_a1b2c3d4e5f6g7h8i9j0k1l2m3n4"
     (crew.root / "knowledge/key.md").write_text(f"The key is {secret}.\n")

@@ -123,7 +123,7 @@ def test_a_threads_new_epoch_keeps_what_the_thread_has_said_within_its_budget(cr
     assert until_idle(agent) == 2
     [opening] = [one.text for one in seen[-1] if one.role == "user"]
     assert [one in opening for one in ("I have a red boat.", "It leaks.", "Which colour?")] == [True] * 3
-    assert "read_mail(id='b@x')" in opening, "a letter that is too long for its share is cut"
+    assert "read_file(path='" in opening, "a letter that is too long for its share is cut"
     assert agent.hive.count_tokens(opening) < 2_000
 
 
