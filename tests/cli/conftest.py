@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.cli import main
+from hivemind.mcp_server import Member
 from hivemind.reasoning import TaskGraph
 
 AGENTS = {"analyst": "role: analyst\n", "researcher": "role: researcher\n", "reviewer": "role: reviewer\n"}
@@ -113,3 +114,30 @@ def process() -> Command:
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return call
+
+
+@pytest.fixture
+def call(run: Command, hive: Path) -> Any:
+    """A tool, as an agent would call it."""
+
+    def call(name: str, arguments: dict[str, Any] | None = None, *, agent: str = "researcher", **more: Any) -> Any:
+        told = json.dumps({**(arguments or {}), **more})
+        ended = run("tool", "call", name, "--agent", agent, "--arguments", told)
+        assert ended.status == 0, (name, ended.out, ended.err)
+        return ended.json
+
+    return call
+
+
+@pytest.fixture
+def claude(run: Command, hive: Path) -> Iterator[Member]:
+    """A member that has a task of two steps."""
+    (hive / "agents/claude.yaml").write_text("mind: mcp\ncommands: ['true']\n")
+    (hive / "knowledge").mkdir(exist_ok=True)
+    (hive / "knowledge/keel.md").write_text("The keel is of oak.\n")
+    run("task", "add", "Build a boat.", "--id", "boat")
+    member = Member(Hive.open(hive), "claude", "full")
+    member.call("claim_task", {"task": "boat"})
+    member.call("plan_steps", {"steps": [{"title": "The keel"}, {"title": "The mast"}]})
+    yield member
+    member.close()

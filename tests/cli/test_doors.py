@@ -109,22 +109,16 @@ def test_memories_are_searched_in_a_mode_above_a_threshold_and_listed_up_to_a_li
     assert "The sea is grey" in [one["content"] for one in run("memory", "history", "sea", *all_see).json]
 
 
-def tool(run: Command, name: str, agent: str = "analyst", **arguments: Any) -> Any:
-    ended = run("tool", "call", name, "--agent", agent, "--arguments", json.dumps(arguments))
-    assert ended.status == 0, ended.err
-    return ended.json
-
-
-def test_mail_tools_send_copies_list_up_to_a_limit_and_give_a_verdict(run: Command, hive: Path) -> None:
-    tool(run, "send_mail", to=["reviewer"], cc=["human"], subject="Review: sails", body="Please look.")
-    tool(run, "send_mail", to=["reviewer"], subject="Another", body="x", expects_reply=True)
+def test_mail_tools_send_copies_list_up_to_a_limit_and_give_a_verdict(run: Command, hive: Path, call: Any) -> None:
+    call("send_mail", agent="analyst", to=["reviewer"], cc=["human"], subject="Review: sails", body="Please look.")
+    call("send_mail", agent="analyst", to=["reviewer"], subject="Another", body="x", expects_reply=True)
     [asks] = [one for path in (hive / "mailboxes/reviewer/new").iterdir() if "Another" in (one := path.read_text())]
     assert "X-Hive-Expects-Reply: yes" in asks
     assert list((hive / "mailboxes/human/new").iterdir())
-    listed = tool(run, "check_mailbox", agent="reviewer", limit=1)
+    listed = call("check_mailbox", agent="reviewer", limit=1)
     assert len(listed["messages"]) == 1
     [request] = [row["id"] for row in run("mail", "list", "reviewer", "--json").json if "Review" in row["subject"]]
-    tool(run, "reply_mail", agent="reviewer", id=request, body="approved: fine.", verdict="approved")
+    call("reply_mail", agent="reviewer", id=request, body="approved: fine.", verdict="approved")
     answers = [path.read_text() for path in (hive / "mailboxes/analyst/new").iterdir()]
     assert any("approved" in text for text in answers)
 
@@ -141,32 +135,32 @@ def test_the_quotes_of_an_answer_are_checked_by_a_tool_that_the_reviewers_log_na
     assert checked["arguments"]["message"]
 
 
-def test_what_an_agent_reads_as_a_tasks_text_is_what_was_dropped(run: Command, hive: Path) -> None:
+def test_what_an_agent_reads_as_a_tasks_text_is_what_was_dropped(run: Command, hive: Path, call: Any) -> None:
     text = "---\nid: boat\nassignee: analyst\nsteps: [{wait: {human: Well?}}]\n---\nBuild a boat.\n"
     (hive / "tasks/inbox").mkdir(parents=True)
     (hive / "tasks/inbox/boat.md").write_text(text)
     assert run("up", "--until-idle").status == 3
     copy = hive / "tasks/active/boat/task.md"
     copy.write_text(text.replace("boat.\n", "raft.\n"))  # as a command without a sandbox can
-    read = tool(run, "read_file", path="tasks/active/boat/task.md")
+    read = call("read_file", agent="analyst", path="tasks/active/boat/task.md")
     assert read["text"] == text
     assert read["digest"] == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_document_and_memory_tools_take_a_kind_and_a_limit(run: Command, hive: Path) -> None:
-    root = tool(run, "doc_append", text="Where we go")["node"]
-    made = tool(run, "doc_append", text="We go east", parent=root, kind="decision")["node"]
+def test_document_and_memory_tools_take_a_kind_and_a_limit(run: Command, hive: Path, call: Any) -> None:
+    root = call("doc_append", agent="analyst", text="Where we go")["node"]
+    made = call("doc_append", agent="analyst", text="We go east", parent=root, kind="decision")["node"]
     assert "decision" in run("doc", "show", made, "--json").out
-    tool(run, "remember", content="The keel is of oak", key="keel")
-    tool(run, "remember", content="The keel is four fathoms long", key="length")
-    assert len(tool(run, "search_memory", query="keel", limit=1)["memories"]) == 1
+    call("remember", agent="analyst", content="The keel is of oak", key="keel")
+    call("remember", agent="analyst", content="The keel is four fathoms long", key="length")
+    assert len(call("search_memory", agent="analyst", query="keel", limit=1)["memories"]) == 1
 
 
-def test_add_task_says_for_whom_after_what_and_under_which_id(run: Command, hive: Path) -> None:
-    tool(run, "add_task", title="First", text="Do it.", id="first")
+def test_add_task_says_for_whom_after_what_and_under_which_id(run: Command, hive: Path, call: Any) -> None:
+    call("add_task", agent="analyst", title="First", text="Do it.", id="first")
     made = {"title": "Next", "text": "Then this.", "id": "next", "dependencies": ["first"]}
-    tool(run, "add_task", **made, assignee="reviewer")
-    tool(run, "add_task", title="Third", text="And that.", id="third", role="researcher")
+    call("add_task", agent="analyst", **made, assignee="reviewer")
+    call("add_task", agent="analyst", title="Third", text="And that.", id="third", role="researcher")
     rows = {row["id"]: row for row in run("task", "list", "--json").json}
     assert (rows["next"]["assignee"], rows["third"]["role"], rows["first"]["maker"]) == (
         "reviewer",
@@ -174,21 +168,14 @@ def test_add_task_says_for_whom_after_what_and_under_which_id(run: Command, hive
         "analyst",
     )
     assert "first" in rows["next"]["waiting"]
-    assert len(tool(run, "list_tasks", limit=1)["tasks"]) == 1
+    assert len(call("list_tasks", agent="analyst", limit=1)["tasks"]) == 1
 
 
-def test_step_and_card_tools_note_a_checkpoint_block_cite_and_link(run: Command, hive: Path) -> None:
-    (hive / "agents/claude.yaml").write_text("mind: mcp\n")
-    (hive / "knowledge").mkdir(exist_ok=True)
-    (hive / "knowledge/boats.md").write_text("A keel keeps it upright.\n")
-    run("task", "add", "Build", "--id", "boat")
-    claude = Member(Hive.open(hive), "claude", "full")
-    claude.call("claim_task", {"task": "boat"})
-    claude.call("plan_steps", {"steps": [{"title": "The keel"}, {"title": "The mast"}]})
+def test_step_and_card_tools_note_a_checkpoint_block_cite_and_link(run: Command, claude: Member) -> None:
     claude.call("note_step", {"text": "Laid.", "checkpoint": "tests"})
-    lines = claude.call("read_file", {"path": "knowledge/boats.md"})
-    place = {"path": "knowledge/boats.md", "start_line": 1, "end_line": 1, "digest": lines["digest"]}
-    quote = {"kind": "evidence", "text": "A keel keeps it upright.", "title": "Keel", "citation": place}
+    lines = claude.call("read_file", {"path": "knowledge/keel.md"})
+    place = {"path": "knowledge/keel.md", "start_line": 1, "end_line": 1, "digest": lines["digest"]}
+    quote = {"kind": "evidence", "text": "The keel is of oak.", "title": "Keel", "citation": place}
     quoted, decided = (
         claude.call("add_card", card)
         for card in (quote, {"kind": "decision", "text": "It gets a keel.", "title": "Decided"})
@@ -207,22 +194,18 @@ def test_step_and_card_tools_note_a_checkpoint_block_cite_and_link(run: Command,
     opened.steps.done(step, agent_id="claude", generation=opened.leases.claim(step, "claude").generation)
     opened.steps.reopen(step, "not so", agent_id="claude")
     opened.steps.delete("boat.s2", agent_id="claude")
-    claude.close()
     kinds = {event["kind"] for event in run("log", "--json").json}
     assert kinds >= {"step.verified", "step.blocked", "step.unblocked", "step.done", "step.reopened", "step.deleted"}
 
 
-def test_what_a_person_adds_to_a_task_and_how_it_ends_stands_in_the_journal(run: Command, hive: Path) -> None:
-    (hive / "agents/claude.yaml").write_text("mind: mcp\n")
-    run("task", "add", "Build", "--id", "boat")
-    claude = Member(Hive.open(hive), "claude", "full")
-    claude.call("claim_task", {"task": "boat"})
-    assert run("task", "say", "boat", "Of oak.").status == 0
+def test_what_a_person_adds_to_a_task_and_how_it_ends_stands_in_the_journal(run: Command, claude: Member) -> None:
+    run("task", "add", "Float", "--id", "float")
+    claude.call("claim_task", {"task": "float"})
+    assert run("task", "say", "float", "Of oak.").status == 0
     claude.call("finish_task", {"result": "It floats."})
     run("task", "add", "Sail", "--id", "sail")
     claude.call("claim_task", {"task": "sail"})
     claude.call("hand_over", {"to": "analyst", "reason": "You know sails"})
-    claude.close()
     every = {event["kind"] for event in run("log", "--json").json}
     assert every >= {"task.recorded", "task.said", "task.ending", "task.done"}
 

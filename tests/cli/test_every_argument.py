@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,32 +15,6 @@ from hivemind.mcp_server import Member
 from hivemind.reasoning import TaskGraph
 from hivemind.views import signals, snapshot, watch
 from tests.cli.conftest import Command
-
-
-@pytest.fixture
-def call(run: Command, hive: Path) -> Any:
-    """A tool, as the researcher would call it."""
-
-    def call(name: str, arguments: dict[str, Any] | None = None) -> Any:
-        ended = run("tool", "call", name, "--agent", "researcher", "--arguments", json.dumps(arguments or {}))
-        assert ended.status == 0, (name, ended.out, ended.err)
-        return ended.json
-
-    return call
-
-
-@pytest.fixture
-def claude(run: Command, hive: Path) -> Iterator[Member]:
-    """A member that has a task of two steps."""
-    (hive / "agents/claude.yaml").write_text("mind: mcp\ncommands: ['true']\n")
-    (hive / "knowledge").mkdir(exist_ok=True)
-    (hive / "knowledge/keel.md").write_text("The keel is of oak.\n")
-    run("task", "add", "Build a boat.", "--id", "boat")
-    member = Member(Hive.open(hive), "claude", "full")
-    member.call("claim_task", {"task": "boat"})
-    member.call("plan_steps", {"steps": [{"title": "The keel"}, {"title": "The mast"}]})
-    yield member
-    member.close()
 
 
 def test_a_view_is_limited_to_a_step_a_lane_and_a_number(run: Command, hive: Path, graph: TaskGraph) -> None:
