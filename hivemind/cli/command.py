@@ -181,8 +181,8 @@ class Parser(argparse.ArgumentParser):
         self._mixing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As usual, but a command's options may stand anywhere among its arguments."""
-        if self._mixing or self._subparsers is not None:
+        """As usual, but a command's options may stand anywhere among its arguments, if none of them follow `--`."""
+        if self._mixing or self._subparsers is not None or "--" in (args or ()):
             return super().parse_known_args(args, namespace)
         self._mixing = True
         try:

@@ -207,3 +207,9 @@ def test_an_option_that_nobody_knows_is_told_by_its_command_with_the_one_that_is
     assert ended.err == (
         "hivemind up: unrecognized arguments: --untilidle, did you mean '--until-idle'?; see: hivemind up --help\n"
     )
+
+
+def test_options_stand_anywhere_and_after_two_dashes_there_are_none(run: Command, hive: Path) -> None:
+    assert "mailbox human: no message" in run("mail", "read", "human", "--keep-unread", "<none@x>").err
+    assert run("task", "add", "--id", "t", "--", "--why so?").status == 0
+    assert "--why so?" in (hive / "tasks/inbox/t.md").read_text()
