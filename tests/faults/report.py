@@ -22,7 +22,17 @@ from .faults import FAULTS
 from .subject import REPOSITORY
 from .trial import Trial
 
-__all__ = ["BEGIN", "FOLDER", "PROMISES", "held_after", "numbers", "runs_of", "write_part", "write_table"]
+__all__ = [
+    "BEGIN",
+    "FOLDER",
+    "PROMISES",
+    "held_after",
+    "numbers",
+    "runs_of",
+    "runs_of_this_commit",
+    "write_part",
+    "write_table",
+]
 
 FOLDER = Path(__file__).parent / "report"
 PROMISES = REPOSITORY / "docs" / "promises.md"
@@ -34,15 +44,23 @@ BEGIN, END = "<!-- the harness writes from here -->", "<!-- to here -->"
 def write_part(part: str, command: str, runs: Iterable[Mapping[str, Any]], **more: Any) -> None:
     """Write what one part of the harness has found since this program was started."""
     FOLDER.mkdir(exist_ok=True)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=REPOSITORY, check=False
-    ).stdout.strip()
     told = {
-        "part": part, "commit": commit, "command": command, "took_s": round(time.monotonic() - _BEGAN),
+        "part": part, "commit": _commit(), "command": command, "took_s": round(time.monotonic() - _BEGAN),
         "machine": f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores",
         "load": os.getloadavg()[0], "runs": list(runs), **more,
     }  # fmt: skip
     (FOLDER / f"{part}.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+def _commit() -> str:
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, cwd=REPOSITORY, check=False).stdout.strip()
+
+
+def runs_of_this_commit() -> list[dict[str, Any]]:
+    """What the report has of runs of the very program that lies here."""
+    parts = [json.loads(path.read_text()) for path in FOLDER.glob("*.json")]
+    return [run for part in parts if part["commit"] == _commit() for run in part["runs"]]
 
 
 def runs_of(trials: Iterable[Trial]) -> Iterator[dict[str, Any]]:
