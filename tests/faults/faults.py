@@ -519,6 +519,9 @@ FAULTS = {
         Fault("eio", "reads and writes fail with EIO", "disk",
               _failing(("write,pwrite64", "pread64", "rename,renameat,renameat2,link,linkat", "unlink,unlinkat",
                         "ftruncate", "mkdir,mkdirat"), "EIO"), programs=("strace",), kernel=_may_trace),
+        Fault("quota", "writes fail with EDQUOT", "disk",
+              _failing(("write,pwrite64", "ftruncate", "mkdir,mkdirat", "link,linkat"), "EDQUOT"), programs=("strace",),
+              kernel=_may_trace),
         Fault("failing-fsync", "fsync and fdatasync fail with EIO", "disk", _failing(("fsync,fdatasync",), "EIO"),
               programs=("strace",), kernel=_may_trace),
         Fault("slow-disk", "every flush, rename and write to a database waits", "none", _slow, programs=("strace",),
@@ -541,6 +544,7 @@ FAULTS = {
               programs=("bindfs",), kernel=_may_fuse),
     )
 }  # fmt: skip
+FAULTS["quota"] = replace(FAULTS["quota"], excuses=(*_DISK_FULL, "quota"))
 for _name in ("full-disk", "no-inodes"):
     FAULTS[_name] = replace(FAULTS[_name], excuses=_DISK_FULL, tidy=True)
 for _name in ("eio", "sweep-eio", "failing-fsync", "read-only"):
