@@ -44,6 +44,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _MOST_BYTES = 1 << 26
 _ASKED = 64, 1 << 20  # texts of one request, and their characters
 _BATCH = 16, 1 << 14  # of one turn: half a second, the longest that a question waits behind a library
+_FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}  # a thread for each client must not mean a heap for each
 _NICE = 5  # agents that wait for a disk or a person go first
 _LOOK_S = 1.0
 
@@ -214,7 +215,7 @@ def _start(folder: str, kind: str) -> None:
             [sys.executable, "-c", program, folder, kind],
             check=False,
             timeout=_START_S,
-            env={name: value for name, value in os.environ.items() if name not in secret_names()},
+            env={name: value for name, value in os.environ.items() if name not in secret_names()} | _FEW_ARENAS,
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
