@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
@@ -24,7 +25,6 @@ from hivemind.reasoning.patch import parse
 __all__ = ["CompletingMind", "NoAnswer", "ask", "fold_prompt", "patch_prompt"]
 
 _TRIES = 3
-_FENCED = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
 _SHOWN = 2_000
 _STARTS = 8  # braces in the prose before the object
 _NEWEST = 30
@@ -71,16 +71,11 @@ def patch_prompt(graph: ReasoningGraph, lane: str, episode: Sequence[Message], b
     `below` is the node that the agent was at, where that is known.
     """
     assert graph.root is not None
-    newest = []
-    for number in range(graph.next_id - 1, max(0, graph.next_id - 1 - _LOOK_BACK), -1):
-        node = graph.nodes.get(number)
-        if node is None or node.active is not True or node is graph.root or node.lane not in (lane, SHARED):
-            continue
-        above = ", ".join(map(str, sorted(graph.parent_ids(number))))
-        newest.append(f"{line_for(node, 160)} (below {above})" if above else line_for(node, 160))
-        if len(newest) == _NEWEST:
-            break
-    lines = [line_for(graph.root, 2_000), *reversed(newest)]
+    seen = (node for node in graph.newest(_LOOK_BACK) if node is not graph.root and node.lane in (lane, SHARED))
+    lines = [line_for(graph.root, 2_000)]
+    for node in reversed(list(islice(seen, _NEWEST))):
+        above = ", ".join(map(str, sorted(graph.parent_ids(node.node_id))))
+        lines.append(f"{line_for(node, 160)} (below {above})" if above else line_for(node, 160))
     if below is not None:
         lines.append(f"The agent was at: {line_for(graph.nodes[below], 160)}")
     said = json.dumps([note.as_dict() for note in as_notes(episode, _EPISODE_CHARS)], ensure_ascii=False)
@@ -124,18 +119,13 @@ def _find_json(answer: object) -> object:
     """The JSON object in an answer, also in a fence or between prose. Raises GraphError."""
     if not isinstance(answer, str) or not answer.strip():
         raise GraphError("the answer is empty")
-    fenced = _FENCED.search(answer)
-    text = fenced.group(1) if fenced else answer
-    start, problem = text.find("{"), "there is no JSON object in the answer"
-    for _ in range(_STARTS):
-        if start < 0:
-            break
+    problem = "there is no JSON object in the answer"
+    for brace in islice(re.finditer("{", answer), _STARTS):
         try:
             with boundary("JSON object"):
-                return json.JSONDecoder().raw_decode(text, start)[0]
+                return json.JSONDecoder().raw_decode(answer, brace.start())[0]
         except Unreadable as error:
             problem = f"the answer {error.what}"
-        start = text.find("{", start + 1)
     raise GraphError(problem)
 
 

@@ -111,17 +111,12 @@ def _opening(talk: Conversation, graph: ReasoningGraph) -> list[_Part]:
 
 
 def _notes(node: ReasoningNode, talk: Conversation, bare: bool, without: bool) -> list[Message]:
-    if node.active is True and not without:
-        return as_messages(node)
-    if bare:
-        return []
+    """What a node says in the place of its turns: of a flushed one nothing if that is longer than they were."""
     messages = as_messages(node)
-    room = len(json.dumps(messages))
-    for turn in node.related_turn_ids:
-        room -= len(json.dumps(talk.message(turn))) if turn in talk.index else 0
-        if room < 0:
-            return messages
-    return []  # longer than what it stands for
+    if node.active is True and not without:
+        return messages
+    turns = [talk.message(turn) for turn in node.related_turn_ids if turn in talk.index]
+    return [] if bare or len(json.dumps(messages)) >= sum(len(json.dumps(turn)) for turn in turns) else messages
 
 
 def as_messages(node: ReasoningNode) -> list[Message]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
 from hivemind.errors import UserError
 from hivemind.fs import write
@@ -29,8 +29,7 @@ _OTHER_COLOUR = "#f4f4f4"
 _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 230, 44, 24, 56
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrow:
+class _Arrow(NamedTuple):
     src: int
     dst: int
     label: str

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Self, TypedDict, Unpack
 
 from hivemind.reasoning.edge import Edge, Link, as_relation, derive
-from hivemind.reasoning.errors import GraphError, a_list, a_text_or_none, a_whole_number
+from hivemind.reasoning.errors import GraphError, a_list, a_text, a_text_or_none, a_whole_number
 from hivemind.reasoning.node import (
     FLUSHED,
     SHARED,
@@ -101,14 +101,14 @@ class ReasoningGraph(Structure):
         Raises GraphError for an unknown or folded end, a loop, an edge to the task node, a duplicate, a cycle.
         """
         src, dst = self._known(src), self._known(dst)
-        rationale = a_text_or_none(rationale, "the rationale of an edge") or ""
-        relation = a_text_or_none(relation, "the relation of an edge")
+        rationale = "" if rationale is None else a_text(rationale, "the rationale of an edge")
+        relation = None if relation is None else a_text(relation, "the relation of an edge")
         if src == dst:
             raise GraphError(f"an edge from node {src} to itself")
         if dst == self._root:
             raise GraphError(f"an edge from {src} to {dst}: nothing stands above the task node")
-        self._refuse_folded(src)
-        self._refuse_folded(dst)
+        for end in (src, dst) if self.folded_into else ():
+            self._refuse_folded(end)
         if src in self.parent_ids(dst):
             raise GraphError(f"there is an edge from {src} to {dst} already")
         if self.child_ids(dst) and (path := self.way_down([dst], [src])) is not None:

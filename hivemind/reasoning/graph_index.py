@@ -9,14 +9,14 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from hivemind.embedding import Embedder, EmbedderUnavailable, embed_packed
 from hivemind.fs import Lock, reached, set_aside
 from hivemind.fs.database import Database
 from hivemind.layout import Layout
 from hivemind.reasoning.errors import GraphError, a_text, a_text_or_none, a_whole_number
-from hivemind.reasoning.graph_files import Reading, read, source_of, sources
+from hivemind.reasoning.graph_files import Reading, Row, read, source_of, sources
 from hivemind.reasoning.history import LOG_NAME
 from hivemind.reasoning.index_tables import (
     NODES,
@@ -84,23 +84,12 @@ class Found:
     remarks: tuple[str, ...] = ()
 
 
-class _Node(NamedTuple):
-    key: int
-    task: str
-    kind: str
-    lane: str
-    state: str
-    title: str
-    text: str
-    tags: str
-
-
 class _Nodes:
     """What a search sees of the nodes (`search.Source`). How rare words are is counted among the keys that are searched."""
 
     def __init__(self, sql: sqlite3.Connection, keys: tuple[int, int], graph: int | None) -> None:
         self._sql, self._keys = sql, keys
-        self.nodes: dict[int, _Node] = {}
+        self.nodes: dict[int, tuple[str, Row]] = {}  # of each key the task, and what it says
         self.groups: Collection[int] | None = None if graph is None else [graph]
         (self.total,) = sql.execute(
             "SELECT coalesce(sum(nodes), 0) FROM graphs WHERE ? IS NULL OR id = ?", (graph, graph)
@@ -123,17 +112,15 @@ class _Nodes:
         return [key for (key,) in rows]
 
     def allowed(self, ids: Sequence[int]) -> Collection[int]:
-        return {node.key for node in self._read(ids)}
+        return {key for key, _, _ in self._read(ids)}
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
-        for node in self._read(ids):
-            self.nodes[node.key] = node
-            standing = _SUPERSEDED if node.state == "superseded" else 1.0
-            yield Item(
-                node.key, f"{node.title}\n{node.text}", labels=node.tags, age=(node.task, node.key), standing=standing
-            )
+        for key, task, row in self._read(ids):
+            self.nodes[key] = task, row
+            standing = _SUPERSEDED if row.state == "superseded" else 1.0
+            yield Item(key, f"{row.title}\n{row.text}", labels=row.tags, age=(task, key), standing=standing)
 
-    def _read(self, ids: Iterable[int]) -> Iterator[_Node]:
+    def _read(self, ids: Iterable[int]) -> Iterator[tuple[int, str, Row]]:
         wanted = [key for key in ids if self._keys[0] <= key <= self._keys[1]]
         for at in range(0, len(wanted), _MARKS):
             some = wanted[at : at + _MARKS]
@@ -142,7 +129,7 @@ class _Nodes:
                 f" JOIN graphs g ON g.id = n.key / {NODES} WHERE n.key IN ({','.join('?' * len(some))})",
                 some,
             )
-            yield from (_Node(*row) for row in rows)
+            yield from ((key, task, Row(*row)) for key, task, *row in rows)
 
 
 def _are_alike(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
@@ -229,13 +216,12 @@ class GraphIndex:
             remarks.append(f"{waiting:,} {which} words only")
         nodes = []
         for hit in hits:
-            node = source.nodes[hit.id]
-            place = lies.place if (lies := source_of(self._layout, node.task)) is not None else "gone"
+            task_id, row = source.nodes[hit.id]
+            place = "gone" if (lies := source_of(self._layout, task_id)) is None else lies.place
             nodes.append(
                 NodeHit(
-                    node.task, place, node.key % NODES, node.kind, node.lane, node.state, node.title, node.text,
-                    round(hit.score, 6), round(hit.similarity, 6), hit.why, f"tasks/{place}/{node.task}/{LOG_NAME}",
-                    hit.confidence,
+                    task_id, place, hit.id % NODES, *row[:5], round(hit.score, 6), round(hit.similarity, 6), hit.why,
+                    f"tasks/{place}/{task_id}/{LOG_NAME}", hit.confidence,
                 )
             )  # fmt: skip
         return Found(tuple(nodes), (*(f"passed over: {problem}" for (problem,) in unread), *remarks))

@@ -20,6 +20,7 @@ __all__ = ["LOG_NAME", "MAIN", "Branch", "GraphLog", "History", "Note", "State",
 
 LOG_NAME = "graph.jsonl"
 MAIN = "main"
+_GONE, _REOPEN = "the task's folder is gone", "open the task where it is now"
 _Record = Mapping[str, Any]
 
 
@@ -64,32 +65,30 @@ class GraphLog(Log):
         super().__init__(folder / LOG_NAME, "graph-log", 1, numbered=True, durable=durable, lazy=lazy)
         self.folder = folder
 
+    @contextmanager
+    def _in_folder(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise UserError(_GONE, where=self.folder, mend=_REOPEN) from None
+
     def read(self) -> list[dict[str, Any]]:
         found = super().read()
         if self._identity is None and not self.folder.is_dir():
-            raise self._gone()
+            raise UserError(_GONE, where=self.folder, mend=_REOPEN)
         return found
 
     def _take(self) -> None:
-        try:
+        with self._in_folder():
             super()._take()
-        except FileNotFoundError:
-            raise self._gone() from None
 
     def append(self, *records: Any, now: bool = False, guard: AbstractContextManager[object] | None = None) -> int:
-        try:
+        with self._in_folder():
             return super().append(*records, now=now, guard=guard)
-        except FileNotFoundError:
-            raise self._gone() from None
 
     def sync(self) -> None:
-        try:
+        with self._in_folder():
             super().sync()
-        except FileNotFoundError:
-            raise self._gone() from None
-
-    def _gone(self) -> UserError:
-        return UserError("the task's folder is gone", where=self.folder, mend="open the task where it is now")
 
 
 class State:

@@ -201,6 +201,9 @@ class ReasoningMemory:
                     self._worker.start()
                 self._news.notify_all()
             return []
+        return self._put_all()
+
+    def _put_all(self) -> list[ReasoningNode]:
         made: list[ReasoningNode] = []
         while self._talk.todo:
             made += self._put(self._talk.todo[0])
@@ -294,8 +297,7 @@ class ReasoningMemory:
     def _hurry(self, timeout: float | None, wanted: Callable[[list[int]], bool]) -> None:
         """The same for the episodes that are wanted."""
         if self._worker is None:
-            while self._talk.todo:
-                self._put(self._talk.todo[0])
+            self._put_all()
             return
         with self._news:
             self._news.wait_for(lambda: self._problem or not any(map(wanted, self._talk.todo)), timeout)

@@ -58,7 +58,9 @@ def line_for(node: ReasoningNode, width: int) -> str:
     if node.title:
         title = " ".join(node.title.split())
         text = f"{title}: {text}" if text and text != title else title
+    if node.status == "open" and node.lane == SHARED and not node.pinned:
+        return f"{node.node_id} [{node.kind.value}] {text}"
     marks = [node.status] if node.status != "open" else []
     marks += ["pinned"] if node.pinned else []
     marks += [node.lane] if node.lane != SHARED else []
-    return f"{node.node_id} [{node.kind.value}] {', '.join(marks)}{': ' if marks else ''}{text}"
+    return f"{node.node_id} [{node.kind.value}] {', '.join(marks)}: {text}"

@@ -48,12 +48,10 @@ def rule_patch(episode: Sequence[Message], parent: int) -> MemoryPatch:
 
 def parent_for(graph: ReasoningGraph, lane: str) -> int:
     """The node that an episode belongs below: the newest open subtask of the lane among the newest nodes, or the task."""
-    for number in range(graph.next_id - 1, max(0, graph.next_id - 1 - _LOOK_BACK), -1):
-        node = graph.nodes.get(number)
-        if node is None or node.kind is not NodeKind.SUBTASK or node.active is not True:
-            continue
-        if node.lane == lane and node.status == "open" and graph.is_attached(number):
-            return number
+    for node in graph.newest(_LOOK_BACK):
+        fits = node.kind is NodeKind.SUBTASK and node.lane == lane and node.status == "open"
+        if fits and graph.is_attached(node.node_id):
+            return node.node_id
     assert graph.root is not None
     return graph.root.node_id
 

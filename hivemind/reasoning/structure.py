@@ -287,6 +287,13 @@ class Structure:
     def active(self) -> list[ReasoningNode]:
         return [node for node in self._all(self.nodes) if node.active is True]
 
+    def newest(self, most: int) -> Iterator[ReasoningNode]:
+        """The active ones among the `most` newest nodes, newest first; its cost does not grow with the graph."""
+        for number in range(self.next_id - 1, max(0, self.next_id - 1 - most), -1):
+            node = self.nodes.get(number)
+            if node is not None and node.active is True:
+                yield node
+
     def by_kind(self, kind: NodeKind | str) -> list[ReasoningNode]:
         kind = as_kind(kind)
         return [node for node in self._all(self.nodes) if node.kind is kind]
@@ -348,21 +355,17 @@ class Structure:
         return [
             Conflict(tag, kind, tuple(node.node_id for node in nodes))
             for (tag, kind), nodes in sorted(groups.items())
-            if self._disagree(nodes)
-        ]
-
-    def _disagree(self, nodes: list[ReasoningNode]) -> bool:
-        members = {node.node_id for node in nodes}
-        return (
-            len({" ".join(node.text.casefold().split()) for node in nodes}) > 1
+            if len({" ".join(node.text.casefold().split()) for node in nodes}) > 1
             or {node.status for node in nodes} >= {"accepted", "rejected"}
-            or any(link.dst in members for number in members for link in self.links_from(number, "blocks"))
-        )
+            or any(self.nodes[link.dst] in nodes for node in nodes for link in self.links_from(node.node_id, "blocks"))
+        ]
 
     def _all(self, numbers: Iterable[int]) -> list[ReasoningNode]:
         return [self.nodes[number] for number in sorted(numbers)]
 
     def _known(self, node_id: object) -> int:
+        if type(node_id) is int and node_id in self.nodes:
+            return node_id
         number = node_id
         if isinstance(node_id, str) and len(node_id) <= _LONGEST and node_id.isascii() and node_id.isdigit():
             number = int(node_id)
