@@ -52,9 +52,10 @@ class TaskWait:
         return (all if self.mode == "all" else any)(map(is_over, self.tasks))
 
     def hears(self, message: Message, task_id: str) -> TaskWait | None:
-        """The wait, ended by a letter: a person's about the task, or one about a task that it waits for. None: it goes on."""
-        asks = message.task in self.tasks or (message.sender == HUMAN and message.task == task_id)
-        return replace(self, letter=message.id) if asks and self.letter is None else None
+        """The wait, ended by a letter: a person's, or a question about a task that it waits for. None: it goes on."""
+        by_person = message.sender == HUMAN and message.task in (task_id, *self.tasks)
+        asks = message.expects_reply and message.task in self.tasks
+        return replace(self, letter=message.id) if (by_person or asks) and self.letter is None else None
 
 
 def is_over(hive: Parts, parent: Task, task_id: str) -> bool:

@@ -171,7 +171,10 @@ def test_a_question_from_an_awaited_subtask_wakes_the_lead_early(crew):
     wants(ada, wait)
     bob = crew.start(doing(), "bob")
     wants(bob, PLAN)
-    wants(bob, ("send_mail", {"to": ["ada"], "subject": "Keel", "body": "Oak or pine?"}))
+    wants(bob, ("send_mail", {"to": ["ada"], "subject": "Keel", "body": "I have begun."}))
+    ada.scheduler.sense()
+    assert ada.scheduler.holding.next() is None, "a note wakes nobody"
+    wants(bob, ("send_mail", {"to": ["ada"], "subject": "Keel", "body": "Oak or pine?", "expects_reply": True}))
     ada.scheduler.sense()
     [work] = ada.scheduler.works()
     assert ada.scheduler.holding.next() is work
