@@ -93,7 +93,7 @@ def restore(
         if node.node_id in graph.nodes or node.node_id < 1:
             raise GraphError(f"node {node.node_id} is there twice, or its number is below 1")
         graph.take_node(node)
-    away = list(away)
+    edges, away = list(edges), list(away)
     for edge in away:
         _draw(graph, edge)
     for summary in graph.by_kind(NodeKind.SUMMARY):
@@ -111,7 +111,7 @@ def restore(
         if (edge.src, edge.dst) not in implied:
             implied.add((edge.src, edge.dst))
             _draw(graph, edge)
-    if graph.folded_into or any(edge.src > edge.dst for edge in graph.drawn):  # else no cycle can be
+    if graph.folded_into or any(edge.src > edge.dst for edge in (*edges, *away)):  # else no cycle can be
         graph.in_order()
     for link in links:
         if link.src not in graph.nodes or link.dst not in graph.nodes:
