@@ -52,8 +52,9 @@ def _object(text: str) -> dict[str, Any]:
 
 def _date(text: str) -> str:
     try:
-        return datetime.fromisoformat(text).isoformat()
-    except ValueError:
+        with boundary("date"):
+            return datetime.fromisoformat(text).isoformat()
+    except Unreadable:
         raise argparse.ArgumentTypeError("that is no date, such as 2026-05-31 or 2026-05-31T18:30") from None
 
 
