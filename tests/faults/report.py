@@ -84,10 +84,10 @@ def table() -> str:
     runs = [run for part in parts for run in part["runs"]]
     lines = []
     for part in parts:
+        took = f"{part['took_s']} s, load {part['load']:.1f} at its end; " if "took_s" in part else ""
         lines += _wrapped(
-            f"* {part['part']}: commit {part['commit']}; `{part['command']}`; {part['took_s']} s, load {part['load']:.1f} at "
-            f"its end; {part['machine']}", "  ",
-        )  # fmt: skip
+            f"* {part['part']}: commit {part['commit']}; `{part['command']}`; {took}{part['machine']}", "  "
+        )
         if mine := part["runs"]:
             broken = sum(bool(run["violations"]) for run in mine)
             lines.append(f"  * {sum(map(_count, mine))} runs, {broken} with violations")

@@ -30,6 +30,12 @@ __all__ = ["Shown", "detect", "hunt"]
 
 SEEDS = (1, 2, 3)
 LIMIT_S = 600
+_CHECKER = re.compile(
+    r"    (?:after .*?: )?(?:P\d+ )*\((.+?)\): .*"
+)  # `after 12, torn: 7 at 3: P13 (sent is there): …`
+_ROOM = re.compile(
+    r"    after \d+, [\w ]+?(?:: \d+(?: \w+ \d+)?)?: (\w+).*"
+)  # `after 12, torn: 7 at 3: letter First: …`
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +93,8 @@ def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
         return {}
     said: dict[str, str] = {}
     for line in done.stdout.splitlines():
-        if told := re.match(r"    (?:after .*?: )?(?:P\d+ )*\((.+?)\): .*|after .*?, .*?: (\w+).*", line):
-            said.setdefault(told[1] or told[2], line.strip()[:400])
+        if told := _CHECKER.match(line) or _ROOM.match(line):
+            said.setdefault(told[1], line.strip()[:400])
     return said or {"no answer": (done.stdout[-300:] + done.stderr[-500:]).strip()}
 
 
@@ -132,6 +138,7 @@ def hunt(mutant: Mutant, folder: Path, most: int) -> Shown:
     tried = 0
     for tried, (detector, seed) in enumerate(islice(_detectors(mutant.detectors), most), 1):
         said = detect(house, detector, seed)
+        assert "no answer" not in said, f"{mutant.name}, {detector}: {said}"
         if said and (new := sorted(said.keys() - known(detector, seed))):
             return Shown(mutant, detector, seed, said[new[0]], tried)
     return Shown(mutant, None, tried=tried)
