@@ -296,7 +296,6 @@ class Server:
                 client.send_bytes(b"!" + str(error).encode("utf-8", "replace"))
                 return
             client.send_bytes(b"=" + b"".join(rows))
-        self._used = self._clock()
 
 
 def main(folder: str, kind: str) -> int:
