@@ -91,19 +91,27 @@ def _ticking(subject: Subject, tick: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kill_any(subject: Subject) -> Iterator[None]:
-    """One process after the other, whichever it is, at random moments."""
+    """One process of hivemind's after the other, whichever it is, at random moments."""
     left = subject.random.randrange(1, 6)
     due = time.monotonic() + subject.random.uniform(0.0, 0.6)
 
     def tick() -> None:
         nonlocal left, due
-        if left and time.monotonic() > due and (found := subject.processes()):
+        if left and time.monotonic() > due and (found := [p for p in subject.processes() if not _is_a_steps_command(p)]):
             _kill(subject, subject.random.choice(found), signal.SIGKILL)
             left -= 1
             due = time.monotonic() + subject.random.expovariate(4)
 
     with _ticking(subject, tick):
         yield
+
+
+def _is_a_steps_command(pid: int) -> bool:
+    """Whether it is the program of a task's step: one that is killed has failed, and so may its task."""
+    try:
+        return b"HIVEMIND_TASK=" in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # it has just ended
+        return False
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
     """What a detector finds in the program that lies at `house`: who says so (a checker, a room) -> its first sentence."""
     kind, _, what = detector.partition("/")
     if kind == "power":
-        states = "150" if what in PLAYS else "40"
+        states = "150" if what in PLAYS else "100"
         command = [
             "tests.faults.powerloss",
             "--scenario",
