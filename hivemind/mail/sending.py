@@ -49,6 +49,9 @@ class SentMemo:
         """Take the lock, waiting for it, and read. Raises UnknownVersion, LogDamaged, DamagedRecord, OSError."""
         make_folder(os.path.dirname(self._log.path), durable=self._log.durable)
         with ExitStack() as held, _as_told():
+            torn = self._log.torn()
+            if b"\n" in torn and len(torn) == os.path.getsize(self._log.path):
+                raise self._damaged()  # a send that was cut short before its first line was on the disk has none
             held.enter_context(self._log.locked())
             self._load()
             self._held = held.pop_all()
@@ -72,7 +75,10 @@ class SentMemo:
                 case {"to": str(name), "is": str(outcome)}:
                     self.outcomes[name] = outcome
         if self._log.has_header and (self.base is None or not is_own(self.base)):
-            raise DamagedRecord("is damaged: it names no message", where=self._log.path, mend="move the file away")
+            raise self._damaged()
+
+    def _damaged(self) -> DamagedRecord:
+        return DamagedRecord("is damaged: it names no message", where=self._log.path, mend="move the file away")
 
     def begin(self, base: str) -> None:
         """Remember the file name, on the disk, before the message has it anywhere. Raises OSError."""

@@ -26,7 +26,7 @@ _CHANGING = """
     init | up | down | task add | task retry | task cancel | task say | task merge | mail send | mail reply | agent run
     | agent add | lease claim | lease renew | lease release | reserve paths | reserve release | graph publish
     | graph branch create | graph branch delete | graph branch merge | doc import | doc note | doc summarize | doc restore
-    | doc delete | memory remember | memory forget | memory reindex | mcp | completion
+    | doc delete | doc index | memory remember | memory forget | memory reindex | mcp | completion
 """
 LOOKING = {
     command.strip(): arguments.split()

@@ -201,7 +201,7 @@ def test_a_pdf_is_read_by_its_pages(pdf_of: Callable[..., bytes]) -> None:
 
 def test_a_missing_library_is_named_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypdf", None)
-    with pytest.raises(DocmemError, match=r"pip install 'hivemind\[docs\]'"):
+    with pytest.raises(DocmemError, match=r"pip install 'hivemind-swarm\[docs\]'"):
         read_outline(b"x", "a.pdf", estimate_tokens)
 
 

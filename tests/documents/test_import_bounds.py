@@ -18,7 +18,7 @@ from hivemind.errors import UserError
 from hivemind.tokens import estimate_tokens
 
 _WORKER = Path(__file__).with_name("worker.py")
-_SECONDS = 120  # of processor time, for hundreds of files of 300 KB: one whose work grows with the square needs hours
+_SECONDS = 120  # of processor time, for hundreds of files of 150 KB: one whose work grows with the square needs hours
 
 
 def _limited() -> None:

@@ -57,7 +57,7 @@ def read_endless(docmem: Docmem, path: str) -> None:
     for piece in Path(__file__).with_name("endless.txt").read_text(encoding="utf-8").split():
         for before, after in (("# x", "y"), ("", "\n")):
             print(repr((before, piece, after)), flush=True)
-            text = before + piece.encode().decode("unicode_escape") * (300_000 // len(piece)) + after
+            text = before + piece.encode().decode("unicode_escape") * (150_000 // len(piece)) + after
             with contextlib.suppress(UserError):
                 if path.endswith(".toml"):
                     docmem.import_toml(text)

@@ -97,7 +97,11 @@ def _kill_any(subject: Subject) -> Iterator[None]:
 
     def tick() -> None:
         nonlocal left, due
-        if left and time.monotonic() > due and (found := [p for p in subject.processes() if not _is_a_steps_command(p)]):
+        if (
+            left
+            and time.monotonic() > due
+            and (found := [p for p in subject.processes() if not _is_a_steps_command(p)])
+        ):
             _kill(subject, subject.random.choice(found), signal.SIGKILL)
             left -= 1
             due = time.monotonic() + subject.random.expovariate(4)

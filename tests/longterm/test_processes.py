@@ -206,7 +206,7 @@ def test_what_was_changed_behind_the_programs_back_is_named_and_mended(tmp_path:
         sql.execute("DROP TRIGGER entries_reworded")
         sql.execute("UPDATE entries SET content = 'lorries' WHERE key = 'a'")
         sql.execute("UPDATE namespaces SET entries = 7")
-    found = [finding for finding in check_databases(Patient(hive.layout)) if finding.where.endswith("memory.db")]
+    found = [finding for finding in check_databases(Patient(hive.layout)) if str(finding.where).endswith("memory.db")]
     assert found
     assert all("does not fit together" in finding.what for finding in found)
     with open_store(database, HashingEmbedder()) as store:
