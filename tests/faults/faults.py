@@ -111,11 +111,12 @@ def _kill_any(subject: Subject) -> Iterator[None]:
 
 
 def _is_a_steps_command(pid: int) -> bool:
-    """Whether it is the program of a task's step: one that is killed has failed, and so may its task."""
+    """Whether it is the program of a task's step, or becomes it: one that is killed has failed, and so may its task."""
     try:
-        return b"HIVEMIND_TASK=" in Path(f"/proc/{pid}/environ").read_bytes()
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:  # it has just ended
         return False
+    return b"HIVEMIND_TASK=" in environment or b"PATH=" not in environment  # a guard and what it forks have none
 
 
 @contextlib.contextmanager

@@ -236,8 +236,11 @@ def unreadable(place: Path) -> Iterator[str]:
         if not path.is_file():
             continue
         text = path.read_text("utf-8")
-        # Of a log what stands after the last newline is torn, and no reader takes it.
-        parts = text.split("\n")[:-1] if path.suffix == ".jsonl" else [text]
+        # Of a log what stands after the last newline is torn, and no reader takes it; nor a last line with a hole.
+        head, hole, rest = text.partition("\0") if path.suffix == ".jsonl" else (text, "", "")
+        parts = head.split("\n")[:-1] if path.suffix == ".jsonl" else [text]
+        if hole and rest.count("\n") > 1:
+            yield f"{place.name}/{path.name} has a hole before its last line"
         try:
             for part in parts:
                 json.loads(part)
