@@ -43,7 +43,7 @@ def _read(log: Log) -> Iterator[tuple[str, str]]:
 class TakenRecord:
     """`taken` are the keys of messages that were taken in; `failures` counts for those that were not."""
 
-    __slots__ = ("_lines", "_log", "failures", "is_damaged", "last", "taken")
+    __slots__ = ("_lines", "_log", "failures", "is_damaged", "taken")
 
     def __init__(self, path: str, durable: bool) -> None:
         """Reads the record. Raises UnknownVersion for one of another version, OSError."""
@@ -52,7 +52,6 @@ class TakenRecord:
         self.taken: dict[str, None] = {}
         self.failures: dict[str, int] = {}
         self.is_damaged = False  # what was there was no such record, and is kept beside: this one begins anew
-        self.last: str | None = None  # the key of the last line, if that one was taken: its move may be unfinished
         try:
             for word, key in _read(self._log):
                 self._apply(word, key)
@@ -68,7 +67,6 @@ class TakenRecord:
 
     def _apply(self, word: str, key: str) -> None:
         self._lines += 1
-        self.last = key if word == "taken" else None
         if word == "failed":
             self.failures[key] = self.failures.get(key, 0) + 1
             return
@@ -312,15 +310,14 @@ class Intake:
         self._record.compact(seen)
 
     def _finish(self) -> None:
-        """The move of the message recorded last may not have happened."""
-        if self._record.last is not None:
-            for entry in self._box.entries(True):
-                if self._key(entry) == self._record.last:
-                    self._move(entry)
+        """Moves of messages that are recorded may not have happened, or a power cut has undone them."""
+        for entry in self._box.entries(True):
+            if self._key(entry) in self._record.taken:
+                self._move(entry)
 
     def _move(self, entry: Entry) -> None:
         clean = self._cur.before_own()
-        self._box.flag(entry, "S")  # not synced: what a power cut undoes of it is the last move, which `_finish` does
+        self._box.flag(entry, "S")  # not synced: what a power cut undoes `_finish` does
         self._cur.after_own(clean)
 
     def _bury(self, key: str, entry: Entry, reason: str) -> None:

@@ -94,6 +94,20 @@ def test_an_agent_killed_while_taking_in_makes_each_block_once(tmp_path: Path, p
     assert mail.unread("bob") == 0
 
 
+def test_what_a_power_cut_undid_of_the_moves_is_done_again(tmp_path: Path, mail: Mail, bob: Path) -> None:
+    for subject in ("one", "two", "three"):
+        mail.send("alice", "bob", subject, "b")
+    intake = open_intake(mail, tmp_path)
+    for message in intake.new():
+        intake.taken(message)
+    for path in (bob / "cur").iterdir():
+        path.rename(bob / "new" / path.name.partition(":")[0])
+    assert open_intake(mail, tmp_path).new() == []
+    assert not list((bob / "new").iterdir())
+    assert len(mail.list("bob")) == 3
+    assert mail.unread("bob") == 0
+
+
 def test_an_agent_killed_before_it_records_gets_the_message_again_under_the_same_id(tmp_path: Path) -> None:
     mail = open_mail(tmp_path)
     sent = mail.send("alice", "bob", "poison", "b").message_id
