@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ __all__ = [
     "Priority",
     "StatusMemoryBlock",
     "TaskMemoryBlock",
+    "next_version",
 ]
 
 
@@ -49,6 +51,9 @@ class MemoryType(Enum):
 
 
 _AS_CLASS_SAYS: Any = None  # until __post_init__ has put in what the class says
+
+
+next_version = itertools.count(1).__next__
 
 
 def _now() -> datetime:
@@ -79,6 +84,13 @@ class MemoryBlock:
     metadata: dict[str, Any] = field(default_factory=dict)
     # The exact count of its entry: tokens, by which counter, at which size and mtime (ns) of its file.
     counted: tuple[int, object, int, int] | None = field(default=None, init=False, repr=False, compare=False)
+    # Another number after each change of a field that is saved; no two blocks, and no two states of one, have the same.
+    version: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if name not in ("counted", "version"):
+            object.__setattr__(self, "version", next_version())
 
     def __post_init__(self) -> None:
         if self.KIND is not None:
@@ -204,7 +216,7 @@ class MessageMemoryBlock(MemoryBlock):
     message_id: str | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
+        MemoryBlock.__setattr__(self, name, value)
         if name == "read" and not self.own_priority:
             self.priority = Priority.MEDIUM if value else Priority.HIGH
 

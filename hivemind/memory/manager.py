@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.memory.blocks import ContextMemoryBlock, MemoryBlock, MemoryType, TaskMemoryBlock
+from hivemind.memory.blocks import ContextMemoryBlock, MemoryBlock, MemoryType, TaskMemoryBlock, next_version
 from hivemind.memory.savefile import SaveFile
 
 __all__ = ["Changes", "WorkingMemoryManager", "diff"]
@@ -59,7 +59,7 @@ class WorkingMemoryManager:
     """Blocks by id, one per id, in the order in which they came. `max_tokens` is the budget of a context.
 
     `memory_index` is a live mapping from id to block, `context_memory` the context that was built last (set by whoever
-    builds it). Fields of a block may be set at any time.
+    builds it). Fields of a block may be set at any time; one that changed *inside* a field is saved once it is added again.
     """
 
     load = _Load()
@@ -88,10 +88,15 @@ class WorkingMemoryManager:
     def add_memory(self, block: MemoryBlock) -> None:
         """Add a block, in the place of the one with the same id if there is one."""
         self._blocks[block.id] = block
+        block.version = next_version()
 
     def remove_memory(self, memory_id: str) -> bool:
         """Remove a block; False if there was none of that id."""
-        return self._blocks.pop(memory_id, None) is not None
+        if self._blocks.pop(memory_id, None) is None:
+            return False
+        if self._file is not None:
+            self._file.drop(memory_id)
+        return True
 
     def update_confidence(self, memory_id: str, confidence: float) -> bool:
         """Set a block's confidence (0 to 1); False if there is none of that id. Raises UserError for another number."""

@@ -6,7 +6,6 @@ for, the log is rewritten.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -66,10 +65,6 @@ def _record(block: MemoryBlock) -> dict[str, Any]:
     return record
 
 
-def _text(record: dict[str, Any]) -> str:
-    return json.dumps(record, default=str, skipkeys=True)
-
-
 def _block(record: dict[str, Any]) -> MemoryBlock:
     kind = _CLASSES[record.pop("class")]
     record["type"] = MemoryType(record["type"])
@@ -82,32 +77,35 @@ def _block(record: dict[str, Any]) -> MemoryBlock:
 
 
 class SaveFile:
-    """One log of saved blocks, and what it says of each."""
+    """One log of saved blocks, and which state of each it holds."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._log = Log(path, "working-memory", 2, numbered=True)
-        self._saved: dict[str, str] = {}  # each block's record as JSON, in the order of the log
+        self._saved: dict[str, int] = {}  # the version of each block that the log holds
+        self._dropped: set[str] = set()
         self._max_tokens: int | None = None
         self._whole = 0  # the log's size when it was rewritten
+
+    def drop(self, memory_id: str) -> None:
+        """There is no block of that id any more. One that comes later comes at the end."""
+        self._dropped.add(memory_id)
+        self._saved.pop(memory_id, None)
 
     def save(self, blocks: Mapping[str, MemoryBlock], max_tokens: int, *, durable: bool) -> None:
         """Save the blocks. Raises UserError if the disk does not take them; what was saved before still stands then."""
         self._log.durable = durable
-        records = {block.id: _record(block) for block in blocks.values()}
-        now = {name: _text(record) for name, record in records.items()}
-        in_place = list({name: None for name in (*self._saved, *now) if name in now}) == list(now)
+        now = {name: block.version for name, block in blocks.items()}
         try:
-            if not (in_place and 0 < self._log.size <= 2 * self._whole + SLACK and self._log.is_untouched):
-                self._log.rewrite(_saves(list(records.values()), max_tokens))
+            if not 0 < self._log.size <= 2 * self._whole + SLACK or not self._log.is_untouched:
+                self._log.rewrite(_saves(list(blocks.values()), max_tokens))
                 self._whole = self._log.size
-            elif now != self._saved or max_tokens != self._max_tokens:
-                drop = sorted(self._saved.keys() - now.keys())
-                changed = [record for name, record in records.items() if now[name] != self._saved.get(name)]
-                self._log.append({"max_tokens": max_tokens, "drop": drop, "set": changed})
+            elif self._dropped or now != self._saved or max_tokens != self._max_tokens:
+                changed = [_record(blocks[name]) for name, version in now.items() if self._saved.get(name) != version]
+                self._log.append({"max_tokens": max_tokens, "drop": sorted(self._dropped), "set": changed})
         except FileNotFoundError as error:
             raise UserError("cannot be written (its folder is gone)", where=self.path) from error
-        self._saved, self._max_tokens = now, max_tokens
+        self._saved, self._dropped, self._max_tokens = now, set(), max_tokens
 
     def load(self) -> tuple[list[MemoryBlock], int]:
         """The blocks in their order, and max_tokens. Raises Unreadable or LogDamaged if it is damaged, UnknownVersion, and
@@ -127,12 +125,12 @@ class SaveFile:
                     records[record["id"]] = record
                 max_tokens = int(save.get("max_tokens", max_tokens))
             blocks = [_block(record) for record in records.values()]
-        self._saved = {block.id: _text(_record(block)) for block in blocks}
+        self._saved = {block.id: block.version for block in blocks}
         self._whole, self._max_tokens = self._log.size, max_tokens
         return blocks, max_tokens
 
 
-def _saves(records: list[dict[str, Any]], max_tokens: int) -> Iterator[dict[str, Any]]:
+def _saves(blocks: list[MemoryBlock], max_tokens: int) -> Iterator[dict[str, Any]]:
     """All blocks as they are, as saves of a log that has no others."""
-    for at in range(0, max(1, len(records)), BATCH):
-        yield {"max_tokens": max_tokens, "set": records[at : at + BATCH]}
+    for at in range(0, max(1, len(blocks)), BATCH):
+        yield {"max_tokens": max_tokens, "set": [_record(block) for block in blocks[at : at + BATCH]]}
