@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hivemind.reasoning import MergeConflict, MergeReport, ReasoningGraph, TaskGraph
 
 _ALL = "all"
-_IN_ALL = "in this conflict (node 4, edge 3 -> 7), or in all"
 
 
 @command("graph branch list", look_at)

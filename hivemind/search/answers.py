@@ -22,7 +22,6 @@ _ENOUGH_BY_WORDS = 0.36  # of covered × (1 + known) / 2, where nothing is known
 _MOST_BY_WORDS = 1.19  # words alone make nothing sure
 _WORDS = 0.3
 _SURE = 1.2  # times enough
-_AHEAD = 0.08  # of what is enough: so far before the next one is worth telling
 _QUOTED = 800  # characters: a shorter passage is quoted whole
 _OF_ONE = 2  # of one origin, before the best of all others
 _ALIKE = 0.8  # the share of words from which on two texts say the same
