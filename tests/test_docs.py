@@ -17,11 +17,10 @@ from hivemind.cli.main import build_parser
 from hivemind.config import AgentConfig, HiveConfig, LimitsConfig, MailConfig
 from hivemind.frontmatter import parse, split
 from hivemind.layout import Layout
-from hivemind.presence.heartbeat import Heartbeat
-from hivemind.taskrun.focus import Focus
 from hivemind.tasks.form import TaskForm
 from hivemind.tasks.step import KINDS, StepForm
-from hivemind.tools import TOOLS, Session, files
+from hivemind.tools import TOOLS, files
+from hivemind.tools.by_hand import use_by_hand
 from tests.cli.conftest import make_hive
 
 ROOT = Path(__file__).parent.parent
@@ -278,21 +277,16 @@ def test_the_questions_of_the_first_command_are_tasks() -> None:
         assert read_text(path.read_bytes(), path.name).title
 
 
-def test_the_first_change_of_the_architecture_is_a_tool_that_works(tmp_path: Path) -> None:
+def test_the_first_change_of_the_architecture_is_a_tool_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [code] = re.findall(
         r"^```python\n(.*?)^```", (ROOT / "ARCHITECTURE.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
     names = dict(vars(files))
     exec(code, names)
+    monkeypatch.setitem(TOOLS, "count_words", names["count_words"])
     hive = Hive.open(make_hive(tmp_path))
     (hive.layout.knowledge / "boats.md").write_text("Two boats sail.")
-    pulse = Heartbeat(lambda: None, 1.0)
-    session = Session(
-        hive=hive, agent="researcher", config=hive.agents["researcher"], focus=Focus(""), pulse=pulse, lifeline=None,
-        stopping=lambda: False,
-    )  # fmt: skip
-    try:
-        found = names["count_words"].call(session, {"path": "knowledge/boats.md"})
-    finally:
-        pulse.close()
+    found = use_by_hand(hive, "researcher", "count_words", {"path": "knowledge/boats.md"})
     assert found == {"path": "knowledge/boats.md", "words": 3}
