@@ -91,6 +91,8 @@ class Guarded:
         given = os.environ if environment is None else environment
         order = (words, {os.fsencode(name): os.fsencode(value) for name, value in given.items()}, cpu_s, memory_bytes)
         self.returncode: int | None = None
+        self.was_lost = False
+        """Whether its guard was killed, so that nobody knows how it would have ended."""
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             place = os.open(folder or ".", _FOLDER)
             theirs.callback(os.close, place)
@@ -118,6 +120,7 @@ class Guarded:
                 return None
             except ConnectionError:  # it was killed before it had read what it was told
                 pass
+            self.was_lost = not told
             self.returncode = int.from_bytes(told, "little", signed=True) if told else -signal.SIGKILL
         return self.returncode
 

@@ -47,13 +47,15 @@ def act(agent: Agent, turn: Turn) -> None:
     def tell(result: Result) -> None:
         results.append(result)
         talk.result(result)
+        if result.value.get("shown"):
+            talk.tell(f"{result.value['path']}:", [result.value["picture"]], picture=True)
         agent.asked.discard(result.call.id)
 
     thought = _without_interrupted(agent, turn, thought, tell)
     limit, session = result_limit(agent.most_tokens(turn)), agent.session(turn)
-    agent.read_files.look(turn.focus.id)
+    by_others = agent.read_files.changed(talk, session)
     turn.parking = make_calls(session, agent.tools, thought, limit, tell)
-    agent.read_files.note(session, results)
+    talk.saw({name: now for name, now in agent.read_files.changed(talk, session).items() if name not in by_others})
 
 
 def _exit(results: Sequence[Result]) -> str | None:

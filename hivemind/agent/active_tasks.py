@@ -229,6 +229,7 @@ class ActiveTasks:
         mine = [lease for lease in self._hive.leases.list(self._name) if lease.step_id in {s.id for s in work.steps()}]
         for lease in mine:
             self._hive.leases.release(lease.step_id, self._name)
+        work.lease = None
 
     @property
     def wait_for_a_task(self) -> bool:

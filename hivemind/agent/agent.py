@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -34,19 +33,18 @@ from hivemind.config import BudgetConfig, DayTokenBudget, TaskTokenBudget
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
 from hivemind.fs.doorbell import Doorbell, ring
-from hivemind.fs.log import Log
 from hivemind.fs.sockets import readable
 from hivemind.mail import Message
 from hivemind.minds import Mind, MindError, MindUnavailable, Patience, ToolSchema, Turn
 from hivemind.minds.extractive import ExtractiveMind
-from hivemind.minds.pictures import PICTURE_TOKENS
+from hivemind.minds.pictures import PICTURE_TOKENS, keep_picture
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
 from hivemind.presence.identity import HiveGone, announce_life
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import SUPERVISOR
-from hivemind.taskrun.conversation import Conversation
+from hivemind.taskrun.conversation import Conversation, open_thread
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.task_run import TaskRun
@@ -58,6 +56,7 @@ __all__ = ["Agent"]
 TURN_S = 900
 _PROVIDER_DOWN_S = 2.0
 _BUDGET_NEWS = 0.8
+_PICTURES = 4  # of one letter
 _log = logging.getLogger(__name__)
 
 
@@ -185,6 +184,18 @@ class Agent:
         """The mind that works by rule: its own, or the one that checks quotes for any agent."""
         return ExtractiveMind() if self.reads else self.mind
 
+    @property
+    def takes_pictures(self) -> bool:
+        return bool(getattr(self.mind, "takes_pictures", False))
+
+    def pictures_of(self, message: Message) -> list[dict[str, str]]:
+        """The pictures that a letter has with it, for a mind that takes them: kept, since a letter may be deleted."""
+        layout = self.hive.layout
+        folder = layout.agent_state(self.name) / "pictures"
+        attached = message.attachments[:_PICTURES] if self.takes_pictures else ()
+        kept = (keep_picture(layout.root, folder, one.content) for one in attached)
+        return [one for one in kept if one is not None]
+
     def works_by_rule(self, turn: Turn) -> bool:
         """Whether the turn is taken by rule: by such a mind, or because it is about quotes that are to be checked."""
         return not self.reads or turn.focus.asks_review
@@ -247,6 +258,15 @@ class Agent:
             return None
         return f"{spent:,} of the task's {most:,} tokens are used. Come to an end."
 
+    def lease_news(self, work: TaskRun) -> str | None:
+        """A word if another has, or had meanwhile, the lease under which the last turn worked: what came after was refused."""
+        mine = work.lease
+        if mine is None or mine.generation == self.hive.journal.view(lambda now: now.generations.get(mine.step_id)):
+            return None
+        work.lease, now = None, self.hive.leases.get(mine.step_id)
+        whose = "nobody" if now is None else now.holder_agent_id
+        return f"The lease of step {mine.step_id} was taken from you meanwhile; {whose} has it now. Look at what has changed."
+
     def conversation(self, turn: Turn) -> Conversation:
         """The conversation that the turn goes on: the task's, or that of a thread of mail."""
         work, message = turn.focus.work, turn.focus.message
@@ -266,10 +286,8 @@ class Agent:
 
     def _thread(self, about: str) -> Conversation:
         """The conversation of a thread of mail, by the Message-ID with which it began."""
-        name = hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        folder = self.hive.layout.agent_state(self.name) / "threads"
-        make_folder(folder, durable=self.hive.config.durable)
-        log = Log(folder / f"{name}.jsonl", "messages", 1, durable=self.hive.config.durable, lazy=True)
+        log = open_thread(self.hive.layout, self.name, about, durable=self.hive.config.durable)
+        make_folder(os.path.dirname(log.path), durable=self.hive.config.durable)
         return Conversation(log.records(), lambda record, durable: log.append(record, now=durable), self.name)
 
     def let_go(self, message: Message) -> None:
@@ -288,6 +306,7 @@ class Agent:
             pulse=self.pulse,
             lifeline=self.lifeline,
             stopping=lambda: self._stopping,
+            shows_pictures=self.takes_pictures,
             recall=lambda question, tokens: answer(self.memory, turn.focus, self._said(turn), question, tokens),
         )
 

@@ -85,7 +85,7 @@ def _begin(agent: Agent, turn: Turn, talk: Conversation, cause: str) -> None:
         )
     else:
         assert focus.message is not None
-        pictures = []
+        pictures = agent.pictures_of(focus.message)
         earlier = _earlier(agent, focus.message, int(opening_room(agent, turn) * THREAD))
         text = message_opening(focus.message, entries, earlier, stranger=focus.stranger)
     facts: dict[str, Any] = {"shape": _shape(agent), "mind": agent.config.mind}
@@ -113,7 +113,7 @@ def _earlier(agent: Agent, message: Message, tokens: int) -> list[str]:
 
 def _pictures(agent: Agent, task: Task, room: int) -> list[dict[str, str]]:
     """The attachments that a mind which takes pictures is shown as such: as many as half of the room has place for."""
-    if not getattr(agent.mind, "takes_pictures", False):
+    if not agent.takes_pictures:
         return []
     parts = (picture_part(agent.hive.layout.root, path) for path in task.attachments)
     return [one for one in parts if one is not None][: room // (2 * PICTURE_TOKENS)]
@@ -154,14 +154,16 @@ def _tell_news(agent: Agent, turn: Turn, talk: Conversation) -> None:
     if focus.work is None:
         message = focus.message
         if message is not None and not talk.has_letter(message.id) and talk.epoch is not None and talk.turns:
-            talk.tell(letter(message, stranger=focus.stranger), letter=message.id)
+            told = letter(message, stranger=focus.stranger)
+            talk.tell(told, agent.pictures_of(message), letter=message.id)
         return
     for number, said in enumerate(focus.work.task.said[talk.said :], talk.said + 1):
         who = "The operator" if said.by == "human" else said.by
         by = "person" if said.by == "human" else said.by
         talk.tell(f"{who} adds to the task:\n\n{said.text.strip()}", said=number, by=by)
-    agent.read_files.look(focus.id)
-    if (told := agent.read_files.news()) is not None:
-        talk.tell(told, files=True)
-    if (told := agent.budget_news(focus.work)) is not None:
-        talk.tell(told, budget=True)
+    if changed := sorted(agent.read_files.changed(talk, agent.session(turn))):
+        talk.tell(f"Changed by someone else since you read it: {', '.join(changed)}.", files=changed)
+    if (spent := agent.budget_news(focus.work)) is not None:
+        talk.tell(spent, budget=True)
+    if (lost := agent.lease_news(focus.work)) is not None:
+        talk.tell(lost, lease=True)

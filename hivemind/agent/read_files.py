@@ -2,56 +2,55 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.minds import Result
+from hivemind.taskrun.conversation import Conversation
 from hivemind.tools import Session
 from hivemind.tools.path_access import readable
 
 __all__ = ["ReadFiles"]
 
-_SHOWN = ("read_file", "write_file", "edit_file")
-_State = tuple[int, int, int] | None
+_Stamp = tuple[int, int, int] | None
 
 
 class ReadFiles:
-    """Those of one conversation at a time, as they were after its last calls: what differs before the next ones was changed by
-    someone else. Kept in memory only; a file that changes while no process is there is not noticed."""
+    """Which of them differ from what their conversation knows. That stands in the conversation: a file that has changed while no
+    process was there is noticed too. Here is only kept how files looked that were the same, so that each is read again only
+    if it was written."""
 
     def __init__(self) -> None:
-        self._about = ""
-        self._states: dict[str, tuple[Path, _State]] = {}
-        self._changed: list[str] = []
+        self._same: dict[Path, tuple[str | None, _Stamp]] = {}
 
-    def look(self, about: str) -> None:
-        """Find out what has changed since the last calls."""
-        if about != self._about:
-            self._about, self._states, self._changed = about, {}, []
-        for path in [path for path, (place, state) in self._states.items() if _state(place) != state]:
-            del self._states[path]
-            self._changed.append(path)
-
-    def note(self, session: Session, results: Sequence[Result]) -> None:
-        """Calls were made: what they have shown is known from now on, and what they have changed is nobody else's doing."""
-        for path in [str(one.value.get("path")) for one in results if one.ok and one.call.tool in _SHOWN]:
+    def changed(self, talk: Conversation, session: Session) -> dict[str, str | None]:
+        """Those that are not what they were when they were shown or noted last, with their digests now; None: it is gone."""
+        found = {}
+        for name, digest in talk.files.items():
             with suppress(UserError, OSError):
-                self._states[path] = readable(session, path).path, None
-                self._changed = [one for one in self._changed if one != path]
-        self._states = {path: (place, _state(place)) for path, (place, _) in self._states.items()}
+                now = self._digest(readable(session, name).path, digest)
+                if now != digest:
+                    found[name] = now
+        return found
 
-    def news(self) -> str | None:
-        """What is to be told of it, once."""
-        changed, self._changed = self._changed, []
-        return f"Changed by someone else since you read it: {', '.join(changed)}." if changed else None
+    def _digest(self, path: Path, known: str | None) -> str | None:
+        stamp = _stamp(path)
+        if self._same.get(path) == (known, stamp):
+            return known
+        try:
+            with open(path, "rb") as file:
+                now = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            now = None
+        self._same[path] = now, stamp
+        return now
 
 
-def _state(place: Path) -> _State:
+def _stamp(path: Path) -> _Stamp:
     try:
-        found = os.stat(place)
-    except OSError:
+        found = os.stat(path)
+    except FileNotFoundError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino

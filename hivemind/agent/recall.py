@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -111,8 +110,7 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str]) -> list[Knowle
             if known is not None:
                 known.metadata["answers"] |= block.metadata["answers"]
             else:
-                told = json.dumps(block.metadata)
-                block.metadata["tokens"] = hive.count_tokens(passage.text) + hive.count_tokens(told)
+                block.metadata["tokens"] = hive.count_tokens(passage.text)
                 blocks[block.id] = block
         for block in _parts(hive, passages, now):
             blocks.setdefault(block.id, block)

@@ -5,7 +5,6 @@ What is retrieved lives for one turn: its blocks point at entries and are taken 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -36,9 +35,8 @@ _log = logging.getLogger(__name__)
 def remembered(
     hive: Parts, agent: str, questions: Sequence[str], *, max_tokens: int = MAX_TOKENS
 ) -> list[KnowledgeMemoryBlock]:
-    """What the agent and its workspace remember about the questions, best first, within `max_tokens` (content and what is
-    told about it). A hit that does not fit is passed over. Nothing is written, not even a database.
-    """
+    """What the agent and its workspace remember about the questions, best first, within `max_tokens`. A hit
+    that does not fit is passed over. Nothing is written, not even a database."""
     if not "".join(questions).strip() or not hive.memory.database.was_made:
         return []
     try:
@@ -51,7 +49,7 @@ def remembered(
     for number, (hit, answers) in enumerate(found):
         told = {one: answers[one[:_LONGEST]] for one in questions if one[:_LONGEST] in answers}
         block = _block(hit, told, now - timedelta(microseconds=number))
-        tokens = hive.count_tokens(hit.content) + hive.count_tokens(json.dumps(block.metadata))
+        tokens = hive.count_tokens(hit.content)
         if tokens <= left:
             left -= tokens
             block.metadata["tokens"] = tokens

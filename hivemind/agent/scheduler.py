@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from hivemind.agent.active_tasks import ActiveTasks
@@ -95,15 +95,21 @@ class Scheduler:
 
     # scope
 
-    def scope(self, *, reads: bool, keep: Callable[[Message], object] = lambda _: None) -> Focus | None:
+    def scope(
+        self,
+        *,
+        reads: bool,
+        keep: Callable[[Message], object] = lambda _: None,
+        pictures: Callable[[Message], Sequence[Mapping[str, str]]] = lambda _: (),
+    ) -> Focus | None:
         """What this turn is about: the oldest message that needs one, else a task in hand that can go on, else a new task,
         else None. `reads` says that the mind reads conversations: it is not woken by mail that asks nothing, which `keep` is
-        given."""
+        given; `pictures` returns those of a letter that it is shown."""
         self.focus = None
         while (message := self.letters.first()) is not None:
             heard, stranger = self.letters.is_awaited(message), not self._hive.mail.knows(message.sender)
             focus = Focus("reply_mail", message=message, heard=heard, stranger=stranger)
-            if not reads or focus.asks_review or self._wakes(focus, message):
+            if not reads or focus.asks_review or self._wakes(focus, message, pictures):
                 self.focus = focus
                 return focus
             keep(message)
@@ -116,7 +122,9 @@ class Scheduler:
             self.focus = focus_on(work, reads=reads)
         return self.focus
 
-    def _wakes(self, focus: Focus, message: Message) -> bool:
+    def _wakes(
+        self, focus: Focus, message: Message, pictures: Callable[[Message], Sequence[Mapping[str, str]]]
+    ) -> bool:
         """Whether a mind that reads is woken by a message: one from a person, from a stranger who may be answered, or one that
         expects a reply. What belongs to a task in hand is news in its conversation."""
         about = self._heard.pop(message.key, None) or message.task
@@ -126,7 +134,8 @@ class Scheduler:
             if not given and not work.conversation.has_letter(message.id):
                 colleague = message.origin == "agent" and message.task in (work.task.id, work.task.parent)
                 by = "person" if message.origin == "human" else message.sender
-                work.conversation.tell(letter(message, colleague=colleague), letter=message.id, by=by)
+                told = letter(message, colleague=colleague)
+                work.conversation.tell(told, pictures(message), letter=message.id, by=by)
                 self.holding.unpark(work)
             return False
         return not focus.heard and (message.origin == "human" or focus.stranger or message.expects_reply)

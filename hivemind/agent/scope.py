@@ -16,7 +16,9 @@ __all__ = ["focus_on", "scope"]
 
 def scope(agent: Agent, turn: Turn) -> None:
     """Choose the message or the task of the turn; a focus on nothing if there is none."""
-    found = agent.scheduler.scope(reads=agent.reads, keep=lambda message: agent.memory.keep_message(message))
+    found = agent.scheduler.scope(
+        reads=agent.reads, keep=lambda message: agent.memory.keep_message(message), pictures=agent.pictures_of
+    )
     turn.focus = found or Focus("rest")
 
 

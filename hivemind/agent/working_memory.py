@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hivemind.agent.opening import materials
 from hivemind.agent.recall import document_sources, noted, recalled
 from hivemind.agent.remembering import SOURCE, memory_source, remembered
 from hivemind.agent.sense import message_block, rom_blocks
@@ -84,8 +85,8 @@ class WorkingMemory:
             **document_sources(hive),
         }
         self._loader = ContentLoader(hive.layout.root, roots=hive.config.read_roots(hive.layout), sources=sources)
-        self._selector = MemorySelector(hive.count_tokens, self.scorer, locate=self._loader.path_of)
-        self._builder = ContextBuilder(self._loader, token_counter=hive.count_tokens)
+        self._selector = MemorySelector(hive.count_tokens, self.scorer, locate=self._loader.path_of, shown=materials)
+        self._builder = ContextBuilder(self._loader, token_counter=hive.count_tokens, shown=materials)
         self._janitor = MemoryJanitor(
             task_ended=lambda task: not (hive.layout.active / task).is_dir(),
             file_exists=lambda location: os.path.exists(self._loader.path_of(location)),

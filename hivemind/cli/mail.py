@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hivemind.cli.arguments import Box, Positive, Text
 from hivemind.cli.command import Answer, command
-from hivemind.cli.opening import known_name, known_names, look_at, open_hive
+from hivemind.cli.opening import known_agent, known_name, known_names, look_at, open_hive
 from hivemind.cli.output import headed, table_lines, warn
 from hivemind.cli.text import clock_time, one_line
 from hivemind.errors import UserError
@@ -274,3 +275,31 @@ def status(hive: Hive, box: Box, id_: str) -> Answer:
     found = hive.mail.status(known_name(hive, box), id_)
     rows = [{"recipient": name, "state": state} for name, state in found.items()]
     return Answer(dict(found), table_lines(rows, ("recipient", "state"), empty="It was sent to nobody."))
+
+
+@command("mail transcript", look_at)
+def transcript(hive: Hive, agent: str, id_: str) -> Answer:
+    """Show what an agent's mind was told, and did, about a message and the others of its thread, turn by turn.
+
+    Of messages that belong to a task `task transcript` tells; an agent that works by rule has no such conversation.
+
+    arguments:
+      AGENT  whose mailbox it is in
+      ID  the message's id, as `mail list` shows it
+
+    examples:
+      hivemind mail transcript researcher ID
+    """
+    from hivemind.cli.transcript import entry_lines
+    from hivemind.taskrun.conversation import open_thread
+    from hivemind.taskrun.transcript import Transcript
+
+    name = known_agent(hive, agent)
+    message = hive.mail.read(name, id_, mark=False)
+    found = Transcript(open_thread(hive.layout, name, message.thread, durable=False).records())
+    if not found.entries:
+        raise UserError("its mind took no turn about it", where=id_, mend="hivemind mail thread shows the messages")
+    head = one_line(f"{message.thread}: {message.subject}, {found.in_words}")
+    lines = (line for one in found.entries for line in entry_lines(one, None))
+    record = {"thread": message.thread, "totals": asdict(found.account.spent())}
+    return Answer({**record, "entries": [one.as_record() for one in found.entries]}, [head, *lines])

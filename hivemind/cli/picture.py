@@ -22,7 +22,7 @@ _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _TO_LINE_END, _TO_SCREEN_END = "\x1b[K", "\x1b[J"
 _HOME = "\x1b[H"
 _FRAME = 6  # title, counts, empty line, heads, "and more", the line about Ctrl-C
-_FIRST = {"working": 0, "starting": 1, "stopping": 2}
+_FIRST = {"working": 0, "starting": 1, "waiting": 1, "stopping": 2}
 
 
 def picture_lines(picture: SwarmPicture, tasks: Mapping[str, int], root: Path, columns: int, rows: int) -> list[str]:

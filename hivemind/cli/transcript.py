@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hivemind.taskrun.transcript import Entry
     from hivemind.tasks import Task
 
+__all__ = ["entry_lines"]
+
 _SHOWN_CHARS = 1_000
 _LAST_S = 2.0  # how long the last results of a task that is over may take to be written
 
@@ -78,7 +80,7 @@ def transcript(
         say(html)
         return None
     head = one_line(f"{task.id}: {task.title}, {task.state.value}, {found.in_words}")
-    lines = (line for one in entries for line in _lines(one, None if turn else named))
+    lines = (line for one in entries for line in entry_lines(one, None if turn else named))
     record = {
         "task": task.id,
         "title": task.title,
@@ -89,7 +91,7 @@ def transcript(
     return Answer(record, [head, *lines])
 
 
-def _lines(entry: Entry, named: str | None) -> Iterator[str]:
+def entry_lines(entry: Entry, named: str | None) -> Iterator[str]:
     """An entry, its long texts cut where the task is `named` whose transcript shows all of them."""
     from hivemind.tools.excerpt import shortened
 
@@ -138,7 +140,7 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> None:
             last = ended and (time.monotonic() >= until or not any(one.is_open for one in transcript.turns[-1:]))
             for one in transcript.entries[entries:]:
                 grows = one.is_open and not last and (one.kind == "turn" or one is transcript.entries[-1])
-                told = list(_lines(one, task.id)) if one.kind == "turn" or not grows else []
+                told = list(entry_lines(one, task.id)) if one.kind == "turn" or not grows else []
                 if as_json_lines:
                     told = [] if grows else [as_json(one.as_record())]
                 for line in told[lines:]:

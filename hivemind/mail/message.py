@@ -112,6 +112,11 @@ class Message:
         return preview(self.body)
 
     @property
+    def attached(self) -> str:
+        """Its attachments in words: the name, the kind and the size of each."""
+        return ", ".join(f"{one.name} ({one.content_type}, {len(one.content):,} bytes)" for one in self.attachments)
+
+    @property
     def thread(self) -> str:
         """The Message-ID with which its thread began: its own, if it answers nothing."""
         return self.references[0] if self.references else self.in_reply_to or self.id

@@ -9,7 +9,7 @@ from typing import Any
 
 from hivemind.memory.blocks import KnowledgeMemoryBlock, MemoryBlock, MemoryType, Priority
 from hivemind.memory.compression import MemoryCompressor
-from hivemind.memory.entry import entry_of, piece
+from hivemind.memory.entry import Shown, entry_of, piece
 from hivemind.memory.loading import ContentLoader, Loaded
 from hivemind.memory.selection import SHARES, CriticalOverBudget, Selection
 from hivemind.tokens import TokenCounter, count_tokens
@@ -35,7 +35,8 @@ class _Part:
 class ContextBuilder:
     """Builds contexts; loads only what is selected, and reads a file again only if it changed.
 
-    `token_counter` counts what `max_tokens` bounds, `compressor` makes forms that are smaller.
+    `token_counter` counts what `max_tokens` bounds: the list as it is `shown`, by default as JSON. `compressor` makes forms
+    that are smaller.
     """
 
     def __init__(
@@ -44,17 +45,20 @@ class ContextBuilder:
         *,
         token_counter: Callable[[str], int] = count_tokens,
         compressor: MemoryCompressor | None = None,
+        shown: Shown | None = None,
     ) -> None:
         self.content_loader = content_loader
         self.token_counter = token_counter
         self.compressor = compressor or MemoryCompressor(token_counter)
+        self._shown = shown or json.dumps
+        self._piece = piece if shown is None else lambda entry: shown([entry])
 
     def build_context(
         self, selected: Selection | Iterable[MemoryBlock], max_tokens: int | None = None
     ) -> list[dict[str, Any]]:
         """The entries of the selected blocks, in their order.
 
-        With `max_tokens`, `json.dumps` of the list never counts more: the block of the lowest rank that is too much goes in
+        With `max_tokens`, the list as it is shown never counts more: the block of the lowest rank that is too much goes in
         smaller or not at all, and so on; of a Selection, what did not fit whole goes in smaller where there is room.
         Raises CriticalOverBudget if the CRITICAL blocks alone are more.
         """
@@ -73,7 +77,7 @@ class ContextBuilder:
 
     def _part(self, block: MemoryBlock, loaded: Loaded, content: str, form: str) -> _Part:
         entry = _entry(block, loaded, content, form)
-        text = piece(entry)
+        text = self._piece(entry)
         part = _Part(block, entry, self.token_counter(text), len(text))
         look = loaded.source.look if loaded.source is not None else None
         if look is not None and form == "full":
@@ -90,7 +94,7 @@ class ContextBuilder:
             length = sum(part.length for part in kept)
             if isinstance(self.token_counter, TokenCounter) and total + _CUT * (length // _LONG) <= max_tokens:
                 return kept
-            excess = self.token_counter(json.dumps([part.entry for part in kept])) - max_tokens
+            excess = self.token_counter(self._shown([part.entry for part in kept])) - max_tokens
             if excess <= 0 or not kept:
                 return kept
             limit -= excess
@@ -128,7 +132,7 @@ class ContextBuilder:
         if room < LEAST or block.type is MemoryType.ROM:
             return None
         loaded = self.content_loader.load(block)
-        frame = self.token_counter(piece(_entry(block, loaded, "", "outline")))
+        frame = self.token_counter(self._piece(_entry(block, loaded, "", "outline")))
         within = room - frame
         for _ in range(4):
             if within < LEAST or loaded.error is not None:

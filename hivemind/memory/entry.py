@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
@@ -21,7 +22,10 @@ from hivemind.memory.blocks import (
 )
 from hivemind.names import local_part
 
-__all__ = ["ORIGINS", "entry_of", "own_content", "piece"]
+__all__ = ["ORIGINS", "Shown", "entry_of", "own_content", "piece"]
+
+Shown = Callable[[Sequence[dict[str, Any]]], str]
+"""Makes of entries the text that a mind reads."""
 
 ORIGINS = ("rom", "hive", "agent", "human", "external")
 

@@ -23,7 +23,7 @@ from hivemind.memory.blocks import (
     MessageMemoryBlock,
     Priority,
 )
-from hivemind.memory.entry import entry_of, own_content, piece
+from hivemind.memory.entry import Shown, entry_of, own_content, piece
 from hivemind.memory.scoring import RelevanceScorer
 from hivemind.tokens import TokenCounter
 
@@ -125,7 +125,7 @@ class MemorySelector:
     """Selects blocks under a budget of tokens.
 
     `token_counter` counts a text. Without a scorer the order within a priority is the seed's: confidence, then newest.
-    `locate` returns the path of a location (a ContentLoader's `path_of`), for the sizes of files.
+    `locate` returns the path of a location (a ContentLoader's `path_of`), for the sizes of files; `shown` as in a ContextBuilder.
     """
 
     def __init__(
@@ -134,12 +134,18 @@ class MemorySelector:
         scorer: RelevanceScorer | None = None,
         *,
         locate: Callable[[str], str] | None = None,
+        shown: Shown | None = None,
     ) -> None:
         self.token_counter = token_counter
         self.scorer = scorer
         self.locate = locate
+        self._piece = piece if shown is None else lambda entry: shown([entry])
         usual = isinstance(token_counter, TokenCounter)
         self._entry = ENTRY if usual else min(ENTRY, token_counter(" " * 4 * ENTRY))
+        if shown is not None:
+            self._entry = token_counter(
+                self._piece(entry_of(ContextMemoryBlock(context_type="", summary="", id=""), ""))
+            )
         self._least = min(self._entry, self.tokens(ContextMemoryBlock(context_type="", summary="", id="")))
 
     def select_memories(self, symbolic_memory: Iterable[MemoryBlock], max_tokens: int) -> list[MemoryBlock]:
@@ -177,7 +183,7 @@ class MemorySelector:
             return self._pointing(block, block.location)
         if isinstance(block, MessageMemoryBlock):
             return self._pointing(block, block.full_path)
-        return self.token_counter(piece(entry_of(block, own_content(block) or "")))
+        return self.token_counter(self._piece(entry_of(block, own_content(block) or "")))
 
     def _pointing(self, block: MemoryBlock, location: str) -> int:
         counted = block.counted

@@ -33,7 +33,7 @@ _IN_PLACE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBL
 _LOOKS = 10
 _log = logging.getLogger(__name__)
 _TICK_NS = 50_000_000  # two changes within one tick of a file system's clock have the same time
-State = Literal["starting", "idle", "working", "stuck", "stopping", "exited"]
+State = Literal["starting", "idle", "working", "waiting", "stuck", "stopping", "exited"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class AgentStatus:
     `unpriced` those of the tokens whose price is not known.
 
     `mail_rests` says why its mail is not read now, and `mail_rests_until` (ISO 8601) when it is looked at again. `problem` is
-    what an agent that is stuck waits for a person to mend.
+    what an agent that is stuck waits for a person to mend; one that is waiting waits for room on its disk.
     """
 
     name: str

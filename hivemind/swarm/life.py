@@ -135,7 +135,7 @@ class Life:
         while not self._ending() and (left := until - time.monotonic()) > 0:
             self._check_here()
             with contextlib.suppress(OSError):  # the want of room may be what it is stuck in
-                state = "stuck" if told and not full else "starting"  # a full disk is a pause
+                state = "waiting" if full else "stuck" if told else "starting"
                 changed = status.update(state=state, incarnation=self._incarnation, problem=told)
                 status.beat()
                 if changed:

@@ -1,11 +1,13 @@
 """A task's conversation, exactly as its mind has it: messages.jsonl (README.md), which only grows (spec 8).
 
-Besides messages the file has three kinds of lines: `epoch` begins a conversation anew with its opening, `request` says what is
-about to be sent and what that may cost, `answered` what a request came to that gave no message.
+Besides messages the file has four kinds of lines: `epoch` begins a conversation anew with its opening, `request` says what is
+about to be sent and what that may cost, `answered` what a request came to that gave no message, `files` what the mind's own
+calls have made of files that it was shown.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +15,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hivemind.boundary import boundary
+from hivemind.fs import Log
+from hivemind.layout import Layout
 from hivemind.masking import mask, masked
 from hivemind.minds import Action, ChatMessage, Result, Thought, Usage
 
-__all__ = ["Conversation", "Exchanged"]
+__all__ = ["Conversation", "Exchanged", "open_thread"]
 
 SAME = 5
 """So many turns with the same calls and the same results, and a person is asked."""
+_SHOWING = frozenset({"read_file", "write_file", "edit_file"})
 Append = Callable[[Mapping[str, Any], bool], object]
 
 
@@ -50,6 +55,8 @@ class Conversation:
         self.epoch: Mapping[str, Any] | None = None
         self.said = 0
         self.turns = 0
+        self.files: dict[str, str | None] = {}
+        """The files that it has shown, with their digests as the mind knows them; None: that it is gone."""
         self._letters: set[str] = set()
         self._number = self._epochs = 0
         self._calls: set[str] = set()
@@ -68,6 +75,8 @@ class Conversation:
                     self._hear(ChatMessage.of(one))
             elif "role" in record:
                 self._hear(ChatMessage.of(record))
+            elif "files" in record:
+                self.files |= {str(name): digest for name, digest in record["files"].items()}
 
     def _hear(self, message: ChatMessage) -> None:
         """Take a message in. What comes while calls are under way stands after the last result."""
@@ -76,6 +85,9 @@ class Conversation:
         else:
             self.messages.append(message)
         self._open |= {call.id: call for call in message.calls}
+        call, value = self._open.get(message.call_id or ""), message.result or {}
+        if call is not None and call.tool in _SHOWING and message.ok and {"path", "digest"} <= value.keys():
+            self.files[str(value["path"])] = str(value["digest"])
         if message.role == "tool" and self._open.pop(message.call_id or "", None) is not None and not self._open:
             self.messages += self._news
             self._news = []
@@ -84,6 +96,8 @@ class Conversation:
         self.turns += message.role == "assistant"
         news = message.news or {}
         self.said = max(self.said, int(news.get("said", 0)))
+        for name in news.get("files", ()):
+            self.files.pop(name, None)
         if "letter" in news:
             self._letters.add(str(news["letter"]))
         if news.get("by") == "person":
@@ -122,9 +136,14 @@ class Conversation:
         value = dict(result.value) or None
         self.add(ChatMessage("tool", result.text, call_id=result.call.id, ok=result.ok, result=value), durable=durable)
 
-    def tell(self, text: str, **news: Any) -> None:
-        """Append news: something happened that the mind should know."""
-        self.add(ChatMessage("user", text, news=news))
+    def tell(self, text: str, parts: Sequence[Mapping[str, Any]] = (), **news: Any) -> None:
+        """Append news: something happened that the mind should know, with pictures of it."""
+        self.add(ChatMessage("user", text, parts=tuple(parts), news=news))
+
+    def saw(self, files: Mapping[str, str | None]) -> None:
+        """Note what its own calls have made of files that it has shown: that is nobody else's doing."""
+        if files:
+            self._write({"at": _now(), "files": dict(files)}, durable=False)
 
     def note(self, record: Mapping[str, Any], *, durable: bool = True) -> None:
         """Append a line that is no message: a request that is about to be sent, or what it came to."""
@@ -190,6 +209,13 @@ class Conversation:
     def has_letter(self, message_id: str) -> bool:
         """Whether a letter stands in the conversation already."""
         return message_id in self._letters
+
+
+def open_thread(layout: Layout, agent: str, about: str, *, durable: bool) -> Log:
+    """The log of an agent's conversation about a thread of mail, by the Message-ID with which that began."""
+    name = hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    path = layout.agent_state(agent) / "threads" / f"{name}.jsonl"
+    return Log(path, "messages", 1, durable=durable, lazy=True)
 
 
 def used(record: Mapping[str, Any]) -> Usage:

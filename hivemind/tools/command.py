@@ -102,6 +102,9 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     if result.stopped is not None and session.leaving():
         # told to end: the step stays open, and is run again when the task goes on
         raise ToolProblem(f"the command was stopped: {result.stopped}")
+    if result.was_lost and result.stopped is None:
+        mend = f"look whether it took effect; what it had printed is in {os.path.relpath(output, work.task.path)}"
+        raise ToolProblem("the command was interrupted: the process that guards it was killed", mend=mend)
     status = _TIMED_OUT if result.stopped else result.exit_status
     if step is not None:
         receipt = {"kind": "CMD", "text": told, "exit_status": status, "output_digest": result.digest}

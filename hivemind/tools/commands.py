@@ -49,6 +49,8 @@ class CommandResult:
     seconds: float
     stopped: str | None = None
     cut: bool = False
+    was_lost: bool = False
+    """Whether its guard was killed while it ran: it was interrupted, by nobody who meant it."""
 
 
 def clean_environment(
@@ -112,6 +114,7 @@ def run_command(
         seconds=time.monotonic() - started,
         stopped=stopped,
         cut=reading.cut,
+        was_lost=process.was_lost,
     )
 
 

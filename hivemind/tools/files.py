@@ -14,6 +14,7 @@ from pydantic import Field
 
 from hivemind.coordination.globs import check_pattern, escape, overlap
 from hivemind.masking import MASK, Masker
+from hivemind.minds.pictures import MOST_BYTES, keep_picture, kind_of
 from hivemind.tools.excerpt import Call
 from hivemind.tools.patch import FilePatch, patched, read_patch
 from hivemind.tools.path_access import (
@@ -46,6 +47,7 @@ MAX_TEXT_BYTES = 4_194_304
 """A file that is longer is read in parts, and neither edited nor searched."""
 READING_S = 60
 _PART_BYTES = 65_536
+_HEAD_BYTES = 16
 
 
 class ReadFile(Arguments):
@@ -81,6 +83,9 @@ class ListFiles(Arguments):
 
 
 def _lines_of(result: Mapping[str, Any]) -> str:
+    if "picture" in result:
+        shown = "shown below" if result["shown"] else "which you cannot be shown"
+        return f"a picture ({result['picture']['kind']}, {result['bytes']:,} bytes), {shown}"
     part, lines = str(result["text"]), result["lines"]
     if "start_line" in result:
         return f"lines {result['start_line']:,} to {result['end_line']:,} of {lines:,}\n{part}"
@@ -97,8 +102,10 @@ def _read_on(result: Mapping[str, Any]) -> Call:
 
 @tool(text=_lines_of, rest=_read_on, reads=True)
 def read_file(session: Session, arguments: ReadFile) -> dict[str, Any]:
-    """Read a text file of the hive, or some of its lines."""
+    """Read a text file of the hive, or some of its lines; or look at a picture."""
     place = readable(session, arguments.path)
+    if (found := _picture(session, place)) is not None:
+        return found
     first, last = arguments.start_line or 1, arguments.end_line
     part = _Part(first, last)
     with session.pulse.busy(READING_S):
@@ -113,6 +120,21 @@ def read_file(session: Session, arguments: ReadFile) -> dict[str, Any]:
         end = first - 1 + len(part.kept)
         shown |= {"start_line": first, "end_line": min(last or part.lines, part.lines) if not part.cut else end}
     return shown
+
+
+def _picture(session: Session, place: Place) -> dict[str, Any] | None:
+    """What is told of a picture, of which a copy is kept: the conversation must stay as it is, whatever becomes of the file."""
+    with open_place(session, place) as stream:
+        raw = stream.read(_HEAD_BYTES)
+        if kind_of(raw) is None:
+            return None
+        raw += stream.read(MOST_BYTES)
+    layout = session.hive.layout
+    part = keep_picture(layout.root, layout.agent_state(session.agent) / "pictures", raw)
+    if part is None:
+        raise ToolProblem(f"is a picture of more than {MOST_BYTES >> 20} MiB", where=named(session, place))
+    told = {"path": named(session, place), "digest": part["sha256"], "bytes": len(raw)}
+    return {**told, "picture": part, "shown": session.shows_pictures}
 
 
 class _Part:

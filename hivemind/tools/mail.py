@@ -66,11 +66,12 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
         message_id = _made_id(session, "step", step.id, str(step.step.added_seq), arguments.subject)
     elif session.call_id:
         message_id = _made_id(session, "call", _conversation(session), session.call_id)
-    _check_thread(session, session.focus.message, arguments.subject, arguments.body)
+    cause = session.focus.message
+    _check_thread(session, cause, arguments.subject, arguments.body)
     report = session.hive.mail.send(
         session.agent, arguments.to, arguments.subject, arguments.body,
-        cc=arguments.cc, message_id=message_id, task=task, step=arguments.step, cause=session.focus.message,
-        expects_reply=arguments.expects_reply,
+        cc=arguments.cc, message_id=message_id, references=() if cause is None else (*cause.references, cause.id),
+        task=task, step=arguments.step, cause=cause, expects_reply=arguments.expects_reply,
     )  # fmt: skip
     if report.disk_full:
         raise until_there_is_room()
@@ -165,6 +166,7 @@ def read_mail(session: Session, arguments: ReadMail) -> dict[str, Any]:
     told = {
         "id": one.id, "from": one.sender, "to": list(one.to), "subject": one.subject, "date": one.date.isoformat(),
         "body": one.body, "task": one.task, "step": one.step, "in_reply_to": one.in_reply_to, "origin": one.origin,
+        "attachments": one.attached or None,
     }  # fmt: skip
     return {key: value for key, value in told.items() if value is not None}
 
@@ -177,22 +179,22 @@ def _conversation(session: Session) -> str:
 
 
 def _check_thread(session: Session, cause: Message | None, subject: str, body: str) -> None:
-    """Hold the seventh letter of a thread in which no person writes, and tell a person and who would have got it; the eighth
-    and later ones are refused alike. Raises ToolProblem (spec 8, *Mail that does not talk by itself*)."""
-    if cause is None or cause.origin != "agent" or cause.hops < _LETTERS - 1:
+    """Hold the seventh letter of a thread since a person wrote in it, if any has, and tell a person and who would have got
+    it, once; later ones are refused alike. Raises ToolProblem (spec 8, *Mail that does not talk by itself*)."""
+    if cause is None or cause.origin != "agent" or session.focus.asks_review:
         return
-    why = f"{_LETTERS} letters have gone to and fro with no person in between"
-    if cause.hops == _LETTERS - 1:
-        mail, names = session.hive.mail, f"{session.agent} and {cause.sender}"
-        told = f"{why}, so the next one, from {session.agent} to {cause.sender}, is held. If you write to them, they go on."
-        for to, text in ((HUMAN, f"{told}\n\n{subject}\n\n{body}"), (cause.sender, f"{told}\n")):
-            mail.send(
-                session.agent,
-                [to],
-                f"Held: mail between {names}",
-                text,
-                message_id=_made_id(session, "held", cause.id, to),
-            )
+    mail, letters = session.hive.mail, list[str]()
+    for one in mail.reader.thread(session.agent, cause):
+        letters = [] if one.origin == "human" else [*letters, one.id]
+    if len(letters) < _LETTERS:
+        return
+    why = f"{_LETTERS} letters have been written in this thread with no person in between"
+    told = f"{why}, so the next one, from {session.agent} to {cause.sender}, is held. If you write to them, they go on."
+    for to, text in ((HUMAN, f"{told}\n\n{subject}\n\n{body}"), (cause.sender, f"{told}\n")):
+        mail.send(
+            session.agent, [to], f"Held: mail between {session.agent} and {cause.sender}", text,
+            message_id=_made_id(session, "held", letters[0], to),
+        )  # fmt: skip
     raise ToolProblem(f"not sent: {why}", mend="go on without an answer, or ask the operator")
 
 

@@ -41,8 +41,8 @@ class InHand(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One agent using tools on one focus. No argument of a tool can change who it is. `call_id` names the call; `recall` finds
-    what this agent knows about a question, in so many tokens."""
+    """One agent using tools on one focus. No argument of a tool can change who it is. `call_id` names the call, `shows_pictures`
+    says that its mind is shown those that it reads; `recall` finds what this agent knows about a question, in so many tokens."""
 
     hive: Parts
     agent: str
@@ -53,6 +53,7 @@ class Session:
     stopping: Callable[[], bool]
     in_hand: InHand | None = None
     call_id: str | None = None
+    shows_pictures: bool = False
     recall: Callable[[str, int], Mapping[str, Any]] | None = None
 
     def for_call(self, call_id: str | None) -> Session:

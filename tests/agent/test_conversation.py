@@ -184,6 +184,39 @@ def test_a_file_that_somebody_else_changes_is_told_once_and_what_the_mind_change
     assert [told(sent).count(news) for sent in script.sent] == [0, 0, 0, 1, 1]
 
 
+def test_what_changes_while_no_process_is_there_is_told_and_what_the_minds_commands_change_is_not(crew: Crew) -> None:
+    crew.agent_file("role: analyst\nshell: true\n")
+    (crew.root / "knowledge/oars.md").write_text("# Oars\n")
+    crew.configure("roots: [{path: knowledge, write: true}]\n")
+    sed = ("run_command", {"command": "echo more >> oars.md", "cwd": str(crew.root / "knowledge")})
+    first, second = Script([READ, ("read_file", {"path": "knowledge/oars.md"})], [sed]), Script([READ], [READ])
+    agent = first.of(crew.start())
+    for _ in range(2):
+        agent.cycle()
+    crew.end(agent)
+    assert (crew.root / "knowledge/oars.md").read_text() == "# Oars\nmore\n"
+    (crew.root / "knowledge/boats.md").write_text("# No boats\n")
+    agent = second.of(crew.start())
+    for _ in range(2):
+        agent.cycle()
+    news = [told(sent).count("Changed by someone else since you read it: knowledge/boats.md.") for sent in second.sent]
+    assert news == [1, 1]
+    assert "Changed by someone else since you read it: knowledge/oars.md" not in told(second.sent[-1])
+
+
+def test_a_lease_that_was_lost_meanwhile_is_told_once(crew: Crew) -> None:
+    script = Script(*[[READ]] * 3)
+    agent = script.of(crew.start())
+    agent.cycle()
+    [step] = [one.id for one in agent.hive.steps.list("t")][:1]
+    leases = Hive.open(crew.root).leases
+    leases.claim(step, "human", force=True)
+    leases.release(step, "human")
+    for _ in range(2):
+        agent.cycle()
+    assert [told(sent).count(f"The lease of step {step} was taken from you") for sent in script.sent] == [0, 1, 1]
+
+
 def test_secrets_are_masked_before_they_are_stored_and_what_is_stored_is_what_is_sent(crew: Crew) -> None:
     secret = "ghp_a1b2c3d4e5f6g7h8i9j0k1l2m3n4"
     (crew.root / "knowledge/key.md").write_text(f"The key is {secret}.\n")

@@ -65,7 +65,7 @@ def asking(whom: str):
 
 def test_two_minds_that_always_ask_each_other_are_held_at_the_seventh_letter_and_a_person_is_told(crew: Crew):
     crew.agent_file("{}\n", "bob")
-    crew.write("From: bob\nSubject: So?\nX-Hive-Expects-Reply: yes\n\nWhy?\n")
+    Hive.open(crew.root).mail.send("bob", ["ada"], "So?", "Why?", expects_reply=True)
     agents = crew.start(asking("bob")), crew.start(asking("ada"), "bob")
     for _ in range(100):
         if not sum(one.cycle() for one in agents):
@@ -76,6 +76,20 @@ def test_two_minds_that_always_ask_each_other_are_held_at_the_seventh_letter_and
     assert len(sent) == 6
     assert [one.subject.split(":")[0] for one in letters_of(crew, "human")] == ["Held"]
     assert not reasons(crew)
+
+
+def test_letters_of_a_thread_are_counted_however_they_branch_and_a_person_in_it_lets_them_go_on(crew: Crew):
+    crew.agent_file("{}\n", "bob")
+    mail = Hive.open(crew.root).mail
+    asked = mail.send("bob", ["ada"], "So?", "Why?", expects_reply=True)
+    use = using_tools(crew.start())
+    sent = [use("send_mail", to=["bob"], subject=f"Part {at}", body="Because.", key=str(at)) for at in range(8)]
+    assert ["error" in one for one in sent] == [False] * 5 + [True] * 3
+    assert "6 letters" in sent[5]["error"]
+    assert [one.subject for one in mail.list("human")] == ["Held: mail between ada and bob"]
+    assert [one.subject for one in mail.list("bob")][-1] == "Held: mail between ada and bob"
+    mail.send("human", ["ada", "bob"], "Go on", "Please.", references=[asked.message_id])
+    assert "error" not in use("send_mail", to=["bob"], subject="Part 9", body="Because.", key="9")
 
 
 def test_what_is_sent_in_two_threads_is_two_letters(crew: Crew):

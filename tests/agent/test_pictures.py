@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hivemind.minds import ChatMessage, Thought, Turn
+from hivemind import Hive
+from hivemind.mail import Attachment
+from hivemind.minds import Action, ChatMessage, Thought, Turn
 from tests.agent.conftest import Crew
 from tests.messages import messages_of
 
@@ -57,3 +59,48 @@ def test_every_attachment_is_named_in_the_text(crew: Crew, takes_pictures: bool)
 def test_no_more_pictures_are_shown_than_there_is_room_for(crew: Crew) -> None:
     crew.agent_file("role: analyst\nmax_tokens: 20000\n")
     assert len(opening(crew, takes_pictures=True).parts) < len(PICTURES)
+
+
+def seen_after(crew: Crew, *wishes: tuple[str, dict[str, str]], takes_pictures: bool) -> list[ChatMessage]:
+    """What the mind is sent after a turn with these calls."""
+    seen: list[list[ChatMessage]] = []
+
+    def think(turn: Turn) -> Thought:
+        seen.append(list(turn.messages))
+        return Thought("", tuple(Action(*wish) for wish in wishes) if len(seen) == 1 else ())
+
+    agent = crew.start(think)
+    agent.mind.takes_pictures = takes_pictures  # type: ignore[attr-defined]
+    for _ in range(2):
+        agent.cycle()
+    return seen[-1]
+
+
+@pytest.mark.parametrize("takes_pictures", [True, False])
+def test_a_picture_that_is_read_is_shown_after_the_last_result_as_it_was_then(crew: Crew, takes_pictures: bool) -> None:
+    path = crew.root / "knowledge" / "boat.png"
+    path.write_bytes(PICTURES["boat.png"][1])
+    crew.drop("Look.\n")
+    wishes = [("read_file", {"path": "knowledge/boat.png"}), ("list_files", {"path": "knowledge"})]
+    *_, first, second, last = seen_after(crew, *wishes, takes_pictures=takes_pictures)
+    if not takes_pictures:
+        assert "which you cannot be shown" in second.text
+        assert not any(message.parts for message in (first, second, last))
+        return
+    assert "a picture (image/png, 11 bytes), shown below" in first.text
+    assert (second.role, last.role, last.text) == ("tool", "user", "knowledge/boat.png:")
+    [part] = last.parts
+    path.unlink()
+    assert (crew.root / part["path"]).read_bytes() == PICTURES["boat.png"][1]
+
+
+def test_the_pictures_of_a_letter_are_shown_with_it_and_all_that_it_has_is_named(crew: Crew) -> None:
+    attached = [
+        Attachment("boat.png", PICTURES["boat.png"][1], "image/png"),
+        Attachment("list.csv", b"a,b", "text/csv"),
+    ]
+    hive = Hive.open(crew.root)
+    hive.mail.send("human", ["ada"], "Look", "What is it?", attachments=attached)
+    message = seen_after(crew, ("check_mailbox", {}), takes_pictures=True)[1]
+    assert "boat.png (image/png, 11 bytes), list.csv (text/csv, 3 bytes)" in message.text
+    assert [part["kind"] for part in message.parts] == ["image/png"]

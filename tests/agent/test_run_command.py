@@ -12,6 +12,7 @@ from hivemind.errors import UserError
 from hivemind.tools import TOOLS
 from hivemind.tools.sandbox import check_sandbox
 from tests.agent.conftest import Crew, doing, hands, until_idle
+from tests.messages import calls_of
 
 SHELL = "role: analyst\nshell: true\n"
 
@@ -42,6 +43,14 @@ def test_a_task_whose_run_step_fails_still_fails_with_what_it_printed_last(crew:
     error = (crew.root / "tasks/failed/t/error.md").read_text()
     assert "ended with status 4" in error
     assert "the reason" in error
+
+
+def test_a_command_whose_guard_is_killed_was_interrupted_and_is_run_again(crew: Crew) -> None:
+    kill = f"cd {crew.root}; if [ -e once ]; then echo done; else touch once; kill -9 $PPID; sleep 100; fi"
+    crew.drop(f"---\nsteps: [{{run: '{kill}'}}]\n---\nx\n")
+    until_idle(crew.start())
+    assert "done" in (crew.root / "tasks/done/t/result.md").read_text()
+    assert "was interrupted" in calls_of(crew.root / "tasks/done/t")[0]["error"]
 
 
 def test_three_failing_commands_in_a_row_do_not_fail_the_task(crew: Crew) -> None:

@@ -33,7 +33,8 @@ LOOKING = {
     for line in """
         status | task list | task list --ignored | *task show : t done failed | *task transcript : t | task replay : done
         mail list | *mail read : ID
-        *mail thread : ID | mail status : ID | agent list | *context : researcher | *log | lease list
+        *mail thread : ID | mail transcript : researcher ID | mail status : ID | agent list | *context : researcher | *log
+        lease list
         reserve list | *view resume : t | view snapshot : t | view watch : t | view signals : t | *graph show : t
         *graph export : t | graph export --format mermaid : t | *graph find : evil
         graph branch list : t | graph branch diff : t evil main

@@ -195,6 +195,20 @@ def test_a_conversation_that_something_else_has_written_to_is_told_all_the_same(
 
 
 @pytest.mark.shows("option: task transcript --attempt")
+def test_what_a_mind_did_about_a_thread_of_mail_is_told(crew: Crew, run: Command) -> None:
+    crew.write("Message-ID: <a@x>\nSubject: Boats\n\nHow many boats?\n")
+    reply = Action("reply_mail", {"id": "a@x", "body": "Two."})
+    until_idle(crew.start(answering(Thought("I answer.", (reply,), Usage(1_000, 50)))))
+    text = run("mail", "transcript", "ada", "a@x").out
+    assert all(told in text for told in ("How many boats?", "I answer.", "reply_mail", "1,000 tokens in"))
+    assert [one["kind"] for one in run("mail", "transcript", "ada", "a@x", "--json").json["entries"]] == [
+        "epoch",
+        "turn",
+    ]
+    crew.write("Message-ID: <b@x>\nSubject: Sails\n\nAny sails?\n", name="b")
+    assert "took no turn" in run("mail", "transcript", "ada", "b@x").err
+
+
 def test_an_earlier_attempt_is_told_after_a_retry(run: Command, done: Crew) -> None:
     def headings(*more: str) -> list[str]:
         return [line for line in run("task", "transcript", "t", *more).out.splitlines()[1:] if not line.startswith(" ")]

@@ -72,6 +72,8 @@ def test_a_disk_that_is_full_while_a_swarm_works_is_a_pause_for_all_tasks(hive: 
         )
 
     hive.wait(all_rest, "that somebody says why it rests")
+    states = {one["state"] for one in json.loads(seen[0])["agents"] if one["problem"] == "disk full"}
+    assert states <= {"waiting"}
     text, doctor = hive.run("status"), hive.run("doctor", status=1)
     assert "disk full" in text
     assert "max_active" not in text + seen[0]

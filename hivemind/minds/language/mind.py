@@ -83,8 +83,8 @@ class LanguageMind:
         self._own_prices = prices
         self.meter: Meter = meter or Unmetered()
         self.patience = patience or Patience()
-        self._line = _Line(config, root)
         self.takes_pictures = root is not None and config.takes_pictures
+        self._line = _Line(config, root if self.takes_pictures else None)
         self._by_schema = True
 
     @property
