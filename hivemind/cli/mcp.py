@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hivemind.cli.command import Arg, command
-from hivemind.cli.opening import layout_of, look_at, open_hive
+from hivemind.cli.opening import layout_of, look_at
 from hivemind.cli.output import say, warn
 from hivemind.errors import UserError
 from hivemind.names import check_name
@@ -55,9 +55,9 @@ def mcp(
     from hivemind.mcp_server import serve_http, serve_stdio
 
     if http:
-        serve_http(lambda: open_hive(root), name, profile, port, _tell)
+        serve_http(layout, name, profile, port, _tell)
     else:
-        serve_stdio(lambda: open_hive(root), name, profile)
+        serve_stdio(layout, name, profile)
 
 
 def _print_config(root: str, name: str, form: Form, profile: Profile, port: int | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hivemind.mcp_server.member import Member
 from hivemind.mcp_server.serve import serve_http, serve_stdio
 
-__all__ = ["Member", "serve_http", "serve_stdio"]
+__all__ = ["serve_http", "serve_stdio"]

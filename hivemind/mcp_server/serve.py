@@ -16,34 +16,50 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.errors import HivemindError, UserError
-from hivemind.mcp_server.member import HiveGone, Member
-from hivemind.presence.parts import Parts
+from hivemind.layout import Layout
+from hivemind.mcp_server.greeting import Greeting, greet, own_streams
+from hivemind.presence.identity import HiveGone, holder_of
 from hivemind.private import keep_keys_private
 from hivemind.swarm.nursery import END_WITHIN_S
 
 if TYPE_CHECKING:
     from mcp.server import Server
 
+    from hivemind.mcp_server.member import Member
+    from hivemind.minds import ToolSchema
+
 __all__ = ["joined", "serve_http", "serve_stdio"]
 
 _log = logging.getLogger(__name__)
 _BEAT_S = 1.0
 _T = TypeVar("_T")
-OpenHive = Callable[[], Parts]
 
 
-def serve_stdio(open_hive: OpenHive, name: str, profile: str = "core") -> None:
+def serve_stdio(layout: Layout, name: str, profile: str = "core") -> None:
     """Serve one client on standard input and output until its end, SIGTERM or SIGINT.
 
     Raises UserError if the SDK is not installed or if there is no such agent, HeldLock if it runs already.
     """
     _check_installed()
     keep_keys_private()
-    asyncio.run(_until_told(_stdio(open_hive, name, profile)))
+    with own_streams() as (given, taken):
+        greeting = Greeting()
+        if layout.agent_config(name).exists() and holder_of(layout, name) is None:  # who is refused is not greeted
+            greeting = greet(given, taken, name, layout.root, lambda: _tools(layout, name, profile))
+        asyncio.run(_until_told(_stdio(layout, name, profile, given, taken, greeting)))
+
+
+def _tools(layout: Layout, name: str, profile: str) -> list[ToolSchema]:
+    """The schemas of what the agent may use."""
+    from hivemind.hive import Hive
+    from hivemind.tools import allowed_tools
+
+    config = Hive.look(layout.root).agent_files.get(name)
+    return [tool.schema() for tool in allowed_tools(config, profile).values()]
 
 
 def serve_http(
-    open_hive: OpenHive, name: str, profile: str, port: int, on_ready: Callable[[str, str], None] | None = None
+    layout: Layout, name: str, profile: str, port: int, on_ready: Callable[[str, str], None] | None = None
 ) -> None:
     """Serve clients on loopback that show the token, until SIGTERM or SIGINT. Raises as above, and for a port in use.
 
@@ -51,7 +67,7 @@ def serve_http(
     """
     _check_installed()
     keep_keys_private()
-    asyncio.run(_until_told(_http(open_hive, name, profile, port, on_ready)))
+    asyncio.run(_until_told(_http(layout, name, profile, port, on_ready)))
 
 
 def _check_installed() -> None:
@@ -84,26 +100,27 @@ def _end_at_once() -> None:
     os._exit(1)
 
 
-async def _stdio(open_hive: OpenHive, name: str, profile: str) -> None:
-    from hivemind.mcp_server.stdio import own_streams, talk
+async def _stdio(layout: Layout, name: str, profile: str, given: int, taken: int, greeting: Greeting) -> None:
+    from hivemind.mcp_server.stdio import talk
 
-    with own_streams() as (given, taken):
-        async with joined(open_hive, name, profile) as (_, server):
-            await talk(server, given, taken)
+    async with joined(layout, name, profile) as (_, server):
+        await talk(server, given, taken, greeting)
 
 
 async def _http(
-    open_hive: OpenHive, name: str, profile: str, port: int, on_ready: Callable[[str, str], None] | None
+    layout: Layout, name: str, profile: str, port: int, on_ready: Callable[[str, str], None] | None
 ) -> None:
     from hivemind.mcp_server.http import listen
 
-    async with joined(open_hive, name, profile) as (member, server):
+    async with joined(layout, name, profile) as (member, server):
         await listen(server, member, port, on_ready)
 
 
 @asynccontextmanager
-async def joined(open_hive: OpenHive, name: str, profile: str = "core") -> AsyncIterator[tuple[Member, Server[Any]]]:
+async def joined(layout: Layout, name: str, profile: str = "core") -> AsyncIterator[tuple[Member, Server[Any]]]:
     """A member and its server, for as long as the block lasts. All that touches the hive happens on one thread."""
+    from hivemind.hive import Hive
+    from hivemind.mcp_server.member import Member
     from hivemind.mcp_server.news import News
     from hivemind.mcp_server.server import build_server
 
@@ -113,7 +130,7 @@ async def joined(open_hive: OpenHive, name: str, profile: str = "core") -> Async
         async def run(do: Callable[[], _T]) -> _T:
             return await loop.run_in_executor(thread, do)
 
-        member, news = await run(lambda: Member(open_hive(), name, profile)), News()
+        member, news = await run(lambda: Member(Hive.open(layout.root), name, profile)), News()
         try:
             async with asyncio.TaskGroup() as tasks:
                 beside = [tasks.create_task(_beat(member, run)), tasks.create_task(news.follow(member))]

@@ -1,25 +1,22 @@
-"""Standard input and output as the protocol's lines. A read that waits can be given up, so that a signal ends the server.
-
-Descriptor 0 leads to nothing and descriptor 1 to standard error while it lasts: whatever prints, here or in a child,
-reaches the log and never the client.
-"""
+"""Standard input and output as the protocol's lines. A read that waits can be given up, so that a signal ends the server."""
 
 from __future__ import annotations
 
 import os
 import select
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server import Server
 from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCResponse
 
+from hivemind.mcp_server.greeting import Greeting
 from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
 
-__all__ = ["Lines", "Out", "own_streams", "talk"]
+__all__ = ["Lines", "Out", "talk"]
 
 _CHUNK = 1 << 16
 _AT_ONCE = 4096
@@ -28,29 +25,16 @@ _LAST_WORDS_S = 2.0
 """So long a client that has closed its end may take to read the answers that it is still owed."""
 
 
-@contextmanager
-def own_streams() -> Iterator[tuple[int, int]]:
-    """(input, output): the client's two pipes, taken away from descriptors 0 and 1."""
-    given, taken = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    try:
-        yield given, taken
-    finally:
-        os.dup2(taken, 1)
-        os.close(given)
-        os.close(taken)
+async def talk(server: Server[Any], given: int, taken: int, greeting: Greeting) -> None:
+    """Serve one client on the two descriptors until its input ends, or until nobody reads its output any more.
 
-
-async def talk(server: Server[Any], given: int, taken: int) -> None:
-    """Serve one client on the two descriptors until its input ends, or until nobody reads its output any more."""
+    What it said when it was greeted the server hears as well; what was answered then is not answered again.
+    """
     heard, hears = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     said, says = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_listen, Lines(given), heard, said.clone())
-        tasks.start_soon(_speak, Out(taken), says, tasks.cancel_scope)
+        tasks.start_soon(_listen, Lines(given, greeting.heard), heard, said.clone())
+        tasks.start_soon(_speak, Out(taken), says, greeting.answered, tasks.cancel_scope)
         await server.run(hears, said, server.create_initialization_options())
         tasks.cancel_scope.deadline = anyio.current_time() + _LAST_WORDS_S
 
@@ -71,33 +55,45 @@ async def _listen(
                 await heard.send(SessionMessage(message))
 
 
-async def _speak(out: Out, says: MemoryObjectReceiveStream[SessionMessage], serving: anyio.CancelScope) -> None:
+async def _speak(
+    out: Out,
+    says: MemoryObjectReceiveStream[SessionMessage],
+    answered: set[str | int],
+    serving: anyio.CancelScope,
+) -> None:
     try:
         async with says:
             async for one in says:
+                if isinstance(one.message, JSONRPCResponse) and one.message.id in answered:
+                    answered.remove(one.message.id)
+                    continue
                 await out.write(one.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
     except (BrokenPipeError, ConnectionResetError):  # the client has gone, though its input is still open
         serving.cancel()
 
 
 class Lines:
-    """The lines of a descriptor, to its end, without blank ones. What comes after the last line's end is no line: whoever
-    wrote it died over it. Of a line longer than `limit` bytes only so much is kept that it can be seen to be longer."""
+    """The lines of a descriptor, to its end, without blank ones; `heard` was read from it before.
 
-    def __init__(self, file: int, limit: int = LIMIT_BYTES) -> None:
-        self._file, self._limit = file, limit
+    What comes after the last line's end is no line: whoever wrote it died over it. Of a line longer than LIMIT_BYTES only so
+    much is kept that it can be seen to be longer.
+    """
+
+    def __init__(self, file: int, heard: bytes = b"") -> None:
+        self._file, self._heard = file, heard
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         kept: list[bytes] = []
         size = 0
-        while data := await self._read():
+        while data := self._heard or await self._read():
+            self._heard = b""
             *ended, rest = data.split(b"\n")
             for end in ended:
-                line = b"".join((*kept, end)).strip() if size <= self._limit else b"".join(kept)
+                line = b"".join((*kept, end)).strip() if size <= LIMIT_BYTES else b"".join(kept)
                 kept, size = [], 0
                 if line:
                     yield line
-            if size <= self._limit:
+            if size <= LIMIT_BYTES:
                 kept.append(rest)
                 size += len(rest)
 

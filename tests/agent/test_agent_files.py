@@ -13,7 +13,7 @@ from hivemind import Hive
 from hivemind.cli.main import main
 from hivemind.doctor import Patient, examine
 from hivemind.errors import UserError
-from hivemind.mcp_server import Member
+from hivemind.mcp_server.member import Member
 from hivemind.swarm.overview import said_why
 from tests.agent.conftest import Crew, until_idle
 

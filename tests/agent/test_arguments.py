@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.mcp_server import Member
+from hivemind.mcp_server.member import Member
 from hivemind.tools import MEMBER_TOOLS, TOOLS, ToolProblem
 from hivemind.tools import tool as definition
 from hivemind.tools.by_hand import use_by_hand

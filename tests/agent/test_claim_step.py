@@ -8,7 +8,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.coordination import Reservations, StaleGeneration, StepLease, StepLeaseHeld, StepLeaseNotHeld
-from hivemind.mcp_server import Member
+from hivemind.mcp_server.member import Member
 from hivemind.presence.identity import announce
 from hivemind.tools import TOOLS
 from hivemind.views import resume

@@ -11,7 +11,7 @@ import pytest
 from hivemind.config import LimitsConfig
 from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
-from hivemind.mcp_server import Member
+from hivemind.mcp_server.member import Member
 from hivemind.tools.commands import clean_environment, run_command
 from tests.agent.conftest import Crew, hands, until_idle
 

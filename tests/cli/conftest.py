@@ -15,7 +15,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.cli import main
-from hivemind.mcp_server import Member
+from hivemind.mcp_server.member import Member
 from hivemind.reasoning import TaskGraph
 
 AGENTS = {"analyst": "role: analyst\n", "researcher": "role: researcher\n", "reviewer": "role: reviewer\n"}

@@ -14,7 +14,7 @@ from hivemind import Hive, __version__
 from hivemind.coordination import StepLease
 from hivemind.documents import ReadonlyError
 from hivemind.longterm import UpsertMemoryResult
-from hivemind.mcp_server import Member
+from hivemind.mcp_server.member import Member
 from hivemind.memory import Selection
 from hivemind.reasoning import Link, TaskGraph
 from tests.cli.conftest import Command

@@ -11,7 +11,7 @@ import pytest
 
 from hivemind import Hive, HivemindError
 from hivemind.coordination import Event, Step
-from hivemind.mcp_server import Member
+from hivemind.mcp_server.member import Member
 from hivemind.reasoning import TaskGraph
 from hivemind.views import signals, snapshot, watch
 from tests.cli.conftest import Command

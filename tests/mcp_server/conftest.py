@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
 import hivemind
+from hivemind.layout import Layout
 from hivemind.mcp_server.serve import joined as in_this_process
 from hivemind.swarm.recruit import add_agent
 
@@ -102,8 +102,7 @@ class Hive:
     @asynccontextmanager
     async def member(self, name: str, profile: str = "core"):
         """A client of a server in this process: for what does not depend on there being two."""
-        opened = partial(hivemind.Hive.open, self.root)
-        async with in_this_process(opened, name, profile) as (_, server), Client(server) as client:
+        async with in_this_process(Layout.at(self.root), name, profile) as (_, server), Client(server) as client:
             yield Joined(client)
 
     @asynccontextmanager
@@ -140,14 +139,15 @@ def greeting(id_: int = 1) -> str:
 
 @pytest.fixture
 def served(hive):
-    """A server that has answered its first request."""
+    """A server that has joined the hive: it was greeted, and has answered a ping."""
     process = hive.start(
         "mcp", "--agent", "claude", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     try:
-        process.stdin.write(greeting())
+        process.stdin.write(greeting() + json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"}) + "\n")
         process.stdin.flush()
         assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "hivemind"
+        assert json.loads(process.stdout.readline()) == {"jsonrpc": "2.0", "id": 2, "result": {}}
         yield process
     finally:
         process.kill()

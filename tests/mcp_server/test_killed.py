@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 import hivemind
 from hivemind.coordination import Reservations
 from hivemind.errors import HivemindError
-from hivemind.mcp_server import Member
+from hivemind.mcp_server.member import Member
 from hivemind.presence.identity import take_name
 from hivemind.presence.status import StatusFile
 from hivemind.swarm.overview import overview
@@ -156,8 +156,8 @@ def test_when_the_hive_goes_away_it_ends_and_makes_nothing_anew(hive, served, aw
 
 def test_told_to_end_while_another_holds_the_journal_it_ends_all_the_same(hive):
     program = (
-        "import hivemind.mcp_server.serve as serve; from hivemind import Hive; serve.END_WITHIN_S = 0.2\n"
-        f"serve.serve_stdio(lambda: Hive.open({os.fspath(hive.root)!r}), 'claude')"
+        "import hivemind.mcp_server.serve as serve; from hivemind.layout import Layout; serve.END_WITHIN_S = 0.2\n"
+        f"serve.serve_stdio(Layout.at({os.fspath(hive.root)!r}), 'claude')"
     )
     served = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
