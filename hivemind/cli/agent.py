@@ -70,8 +70,8 @@ def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = No
       hivemind agent add writer --role writer
       hivemind agent add claude --mind 'command: ./think'
     """
+    from hivemind.presence.watching import supervisor_lock
     from hivemind.swarm.recruit import add_agent
-    from hivemind.swarm.supervisor import supervisor_lock
 
     layout, name = hive.layout, add_agent(hive, name, role=role, mind=mind)
     config = layout.agent_config(name)

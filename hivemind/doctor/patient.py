@@ -16,7 +16,7 @@ from hivemind.fs.finding import Aside
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Mail
 from hivemind.presence.identity import holder_of
-from hivemind.swarm.supervisor import supervisor_lock
+from hivemind.presence.watching import supervisor_lock
 from hivemind.tasks import Tasks
 
 __all__ = ["Patient"]

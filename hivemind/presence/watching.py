@@ -14,7 +14,7 @@ from hivemind.fs.doorbell import ring
 from hivemind.fs.watch import open_watcher
 from hivemind.presence.parts import Parts
 
-__all__ = ["SUPERVISOR", "HiveWatch", "Watchman", "ring_all", "watch_lock"]
+__all__ = ["SUPERVISOR", "HiveWatch", "Watchman", "ring_all", "supervisor_lock", "watch_lock"]
 
 _log = logging.getLogger(__name__)
 SUPERVISOR = "_supervisor"  # no agent can have that name: it begins with no letter or digit
@@ -48,6 +48,11 @@ class HiveWatch:
             ring(bells, name)
         else:
             ring_all(self._hive)
+
+
+def supervisor_lock(locks: Path) -> Lock:
+    """The lock that the hive's one supervisor holds while it lives."""
+    return Lock(locks / "supervisor.lock")
 
 
 def watch_lock(locks: Path) -> Lock:

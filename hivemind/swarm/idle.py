@@ -12,12 +12,10 @@ from datetime import UTC, datetime, timedelta
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.layout import Layout
-from hivemind.mail import count_waiting
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
 from hivemind.swarm.absence import absences
 from hivemind.taskrun.parking import DISK_FULL
-from hivemind.taskrun.task_wait import has_come
 from hivemind.tasks import BEING_WRITTEN, TaskState, TaskSummary
 
 __all__ = ["SHORT_WAIT", "Failures", "Survey", "is_full", "nobody_for", "survey"]
@@ -38,6 +36,8 @@ class Survey:
 
 def survey(hive: Parts, names: Collection[str]) -> Survey:
     """Look at the agents first, which is cheap, and at the folders only if all of them are idle."""
+    from hivemind.mail import count_waiting
+
     states = {name: read_status(hive.layout.agent_state(name), name) for name in names}
     busy = [
         f"agent {name}" for name, status in states.items() if status is None or status.state not in ("idle", "stuck")
@@ -87,6 +87,8 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
 def _is_answered(hive: Parts, task_id: str) -> bool:
     """Whether what a parked task waits for has come, or more was said to it: its agent will find that, though its status
     says idle until it has looked."""
+    from hivemind.taskrun.task_wait import has_come
+
     try:
         task = hive.tasks.get(task_id)
         rest = task.parked

@@ -19,10 +19,9 @@ from hivemind.layout import HUMAN, Layout
 from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
-from hivemind.presence.watching import watch_lock
+from hivemind.presence.watching import supervisor_lock, watch_lock
 from hivemind.swarm.absence import absences
 from hivemind.swarm.idle import is_full, nobody_for
-from hivemind.swarm.supervisor import supervisor_lock
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.tasks.inbox import is_task_name
 
@@ -165,6 +164,8 @@ def search_now(hive: Parts) -> str:
 
 def _left_to_embed(hive: Parts, embedder: Embedder) -> str:
     """How far the documents are, where some of them are found by their words only as yet."""
+    if not hive.layout.documents_db.exists():  # a hive without documents does not wait for their room's import
+        return ""
     from hivemind.documents import how_far
 
     if not hive.documents.database.was_made:

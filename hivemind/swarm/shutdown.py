@@ -12,7 +12,7 @@ from hivemind.fs import HeldLock, Lock
 from hivemind.fs.locks import is_here, told_of
 from hivemind.fs.sockets import readable
 from hivemind.layout import Layout
-from hivemind.swarm.supervisor import supervisor_lock
+from hivemind.presence.watching import supervisor_lock
 
 __all__ = ["Ended", "end_swarm"]
 

@@ -13,22 +13,21 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hivemind.errors import HivemindError
-from hivemind.fs import HeldLock, Lock
+from hivemind.fs import HeldLock
 from hivemind.fs.doorbell import Doorbell
 from hivemind.fs.locks import told_of
 from hivemind.fs.sockets import readable
 from hivemind.presence.identity import bury, bury_dead, check_here, hold
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
-from hivemind.presence.watching import SUPERVISOR, HiveWatch
+from hivemind.presence.watching import SUPERVISOR, HiveWatch, supervisor_lock
 from hivemind.swarm.absence import return_tasks
 from hivemind.swarm.nursery import END_WITHIN_S, Nursery, RunAgent
 
-__all__ = ["Supervisor", "supervisor_lock"]
+__all__ = ["Supervisor"]
 
 _log = logging.getLogger(__name__)
 _FIRST_DELAY_S = 0.1
@@ -48,11 +47,6 @@ class _Child:
     steps_finished: int = 0
     beat_ns: int = 0
     beat_seen: float = 0.0
-
-
-def supervisor_lock(locks: Path) -> Lock:
-    """The lock that the hive's one supervisor holds while it lives."""
-    return Lock(locks / "supervisor.lock")
 
 
 class Supervisor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hivemind import Hive
 from hivemind.doctor import Patient, examine
 from hivemind.presence.identity import take_name
-from hivemind.swarm.supervisor import supervisor_lock
+from hivemind.presence.watching import supervisor_lock
 
 
 def claimed_by(hive: Hive, agent: str) -> str:

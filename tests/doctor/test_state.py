@@ -21,8 +21,8 @@ from hivemind.doctor import Finding, Patient, examine
 from hivemind.fs import Doorbell, Lock
 from hivemind.fs.backup import back_up
 from hivemind.presence.identity import announce, take_name
+from hivemind.presence.watching import supervisor_lock
 from hivemind.reasoning import TaskGraph
-from hivemind.swarm.supervisor import supervisor_lock
 from hivemind.tools.sandbox import check_sandbox
 from tests.fs.small_disk import fill, small_disk
 
