@@ -69,21 +69,21 @@ _PRIVATE_KEY = re.compile(rf"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----{_K
 # What stands before the group `kept` is no secret.
 _BEARER = re.compile(r"(?P<kept>[Bb]earer )[A-Za-z0-9._~+/=-]{16,}")
 _IN_ADDRESS = re.compile(r"(?P<kept>://)[^\s/:@\"'\\]{1,64}:[^\s/@\"'\\]{3,}(?=@)")
-_FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("sk-", re.compile(r"sk-(?=[A-Za-z_-]{0,200}+\d)[A-Za-z0-9_-]{16,}")),
-    ("k_live_", re.compile(r"[rs]k_live_[A-Za-z0-9]{16,}")),
-    ("k_test_", re.compile(r"[rs]k_test_[A-Za-z0-9]{16,}")),
-    ("AKIA", re.compile(r"AKIA[A-Z0-9]{16}(?![A-Z0-9])")),
-    ("ASIA", re.compile(r"ASIA[A-Z0-9]{16}(?![A-Z0-9])")),
-    *((f"gh{kind}_", re.compile(rf"gh{kind}_[A-Za-z0-9]{{20,}}")) for kind in "opsur"),
-    ("github_pat_", re.compile(r"github_pat_[A-Za-z0-9_]{20,}")),
-    ("glpat-", re.compile(r"glpat-[A-Za-z0-9_-]{16,}")),
-    ("xox", re.compile(r"xox[abeoprs]-[A-Za-z0-9-]{10,}")),
-    ("AIza", re.compile(r"AIza[A-Za-z0-9_-]{30,}")),
-    ("npm_", re.compile(r"npm_[A-Za-z0-9]{30,}")),
-    ("pypi-", re.compile(r"pypi-[A-Za-z0-9_-]{32,}")),
-    ("hf_", re.compile(r"hf_[A-Za-z0-9]{30,}")),
-    ("eyJ", re.compile(r"eyJ[A-Za-z0-9_-]{12,2048}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}")),
+_FORMS: tuple[tuple[str, str], ...] = (
+    ("sk-", r"sk-(?=[A-Za-z_-]{0,200}+\d)[A-Za-z0-9_-]{16,}"),
+    ("k_live_", r"[rs]k_live_[A-Za-z0-9]{16,}"),
+    ("k_test_", r"[rs]k_test_[A-Za-z0-9]{16,}"),
+    ("AKIA", r"AKIA[A-Z0-9]{16}(?![A-Z0-9])"),
+    ("ASIA", r"ASIA[A-Z0-9]{16}(?![A-Z0-9])"),
+    *((f"gh{kind}_", rf"gh{kind}_[A-Za-z0-9]{{20,}}") for kind in "opsur"),
+    ("github_pat_", r"github_pat_[A-Za-z0-9_]{20,}"),
+    ("glpat-", r"glpat-[A-Za-z0-9_-]{16,}"),
+    ("xox", r"xox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    ("AIza", r"AIza[A-Za-z0-9_-]{30,}"),
+    ("npm_", r"npm_[A-Za-z0-9]{30,}"),
+    ("pypi-", r"pypi-[A-Za-z0-9_-]{32,}"),
+    ("hf_", r"hf_[A-Za-z0-9]{30,}"),
+    ("eyJ", r"eyJ[A-Za-z0-9_-]{12,2048}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"),
 )
 """Each has a beginning, which is searched for first, and is in its beginning a run of `_RUN` letters, digits, _ and -. One
 that goes on from a letter or a digit (`task-`) is part of a word."""
@@ -253,7 +253,7 @@ def _told_part(text: str, *, words: bool, inside: bool) -> tuple[str, bool]:
                 text = alone.sub(MASK, text)
     text, inside = _without_private_keys(text, inside)
     for form in _forms_in(text):
-        text = form.sub(_mask_word, text)
+        text = re.sub(form, _mask_word, text)
     if "earer " in text:
         text = _BEARER.sub(_mask_in_word, text)
     if "@" in text and "://" in text:
@@ -276,7 +276,7 @@ def _without_private_keys(text: str, inside: bool) -> tuple[str, bool]:
     return "".join([*kept, text[at:]]), inside
 
 
-def _forms_in(text: str) -> Iterator[re.Pattern[str]]:
+def _forms_in(text: str) -> Iterator[str]:
     """Those forms of which a run of letters in the text has the beginning."""
     raw = text.encode("utf-8", "surrogatepass")
     shape = raw.translate(_LETTERS)

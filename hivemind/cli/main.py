@@ -7,7 +7,7 @@ import importlib
 import io
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hivemind import __version__
 from hivemind.cli.command import DONE, FAILED, WRONG_USE, Command, Parser, add_commands, commands_of
@@ -53,19 +53,17 @@ _EPILOG = """examples:
 Exit status: 0 done, 1 the work failed, 2 wrong use. The manual: knowledge/manual/ in every hive."""
 
 
-def declared(words: Iterable[str] = MODULES) -> list[Command]:
-    """The commands that begin with one of these words; all by default."""
-    return [
-        one
-        for word in words
-        for module in MODULES[word].split()
-        for one in commands_of(importlib.import_module(f"hivemind.cli.{module}"))
-        if one.words[0] == word
-    ]
+def declared(words: Iterable[str] = MODULES) -> Iterator[Command]:
+    """The commands that begin with one of these words; all by default. A module is imported when one of its is asked for."""
+    for word in words:
+        for module in MODULES[word].split():
+            for one in commands_of(importlib.import_module(f"hivemind.cli.{module}")):
+                if one.words[0] == word:
+                    yield one
 
 
-def build_parser(words: Iterable[str] = MODULES) -> Parser:
-    """The command line: of the commands that begin with one of `words`, or the whole of it."""
+def build_parser(typed: Sequence[str] | None = None) -> Parser:
+    """The command line, or as much of it as the typed words need: their command, or its group where it needs help itself."""
     common = Parser(
         add_help=False, argument_default=argparse.SUPPRESS
     )  # before or after the command; the last one counts
@@ -75,8 +73,16 @@ def build_parser(words: Iterable[str] = MODULES) -> Parser:
     common.add_argument("--debug", action="store_true", help="show tracebacks of errors")
     parser = Parser(prog="hivemind", description=_DESCRIPTION, parents=[common], epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"hivemind {__version__}")
-    add_commands(parser, declared(words), common)
+    add_commands(parser, _needed(typed or ()), common)
     return parser
+
+
+def _needed(typed: Sequence[str]) -> Iterable[Command]:
+    first = typed[0] if typed else ""
+    if first not in MODULES:
+        return () if first == "--version" else declared()
+    whole = next((one for one in declared([first]) if tuple(typed[: len(one.words)]) == one.words), None)
+    return declared([first]) if whole is None else [whole]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,9 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a character that the terminal has no code for must not end a listing
             stream.reconfigure(errors="backslashreplace")
     typed = sys.argv[1:] if argv is None else argv
-    first = typed[0] if typed else ""
-    asked = [] if first == "--version" else [first] if first in MODULES else MODULES
-    arguments = build_parser(asked).parse_whole(typed)
+    arguments = build_parser(typed).parse_whole(typed)
     try:
         return _run(arguments)
     except BrokenPipeError:  # the reader of our output has gone: nobody to tell
