@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from hivemind.boundary import boundary
@@ -74,6 +77,10 @@ class MemoryBlock:
 
     KIND: ClassVar[MemoryType | None] = None
     PRIORITY: ClassVar[Priority] = Priority.MEDIUM
+    SHOWN: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What its entry in a context says of it: the name there, and the field."""
+    POINTER: ClassVar[str] = ""
+    """The field that says where its content lies, if the block does not carry it itself."""
 
     type: MemoryType = _AS_CLASS_SAYS
     id: str = ""
@@ -115,6 +122,15 @@ class MemoryBlock:
     def _make_id(self) -> str:
         raise UserError("a bare MemoryBlock needs an id")
 
+    @property
+    def points_at(self) -> str | None:
+        """Where its content lies; None for a block that carries its content itself."""
+        return getattr(self, self.POINTER) if self.POINTER else None
+
+    def own_content(self) -> str | None:
+        """The content that the block carries itself, or None if it points at it."""
+        return None if self.POINTER else str(self.metadata.get("content", ""))
+
 
 def _utc(moment: datetime) -> datetime:
     with boundary("time"):
@@ -129,6 +145,8 @@ class FileMemoryBlock(MemoryBlock):
     """
 
     KIND: ClassVar[MemoryType | None] = MemoryType.FILE
+    POINTER: ClassVar[str] = "location"
+    SHOWN: ClassVar[Mapping[str, str]] = {"source": "location"}
 
     location: str
     start_line: int | None = None
@@ -169,12 +187,21 @@ class StatusMemoryBlock(MemoryBlock):
 
     KIND: ClassVar[MemoryType | None] = MemoryType.STATUS
     PRIORITY: ClassVar[Priority] = Priority.HIGH
+    SHOWN: ClassVar[Mapping[str, str]] = {"status_type": "status_type"}
 
     status_type: str
     value: Any
 
     def _make_id(self) -> str:
         return f"status:{self.status_type}"
+
+    def own_content(self) -> str:
+        if isinstance(self.value, str):
+            return self.value
+        try:
+            return json.dumps(self.value, ensure_ascii=False, default=str, skipkeys=True)
+        except (ValueError, RecursionError):  # refers to itself
+            return repr(self.value)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,6 +210,7 @@ class TaskMemoryBlock(MemoryBlock):
 
     KIND: ClassVar[MemoryType | None] = MemoryType.TASK
     PRIORITY: ClassVar[Priority] = Priority.HIGH
+    SHOWN: ClassVar[Mapping[str, str]] = {name: name for name in ("task_id", "status", "project", "dependencies")}
 
     task_id: str
     description: str
@@ -198,12 +226,19 @@ class TaskMemoryBlock(MemoryBlock):
     def _make_id(self) -> str:
         return f"task:{self.task_id}"
 
+    def own_content(self) -> str:
+        return self.description
+
 
 @dataclass(slots=True, kw_only=True)
 class MessageMemoryBlock(MemoryBlock):
     """A mail. HIGH while unread and MEDIUM once read, also when `read` is set later, unless a priority was passed."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.MESSAGE
+    POINTER: ClassVar[str] = "full_path"
+    SHOWN: ClassVar[Mapping[str, str]] = {
+        "from": "from_agent", "to": "to_agent", "subject": "subject", "read": "read", "source": "full_path",
+    }  # fmt: skip
 
     # False where `read` decides the priority. Before the other fields, so that it is there when `read` is set.
     own_priority: bool = field(default=True, init=False, repr=False, compare=False)
@@ -239,6 +274,10 @@ class KnowledgeMemoryBlock(MemoryBlock):
     """
 
     KIND: ClassVar[MemoryType | None] = MemoryType.KNOWLEDGE
+    POINTER: ClassVar[str] = "location"
+    SHOWN: ClassVar[Mapping[str, str]] = {
+        "topic": "topic", "subtopic": "subtopic", "relevance": "relevance_score", "source": "location",
+    }  # fmt: skip
 
     topic: str
     subtopic: str | None = None
@@ -259,6 +298,7 @@ class HistoryMemoryBlock(MemoryBlock):
     """An action that was taken, and what came of it."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.HISTORY
+    SHOWN: ClassVar[Mapping[str, str]] = {"action": "action_type", "result": "result"}
 
     action_type: str
     action_detail: str
@@ -267,12 +307,17 @@ class HistoryMemoryBlock(MemoryBlock):
     def _make_id(self) -> str:
         return f"history:{_digest(self.action_type, self.action_detail, self.timestamp.isoformat())}"
 
+    def own_content(self) -> str:
+        line = f"{self.action_type}: {self.action_detail}" if self.action_detail else self.action_type
+        return line if self.result is None else f"{line}\n→ {self.result}"
+
 
 @dataclass(slots=True, kw_only=True)
 class ContextMemoryBlock(MemoryBlock):
     """Context derived from what happened ("project_context", "conversation_context"); `related_ids`: what it rests on."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.CONTEXT
+    SHOWN: ClassVar[Mapping[str, str]] = {"context_type": "context_type", "related_ids": "related_ids"}
 
     context_type: str
     summary: str
@@ -285,3 +330,6 @@ class ContextMemoryBlock(MemoryBlock):
 
     def _make_id(self) -> str:
         return f"context:{self.context_type}:{_digest(self.summary, *self.related_ids)}"
+
+    def own_content(self) -> str:
+        return self.summary

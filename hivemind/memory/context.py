@@ -162,5 +162,4 @@ def _entry(block: MemoryBlock, loaded: Loaded, content: str, form: str) -> dict[
 def _reference(block: MemoryBlock, loaded: Loaded) -> str:
     if loaded.error is not None:
         return loaded.content
-    where = getattr(block, "location", None) or getattr(block, "full_path", None) or block.id
-    return f"[{where}: {len(loaded.content)} characters, not shown]"
+    return f"[{block.points_at or block.id}: {len(loaded.content)} characters, not shown]"

@@ -22,7 +22,6 @@ from hivemind.fs import open_inside
 from hivemind.masking import mask
 from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
 from hivemind.memory.cache import FileCache, Text, look_of
-from hivemind.memory.entry import own_content
 from hivemind.memory.outline import section
 
 __all__ = ["ContentLoader", "Given", "Loaded", "Source", "body_of", "moved_to"]
@@ -125,27 +124,24 @@ class ContentLoader:
 
     def location_of(self, block: MemoryBlock) -> str | None:
         """Where the block's file lies, or None if it has none."""
-        if isinstance(block, FileMemoryBlock):
-            return block.location
-        if isinstance(block, KnowledgeMemoryBlock):
-            return None if self._scheme(block) else block.location
-        if isinstance(block, MessageMemoryBlock) and block.full_path:
-            return moved_to(block.full_path, self.path_of)
-        return None
+        if not (location := block.points_at) or self.has_source(block):
+            return None
+        return moved_to(location, self.path_of) if isinstance(block, MessageMemoryBlock) else location
 
-    def _scheme(self, block: KnowledgeMemoryBlock) -> str | None:
-        scheme, colon, _ = block.location.partition(":")
-        return scheme if colon and scheme in self.sources else None
+    def has_source(self, block: MemoryBlock) -> bool:
+        """Whether the block is knowledge that one of the `sources` has."""
+        scheme, colon, _ = (block.points_at or "").partition(":")
+        return isinstance(block, KnowledgeMemoryBlock) and bool(colon) and scheme in self.sources
 
     def _without_file(self, block: MemoryBlock) -> Loaded:
         if isinstance(block, MessageMemoryBlock):
             return Loaded(block.preview)
         if isinstance(block, KnowledgeMemoryBlock):
             return self.from_source(block, None)
-        return Loaded(own_content(block) or "")
+        return Loaded(block.own_content() or "")
 
     def from_source(self, block: KnowledgeMemoryBlock, max_tokens: int | None) -> Loaded:
-        """What the source of the block's location gives, within `max_tokens`."""
+        """The content that the source of the block's location has for it, within `max_tokens`."""
         scheme, _, reference = block.location.partition(":")
         self.loads += 1
         try:
@@ -153,9 +149,6 @@ class ContentLoader:
         except (HivemindError, OSError, LookupError) as error:
             return _failed(block.location, f"cannot be had ({error})")
         return Loaded(given) if isinstance(given, str) else Loaded(given.content, form=given.form)
-
-    def has_source(self, block: MemoryBlock) -> bool:
-        return isinstance(block, KnowledgeMemoryBlock) and self._scheme(block) is not None
 
     def _read_all(self, locations: list[str]) -> dict[str, Text]:
         self.loads += len(locations)
@@ -204,7 +197,7 @@ class ContentLoader:
                 return Loaded(body_of(text.text), text, outside=text.outside)
             except Unreadable as error:
                 return _failed(block.full_path, error.what, text)
-        where = _where(block)
+        where = block.points_at or block.id
         if text.error is not None:
             return _failed(where, text.error, text)
         content = text.text
@@ -216,12 +209,6 @@ class ContentLoader:
         elif isinstance(block, KnowledgeMemoryBlock) and block.subtopic:
             content = section(text.text, block.subtopic)
         return Loaded(content, text, digest=_new_digest(block, text), outside=text.outside)
-
-
-def _where(block: MemoryBlock) -> str:
-    if isinstance(block, MessageMemoryBlock):
-        return block.full_path
-    return block.location if isinstance(block, FileMemoryBlock | KnowledgeMemoryBlock) else block.id
 
 
 def _lines(block: MemoryBlock) -> tuple[int, int | None] | None:

@@ -28,21 +28,30 @@ class RelevanceScorer:
         self.conversation_context: list[str] = []
 
     def score_memory(self, block: MemoryBlock, now: datetime | None = None) -> float:
-        """The block's score at `now` (default: the clock), 0 to 1."""
-        return max(0.0, min(1.0, prod(self.explain(block, now).values())))
+        """The block's score at `now` (default: the clock), 0 to 1. A block from the future (a clock was set back) is new."""
+        score = block.confidence / (1.0 + _age(block, now) / HALF_LIFE)
+        if factors := self._factors(block):
+            score = max(0.0, score * prod(factors.values()))
+        return min(1.0, score)
 
     def explain(self, block: MemoryBlock, now: datetime | None = None) -> dict[str, float]:
-        """The factors of the score, by name. A block from the future (a clock was set back) counts as new."""
-        age = ((datetime.now(UTC) if now is None else now) - block.timestamp).total_seconds()
-        factors = {"confidence": block.confidence}
-        if isinstance(block, FileMemoryBlock):
-            if block.location in self.recent_files:
-                factors["recent_file"] = RECENT_FILE
-        elif isinstance(block, KnowledgeMemoryBlock):
-            shared = self.task_keywords.intersection(block.topic.lower().split()) if self.task_keywords else ()
-            factors["keywords"] = 1.0 + SHARED_WORD * len(shared)
-            factors["relevance"] = 0.5 + block.relevance_score
+        """The factors of the score, by name."""
+        recency = 1.0 / (1.0 + _age(block, now) / HALF_LIFE)
+        return {"confidence": block.confidence, **self._factors(block), "recency": recency}
+
+    def _factors(self, block: MemoryBlock) -> dict[str, float]:
+        """What counts beside confidence and age; empty for most blocks."""
+        factors: dict[str, float] = {}
+        if isinstance(block, KnowledgeMemoryBlock):
+            shared = self.task_keywords.intersection(block.topic.lower().split())
+            factors = {"keywords": 1.0 + SHARED_WORD * len(shared), "relevance": 0.5 + block.relevance_score}
+        elif self.recent_files and isinstance(block, FileMemoryBlock) and block.location in self.recent_files:
+            factors["recent_file"] = RECENT_FILE
         if self.model is not None:
             factors["model"] = self.model(block)
-        factors["recency"] = 1.0 / (1.0 + max(age, 0.0) / HALF_LIFE)
         return factors
+
+
+def _age(block: MemoryBlock, now: datetime | None) -> float:
+    age = ((datetime.now(UTC) if now is None else now) - block.timestamp).total_seconds()
+    return age if age > 0.0 else 0.0

@@ -8,7 +8,7 @@ count of last time if its file is unchanged since, else size / 4 plus what the e
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import heapify, heappop
@@ -20,10 +20,9 @@ from hivemind.memory.blocks import (
     FileMemoryBlock,
     KnowledgeMemoryBlock,
     MemoryBlock,
-    MessageMemoryBlock,
     Priority,
 )
-from hivemind.memory.entry import Shown, entry_of, own_content, piece
+from hivemind.memory.entry import Shown, entry_of, piece
 from hivemind.memory.scoring import RelevanceScorer
 from hivemind.tokens import TokenCounter
 
@@ -35,6 +34,11 @@ ENTRY = 84  # tokens of an entry with an empty content and no names in it, measu
 LINE = 10  # tokens of a line of text, roughly
 ELSEWHERE = 256  # tokens of what a store keeps and nobody has measured
 MISSING = 16  # tokens of the line that says that a file cannot be read
+
+
+_Row = tuple[float, float, str]
+"""A block's score and time of making, both negative, and its id: rows compare as blocks rank, and are no work for the
+garbage collector."""
 
 
 class CriticalOverBudget(UserError):
@@ -76,49 +80,53 @@ class Selection:
     from, and `why(id)` one.
     """
 
-    def __init__(self, budget: int, reserved: int, tokens: Callable[[MemoryBlock], int]) -> None:
+    def __init__(
+        self, found: Mapping[str, MemoryBlock], budget: int, reserved: int, tokens: Callable[[MemoryBlock], int]
+    ) -> None:
         self.budget = budget
         self.reserved = reserved
         self.used = reserved
         self.blocks: list[MemoryBlock] = []
         self.smaller: list[MemoryBlock] = []
+        self._found = found
         self._tokens = tokens
-        self._taken: list[tuple[float, MemoryBlock, int]] = []
-        self._out: list[tuple[float, MemoryBlock, int]] = []  # the last: tokens used before it
+        self._taken: list[tuple[_Row, int]] = []
+        self._out: list[tuple[list[_Row], int]] = []  # with the tokens used before them
 
     def take(self, rows: list[_Row], priority: Priority, least: int) -> None:
-        """Choose among the blocks of one priority, (-score, -born, id, block) each, none of which costs less than `least`."""
+        """Choose among the blocks of one priority, none of which costs less than `least`."""
         limit = inf if priority is Priority.CRITICAL else self.budget * SHARES[priority]
         heapify(rows)
         while rows and (self.used + least < limit or len(self.smaller) < SMALLER):
-            score, _, _, block = heappop(rows)
+            row = heappop(rows)
+            block = self._found[row[-1]]
             tokens = self._tokens(block)
             if self.used + tokens < limit:
-                self._taken.append((-score, block, tokens))
+                self._taken.append((row, tokens))
                 self.blocks.append(block)
                 self.used += tokens
             else:
-                self._out.append((-score, block, self.used))
+                self._out.append(([row], self.used))
                 if len(self.smaller) < SMALLER:
                     self.smaller.append(block)
-        self._out += [(-score, block, self.used) for score, _, _, block in rows]
+        self._out.append((rows, self.used))
 
     def __iter__(self) -> Iterator[Choice]:
-        for score, block, tokens in self._taken:
+        for (score, _, name), tokens in self._taken:
+            block = self._found[name]
             share = f"fits within {SHARES[block.priority]:.0%} of {self.budget} tokens"
             reason = "always in" if block.priority is Priority.CRITICAL else share
-            yield Choice(block, score, tokens, True, f"{block.priority.name}: {reason}")
-        for score, block, used in self._out:
-            tokens, share = self._tokens(block), f"{SHARES[block.priority]:.0%} of {self.budget}"
-            reason = f"{block.priority.name}: {used} tokens used before it and its {tokens} are not below {share}"
-            yield Choice(block, score, tokens, False, reason)
+            yield Choice(block, -score, tokens, True, f"{block.priority.name}: {reason}")
+        for rows, used in self._out:
+            for score, _, name in rows:
+                block = self._found[name]
+                tokens, share = self._tokens(block), f"{SHARES[block.priority]:.0%} of {self.budget}"
+                reason = f"{block.priority.name}: {used} tokens used before it and its {tokens} are not below {share}"
+                yield Choice(block, -score, tokens, False, reason)
 
     def why(self, memory_id: str) -> Choice | None:
         """What became of a block, or None if there is none of that id."""
         return next((choice for choice in self if choice.block.id == memory_id), None)
-
-
-_Row = tuple[float, float, str, MemoryBlock]
 
 
 class MemorySelector:
@@ -167,11 +175,12 @@ class MemorySelector:
         moment = datetime.now(UTC) if now is None else now
         rows: dict[Priority, list[_Row]] = {priority: [] for priority in Priority}
         score = self.scorer.score_memory if self.scorer is not None else lambda block, _: block.confidence
-        for block in {block.id: block for block in symbolic_memory}.values():
-            rows[block.priority].append((-score(block, moment), -block.timestamp.timestamp(), block.id, block))
-        selection = Selection(max_tokens, reserved, self.tokens)
-        for priority, found in rows.items():
-            selection.take(found, priority, self._least)
+        blocks = {block.id: block for block in symbolic_memory}
+        for name, block in blocks.items():
+            rows[block.priority].append((-score(block, moment), -block.timestamp.timestamp(), name))
+        selection = Selection(blocks, max_tokens, reserved, self.tokens)
+        for priority, ranked in rows.items():
+            selection.take(ranked, priority, self._least)
             if priority is Priority.CRITICAL and selection.used > max_tokens:
                 sizes = [(choice.id, choice.tokens) for choice in selection]
                 raise CriticalOverBudget(sizes, max_tokens, reserved)
@@ -179,11 +188,9 @@ class MemorySelector:
 
     def tokens(self, block: MemoryBlock) -> int:
         """An estimate of what the block's entry costs: one `stat` at most. What carries its content is counted."""
-        if isinstance(block, FileMemoryBlock | KnowledgeMemoryBlock):
-            return self._pointing(block, block.location)
-        if isinstance(block, MessageMemoryBlock):
-            return self._pointing(block, block.full_path)
-        return self.token_counter(self._piece(entry_of(block, own_content(block) or "")))
+        if (location := block.points_at) is not None:
+            return self._pointing(block, location)
+        return self.token_counter(self._piece(entry_of(block, block.own_content() or "")))
 
     def _pointing(self, block: MemoryBlock, location: str) -> int:
         counted = block.counted

@@ -29,7 +29,7 @@ from hivemind.memory import (
     WorkingMemoryManager,
     count_tokens,
 )
-from hivemind.memory.entry import entry_of, own_content, piece
+from hivemind.memory.entry import entry_of, piece
 from hivemind.tokens import TokenCounter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -284,7 +284,7 @@ def test_critical_blocks_are_never_reduced_and_too_much_of_them_is_an_error(tmp_
 def test_every_kind_of_content_that_a_block_carries_can_be_shown() -> None:
     loop: list[Any] = []
     loop.append(loop)
-    assert own_content(StatusMemoryBlock(status_type="s", value=loop)) == "[[...]]"
-    assert own_content(StatusMemoryBlock(status_type="s", value="text")) == "text"
-    assert own_content(HistoryMemoryBlock(action_type="run", action_detail="ls")) == "run: ls"
-    assert own_content(FileMemoryBlock(location="a")) is None
+    assert StatusMemoryBlock(status_type="s", value=loop).own_content() == "[[...]]"
+    assert StatusMemoryBlock(status_type="s", value="text").own_content() == "text"
+    assert HistoryMemoryBlock(action_type="run", action_detail="ls").own_content() == "run: ls"
+    assert FileMemoryBlock(location="a").own_content() is None
