@@ -94,31 +94,6 @@ class Conversation:
             start -= 1
         return {*range(self.preamble), *range(start, len(self.messages))}
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "messages": self.messages,
-            "turn_ids": self.turn_ids,
-            "waiting": self.waiting,
-            "todo": list(self.todo),
-            "preamble": self.preamble,
-        }
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Conversation:
-        """The conversation of a snapshot; one without messages is empty. Raises UserError."""
-        found = cls()
-        with boundary("conversation"):
-            found.messages = [_checked(message) for message in record.get("messages") or ()]
-            found.turn_ids = list(map(int, record.get("turn_ids") or range(len(found.messages))))
-            found.index = {turn: at for at, turn in enumerate(found.turn_ids)}
-            found.waiting = list(map(int, record.get("waiting") or ()))
-            found.todo = deque([list(map(int, turns)) for turns in record.get("todo") or ()])
-            found.preamble = int(record.get("preamble", 0))
-        known = len(found.turn_ids) == len(found.messages) == len(found.index)
-        if not known or not {*found.waiting, *(turn for turns in found.todo for turn in turns)} <= found.index.keys():
-            raise GraphError("the messages and their ids don't belong together")
-        return found
-
 
 def _checked(message: Mapping[str, Any]) -> Message:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):

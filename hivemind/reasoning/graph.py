@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Self, TypedDict, Unpack
 
@@ -363,10 +363,14 @@ class ReasoningGraph(Structure):
 
     # -- for logs and merges -----------------------------------------------------------------------------------
 
-    @contextmanager
-    def still(self) -> Iterator[Self]:
-        """The graph, for reading. One that is not on disk belongs to one memory, which does not change it meanwhile."""
-        yield self
+    @property
+    def graph(self) -> Self:
+        """Itself: a graph that is not on disk is read and changed as one that is."""
+        return self
+
+    def change(self, agent_id: str | None = None) -> AbstractContextManager[Self]:  # noqa: ARG002 - as TaskGraph.change
+        """A transaction, as `TaskGraph.change` is one for a graph on disk."""
+        return self.transaction()
 
     def become(self, other: ReasoningGraph) -> None:
         """Take over what another graph holds; its own ids, log and time go on."""

@@ -107,7 +107,8 @@ def read(source: Source, most: int) -> Reading | None:
     """Read the main branch of a graph, of at most that many nodes; None if its task has moved on. Takes no lock and changes
     nothing."""
     try:
-        with boundary("graph", source.folder), TaskGraph(source.folder, durable=False).still() as graph:
+        with boundary("graph", source.folder):
+            graph = TaskGraph(source.folder, durable=False).graph
             if all(0 < number < most for number in graph.nodes):
                 return Reading(source, graph.seq, {number: _row(node) for number, node in graph.nodes.items()})
             problem = f"{source.folder}: a node has a number below 1 or above {most - 1}"

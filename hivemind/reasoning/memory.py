@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion, UserError
@@ -23,7 +21,6 @@ from hivemind.reasoning.node import SHARED, NodeKind, ReasoningNode, as_lane
 from hivemind.reasoning.patch import MemoryPatch
 from hivemind.reasoning.recall import Recall
 from hivemind.reasoning.rules import FRUITLESS, parent_for, rule_patch
-from hivemind.reasoning.snapshot import uncollected
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.tokens import count_tokens
 
@@ -51,9 +48,6 @@ class ReasoningMemory:
 
     `mind` makes patches and folds (None: they are made by rule, with no model). `graph` is a graph, or a task's graph
     on disk that several memories share, each in its own `lane`. `timeout` bounds each question to the mind, in seconds.
-    With `background`, episodes are put into the graph by a thread beside the agent: `flush` waits for it, and `recall` for
-    `grace` seconds if it must fold what a mind has not answered yet; then the rule does it.
-
     `only` says that the graph has this conversation and no other, whatever lanes its nodes are in. `last_turns` turns
     are always shown; with a `last_share` below 1 they are excerpted where they are more than that of the budget, so that
     one long turn does not push out all that was before.
@@ -70,11 +64,9 @@ class ReasoningMemory:
         step: str | None = None,
         agent_id: str | None = None,
         timeout: float | None = None,
-        background: bool = False,
         only: bool = False,
         last_turns: int = LAST_TURNS,
         last_share: float = 1.0,
-        grace: float = 2.0,
     ) -> None:
         # a mind that says that it works by rule has no JSON to give
         self.mind = None if getattr(mind, "by_rule", False) else mind
@@ -86,24 +78,18 @@ class ReasoningMemory:
         self.timeout = timeout
         self.last_turns = last_turns
         self.last_share = last_share
-        self.grace = grace
         self._seen = None if only else self.lane
         self._places: dict[int, Place] = {}  # of episodes that wait, by their first turns
-        self._holder: ReasoningGraph | TaskGraph = ReasoningGraph() if graph is None else graph
+        self._store: ReasoningGraph | TaskGraph = ReasoningGraph() if graph is None else graph
         self._talk = Conversation()
         self._costs: dict[int, int] = {}
-        self._news = threading.Condition(threading.RLock())  # held by who changes the conversation, or looks at it
-        self._background = background
-        self._worker: threading.Thread | None = None
-        self._closing = False
-        self._problem: UserError | None = None  # what stopped the worker, until somebody has been told
 
     # -- what there is -----------------------------------------------------------------------------------------
 
     @property
     def graph(self) -> ReasoningGraph:
         """The graph, for reading."""
-        return self._holder.graph if isinstance(self._holder, TaskGraph) else self._holder
+        return self._store.graph
 
     @property
     def messages(self) -> list[Message]:
@@ -117,23 +103,13 @@ class ReasoningMemory:
 
     def context(self) -> list[Message]:
         """The messages as the graph leaves them, whatever they cost."""
-        with self._news:
-            return render(self._talk, self.graph, self._seen, last=self.last_turns).messages
-
-    @contextmanager
-    def _change(self) -> Iterator[ReasoningGraph]:
-        holder = self._holder
-        with (
-            self._news,
-            holder.change(self.agent_id) if isinstance(holder, TaskGraph) else holder.transaction() as graph,
-        ):
-            yield graph
+        return render(self._talk, self.graph, self._seen, last=self.last_turns).messages
 
     # -- taking in ---------------------------------------------------------------------------------------------
 
     def init_memory(self, task: str) -> ReasoningNode:
         """Make the task node. Raises GraphError the second time."""
-        with self._change() as graph:
+        with self._store.change(self.agent_id) as graph:
             if graph.root is not None:
                 raise GraphError("the memory has its task already")
             return graph.add_node(NodeKind.TASK, task)
@@ -141,13 +117,11 @@ class ReasoningMemory:
     def memorize(self, messages: Sequence[Mapping[str, Any]]) -> list[ReasoningNode]:
         """Take new messages in and put every finished episode into the graph; returns the new nodes.
 
-        In the background it returns at once, with none. An assistant turn without an answer waits for it. Raises GraphError
-        for what is not a message (nothing is taken in then), UserError if the graph can't be written (the episode stays, and
-        is put into the graph at the next call).
+        An assistant turn without an answer waits for it. Raises GraphError for what is not a message (nothing is taken in
+        then), UserError if the graph can't be written (the episode stays, and is put into the graph at the next call).
         """
-        with self._news:
-            self._take_in(a_list(messages, "messages"), None)
-        return self._put_waiting()
+        self._take_in(a_list(messages, "messages"), None)
+        return self.flush()
 
     def resume(
         self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int], places: Mapping[int, Place] | None = None
@@ -157,14 +131,12 @@ class ReasoningMemory:
         Episodes that no node has are put into the graph; `places`, by an episode's first turn, are what is known of them.
         Raises as `memorize` does.
         """
-        with self._news:
-            if self._talk.messages:
-                raise GraphError("the memory has a conversation already")
-            self._take_in(messages, turn_ids)
-            known = {turn for node in self.graph.nodes.values() for turn in node.related_turn_ids}
-            self._talk.todo = deque(turns for turns in self._talk.todo if known.isdisjoint(turns))
-            self._places.update(places or {})
-        self._put_waiting()
+        if self._talk.messages:
+            raise GraphError("the memory has a conversation already")
+        self._take_in(messages, turn_ids)
+        _forget_known(self._talk, self.graph)
+        self._places.update(places or {})
+        self.flush()
 
     def _take_in(self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int] | None) -> None:
         root = self.graph.root
@@ -183,77 +155,38 @@ class ReasoningMemory:
         active = [node for node in map(self.graph.nodes.get, nodes) if node is not None and node.active is True]
         lacking = [node for node in active if not set(turns).issubset(node.related_turn_ids)]
         if lacking:
-            with self._change() as graph:
+            with self._store.change(self.agent_id) as graph:
                 for node in lacking:
                     graph.update_node(node.node_id, related_turn_ids=sorted({*node.related_turn_ids, *turns}))
         return bool(active)
 
     # -- episodes into the graph -------------------------------------------------------------------------------
 
-    def _put_waiting(self) -> list[ReasoningNode]:
-        """Put what waits into the graph: now, or beside the agent."""
-        if self._background:
-            with self._news:
-                self._problem = None
-                if self._worker is None:
-                    self._closing = False
-                    self._worker = threading.Thread(target=self._work, name="reasoning-memory", daemon=True)
-                    self._worker.start()
-                self._news.notify_all()
-            return []
-        return self._put_all()
-
-    def _put_all(self) -> list[ReasoningNode]:
+    def flush(self) -> list[ReasoningNode]:
+        """Put every finished episode into the graph; returns the new nodes. Raises what kept one from it (a full disk)."""
         made: list[ReasoningNode] = []
         while self._talk.todo:
-            made += self._put(self._talk.todo[0])
+            turns = self._talk.todo[0]
+            made += self._put(turns)
+            self._talk.todo.popleft()
+            self._places.pop(turns[0], None)
         return made
 
-    def _work(self) -> None:
-        while True:
-            with self._news:
-                self._news.wait_for(lambda: self._closing or (self._talk.todo and self._problem is None))
-                if self._closing:
-                    return
-                turns = self._talk.todo[0]
-            try:
-                self._put(turns)
-            except UserError as problem:  # told to who waits; what is to do is still there
-                with self._news:
-                    self._problem = problem
-                    self._news.notify_all()
-
     def _put(self, turns: list[int]) -> list[ReasoningNode]:
-        """Put one episode into the graph, one way or another."""
+        """Put one episode into the graph: as the mind says, or by rule; whole, if the mind gives no answer."""
+        episode, graph = self._talk.episode(turns), self.graph
         if self.mind is None:
-            return self._put_by_rule(turns)
-        episode = self._talk.episode(turns)
-        with self._holder.still() as graph:
-            below = None if self._place(turns).below is None else self._parent(graph, turns)
-            prompt = patch_prompt(graph, self.lane, episode, below)
+            return self._put_by_rule(episode, turns)
+        below = None if self._place(turns).below is None else self._parent(graph, turns)
+        prompt = patch_prompt(graph, self.lane, episode, below)
         try:
             return ask(self.mind, prompt, MemoryPatch, lambda patch: self._apply(patch, turns), timeout=self.timeout)
         except NoAnswer as problem:
             return self._keep_whole(episode, turns, problem.reasons[-1])
 
-    @contextmanager
-    def _putting(self, turns: list[int]) -> Iterator[ReasoningGraph | None]:
-        """The graph to put an episode into, which waits no more then; None if the rule has taken it over meanwhile."""
-        with self._news:
-            if turns not in self._talk.todo:
-                yield None
-                return
-            with self._change() as graph:
-                yield graph
-            self._talk.todo.remove(turns)
-            self._places.pop(turns[0], None)
-            self._news.notify_all()
-
-    def _put_by_rule(self, turns: list[int]) -> list[ReasoningNode]:
-        with self._putting(turns) as graph:
-            if graph is None:
-                return []
-            patch = rule_patch(self._talk.episode(turns), self._parent(graph, turns))
+    def _put_by_rule(self, episode: list[Message], turns: list[int]) -> list[ReasoningNode]:
+        with self._store.change(self.agent_id) as graph:
+            patch = rule_patch(episode, self._parent(graph, turns))
             made = graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
             for node in made if self._place(turns).fruitless else ():
                 graph.update_node(node.node_id, status=FRUITLESS)
@@ -262,13 +195,11 @@ class ReasoningMemory:
     def _apply(self, patch: MemoryPatch, turns: list[int]) -> list[ReasoningNode]:
         if not patch.add_nodes:
             raise GraphError("the patch adds no node, so the episode would be lost")
-        with self._putting(turns) as graph:
-            return [] if graph is None else graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
+        with self._store.change(self.agent_id) as graph:
+            return graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
 
     def _keep_whole(self, episode: list[Message], turns: list[int], reason: str) -> list[ReasoningNode]:
-        with self._putting(turns) as graph:
-            if graph is None:
-                return []
+        with self._store.change(self.agent_id) as graph:
             node = graph.add_node(
                 NodeKind.EVIDENCE, as_notes(episode), turns, lane=self.lane, step=self.step, tags=("unstructured",),
                 status=FRUITLESS if self._place(turns).fruitless else "open", meta={"unstructured": reason},
@@ -284,47 +215,6 @@ class ReasoningMemory:
     def _place(self, turns: Sequence[int]) -> Place:
         return self._places.get(turns[0], _ANYWHERE)
 
-    # -- beside the agent --------------------------------------------------------------------------------------
-
-    def flush(self, timeout: float | None = None) -> None:
-        """Wait until every finished episode is in the graph.
-
-        What a mind has not answered after `timeout` seconds is put there by rule, and its answer is not used when it comes.
-        Raises what kept an episode from the graph (a full disk, for instance).
-        """
-        self._hurry(timeout, lambda _: True)
-
-    def _hurry(self, timeout: float | None, wanted: Callable[[list[int]], bool]) -> None:
-        """The same for the episodes that are wanted."""
-        if self._worker is None:
-            self._put_all()
-            return
-        with self._news:
-            self._news.wait_for(lambda: self._problem or not any(map(wanted, self._talk.todo)), timeout)
-            if self._problem is not None:
-                raise self._problem
-            for turns in list(filter(wanted, self._talk.todo)):
-                self._put_by_rule(turns)
-
-    def close(self, *, wait: bool = True) -> None:
-        """Wait as `flush` does, and end the thread. With `wait=False` what a mind has not answered yet is let go of."""
-        try:
-            if wait:
-                self.flush()
-        finally:
-            with self._news:
-                self._closing = True
-                self._news.notify_all()
-            if self._worker is not None and wait:
-                self._worker.join()
-            self._worker = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # -- the context -------------------------------------------------------------------------------------------
 
     def recall(self, max_tokens: int | None = None) -> list[Message]:
@@ -338,22 +228,18 @@ class ReasoningMemory:
     def recall_context(self, max_tokens: int | None = None) -> Context:
         """The same, and where each message comes from: a turn, or the notes of a node."""
         budget = self.max_tokens if max_tokens is None else a_whole_number(max_tokens, "a budget", 0)
-        with self._news:
-            recall = Recall(
-                self._talk, lambda: self.graph, self._change, self.token_counter, self._seen, budget, self._costs,
-                self.last_turns, self.last_share,
-            )  # fmt: skip
-            context = recall.fits()
-            if context is None:
-                last = {self._talk.turn_ids[at] for at in self._talk.protected(self.last_turns)}
-                self._hurry(
-                    self.grace, lambda turns: not last.issuperset(turns)
-                )  # only what is in the graph can be folded
-                recall.check()
-                if self.mind is not None:
-                    recall.by_mind(self.mind, self.timeout)
-                context = recall.fits() or recall.by_rule()
-            return context
+        recall = Recall(
+            self._talk, self._store, self.agent_id, self.token_counter, self._seen, budget, self._costs,
+            self.last_turns, self.last_share,
+        )  # fmt: skip
+        context = recall.fits()
+        if context is None:
+            self.flush()  # only what is in the graph can be folded
+            recall.check()
+            if self.mind is not None:
+                recall.by_mind(self.mind, self.timeout)
+            context = recall.fits() or recall.by_rule()
+        return context
 
     # -- on disk (README.md, *graph.json*) -----------------------------------------------------------------------
 
@@ -361,9 +247,8 @@ class ReasoningMemory:
         """Write the snapshot and the messages, whole or not at all. Raises UserError if the file can't be written."""
         path = a_path(path)
         self.flush()
-        with self._news, uncollected():
-            record = {**self.graph.to_dict(), **self._talk.to_dict()}
-            text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), check_circular=False) + "\n"
+        record = {**self.graph.to_dict(), "messages": self.messages, "turn_ids": self.turn_ids}
+        text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), check_circular=False) + "\n"
         try:
             write(path, text.encode("utf-8", "surrogatepass"), durable=durable)
         except OSError as error:
@@ -377,20 +262,27 @@ class ReasoningMemory:
         """
         path = a_path(path)
         try:
-            with uncollected(), boundary("saved memory", path, mend=_LEFT), open(path, "rb") as file:
+            with boundary("saved memory", path, mend=_LEFT), open(path, "rb") as file:
                 record = json.loads(file.read())
                 if isinstance(record, dict) and isinstance(record.get("memory"), dict):
                     record = record["memory"]
                 if not isinstance(record, dict):
                     raise GraphError("is not a memory")
-                graph, talk = ReasoningGraph.from_dict(record), Conversation.from_dict(record)
+                graph, talk = ReasoningGraph.from_dict(record), Conversation()
+                talk.add(record.get("messages") or (), 0, record.get("turn_ids"))
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", where=path) from None
         except UserError as error:
             kind = UnknownVersion if isinstance(error, UnknownVersion) else GraphError
             raise kind(error.what, where=path, mend=error.mend or _LEFT) from None
-        with self._news:
-            self._talk = talk
-            self._costs.clear()
-            if not isinstance(self._holder, TaskGraph):
-                self._holder = graph
+        self._talk = talk
+        self._costs.clear()
+        if isinstance(self._store, ReasoningGraph):
+            self._store = graph
+        _forget_known(talk, self.graph)
+
+
+def _forget_known(talk: Conversation, graph: ReasoningGraph) -> None:
+    """Episodes that a node has already wait no more."""
+    known = {turn for node in graph.nodes.values() for turn in node.related_turn_ids}
+    talk.todo = deque(turns for turns in talk.todo if known.isdisjoint(turns))

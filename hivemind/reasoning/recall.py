@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,6 +16,7 @@ from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import NodeKind, ReasoningNode
 from hivemind.reasoning.patch import FlushAndFoldOp
 from hivemind.reasoning.rules import has_support, is_useless, may_go, rule_notes, runs, with_finished_steps
+from hivemind.reasoning.task_graph import TaskGraph
 
 __all__ = ["Recall"]
 
@@ -28,14 +28,14 @@ _CHARS = 800  # of a summary by rule, at most; more where the budget is large
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """One recall. `look` returns the graph to read, `change` the one to change; `costs` keeps what each turn costs.
+    """One recall, from and in the graph that `store` holds; `costs` keeps what each turn costs.
 
     `last` turns stay; the longest of them are excerpted where they are more than `share` of the budget.
     """
 
     talk: Conversation
-    look: Callable[[], ReasoningGraph]
-    change: Callable[[], AbstractContextManager[ReasoningGraph]]
+    store: ReasoningGraph | TaskGraph
+    agent_id: str | None
     count: Callable[[str], int]
     lane: str | None
     budget: int
@@ -53,8 +53,8 @@ class Recall:
 
     def check(self) -> None:
         """Raises BudgetTooSmall if what no fold and no flush can take away is over the budget even as excerpts."""
-        own = frozenset(node.node_id for node in self._own(self.look()))
-        stays = render(self.talk, self.look(), self.lane, last=self.last, bare=True, without=own).messages
+        own = frozenset(node.node_id for node in self._own(self.store.graph))
+        stays = render(self.talk, self.store.graph, self.lane, last=self.last, bare=True, without=own).messages
         least = self._size(excerpted(stays, 0))
         if least > self.budget:
             raise BudgetTooSmall(self.budget, least)
@@ -80,7 +80,7 @@ class Recall:
                 return
 
     def _apply(self, operations: FlushAndFoldOp) -> None:
-        with self.change() as graph:
+        with self.store.change(self.agent_id) as graph:
             mine = {node.node_id for node in self._own(graph)}
             for number in (*(op.id for op in operations.flush_ops), *(n for op in operations.fold_ops for n in op.ids)):
                 if number in graph.nodes and number not in mine:
@@ -90,7 +90,7 @@ class Recall:
     def by_rule(self) -> Context:
         """Flush what turned out useless, fold the oldest finished work, then flush what nothing supports, then the rest,
         until it fits. More is folded than is needed, so that not every turn folds anew."""
-        with self.change() as graph:
+        with self.store.change(self.agent_id) as graph:
             for bare, step in (
                 (False, self._flush_useless),
                 (False, partial(self._fold, mixed=False)),
@@ -178,7 +178,7 @@ class Recall:
     def _candidates(self) -> list[ReasoningNode]:
         """Those of them that do not stand in the context for protected turns alone, oldest first."""
         last = {self.talk.turn_ids[at] for at in self.talk.protected(self.last)}
-        own = self._own(self.look())
+        own = self._own(self.store.graph)
         return [node for node in own if not node.related_turn_ids or not last.issuperset(node.related_turn_ids)]
 
     def _cut(self, messages: list[Message], budget: int) -> list[Message]:
@@ -199,7 +199,7 @@ class Recall:
 
     def _render(self, *, bare: bool = False) -> Context:
         """The context, its last messages cut where they would leave too little of the budget to what was before."""
-        context = render(self.talk, self.look(), self.lane, last=self.last, bare=bare)
+        context = render(self.talk, self.store.graph, self.lane, last=self.last, bare=bare)
         messages = context.messages
         at = len(messages) - len(self.talk.protected(self.last)) + self.talk.preamble
         room = int(self.budget * self.share)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hivemind.boundary import boundary
@@ -14,26 +12,9 @@ from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.node import NodeKind, ReasoningNode, node_from
 from hivemind.reasoning.structure import Structure
 
-__all__ = ["restore", "restore_snapshot", "snapshot_of", "uncollected"]
+__all__ = ["restore", "restore_snapshot", "snapshot_of"]
 
 _VERSION = 1
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Let the cyclic garbage collector rest meanwhile, if it is on.
-
-    While a large graph is read or written, thousands of dicts and nodes come to be and none is garbage: the collector
-    would walk over all of them again and again, which doubles the time.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def snapshot_of(graph: Structure) -> dict[str, Any]:
@@ -65,7 +46,7 @@ def restore_snapshot(graph: Structure, snapshot: Mapping[str, Any]) -> None:
     """Fill an empty graph from a snapshot. Raises UserError for a broken one, UnknownVersion for another version."""
     if not isinstance(snapshot, Mapping):
         raise GraphError(f"a snapshot must be a mapping, not {snapshot!r}")
-    with uncollected(), boundary("snapshot of a graph"):
+    with boundary("snapshot of a graph"):
         version = snapshot.get("version", _VERSION)
         if version != _VERSION:
             raise UnknownVersion(f"a graph of version {version}, this program knows version {_VERSION}")

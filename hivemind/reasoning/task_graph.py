@@ -76,12 +76,6 @@ class TaskGraph:
             self._history.refresh()
             return self._history.log.seq
 
-    @contextmanager
-    def still(self) -> Iterator[ReasoningGraph]:
-        """The graph as it is now, for reading: no other thread of this process changes it meanwhile."""
-        with self._mutex:
-            yield self.graph
-
     def at(self, seq: int, branch: str | None = None) -> ReasoningGraph:
         """The graph as it was after line `seq` of the log, a copy of its own. Raises GraphError for a seq not reached."""
         with self._mutex:

@@ -40,7 +40,7 @@ def folded(
     """
     memory = ReasoningMemory(
         mind, count, graph=trail.store, lane=trail.lane, agent_id=trail.agent, only=True, timeout=_PATIENCE_S,
-        background=False, last_turns=LAST_TURNS * _EPISODE, last_share=_LAST_SHARE,
+        last_turns=LAST_TURNS * _EPISODE, last_share=_LAST_SHARE,
     )  # fmt: skip
     try:
         with trail.store.change(trail.agent) as graph:
@@ -51,8 +51,6 @@ def folded(
         return ""
     except CoordinationError as error:
         raise Parking(str(error)) from None
-    finally:
-        memory.close(wait=False)
 
 
 def _take_in(memory: ReasoningMemory, trail: Trail, title: str, turns: Sequence[Exchanged]) -> None:

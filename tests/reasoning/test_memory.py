@@ -185,28 +185,6 @@ def test_an_answer_that_comes_too_late_is_not_used() -> None:
     assert "within 0.05 s" in memory.graph.node(2).meta["unstructured"]
 
 
-def test_in_the_background_memorize_holds_nobody_up() -> None:
-    answer = threading.Event()
-
-    def slow(text: str) -> str:
-        answer.wait(30)
-        return patch("later")
-
-    memory = ReasoningMemory(Scripted(slow), background=True)
-    memory.init_memory("t")
-    for number in range(3):
-        assert memory.memorize(turns(number)) == []
-    assert len(memory.graph) == 1
-    assert memory.recall()[1:] == memory.messages
-    answer.set()
-    memory.flush()
-    assert [node.related_turn_ids for node in memory.graph.by_kind("evidence")] == [[0, 1], [2, 3], [4, 5]]
-    memory.close()
-    memory.memorize(turns(4))
-    memory.close()
-    assert len(memory.graph) == 5
-
-
 def test_an_episode_that_could_not_be_written_waits_and_is_not_lost(tmp_path: Path) -> None:
     lost: list[str] = []
 
@@ -215,19 +193,14 @@ def test_an_episode_that_could_not_be_written_waits_and_is_not_lost(tmp_path: Pa
             raise UserError(f"the lease on {steps[0]} is another's")
         return nullcontext()
 
-    for background in (False, True):
-        folder = tmp_path / str(background)
-        folder.mkdir()
-        memory = ReasoningMemory(graph=TaskGraph(folder, durable=False, guard=guard), step="s1", background=background)
-        memory.init_memory("t")
-        lost.append("now")
-        with pytest.raises(UserError, match="another's"):  # noqa: PT012 - the one raises here, the other there
-            memory.memorize(turns(1))
-            memory.flush()
-        lost.clear()
-        memory.memorize(turns(2))
-        memory.close()
-        assert [node.related_turn_ids for node in memory.graph.by_kind("evidence")] == [[0, 1], [2, 3]]
+    memory = ReasoningMemory(graph=TaskGraph(tmp_path, durable=False, guard=guard), step="s1")
+    memory.init_memory("t")
+    lost.append("now")
+    with pytest.raises(UserError, match="another's"):
+        memory.memorize(turns(1))
+    lost.clear()
+    memory.memorize(turns(2))
+    assert [node.related_turn_ids for node in memory.graph.by_kind("evidence")] == [[0, 1], [2, 3]]
 
 
 def test_several_memories_share_a_graph_each_in_its_lane(tmp_path: Path) -> None:
@@ -345,53 +318,6 @@ def test_memorizing_costs_the_same_for_the_last_episode_as_for_the_hundredth() -
             for one in range(20):
                 memory.memorize(turns(number + one))
     assert costs[980] <= 1.05 * costs[100]
-
-
-def test_a_mind_that_does_not_answer_holds_up_no_context_and_loses_no_episode() -> None:
-    answer = threading.Event()
-    asked: list[str] = []
-
-    def silent(text: str) -> str:
-        asked.append(text)
-        answer.wait(30)
-        return patch("too late")
-
-    memory = ReasoningMemory(Scripted(silent), len, 4_000, background=True, timeout=0.01, grace=0.01)
-    memory.init_memory("t")
-    for number in range(30):
-        memory.memorize(turns(number))
-        shown = memory.recall()
-        last = memory.messages[-4:]
-        assert len(json.dumps(shown)) <= 4_000
-        assert shown[-len(last) :] == last
-    memory.flush(0.01)
-    answer.set()
-    memory.close()
-    found = memory.graph.by_kind("evidence")
-    assert sorted(node.related_turn_ids for node in found) == [[2 * at, 2 * at + 1] for at in range(30)]
-    assert "too late" not in memory.graph.to_json()
-
-
-def test_what_the_rule_has_taken_over_is_not_put_into_the_graph_a_second_time() -> None:
-    asked, answer = threading.Event(), threading.Event()
-
-    def late(text: str) -> str:
-        asked.set()
-        answer.wait(30)
-        return patch("too late")
-
-    memory = ReasoningMemory(Scripted(late), len, background=True)
-    memory.init_memory("t")
-    memory.memorize(turns(0))
-    assert asked.wait(30)
-    memory.flush(0.01)
-    answer.set()
-    memory.memorize(turns(1))
-    memory.close()
-    assert [(node.text.split()[0], node.related_turn_ids) for node in memory.graph.by_kind("evidence")] == [
-        ("I", [0, 1]),
-        ("too", [2, 3]),
-    ]
 
 
 @pytest.mark.parametrize("answer", [None, {"add_nodes": []}, 7, patch("x", below="9" * 5_000)])
