@@ -21,6 +21,7 @@ from hivemind.reasoning.node import SHARED, NodeKind, ReasoningNode, as_lane
 from hivemind.reasoning.patch import MemoryPatch
 from hivemind.reasoning.recall import Recall
 from hivemind.reasoning.rules import FRUITLESS, parent_for, rule_patch
+from hivemind.reasoning.snapshot import snapshot_text
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.tokens import count_tokens
 
@@ -247,8 +248,7 @@ class ReasoningMemory:
         """Write the snapshot and the messages, whole or not at all. Raises UserError if the file can't be written."""
         path = a_path(path)
         self.flush()
-        record = {**self.graph.to_dict(), "messages": self.messages, "turn_ids": self.turn_ids}
-        text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), check_circular=False) + "\n"
+        text = snapshot_text(self.graph, messages=self.messages, turn_ids=self.turn_ids) + "\n"
         try:
             write(path, text.encode("utf-8", "surrogatepass"), durable=durable)
         except OSError as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from hivemind.boundary import boundary
@@ -12,33 +14,50 @@ from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.node import NodeKind, ReasoningNode, node_from
 from hivemind.reasoning.structure import Structure
 
-__all__ = ["restore", "restore_snapshot", "snapshot_of"]
+__all__ = ["restore", "restore_snapshot", "snapshot_of", "snapshot_text"]
 
 _VERSION = 1
+_OPTIONAL = ("folded_edges", "links")
+_LISTS = ("edges", *_OPTIONAL)
 
 
 def snapshot_of(graph: Structure) -> dict[str, Any]:
     """The snapshot. Optional parts (links, folded_edges) stand there only where there are some."""
-    snapshot: dict[str, Any] = {
+    found = _parts(graph)
+    nodes = {name: node.as_dict() for name, node in found["nodes"].items()}
+    edges = {name: [_as_json(graph, item) for item in found[name]] for name in _LISTS if name in found}
+    return {**found, "nodes": nodes, **edges}
+
+
+def snapshot_text(graph: Structure, **beside: Any) -> str:
+    """The snapshot, and what stands beside it, as compact JSON; no more than a node of it is held as a dict at a time."""
+    found = {**_parts(graph), **beside}
+    as_json = partial(_as_json, graph)
+    return json.dumps(found, default=as_json, ensure_ascii=False, separators=(",", ":"), check_circular=False)
+
+
+def _parts(graph: Structure) -> dict[str, Any]:
+    gone = graph.folded_into
+    found: dict[str, Any] = {
         "version": _VERSION,
-        "nodes": {str(number): node.as_dict() for number, node in graph.nodes.items()},
-        "edges": [_edge_to_dict(graph, edge) for edge in graph.edges],
+        "nodes": {str(number): node for number, node in graph.nodes.items()},
+        "edges": graph.edges,
+        "folded_edges": [edge for edge in graph.drawn if edge.src in gone or edge.dst in gone] if gone else [],
+        "links": [link for _, link in sorted(graph.links.items())],
+        "next_id": graph.next_id,
+        "seq": graph.seq,
+        "created_seq": {str(number): node.created_seq for number, node in graph.nodes.items()},
     }
-    if graph.folded_into:
-        gone = graph.folded_into
-        away = [_edge_to_dict(graph, edge) for edge in graph.drawn if edge.src in gone or edge.dst in gone]
-        snapshot |= {"folded_edges": away} if away else {}
-    if graph.links:
-        snapshot["links"] = [link.as_dict() for _, link in sorted(graph.links.items())]
-    created = {str(number): node.created_seq for number, node in graph.nodes.items()}
-    return snapshot | {"next_id": graph.next_id, "seq": graph.seq, "created_seq": created}
+    return {name: part for name, part in found.items() if name not in _OPTIONAL or part}
 
 
-def _edge_to_dict(graph: Structure, edge: Edge) -> dict[str, Any]:
-    """The relation only where the rationale and the kinds do not give it."""
-    record: dict[str, Any] = {"src": edge.src, "dst": edge.dst, "rationale": edge.rationale}
-    if edge.relation != derive(edge.rationale, graph.nodes[edge.src].kind, graph.nodes[edge.dst].kind):
-        record["relation"] = edge.relation
+def _as_json(graph: Structure, item: ReasoningNode | Edge | Link) -> dict[str, Any]:
+    """Of an edge the relation only where the rationale and the kinds do not give it."""
+    if not isinstance(item, Edge):
+        return item.as_dict()
+    record: dict[str, Any] = {"src": item.src, "dst": item.dst, "rationale": item.rationale}
+    if item.relation != derive(item.rationale, graph.nodes[item.src].kind, graph.nodes[item.dst].kind):
+        record["relation"] = item.relation
     return record
 
 
