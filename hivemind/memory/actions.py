@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from hivemind.memory.blocks import (
@@ -18,22 +19,10 @@ from hivemind.memory.blocks import (
     TaskMemoryBlock,
 )
 
-__all__ = ["TOOLS", "create_memory_from_action"]
+__all__ = ["create_memory_from_action"]
 
 PREVIEW = 100  # characters of a message
 RESULT = 2_000  # characters of a result that stay in a history block
-
-TOOLS = (
-    "read_file", "write_file", "edit_file", "list_files", "search_files", "run_command",
-    "send_mail", "check_mailbox", "reply_mail",
-    "plan_steps", "claim_step", "note_step", "verify_step", "finish_step", "block_step", "add_evidence",
-    "add_card", "link_cards", "publish", "branch", "merge",
-    "remember", "search_memory",
-    "doc_find", "doc_expand", "doc_append", "doc_update", "doc_note", "doc_summarize",
-    "hand_over", "ask_human", "finish_task", "fail_task",
-    "delegate", "wait_for", "send_to_task", "cancel_task", "verdict",
-)  # fmt: skip
-"""Every tool of spec 7."""
 
 # What tells best what an action was about, for the line of its history block.
 _DETAIL = (
@@ -50,11 +39,17 @@ def create_memory_from_action(action: str, result: Any) -> MemoryBlock | list[Me
     that is not known here.
     """
     fields = result if isinstance(result, Mapping) else {}
-    if action == "check_mailbox" and not fields.get("error"):
-        return [_message(message) for message in fields.get("messages") or ()]
-    make = _MAKERS.get(action)
-    block = make(fields) if make is not None and not fields.get("error") else None
-    return block if block is not None else _history(action, result)
+    if not fields.get("error"):
+        if action == "check_mailbox":
+            return [_message(message) for message in fields.get("messages") or ()]
+        if action in _MAKERS and (block := _MAKERS[action](fields)) is not None:
+            return block
+    return _history(action, fields, result)
+
+
+def _first(fields: Mapping[str, Any], *names: str) -> Any:
+    """The first of these fields that says something."""
+    return next((fields[name] for name in names if fields.get(name)), None)
 
 
 def _file(result: Mapping[str, Any]) -> MemoryBlock | None:
@@ -84,12 +79,12 @@ def _message(message: Mapping[str, Any]) -> MessageMemoryBlock:
 
 
 def _knowledge(result: Mapping[str, Any]) -> MemoryBlock | None:
-    location = result.get("location") or result.get("path") or result.get("key") or result.get("node_id")
-    if not location:
+    location = _first(result, "location", "path", "key", "node_id")
+    if location is None:
         return None
     score = result.get("score", result.get("relevance", 0.5))
     return KnowledgeMemoryBlock(
-        topic=str(result.get("topic") or result.get("title") or location),
+        topic=str(_first(result, "topic", "title") or location),
         subtopic=result.get("subtopic"),
         location=str(location),
         relevance_score=min(1.0, max(0.0, float(score))) if isinstance(score, int | float) else 0.5,
@@ -105,16 +100,9 @@ def _hits(result: Mapping[str, Any]) -> MemoryBlock | None:
     related = []
     for hit in hits:
         fields = hit if isinstance(hit, Mapping) else {"content": hit}
-        name = (
-            fields.get("key")
-            or fields.get("location")
-            or fields.get("path")
-            or fields.get("node_id")
-            or fields.get("id")
-        )
-        lines.append(_cut(": ".join(str(part) for part in (name, fields.get("content") or fields.get("text")) if part)))
-        if name:
-            related.append(f"knowledge:{name}")
+        name = _first(fields, "key", "location", "path", "node_id", "id")
+        lines.append(_cut(": ".join(str(part) for part in (name, _first(fields, "content", "text")) if part)))
+        related += [f"knowledge:{name}"] if name else []
     return ContextMemoryBlock(context_type="search", summary="\n".join(lines)[:RESULT], related_ids=related)
 
 
@@ -123,43 +111,29 @@ def _steps(result: Mapping[str, Any]) -> MemoryBlock | None:
     return StatusMemoryBlock(status_type="steps", value=list(steps)) if isinstance(steps, list | tuple) else None
 
 
-def _ended(status: str) -> Callable[[Mapping[str, Any]], MemoryBlock | None]:
-    def make(result: Mapping[str, Any]) -> MemoryBlock | None:
-        task = result.get("task_id")
-        if not task:
-            return None
-        text = result.get("description") or result.get("result") or result.get("reason") or result.get("summary") or ""
-        return TaskMemoryBlock(
-            task_id=str(task),
-            description=str(text),
-            project=result.get("project"),
-            status=status,
-            metadata={"maker": "agent"},
-        )
-
-    return make
+def _ended(status: str, result: Mapping[str, Any]) -> MemoryBlock | None:
+    if not result.get("task_id"):
+        return None
+    return TaskMemoryBlock(
+        task_id=str(result["task_id"]),
+        description=str(_first(result, "description", "result", "reason", "summary") or ""),
+        project=result.get("project"),
+        status=status,
+        metadata={"maker": "agent"},
+    )
 
 
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], MemoryBlock | None]] = {
-    "read_file": _file,
-    "write_file": _file,
-    "edit_file": _file,
+    **dict.fromkeys(("read_file", "write_file", "edit_file"), _file),
+    **dict.fromkeys(("remember", "doc_expand", "doc_append", "doc_update", "doc_note", "doc_summarize"), _knowledge),
+    **dict.fromkeys(("search_memory", "doc_find"), _hits),
     "plan_steps": _steps,
-    "remember": _knowledge,
-    "search_memory": _hits,
-    "doc_find": _hits,
-    "doc_expand": _knowledge,
-    "doc_append": _knowledge,
-    "doc_update": _knowledge,
-    "doc_note": _knowledge,
-    "doc_summarize": _knowledge,
-    "finish_task": _ended("done"),
-    "fail_task": _ended("failed"),
+    "finish_task": partial(_ended, "done"),
+    "fail_task": partial(_ended, "failed"),
 }
 
 
-def _history(action: str, result: Any) -> HistoryMemoryBlock:
-    fields = result if isinstance(result, Mapping) else {}
+def _history(action: str, fields: Mapping[str, Any], result: Any) -> HistoryMemoryBlock:
     name = next((key for key in _DETAIL if fields.get(key) not in (None, "", [], {})), None)
     if fields.get("error"):
         text = f"error: {fields['error']}"

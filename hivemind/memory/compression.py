@@ -7,25 +7,51 @@ folder and never in its place.
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import importlib
+import importlib.util
 import os
 import re
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.fs import load_record, save_record
 from hivemind.memory.blocks import HistoryMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MemoryType, MessageMemoryBlock
-from hivemind.memory.outline import code_outline, markdown_outline
 from hivemind.tokens import count_tokens
 
-__all__ = ["MemoryCompressor", "Summarizer", "excerpt"]
+__all__ = ["MemoryCompressor", "Summarizer", "code_outline", "excerpt", "markdown_outline", "section"]
 
 Summarizer = Callable[[str, int], str]
 """A mind's summary of a text within a number of tokens."""
 LAST = 5  # so many last results of a history are shown
 _MARKDOWN = (".md", ".markdown", ".mdx")
 _ACTION = re.compile(r"([a-z][a-z0-9_.-]*)(?::|$)")
+LONGEST = 2_000_000  # characters: beyond this parsing takes too long for a cycle
+_SENTENCE = re.compile(r".+?[.!?:](?=\s|$)|.+", re.DOTALL)
+_HEADING = re.compile(r"(#{1,6})[ \t]+(.+?)[ \t#]*$")
+_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")
+_GRAMMARS = {
+    ".c": "tree_sitter_c", ".h": "tree_sitter_c",
+    ".cc": "tree_sitter_cpp", ".cpp": "tree_sitter_cpp", ".hpp": "tree_sitter_cpp",
+    ".cs": "tree_sitter_c_sharp", ".go": "tree_sitter_go", ".java": "tree_sitter_java",
+    ".js": "tree_sitter_javascript", ".jsx": "tree_sitter_javascript", ".mjs": "tree_sitter_javascript",
+    ".rb": "tree_sitter_ruby", ".rs": "tree_sitter_rust", ".sh": "tree_sitter_bash",
+    ".ts": "tree_sitter_typescript", ".tsx": "tree_sitter_typescript",
+}  # fmt: skip
+"""The grammar's module by suffix. Each is a small package with the compiled grammar in it: nothing is ever downloaded."""
+
+_DIALECTS = {".ts": "typescript", ".tsx": "tsx"}
+_SHOWN = re.compile(
+    r"import|include|use_decl|using|package|namespace|module|class|interface|struct|enum|trait|impl|function|method|constructor|type_(alias|decl)|protocol|object_decl"
+)
+_BODY = re.compile(r"block|body|declaration_list|compound_statement|field_declaration_list|enum_variant_list|do_block")
+"""Which kinds of nodes are shown, and which of their children are left out: grammars differ, their words hardly do."""
 
 
 class MemoryCompressor:
@@ -76,12 +102,6 @@ class MemoryCompressor:
         if outline is None and isinstance(block, KnowledgeMemoryBlock) and not suffix:
             outline = markdown_outline(content)
         return outline
-
-    def compress_history(self, blocks: Iterable[HistoryMemoryBlock], max_tokens: int) -> str:
-        """Many actions in one text: how often each was taken, and the last results."""
-        lines = [f"{block.action_type}: {block.action_detail} → {block.result or ''}".rstrip(" →") for block in blocks]
-        text = history_outline(lines) or ""
-        return text if self._fits(text, max_tokens) else excerpt(text, max_tokens, self.token_counter)
 
     def _summary(self, content: str, max_tokens: int) -> str | None:
         """What the mind makes of it, from the folder if it has done so before; None if there is none that fits."""
@@ -155,3 +175,147 @@ def _beginning(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
         if count(text[:length]) <= max_tokens:
             return text[:length]
     return ""
+
+
+# -- outlines: Python by `ast`; other languages by tree-sitter where it is installed (extra `code`), else none -----------
+
+
+def code_outline(text: str, suffix: str, *, docstrings: bool = True) -> str | None:
+    """Imports, class and function signatures with their lines, and, unless told otherwise, the first lines of docstrings.
+
+    None if the text cannot be read so.
+    """
+    if len(text) > LONGEST:
+        return None
+    with suppress(Unreadable), boundary("source"):  # nested beyond what a parser bears, or in another language
+        python = suffix in (".py", ".pyi", ".pyw")
+        return _python_outline(text, docstrings) if python else _syntax_outline(text, suffix)
+    return None
+
+
+def _python_outline(text: str, docstrings: bool) -> str | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an odd escape in someone's code is not ours to report
+        tree = ast.parse(text)
+    return "\n".join(_signatures(tree, 0, docstrings)) or None
+
+
+def _signatures(node: ast.Module | ast.ClassDef, depth: int, docstrings: bool) -> Iterator[str]:
+    indent = "    " * depth
+    if depth == 0 and docstrings:
+        yield from _first_line(node, indent)
+    for item in node.body:
+        if isinstance(item, ast.Import | ast.ImportFrom):
+            yield indent + ast.unparse(item)
+        elif isinstance(item, ast.ClassDef):
+            bases = ", ".join(ast.unparse(base) for base in [*item.bases, *item.keywords])
+            yield f"{indent}class {item.name}{f'({bases})' if bases else ''}:{_lines(item)}"
+            if docstrings:
+                yield from _first_line(item, indent + "    ")
+            yield from _signatures(item, depth + 1, docstrings)
+        elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
+            word = "async def" if isinstance(item, ast.AsyncFunctionDef) else "def"
+            returns = f" -> {ast.unparse(item.returns)}" if item.returns else ""
+            yield f"{indent}{word} {item.name}({ast.unparse(item.args)}){returns}:{_lines(item)}"
+            if docstrings:
+                yield from _first_line(item, indent + "    ")
+
+
+def _lines(item: ast.stmt) -> str:
+    return f"  # lines {item.lineno}-{item.end_lineno}"
+
+
+def _first_line(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, indent: str) -> Iterator[str]:
+    docstring = ast.get_docstring(node)
+    if docstring:
+        yield f'{indent}"""{docstring.splitlines()[0]}"""'
+
+
+def markdown_outline(text: str) -> str | None:
+    """Each heading with the first sentence under it; None if there are no headings."""
+    lines = text.splitlines()
+    found = list(_headings(lines))
+    if not found:
+        return None
+    outline: list[str] = []
+    if found[0][0] > 0:
+        outline += _first_sentence(lines[: found[0][0]])
+    for (at, level, title), end in zip(found, [*(at for at, _, _ in found[1:]), len(lines)], strict=True):
+        outline.append(f"{'#' * level} {title}")
+        outline += _first_sentence(lines[at + 1 : end])
+    return "\n".join(outline)
+
+
+def _first_sentence(lines: list[str]) -> list[str]:
+    paragraph: list[str] = []
+    for line in lines:
+        plain = line.strip()
+        if plain:
+            paragraph.append(plain)
+        elif paragraph:
+            break
+    text = " ".join(paragraph)
+    found = _SENTENCE.match(text)
+    return [found[0].strip()] if found else []
+
+
+def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
+    """(0-based line, level 1 to 6, title) of each ATX heading."""
+    fence: str | None = None
+    for at, line in enumerate(lines):
+        mark = _FENCE.match(line)
+        if fence is not None:
+            if mark and mark[1].startswith(fence):
+                fence = None
+        elif mark:
+            fence = mark[1]
+        elif found := _HEADING.match(line):
+            yield at, len(found[1]), found[2]
+
+
+def section(text: str, title: str) -> str:
+    """The part of a Markdown text under the heading `title` (in any case), down to the next of its level; else all."""
+    lines = text.splitlines(keepends=True)
+    start: tuple[int, int] | None = None
+    for at, level, found in _headings(lines):
+        if start is not None and level <= start[1]:
+            return "".join(lines[start[0] : at])
+        if start is None and found.casefold() == title.strip().casefold():
+            start = at, level
+    return text if start is None else "".join(lines[start[0] :])
+
+
+def _syntax_outline(text: str, suffix: str) -> str | None:
+    """Imports and signatures with their lines; None for an unknown language, or where its parser is not installed."""
+    module = _GRAMMARS.get(suffix)
+    if module is None or any(importlib.util.find_spec(name) is None for name in ("tree_sitter", module)):
+        return None
+    raw = text.encode("utf-8", "surrogatepass")
+    lines: list[str] = []
+    _walk(_syntax_tree(module, suffix, raw), raw, 0, lines)
+    return "\n".join(lines) or None
+
+
+def _syntax_tree(module: str, suffix: str, raw: bytes) -> Any:
+    tree_sitter: Any = importlib.import_module("tree_sitter")  # an extra
+    grammar: Any = importlib.import_module(module)
+    language = getattr(grammar, "language", None) or getattr(grammar, f"language_{_DIALECTS[suffix]}")
+    return tree_sitter.Parser(tree_sitter.Language(language())).parse(raw).root_node
+
+
+def _walk(node: Any, raw: bytes, depth: int, lines: list[str]) -> None:
+    for child in node.named_children:
+        kind = child.type
+        if "comment" in kind or "call" in kind:
+            continue
+        body = next((part for part in child.named_children if _BODY.search(part.type)), None)
+        shown = _SHOWN.search(kind) is not None
+        if shown:
+            end = body.start_byte if body is not None else child.end_byte
+            signature = " ".join(raw[child.start_byte : end].decode("utf-8", "replace").split()).rstrip("{ ")
+            first, last = child.start_point[0] + 1, child.end_point[0] + 1
+            lines.append(f"{'    ' * depth}{signature}  // lines {first}-{last}")
+        if body is not None and depth < 3 and not re.search(r"function|method|constructor", kind):
+            _walk(body, raw, depth + shown, lines)
+        elif not shown and body is None and depth < 3 and "statement" in kind:
+            _walk(child, raw, depth, lines)

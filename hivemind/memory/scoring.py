@@ -25,7 +25,6 @@ class RelevanceScorer:
         self.model = model
         self.task_keywords: set[str] = set()
         self.recent_files: set[str] = set()
-        self.conversation_context: list[str] = []
 
     def score_memory(self, block: MemoryBlock, now: datetime | None = None) -> float:
         """The block's score at `now` (default: the clock), 0 to 1. A block from the future (a clock was set back) is new."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from hivemind.reasoning.ask import CompletingMind
-from hivemind.reasoning.context import Context, excerpt
-from hivemind.reasoning.edge import Edge, Link
+from hivemind.reasoning.conversation import Context, excerpt
 from hivemind.reasoning.errors import BudgetTooSmall, GraphError
 from hivemind.reasoning.export import draw_picture, save_picture, to_dot, to_mermaid, to_svg
 from hivemind.reasoning.graph import ReasoningGraph
@@ -12,7 +11,7 @@ from hivemind.reasoning.graph_index import Found, GraphIndex, NodeHit
 from hivemind.reasoning.history import LOG_NAME, MAIN, Branch, Note, Trace
 from hivemind.reasoning.memory import Place, ReasoningMemory
 from hivemind.reasoning.merge import MergeConflict, MergeReport
-from hivemind.reasoning.node import FLUSHED, SHARED, NodeKind, Notes, ReasoningNode
+from hivemind.reasoning.node import FLUSHED, SHARED, Edge, Link, NodeKind, Notes, ReasoningNode
 from hivemind.reasoning.patch import AddEdgeOp, AddNodeOp, FlushAndFoldOp, FlushOp, FoldOp, MemoryPatch
 from hivemind.reasoning.rules import is_settled
 from hivemind.reasoning.structure import Conflict

@@ -9,18 +9,21 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Self, TypedDict, Unpack
 
-from hivemind.reasoning.edge import Edge, Link, as_relation, derive
 from hivemind.reasoning.errors import GraphError, a_list, a_text, a_text_or_none, a_whole_number
 from hivemind.reasoning.node import (
     FLUSHED,
     SHARED,
+    Edge,
+    Link,
     NodeKind,
     Notes,
     ReasoningNode,
     as_kind,
+    as_relation,
     as_thought,
     as_turns,
     checked,
+    derive,
     plain,
 )
 from hivemind.reasoning.outline import outline

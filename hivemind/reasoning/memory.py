@@ -13,8 +13,7 @@ from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import write
 from hivemind.reasoning.ask import CompletingMind, NoAnswer, ask, patch_prompt
-from hivemind.reasoning.context import LAST_TURNS, Context, render
-from hivemind.reasoning.conversation import Conversation, Message, as_notes
+from hivemind.reasoning.conversation import LAST_TURNS, Context, Conversation, Message, as_notes, render
 from hivemind.reasoning.errors import GraphError, a_list, a_path, a_whole_number
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import SHARED, NodeKind, ReasoningNode, as_lane

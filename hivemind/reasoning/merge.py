@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hivemind.boundary import boundary
-from hivemind.reasoning.edge import Edge, Link
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.node import NodeKind, node_from
+from hivemind.reasoning.node import Edge, Link, NodeKind, node_from
 from hivemind.reasoning.snapshot import restore
 
 __all__ = ["MergeConflict", "MergeReport", "compare", "diff", "put"]
@@ -117,7 +116,7 @@ def put(graph: ReasoningGraph, operation: Mapping[str, Any]) -> None:
             )
     merged = type(graph)()
     try:
-        restore(merged, nodes, (), edges, links)
+        restore(merged, nodes, edges, links)
     except GraphError as error:
         raise GraphError(f"the merged graph is not sound: {error.what}", mend=_CHOOSE) from None
     if not all(merged.is_attached(node.node_id) for node in merged.active()):

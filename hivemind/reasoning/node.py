@@ -1,10 +1,10 @@
-"""A node of the graph: one step of reasoning, or a card (seed 000, *ReasoningNode*; seed 002, cards)."""
+"""Nodes (a step of reasoning, or a card), edges (structure) and links (argument): seed 000, seed 002, spec 4."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any
@@ -17,17 +17,22 @@ __all__ = [
     "CARD_FIELDS",
     "FLUSHED",
     "SHARED",
+    "Edge",
+    "Link",
     "NodeKind",
     "Notes",
     "ReasoningNode",
     "as_kind",
     "as_lane",
+    "as_relation",
     "as_thought",
     "as_turns",
     "checked",
+    "derive",
     "node_from",
     "plain",
 ]
+
 
 FLUSHED = "Flushed"
 SHARED = "shared"
@@ -251,3 +256,58 @@ def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
             setattr(node, name, value)
         node.meta = meta
     return node
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Edge:
+    """From the older or enclosing node to the newer one: parent → child. Equal by ends and rationale.
+
+    `relation` is decompose, refine or support, or what was given.
+    """
+
+    src: int
+    dst: int
+    rationale: str = ""
+    relation: str = field(default="", compare=False)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Edge:
+        """The edge that a snapshot describes; its ends may be numbers or texts. Call it inside a boundary."""
+        rationale, relation = str(record.get("rationale") or ""), str(record.get("relation") or "")
+        return cls(int(record["src"]), int(record["dst"]), rationale, relation)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """`src` supports, blocks or supersedes `dst`; any other word is kept as it is."""
+
+    src: int
+    dst: int
+    relation: str
+    created_seq: int = field(default=0, compare=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """`{"src": …, "dst": …, "relation": …, "created_seq": …}`."""
+        return asdict(self)
+
+
+def derive(rationale: str, src: NodeKind, dst: NodeKind) -> str:
+    """decompose, refine or support: by the words of the rationale, else by what the edge joins (seed 000)."""
+    words = rationale.lower()
+    if "decompos" in words:
+        return "decompose"
+    if "refin" in words:
+        return "refine"
+    if "support" in words:
+        return "support"
+    if dst is NodeKind.EVIDENCE or dst is NodeKind.SUMMARY:
+        return "support"
+    return "decompose" if src is NodeKind.TASK else "refine"
+
+
+def as_relation(relation: object) -> str:
+    """The word of a link, trimmed. Raises GraphError for an empty one, or one of more than 64 characters."""
+    word = relation.strip() if isinstance(relation, str) else ""
+    if not 0 < len(word) <= 64:
+        raise GraphError(f"{relation!r} is not a relation", mend="say supports, blocks or supersedes")
+    return word

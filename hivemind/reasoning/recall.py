@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hivemind.reasoning.ask import CompletingMind, NoAnswer, ask, fold_prompt
-from hivemind.reasoning.context import Context, as_messages, excerpted, render
-from hivemind.reasoning.conversation import Conversation, Message
+from hivemind.reasoning.conversation import Context, Conversation, Message, as_messages, excerpted, render
 from hivemind.reasoning.errors import BudgetTooSmall, GraphError
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import NodeKind, ReasoningNode

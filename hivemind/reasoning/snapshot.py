@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion
-from hivemind.reasoning.edge import Edge, Link, derive
 from hivemind.reasoning.errors import GraphError
-from hivemind.reasoning.node import NodeKind, ReasoningNode, node_from
+from hivemind.reasoning.node import Edge, Link, NodeKind, ReasoningNode, derive, node_from
 from hivemind.reasoning.structure import Structure
 
 __all__ = ["restore", "restore_snapshot", "snapshot_of", "snapshot_text"]
 
-_VERSION = 1
-_OPTIONAL = ("folded_edges", "links")
+_VERSION = 2
+_OPTIONAL = ("drawn", "links")
 _LISTS = ("edges", *_OPTIONAL)
 
 
@@ -37,12 +36,11 @@ def snapshot_text(graph: Structure, **beside: Any) -> str:
 
 
 def _parts(graph: Structure) -> dict[str, Any]:
-    gone = graph.folded_into
     found: dict[str, Any] = {
         "version": _VERSION,
         "nodes": {str(number): node for number, node in graph.nodes.items()},
         "edges": graph.edges,
-        "folded_edges": [edge for edge in graph.drawn if edge.src in gone or edge.dst in gone] if gone else [],
+        "drawn": graph.drawn if graph.folded_into else [],
         "links": [link for _, link in sorted(graph.links.items())],
         "next_id": graph.next_id,
         "seq": graph.seq,
@@ -71,31 +69,31 @@ def restore_snapshot(graph: Structure, snapshot: Mapping[str, Any]) -> None:
             raise UnknownVersion(f"a graph of version {version}, this program knows version {_VERSION}")
         created = snapshot.get("created_seq") or {}
         nodes = [node_from(record, int(created.get(name, 0))) for name, record in snapshot["nodes"].items()]
-        edges = list(map(Edge.from_dict, snapshot["edges"]))
-        away = list(map(Edge.from_dict, snapshot.get("folded_edges") or ()))
+        edges = list(map(Edge.from_dict, snapshot.get("drawn") or snapshot["edges"]))
         links = [
             Link(int(link["src"]), int(link["dst"]), str(link["relation"]), int(link.get("created_seq", 0)))
             for link in snapshot.get("links") or ()
         ]
         next_id, graph.seq = int(snapshot.get("next_id", 1)), int(snapshot.get("seq", 0))
-        restore(graph, nodes, edges, away, links)
+        restore(graph, nodes, edges, links)
         graph.next_id = max(graph.next_id, next_id)
 
 
-def restore(
-    graph: Structure, nodes: Iterable[ReasoningNode], edges: Iterable[Edge], away: Iterable[Edge], links: Iterable[Link]
-) -> None:
-    """Fill an empty graph. `away` are drawn edges with a folded end; of `edges` those that follow from them are left out.
-
-    Raises GraphError if the graph would not be sound.
-    """
+def restore(graph: Structure, nodes: Iterable[ReasoningNode], edges: Sequence[Edge], links: Iterable[Link]) -> None:
+    """Fill an empty graph; `edges` are those that were drawn. Raises GraphError if the graph would not be sound."""
     for node in sorted(nodes, key=lambda node: node.node_id):
         if node.node_id in graph.nodes or node.node_id < 1:
             raise GraphError(f"node {node.node_id} is there twice, or its number is below 1")
         graph.take_node(node)
-    edges, away = list(edges), list(away)
-    for edge in away:
-        _draw(graph, edge)
+    for edge in edges:
+        src, dst = graph.nodes.get(edge.src), graph.nodes.get(edge.dst)
+        if src is None or dst is None or src is dst:
+            raise GraphError(f"an edge from {edge.src} to {edge.dst}: there is no such node, or it is the same one")
+        if dst.kind is NodeKind.TASK:
+            raise GraphError(f"an edge from {edge.src} to {edge.dst}: nothing stands above the task node")
+        edge.relation = edge.relation or derive(edge.rationale, src.kind, dst.kind)
+        if edge.src not in graph.parent_ids(edge.dst):
+            graph.take_edge(edge)
     for summary in graph.by_kind(NodeKind.SUMMARY):
         members = tuple(dict.fromkeys(summary.meta.get("folded", ())))
         for member in members:
@@ -104,26 +102,9 @@ def restore(
                 raise GraphError(f"summary {summary.node_id} can't stand for node {member}")
         if members:
             graph.take_fold(summary.node_id, members)
-    implied = {(graph.standing_id(edge.src), graph.standing_id(edge.dst)) for edge in away}
-    for edge in edges:
-        if edge.src in graph.folded_into or edge.dst in graph.folded_into:
-            raise GraphError(f"an edge from {edge.src} to {edge.dst}: one of them is folded away")
-        if (edge.src, edge.dst) not in implied:
-            implied.add((edge.src, edge.dst))
-            _draw(graph, edge)
-    if graph.folded_into or any(edge.src > edge.dst for edge in (*edges, *away)):  # else no cycle can be
+    if graph.folded_into or any(edge.src > edge.dst for edge in edges):  # else no cycle can be
         graph.in_order()
     for link in links:
         if link.src not in graph.nodes or link.dst not in graph.nodes:
             raise GraphError(f"a link from {link.src} to {link.dst}: there is no such node")
         graph.take_link(link)
-
-
-def _draw(graph: Structure, edge: Edge) -> None:
-    src, dst = graph.nodes.get(edge.src), graph.nodes.get(edge.dst)
-    if src is None or dst is None or src is dst:
-        raise GraphError(f"an edge from {edge.src} to {edge.dst}: there is no such node, or it is the same one")
-    if dst.kind is NodeKind.TASK:
-        raise GraphError(f"an edge from {edge.src} to {edge.dst}: nothing stands above the task node")
-    edge.relation = edge.relation or derive(edge.rationale, src.kind, dst.kind)
-    graph.take_edge(edge)

@@ -13,9 +13,8 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Self
 
-from hivemind.reasoning.edge import Edge, Link
 from hivemind.reasoning.errors import GraphError, a_text
-from hivemind.reasoning.node import SHARED, NodeKind, ReasoningNode, as_kind, as_lane
+from hivemind.reasoning.node import SHARED, Edge, Link, NodeKind, ReasoningNode, as_kind, as_lane
 
 __all__ = ["Conflict", "Structure", "as_way"]
 

@@ -18,7 +18,7 @@ from hivemind.memory import (
     TaskMemoryBlock,
     create_memory_from_action,
 )
-from hivemind.memory.actions import TOOLS
+from hivemind.tools import MEMBER_TOOLS, TOOLS
 
 RESULTS: list[Any] = [
     None,
@@ -31,7 +31,7 @@ RESULTS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", [*TOOLS, *MEMBER_TOOLS])
 @pytest.mark.parametrize("result", RESULTS)
 def test_every_tool_leaves_one_block_and_only_the_mailbox_a_list(tool: str, result: Any) -> None:
     made = create_memory_from_action(tool, result)

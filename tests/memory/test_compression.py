@@ -20,8 +20,7 @@ from hivemind.memory import (
     StatusMemoryBlock,
     count_tokens,
 )
-from hivemind.memory.compression import excerpt
-from hivemind.memory.outline import code_outline
+from hivemind.memory.compression import code_outline, excerpt
 
 PYTHON = (
     '''"""What the module is.
@@ -107,8 +106,6 @@ def test_history_becomes_counts_per_action_and_the_last_results() -> None:
     assert form == "outline"
     assert small.splitlines()[0] == "read_file ×60, run_command ×1"
     assert small.splitlines()[-1] == "last: run_command: pytest → 3 passed"
-    blocks = [HistoryMemoryBlock(action_type="a", action_detail=str(at), result="ok") for at in range(9)]
-    assert MemoryCompressor().compress_history(blocks, 200).startswith("a ×9\nlast: a: 4 → ok")
 
 
 def test_what_fits_stays_as_it_is_and_a_rom_stays_whatever_it_is() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from hivemind.errors import UserError
 from hivemind.memory import ContentLoader, FileMemoryBlock, KnowledgeMemoryBlock, MessageMemoryBlock, TaskMemoryBlock
+from hivemind.memory.compression import section
 from hivemind.memory.loading import body_of
-from hivemind.memory.outline import section
 
 _opened: list[str] | None = None
 

@@ -28,8 +28,8 @@ from hivemind.memory import (
     StatusMemoryBlock,
     TaskMemoryBlock,
     WorkingMemoryManager,
-    savefile,
 )
+from hivemind.memory.manager import SLACK
 
 NAMES = st.text(max_size=20)
 JSON = st.recursive(
@@ -134,7 +134,7 @@ def test_a_save_costs_what_changed_and_the_file_does_not_grow_for_ever(tmp_path:
     for at in range(2_000):
         manager.update_confidence(f"f{at % 500}", at / 2_000)
         manager.save(path, durable=False)
-    assert path.stat().st_size < 3 * whole + savefile.SLACK
+    assert path.stat().st_size < 3 * whole + SLACK
     same(manager, path)
 
 
@@ -186,7 +186,7 @@ def test_an_unknown_version_is_refused_and_kept_by_load_and_by_save(tmp_path: Pa
     manager = WorkingMemoryManager()
     manager.add_memory(FileMemoryBlock(location="a"))
     manager.save(path)
-    future = path.read_bytes().replace(b'"version":2', b'"version":99')
+    future = path.read_bytes().replace(b'"version":3', b'"version":99')
     path.write_bytes(future)
     with pytest.raises(UnknownVersion, match="version 99"):
         WorkingMemoryManager.load(path)
@@ -201,9 +201,9 @@ def test_an_unknown_version_is_refused_and_kept_by_load_and_by_save(tmp_path: Pa
         (b"", ""),
         (b"no json\n", ":1"),
         (b'{"kind":"other","version":1}\n', ""),
-        (b'{"kind":"working-memory","version":2}\n{"seq":1,"set":[{"id":"x"}]}\n', ""),
-        (b'{"kind":"working-memory","version":2}\n[1]\n{"seq":1}\n', ":2"),
-        (b'{"kind":"working-memory","version":2}\n\xff\n{"seq":1}\n', ":2"),
+        (b'{"kind":"working-memory","version":3}\n{"seq":1,"set":[{"id":"x"}]}\n', ""),
+        (b'{"kind":"working-memory","version":3}\n[1]\n{"seq":1}\n', ":2"),
+        (b'{"kind":"working-memory","version":3}\n\xff\n{"seq":1}\n', ":2"),
     ],
 )
 def test_what_is_damaged_is_refused_with_its_place_and_kept(tmp_path: Path, content: bytes, where: str) -> None:

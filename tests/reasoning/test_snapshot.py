@@ -90,7 +90,7 @@ def test_a_broken_snapshot_is_refused(graph: ReasoningGraph, change: dict[str, o
 
 def test_another_version_is_refused(graph: ReasoningGraph) -> None:
     with pytest.raises(UnknownVersion):
-        ReasoningGraph.from_dict({**graph.to_dict(), "version": 2})
+        ReasoningGraph.from_dict({**graph.to_dict(), "version": 3})
 
 
 def test_a_summary_that_came_by_edges_of_two_kinds_is_the_same_after_loading(graph: ReasoningGraph) -> None:
