@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -110,12 +111,21 @@ class Hive:
         ):  # a copy may lack the folder, someone may have moved it away: those that were known stand
             return self._agents
         if changed != self._agents_changed:
-            found = load_agents(self.layout, self.config)
-            self._agents = Agents({**self._agents.known, **found.known}, found.aside)
             self._agents_changed = changed
-            for agent in self.agents.values():
-                keep_secrets(agent.env)
+            self.read_agents()
         return self._agents
+
+    def read_agents(self) -> Agents:
+        """Read agents/ now, whatever was known of it, and return what stands there; `agent_files` has it from then on."""
+        found = load_agents(self.layout, self.config)
+        self._agents = Agents({**self._agents.known, **found.known}, found.aside)
+        for agent in self._agents.known.values():
+            keep_secrets(agent.env)
+        return found
+
+    def keep_agents(self, configs: Mapping[str, AgentConfig]) -> None:
+        """Go on with agents as they were: what their files say now cannot be had."""
+        self._agents = Agents({**self._agents.known, **configs}, self._agents.aside)
 
     @cached_property
     def count_tokens(self) -> TokenCounter:

@@ -97,6 +97,11 @@ class Layout:
         return self.state / "locks"
 
     @property
+    def stopped(self) -> Path:
+        """The agents that a person has stopped: an empty file each, until `hivemind agent start`."""
+        return self.state / "stopped"
+
+    @property
     def doorbells(self) -> Path:
         return self.state / "doorbells"
 

@@ -102,7 +102,7 @@ class Agent:
         for end in (self._wake, self._wake_end):
             weakref.finalize(self, os.close, end)
         self._resting, self._check = resting, check
-        self._stopping = False
+        self._stopping, self._finishing = False, False
         self._told_idle = False
         self._looks = 0
         self._taken: tuple[str, int] | None = None
@@ -368,11 +368,16 @@ class Agent:
         os.write(self._wake_end, b"\0")
         self.status.update(state="stopping")  # whoever loses patience and kills it does not do so because of its task
 
+    def finish(self) -> None:
+        """End after the current turn, whatever that takes. May be called from a signal's callback."""
+        self._finishing = True
+        os.write(self._wake_end, b"\0")
+
     def leaving(self) -> bool:
         """True once it was told to end, or its parent is gone."""
         if not self._stopping and self.lifeline is not None:
             self._stopping = bool(readable([self.lifeline], 0))
-        return self._stopping
+        return self._stopping or self._finishing
 
     def _sleep(self, seconds: float) -> None:
         """A pause before a provider is asked again. Raises MindUnavailable if the agent is told to end meanwhile."""

@@ -1,8 +1,9 @@
-"""List agents, run one by itself, add one.
+"""List agents, add one, stop and start one, run one by itself.
 
 examples:
   hivemind agent list
   hivemind agent add writer --role writer
+  hivemind agent stop writer
   hivemind agent run writer
 """
 
@@ -10,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hivemind.cli.command import Answer, command
+from hivemind.cli.command import Answer, Arg, command
 from hivemind.cli.opening import known_agent, look_at, open_hive
-from hivemind.cli.output import table, table_lines
+from hivemind.cli.output import table, table_lines, warn
 from hivemind.cli.text import natural, one_line
+from hivemind.errors import UserError
 
 if TYPE_CHECKING:
     from hivemind.agent.preview import Preview
@@ -76,11 +78,54 @@ def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = No
     layout, name = hive.layout, add_agent(hive, name, role=role, mind=mind)
     config = layout.agent_config(name)
     lines = [f"{layout.relative(config)} says what {name} is; its mailbox is mailboxes/{name}/."]
-    if supervisor_lock(layout.locks).holder() is not None:
-        lines.append(
-            f"The swarm that is up does not know it yet: hivemind down && hivemind up, or hivemind agent run {name}"
-        )
+    if supervisor_lock(layout.locks).holder() is not None and mind != "mcp":
+        lines.append("The swarm that is up starts it now.")
     return Answer({"name": name, "config": config, "mailbox": layout.mailbox(name)}, lines)
+
+
+@command("agent stop", open_hive)
+def stop(hive: Hive, name: str, *, timeout: Annotated[float, Arg(most=1000000.0)] = 15.0) -> Answer:
+    """Have one agent end, and not be started again until `hivemind agent start`.
+
+    It finishes or leaves its current action, as with `hivemind down`; its tasks stay its own and go on when it
+    is started. It stays stopped while the swarm is down and up again.
+
+    arguments:
+      AGENT  the agent
+      --timeout S  how long to wait for its end, in seconds (default: 15)
+
+    examples:
+      hivemind agent stop researcher
+    """
+    from hivemind.swarm.shutdown import stop_agent
+
+    if hive.agents[known_agent(hive, name)].outside:
+        raise UserError(f"{name} comes from outside (mind: mcp)", mend="end its program where it runs")
+    ended = stop_agent(hive.layout, name, durable=hive.config.durable, timeout_s=timeout)
+    pid, over = (None, True) if ended is None else (ended.pid, ended.over)
+    if not over:
+        warn(f"{name}: process {pid} has not ended within {timeout:g} s; look with ps -p {pid}, wait, or kill it")
+    line = f"{name} is stopped{'' if pid is None else f' (process {pid})'}: hivemind agent start {name}"
+    return Answer({"name": name, "pid": pid, "ended": over}, [line] if over else (), 0 if over else 1)
+
+
+@command("agent start", open_hive)
+def start(hive: Hive, name: str) -> Answer:
+    """Have an agent started again that `hivemind agent stop` has stopped.
+
+    arguments:
+      AGENT  the agent
+
+    examples:
+      hivemind agent start researcher
+    """
+    from hivemind.swarm.shutdown import start_agent
+    from hivemind.presence.watching import supervisor_lock
+
+    was = start_agent(hive.layout, known_agent(hive, name), durable=hive.config.durable)
+    up = supervisor_lock(hive.layout.locks).holder() is not None
+    then = "the swarm that is up starts it now" if up else "hivemind up starts it"
+    return Answer({"name": name, "was_stopped": was}, [f"{name}: {then}." if was else f"{name} was not stopped."])
 
 
 @command("context", look_at)

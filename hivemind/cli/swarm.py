@@ -62,6 +62,7 @@ def up(
     detach: bool = False,
     agents: list[str] | None = None,
     take_over: bool = False,
+    print_unit: bool = False,
     json: bool,
 ) -> Answer | int:
     """Start the swarm.
@@ -77,12 +78,18 @@ def up(
       --agents AGENT[,AGENT]  only these agents (default: all)
       --take-over  start although another machine had the hive up and never said that it ended: that machine is
           gone
+      --print-unit  start nothing; print a unit for systemd that keeps this hive up as a service of yours
 
     examples:
       hivemind up
       hivemind up --until-idle
       hivemind up --detach && hivemind status
+      hivemind up --print-unit
     """
+    if print_unit:
+        from hivemind.swarm.unit import unit
+
+        return Answer({"unit": (text := unit(layout, listed(agents) if agents else ()))}, [text.rstrip("\n")])
     # Nothing of the hive is opened here: run_swarm forks its agents from this process as it is now.
     _look_at_settings(layout, json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # who looks at a few rooms does not wait for all to be imported
@@ -30,6 +31,8 @@ class Parts(Protocol):
     def agents(self) -> dict[str, AgentConfig]: ...
     @property
     def agent_files(self) -> Agents: ...
+    def read_agents(self) -> Agents: ...
+    def keep_agents(self, configs: Mapping[str, AgentConfig]) -> None: ...
     @property
     def journal(self) -> Journal: ...
     @property

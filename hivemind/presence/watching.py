@@ -21,14 +21,17 @@ SUPERVISOR = "_supervisor"  # no agent can have that name: it begins with no let
 
 
 class HiveWatch:
-    """Watches the mailboxes and the inbox of a hive until it is closed."""
+    """Watches the mailboxes, the inbox and agents/ of a hive until it is closed. `agents_written` is set once a file in
+    agents/ may have changed, and is for who reads it to clear; what is taken away there shows in the folder's time only."""
 
     def __init__(self, hive: Parts) -> None:
         self._hive = hive
         self._boxes = {hive.layout.mailbox(name) / "new": name for name in hive.agents}
-        for folder in self._boxes:
+        self.agents_written = False
+        for folder in (*self._boxes, hive.layout.agents):
             folder.mkdir(parents=True, exist_ok=True)
-        self._watcher = open_watcher(hive.config.watch, [*self._boxes, hive.layout.inbox], [], self._changed)
+        flat = [*self._boxes, hive.layout.inbox, hive.layout.agents]
+        self._watcher = open_watcher(hive.config.watch, flat, [], self._changed)
         if self._watcher.reason is not None and hive.config.watch != "poll":
             _log.warning("watching: %s", self.described)
 
@@ -38,11 +41,23 @@ class HiveWatch:
         reason = self._watcher.reason
         return f"{self._watcher.kind} ({reason})" if reason else self._watcher.kind
 
+    def add(self, name: str) -> None:
+        """Watch the mailbox of a new agent, too."""
+        folder = self._hive.layout.mailbox(name) / "new"
+        if folder not in self._boxes:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._boxes[folder] = name
+            self._watcher.add(folder)
+
     def close(self) -> None:
         self._watcher.close()
 
     def _changed(self, path: Path) -> None:
         bells = self._hive.layout.doorbells
+        if path == self._hive.layout.agents:
+            self.agents_written = True
+            ring(bells, SUPERVISOR)
+            return
         name = self._boxes.get(path) or self._boxes.get(path.parent)
         if name is not None:
             ring(bells, name)

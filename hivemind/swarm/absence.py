@@ -8,18 +8,19 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from hivemind.coordination import State
 from hivemind.errors import HivemindError
 from hivemind.fs import HeldLock
-from hivemind.layout import Layout
+from hivemind.layout import HUMAN, Layout
 from hivemind.presence.identity import agent_lock, holder_of, take_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 
-__all__ = ["Absence", "absences", "return_tasks"]
+__all__ = ["Absence", "absences", "return_removed", "return_tasks"]
 
 _log = logging.getLogger(__name__)
 
@@ -74,21 +75,43 @@ def return_tasks(hive: Parts) -> list[str]:
         if absence.left_s > 0:
             continue
         try:
-            name = take_name(hive.layout, absence.agent)  # so that it cannot come meanwhile
-            try:
-                hive.tasks.reclaim(absence.agent)
-                for task in absence.tasks:
-                    hive.journal.append("task.returned", task_id=task, agent_id=absence.agent, reason=str(absence))
-                    back.append(task)
-            finally:
-                name.release()
-        except HeldLock:  # it has come back
-            continue
+            back += _return(hive, absence.agent, absence.tasks, str(absence))
         except (HivemindError, OSError) as error:
             _log.warning("what %s left is not returned: %s", absence.agent, error)
     if back:
         ring_all(hive)
     return back
+
+
+def return_removed(hive: Parts, is_there: Callable[[str], bool]) -> list[str]:
+    """Return the tasks of agents that are not there any more, because their file was taken away; gives the tasks."""
+    tasks: dict[str, list[str]] = {}
+    for orphan in hive.tasks.orphans((HUMAN,)):
+        if orphan.agent is not None and not is_there(orphan.agent):
+            tasks.setdefault(orphan.agent, []).append(orphan.id)
+    back = [
+        task
+        for agent, names in tasks.items()
+        for task in _return(hive, agent, names, f"there is no agent {agent} any more")
+    ]
+    if back:
+        ring_all(hive)
+    return back
+
+
+def _return(hive: Parts, agent: str, tasks: Iterable[str], why: str) -> list[str]:
+    """Put back what a process has in hand that is gone; nothing if it is there (again)."""
+    try:
+        name = take_name(hive.layout, agent)  # so that it cannot come meanwhile
+    except HeldLock:
+        return []
+    try:
+        hive.tasks.reclaim(agent)
+        for task in tasks:
+            hive.journal.append("task.returned", task_id=task, agent_id=agent, reason=why)
+        return [*tasks]
+    finally:
+        name.release()
 
 
 def _minutes(seconds: float) -> str:

@@ -42,7 +42,7 @@ class Life:
         self._folder = hive.layout.agent_state(name)
         self._incarnation = 0
         self._agent: Agent | None = None
-        self._stopping = False
+        self._stopping, self._finishing = False, False
         self._tries = 0
         self._lost: str | None = None
         self._watchman = Watchman(hive) if lifeline is None else None
@@ -56,6 +56,13 @@ class Life:
         os.write(self._wake_end, b"\0")
         if self._agent is not None:
             self._agent.stop()
+
+    def finish(self) -> None:
+        """End after the current turn. May be called from a signal's callback."""
+        self._finishing = True
+        os.write(self._wake_end, b"\0")
+        if self._agent is not None:
+            self._agent.finish()
 
     def run(self) -> None:
         """Be the agent; be it anew after what a person can mend. Raises HiveGone."""
@@ -92,7 +99,7 @@ class Life:
         )
         try:
             self._agent = agent
-            if not self._stopping:
+            if not self._ending():
                 agent.scheduler.resume(self._lost)
                 self._lost = None
                 agent.run()
@@ -120,7 +127,7 @@ class Life:
     def _ending(self) -> bool:
         if not self._stopping and self._lifeline is not None:
             self._stopping = bool(readable([self._lifeline], 0))
-        return self._stopping
+        return self._stopping or self._finishing
 
     def _stuck(self, error: Exception) -> None:
         """Say what is in the way, and rest for a while, alive."""

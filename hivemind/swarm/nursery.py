@@ -58,6 +58,10 @@ class Nursery:
         for at in range(0, len(names), _AT_ONCE):
             self._order({"start": names[at : at + _AT_ONCE]})
 
+    def warm(self) -> None:
+        """Have the nursery warm up again, before it forks anybody else."""
+        self._order({"warm": True})
+
     def signal(self, name: str, number: int) -> None:
         """Have the nursery signal its child of that name, if it lives."""
         self._order({"signal": number, "name": name})
@@ -177,6 +181,8 @@ class _Parent:
             self._children.update(started)
             for pid, name in started:
                 self._report({"started": name, "pid": pid})
+        elif "warm" in order:
+            self._warm_up()
         else:
             for pid in [pid for pid, name in self._children.items() if name == order["name"]]:
                 os.kill(pid, int(order["signal"]))

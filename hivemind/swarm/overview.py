@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.coordination import State, StepLease, check_agent
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN, Layout
+from hivemind.names import is_name
 from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
@@ -41,7 +42,7 @@ __all__ = [
     "search_now",
 ]
 
-DOWN, ASIDE = "down", "set aside"
+DOWN, ASIDE, STOPPED = "down", "set aside", "stopped"
 _TICK_NS = 20_000_000
 
 
@@ -183,11 +184,21 @@ def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[Ag
     for task in hive.tasks.list(TaskState.ACTIVE) if active is None else active:
         owned.setdefault(task.owner, task.id)
     known = [_agent(hive, name, owned.get(name)) for name in hive.agents]
-    return (*known, *(_aside(name, str(why), owned.get(name)) for name, why in hive.agent_files.aside.items()))
+    aside = [_aside(hive, name, str(why), owned.get(name)) for name, why in hive.agent_files.aside.items()]
+    why = _not_followed(hive)
+    return (*(replace(one, problem=one.problem or why.get(one.name)) for one in known), *aside)
 
 
-def _aside(name: str, why: str, owned: str | None) -> AgentNow:
-    return AgentNow(name, None, "?", None, ASIDE, owned, None, 0, 0, 0.0, 0, None, None, problem=why)
+def _not_followed(hive: Parts) -> dict[str, str]:
+    """Why the supervisor goes on with an agent as it was before its file was changed, by agent."""
+    told = (supervisor_lock(hive.layout.locks).holder() or {}).get("not_followed")
+    return {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}
+
+
+def _aside(hive: Parts, name: str, why: str, owned: str | None) -> AgentNow:
+    pid = holder_of(hive.layout, name) if is_name(name) else None
+    state = ASIDE if pid is None else "as before"
+    return AgentNow(name, None, "?", pid, state, owned, None, 0, 0, 0.0, 0, None, None, problem=why)
 
 
 def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
@@ -203,7 +214,7 @@ def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
         role=config.role,
         mind=_mind(config.mind),
         pid=pid,
-        state=DOWN if pid is None else said.state,
+        state=said.state if pid is not None else STOPPED if (hive.layout.stopped / name).exists() else DOWN,
         task=said.task,
         step=said.step,
         unread=hive.mail.unread(name),

@@ -26,9 +26,9 @@ _log = logging.getLogger(__name__)
 def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
     """Be the agent `name` until told to end; gives the exit status (0, or 2 if the name is held).
 
-    SIGTERM and SIGINT end it in order; so does the closing of `lifeline`, a descriptor that the parent holds the other end
-    of. Without a supervisor it also keeps the hive's watcher, if no other process does. Raises UserError, without one, for
-    an unknown agent, mind or tool; a supervisor has looked before.
+    SIGTERM and SIGINT end it in order, SIGUSR1 does after its turn; so does the closing of `lifeline`, a descriptor that
+    the parent holds the other end of. Without a supervisor it also keeps the hive's watcher, if no other process does.
+    Raises UserError, without one, for an unknown agent, mind or tool; a supervisor has looked before.
     """
     if lifeline is None:
         preflight(hive, [name])
@@ -41,6 +41,7 @@ def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
     life = Life(hive, name, name_lock, lifeline=lifeline)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: life.stop())
+    signal.signal(signal.SIGUSR1, lambda *_: life.finish())
     try:
         life.run()
     except HiveGone as gone:

@@ -1,4 +1,4 @@
-"""Ending a swarm from another process: a word to the supervisor, and waiting for its end (`hivemind down`)."""
+"""Ending a swarm, or one agent, from another process: a word to it, and waiting for its end (`hivemind down`, `agent stop`)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import errno
 import os
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
-from hivemind.fs import HeldLock, Lock
+from hivemind.fs import HeldLock, Lock, create, fsync_folder, make_folder
+from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import is_here, told_of
 from hivemind.fs.sockets import readable
 from hivemind.layout import Layout
-from hivemind.presence.watching import supervisor_lock
+from hivemind.presence.identity import agent_lock
+from hivemind.presence.watching import SUPERVISOR, supervisor_lock
 
-__all__ = ["Ended", "end_swarm"]
+__all__ = ["Ended", "end_swarm", "start_agent", "stop_agent"]
 
 _LOOK_S = 0.02
 _LOOKS = 5
@@ -33,13 +36,36 @@ def end_swarm(layout: Layout, *, timeout_s: float) -> Ended | None:
 
     Raises HeldLock if the lock is held and its holder cannot be signalled from here (another machine or another user).
     """
-    lock = supervisor_lock(layout.locks)
+    return _end(supervisor_lock(layout.locks), "the swarm", timeout_s)
+
+
+def stop_agent(layout: Layout, name: str, *, durable: bool, timeout_s: float) -> Ended | None:
+    """Have an agent end and not be started again until `start_agent`. None if it is not up. Raises HeldLock as `end_swarm`."""
+    make_folder(layout.stopped, durable=durable)
+    with suppress(FileExistsError):
+        create(layout.stopped / name, b"", durable=durable)
+    return _end(agent_lock(layout, name), name, timeout_s)
+
+
+def start_agent(layout: Layout, name: str, *, durable: bool) -> bool:
+    """Have a stopped agent started again, by the supervisor if there is one. False if it was not stopped."""
+    try:
+        (layout.stopped / name).unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if durable:
+        fsync_folder(layout.stopped)
+    ring(layout.doorbells, SUPERVISOR)
+    return True
+
+
+def _end(lock: Lock, what: str, timeout_s: float) -> Ended | None:
     pid = _holder(lock)
     if pid is None:
         return None
     if not is_here(holder := lock.holder() or {}):
-        mend = "hivemind down there ends it"
-        raise HeldLock(f"the swarm is held by {told_of(holder)}", where=lock.path, holder=holder, mend=mend)
+        mend = "end it there"
+        raise HeldLock(f"{what} is held by {told_of(holder)}", where=lock.path, holder=holder, mend=mend)
     deadline = time.monotonic() + timeout_s
     try:
         process = _signal(lock, pid)
@@ -47,7 +73,7 @@ def end_swarm(layout: Layout, *, timeout_s: float) -> Ended | None:
         if _holder(lock) is None:
             return Ended(pid, over=True)
         raise HeldLock(
-            f"the swarm is held by process {pid or '?'}, which cannot be told to end from here ({error.strerror})",
+            f"{what} is held by process {pid or '?'}, which cannot be told to end from here ({error.strerror})",
             where=lock.path,
             holder=lock.holder() or {},
             mend="end it where it runs, as the user that it belongs to",

@@ -11,9 +11,9 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from hivemind.errors import HivemindError
 from hivemind.fs import HeldLock
@@ -24,7 +24,8 @@ from hivemind.presence.identity import bury, bury_dead, check_here, hold
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
 from hivemind.presence.watching import SUPERVISOR, HiveWatch, supervisor_lock
-from hivemind.swarm.absence import return_tasks
+from hivemind.swarm.absence import return_removed, return_tasks
+from hivemind.swarm.agent_files import AgentFiles
 from hivemind.swarm.nursery import END_WITHIN_S, Nursery, RunAgent
 
 __all__ = ["Supervisor"]
@@ -38,7 +39,8 @@ _LOOK_S = 1.0  # how often it looks whether the hive is still there
 
 @dataclass(slots=True)
 class _Child:
-    """What the supervisor knows of one agent's process; times are monotonic seconds."""
+    """What the supervisor knows of one agent's process; times are monotonic seconds. `ended` says why it is not started
+    again: a person has stopped it, or its file was taken away."""
 
     name: str
     pid: int = 0
@@ -47,13 +49,16 @@ class _Child:
     steps_finished: int = 0
     beat_ns: int = 0
     beat_seen: float = 0.0
+    ended: Literal["stopped", "removed"] | None = None
 
 
 class Supervisor:
     """Runs the swarm of one hive until it is told to end, or until `done` says that nothing is left to do."""
 
-    def __init__(self, hive: Parts, names: Iterable[str], *, warm: Callable[[], None], run_agent: RunAgent) -> None:
-        """Take the hive's supervisor lock and fork the nursery.
+    def __init__(
+        self, hive: Parts, files: AgentFiles, names: Collection[str], *, warm: Callable[[], None], run_agent: RunAgent
+    ) -> None:
+        """Take the hive's supervisor lock and fork the nursery. `files` is followed while it runs.
 
         Raises HeldLock if another process holds it. Call it while this process has one thread and nothing open.
         """
@@ -69,7 +74,9 @@ class Supervisor:
             )
         self._nursery_parts = (warm, run_agent)
         self._nursery = Nursery(warm, run_agent)
+        self._files = files
         self._children = {name: _Child(name) for name in names}
+        self._stop_stopped()
         self._watch: HiveWatch | None = None
         self._bell: Doorbell | None = None
         self._stop = False
@@ -80,6 +87,11 @@ class Supervisor:
     def pids(self) -> dict[str, int]:
         """The processes that live now, by agent."""
         return {name: child.pid for name, child in self._children.items() if child.pid}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The agents that it keeps running."""
+        return tuple(name for name, child in self._children.items() if child.ended is None)
 
     @property
     def watching(self) -> str:
@@ -103,7 +115,8 @@ class Supervisor:
         try:
             with contextlib.closing(Doorbell(self._hive.layout.doorbells, SUPERVISOR)) as self._bell:
                 self._watch = HiveWatch(self._hive)
-                self._lock.note(what="hivemind up", watching=self.watching)
+                self._note()
+                self._return_removed()
                 try:
                     while not self._stop:
                         check_here(self._lock, self._hive.layout)
@@ -135,6 +148,8 @@ class Supervisor:
         if self._nursery.socket in ready:
             self._hear()
         if self._ready:
+            self._stop_stopped()
+            self._follow_files()
             self._start_due()
             self._kill_hung()
 
@@ -146,6 +161,68 @@ class Supervisor:
         if tick_s is not None:
             due.append(tick_s)
         return max(0.0, min(due))
+
+    def _note(self) -> None:
+        self._lock.note(what="hivemind up", watching=self.watching, not_followed=self._files.problems)
+
+    def _stop_stopped(self) -> None:
+        """End whom a person has stopped, start again whom one has started."""
+        try:
+            stopped = set(os.listdir(self._hive.layout.stopped))
+        except OSError:  # nobody was ever stopped
+            stopped = set()
+        for child in self._children.values():
+            if child.name in stopped and child.ended is None:
+                child.ended, child.start_at = "stopped", None
+                self._tell(child, signal.SIGTERM)
+            elif child.ended == "stopped" and child.name not in stopped:
+                child.ended, child.delay_s = None, _FIRST_DELAY_S
+                if not child.pid:
+                    child.start_at = time.monotonic()
+
+    def _follow_files(self) -> None:
+        """Start who is new in agents/, start again who has changed, after the turn; give back what those have who are gone."""
+        assert self._watch is not None
+        written, self._watch.agents_written = self._watch.agents_written, False
+        if not written and not self._files.must_look:
+            return
+        problems = self._files.problems
+        changes = self._files.look()
+        if changes is None:
+            return
+        check_here(self._lock, self._hive.layout)  # and not another hive in its place
+        if self._files.problems != problems:
+            for why in self._files.problems.values():
+                _log.warning("an agent goes on as it was: %s", why)
+            self._note()
+        if not (changes.new or changes.changed or changes.removed):
+            return
+        self._nursery.warm()  # it reads the files as they are now
+        for name in (*changes.new, *changes.changed, *changes.removed):
+            _log.info("agents/ has changed: %s", name)
+        for name in changes.new:
+            child = self._children.setdefault(name, _Child(name))
+            child.ended, child.start_at = None, None if child.pid else time.monotonic()
+            self._watch.add(name)
+        for name in changes.changed:
+            self._tell(self._children[name], signal.SIGUSR1)
+        for name in changes.removed:
+            self._children[name].ended, self._children[name].start_at = "removed", None
+            self._tell(self._children[name], signal.SIGUSR1)
+        if changes.removed:
+            self._return_removed()
+
+    def _tell(self, child: _Child, number: int) -> None:
+        if child.pid:
+            self._nursery.signal(child.name, number)
+
+    def _return_removed(self) -> None:
+        """Give back what agents have in hand that have neither a file nor a process."""
+        self._children = {name: one for name, one in self._children.items() if one.ended != "removed" or one.pid}
+        try:
+            return_removed(self._hive, lambda name: name in self._children or self._files.has_file(name))
+        except (HivemindError, OSError) as error:
+            _log.warning("what removed agents had in hand is not returned: %s", error)
 
     def _hear(self) -> None:
         reports = self._nursery.reports()
@@ -159,11 +236,14 @@ class Supervisor:
                 child = self._children[report["started"]]
                 child.steps_finished = 0  # its status counts from its own start
                 child.pid, child.beat_seen, child.beat_ns = report["pid"], time.monotonic(), 0
+                if child.ended is not None:  # meanwhile
+                    self._tell(child, signal.SIGTERM)
             elif "exited" in report:
                 self._exited(self._children[report["exited"]])
             elif "unborn" in report:
                 _log.warning("%s cannot be started: %s; tried again", report["unborn"], report["why"])
-                self._later(self._children[report["unborn"]])
+                if self._children[report["unborn"]].ended is None:
+                    self._later(self._children[report["unborn"]])
 
     def _later(self, child: _Child) -> None:
         """Start it again after its pause, which doubles."""
@@ -178,7 +258,10 @@ class Supervisor:
         if finished > child.steps_finished:
             child.delay_s = _FIRST_DELAY_S
         child.steps_finished = finished
-        self._later(child)
+        if child.ended is None:
+            self._later(child)
+        elif child.ended == "removed":
+            self._return_removed()
 
     def _nursery_died(self) -> None:
         """Somebody killed the nursery: its agents end by themselves; start a new one and them again."""
@@ -188,7 +271,7 @@ class Supervisor:
         self._ready = False
         self._nursery = Nursery(*self._nursery_parts)
         self._watch = HiveWatch(self._hive)
-        for child in self._children.values():
+        for child in [*self._children.values()]:
             self._exited(child)
 
     def _start_due(self) -> None:

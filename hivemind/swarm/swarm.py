@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from hivemind.presence.identity import take_over
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, Statuses
 from hivemind.private import keep_keys_private
+from hivemind.swarm.agent_files import AgentFiles
 from hivemind.swarm.idle import Failures, survey
 from hivemind.swarm.preflight import preflight, preflight_all, root_problems
 from hivemind.swarm.process import output_to, run_agent, start_logging
@@ -78,6 +79,7 @@ def run_swarm(
     HeldLock if the hive is up, UserError as `preflight` and `preflight_all` do.
     """
     hive = open_hive()
+    files = AgentFiles(hive, names)
     running, aside = preflight_all(hive) if names is None else (list(names), [])
     preflight(hive, names or ())
     for error in aside:
@@ -86,6 +88,7 @@ def run_swarm(
         _log.warning("%s", error)
     keep_keys_private()
     shared = open_hive()  # what the agents are forked with; this process opens nothing of it
+    theirs = files.of(shared)
 
     def agent_main(name: str, lifeline: int) -> int:
         try:
@@ -93,13 +96,14 @@ def run_swarm(
         except OSError as error:  # a full disk: the supervisor starts it again, ever less often
             _log.warning("%s: %s", name, system_error(error))
             return 1
+        theirs.look()
         return run_agent(shared, name, lifeline=lifeline)
 
     if from_other_machine:
         take_over(hive.layout)
     rehearsed = rehearse_in if len(running) >= _REHEARSED else None
-    supervisor = Supervisor(hive, running, warm=_Warming(shared, rehearsed), run_agent=agent_main)
-    run = _Run(hive, supervisor, running, until_idle, on_tick, on_ready)
+    supervisor = Supervisor(hive, files, running, warm=_Warming(shared, theirs, rehearsed), run_agent=agent_main)
+    run = _Run(hive, supervisor, until_idle, on_tick, on_ready)
     supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
     return run.result()
 
@@ -110,13 +114,15 @@ class _Warming:
     Nothing stays open. A second call finds all of it done, but for what is new in the journal.
     """
 
-    def __init__(self, hive: Parts, rehearse_in: Callable[[Path], Parts] | None) -> None:
+    def __init__(self, hive: Parts, files: AgentFiles, rehearse_in: Callable[[Path], Parts] | None) -> None:
         self._hive = hive
+        self._files = files
         self._rehearse_in = rehearse_in
 
     def __call__(self) -> None:
         hive = self._hive
         start_logging()
+        self._files.look()
         hive.count_tokens.warm()
         for tool in TOOLS.values():
             tool.schema()
@@ -148,17 +154,16 @@ class _Run:
         self,
         hive: Parts,
         supervisor: Supervisor,
-        names: Collection[str],
         until_idle: bool,
         on_tick: Callable[[SwarmPicture], None] | None,
         on_ready: Callable[[], None] | None,
     ) -> None:
-        self._hive, self._supervisor, self._names = hive, supervisor, names
+        self._hive, self._supervisor = hive, supervisor
         self._until_idle, self._on_tick, self._on_ready = until_idle, on_tick, on_ready
         self._failures = Failures(hive.layout)
         self._done_before = set(_names_in(hive, "done"))
         self._began = time.monotonic()
-        self._statuses = Statuses(hive.layout, names)
+        self._follow_names()
         self._shown = float("-inf")
         self._quiet_since: tuple[float, int] | None = None
         self._parked: tuple[tuple[str, str], ...] = ()
@@ -166,6 +171,8 @@ class _Run:
 
     def tick(self) -> bool:
         """Show the picture; True once the swarm has been idle for a moment and nothing moved meanwhile."""
+        if self._names != self._supervisor.names:
+            self._follow_names()
         if self._on_ready is not None and len(self._supervisor.pids) == len(self._names):
             self._on_ready()
             self._on_ready = None
@@ -174,6 +181,10 @@ class _Run:
             self._on_tick(self._picture())
             self._shown = now
         return self._until_idle and self._is_idle(now)
+
+    def _follow_names(self) -> None:
+        self._names = self._supervisor.names
+        self._statuses = Statuses(self._hive.layout, self._names)
 
     def _is_idle(self, now: float) -> bool:
         if not self._statuses.all_idle():

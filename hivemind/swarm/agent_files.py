@@ -1,0 +1,137 @@
+"""What changes in agents/ while the swarm is up: new files, changed ones, files that were taken away (README.md).
+
+A file that says something that cannot be had (a key that is none, a mind that is not installed) changes nothing: the agent
+goes on as it was. One that somebody is writing is read once it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from copy import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hivemind.errors import UserError
+from hivemind.fs import is_settled
+from hivemind.layout import Layout
+from hivemind.presence.parts import Parts
+from hivemind.swarm.preflight import preflight
+
+__all__ = ["AgentChanges", "AgentFiles"]
+
+_GONE_AFTER_S = 1.0  # an editor takes a file away for a moment while it saves
+
+
+@dataclass(frozen=True, slots=True)
+class AgentChanges:
+    """Agents that a supervisor runs: those that are new, those whose file says something else, those without a file."""
+
+    new: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+class AgentFiles:
+    """What the files in agents/ say, as far as it can be had. `problems`: why a file is not followed, by its agent."""
+
+    def __init__(self, hive: Parts, only: Collection[str] | None = None) -> None:
+        """With `only` no other agents are looked after."""
+        self.hive = hive
+        self._only = only
+        self._seen = _signature(hive.layout)
+        self._time, self._again = -1, False
+        self._configs = dict(hive.agents)
+        self._gone: dict[str, float] = {}
+        self.problems: dict[str, str] = {}
+
+    def of(self, hive: Parts) -> AgentFiles:
+        """The same knowledge, for another object that stands for the same hive in another process."""
+        other = copy(self)
+        other.hive = hive
+        return other
+
+    @property
+    def must_look(self) -> bool:
+        """Whether agents/ itself has changed, or shall be looked at again; a file that was changed in place only a watcher
+        of files tells of. Costs a stat."""
+        try:
+            changed = os.stat(self.hive.layout.agents).st_mtime_ns
+        except OSError:
+            return False
+        if changed == self._time and not self._again and not self._gone:
+            return False
+        self._time = changed
+        return True
+
+    def look(self) -> AgentChanges | None:
+        """Read agents/ if a file there has changed and is whole, or has been away for long enough; None if nothing has."""
+        now = _signature(self.hive.layout)
+        if now is None or (now == self._seen and not self._gone):
+            return None
+        seen = self._seen or {}
+        self._again = not all(self._is_whole(name) for name, mark in now.items() if seen.get(name) != mark)
+        if self._again:
+            return None
+        self._seen = now
+        found = self.hive.read_agents()
+        self.problems = {name: str(error) for name, error in found.aside.items()}
+        wanted = {name: config for name, config in self._configs.items() if found.why_aside(name) is not None}
+        kept = {}
+        for name, config in found.known.items():
+            wanted[name] = config
+            if config != self._configs.get(name) and not config.outside:
+                try:
+                    preflight(self.hive, [name])
+                except UserError as error:
+                    self.problems[name] = str(error)
+                    del wanted[name]
+                    if name in self._configs:
+                        kept[name] = wanted[name] = self._configs[name]
+        self.hive.keep_agents(kept)
+        moment, before = time.monotonic(), self._configs
+        self._gone = {name: self._gone.get(name, moment) for name in before if name not in wanted}
+        for name, since in [*self._gone.items()]:
+            if moment - since < _GONE_AFTER_S:
+                wanted[name] = before[name]
+            else:
+                del self._gone[name]
+        self._configs = wanted
+        runs = {name for name, config in wanted.items() if self._runs(name) and not config.outside}
+        ran = {name for name, config in before.items() if self._runs(name) and not config.outside}
+        changed = tuple(name for name in before if name in runs & ran and wanted[name] != before[name])
+        return AgentChanges(
+            tuple(name for name in wanted if name in runs - ran),
+            changed,
+            tuple(name for name in before if name in ran - runs),
+        )
+
+    def has_file(self, name: str) -> bool:
+        """Whether there is a file for that agent, whatever it says."""
+        return name in self._configs or self.hive.agent_files.why_aside(name) is not None
+
+    def _runs(self, name: str) -> bool:
+        return self._only is None or name in self._only
+
+    def _is_whole(self, name: str) -> bool:
+        try:
+            file = os.open(self.hive.layout.agents / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:  # gone, or not to be read: said when it is
+            return True
+        try:
+            return is_settled(file, self.hive.config.settle_ms, datetime.now(UTC))
+        finally:
+            os.close(file)
+
+
+def _signature(layout: Layout) -> dict[str, tuple[int, int, int]] | None:
+    """Which files lie in agents/, and which version of each; None without the folder."""
+    try:
+        with os.scandir(layout.agents) as entries:
+            files = [
+                (one.name, one.stat()) for one in entries if one.name.endswith((".yaml", ".yml")) and one.is_file()
+            ]
+    except OSError:
+        return None
+    return {name: (found.st_ino, found.st_size, found.st_mtime_ns) for name, found in files}
