@@ -119,8 +119,8 @@ def start(hive: Hive, name: str) -> Answer:
     examples:
       hivemind agent start researcher
     """
-    from hivemind.swarm.shutdown import start_agent
     from hivemind.presence.watching import supervisor_lock
+    from hivemind.swarm.shutdown import start_agent
 
     was = start_agent(hive.layout, known_agent(hive, name), durable=hive.config.durable)
     up = supervisor_lock(hive.layout.locks).holder() is not None

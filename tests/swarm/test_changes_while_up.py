@@ -105,6 +105,7 @@ def test_an_agent_that_a_person_stopped_stays_stopped_until_it_is_started(hive: 
     pid = pid_of(hive, "analyst")
     told = json.loads(hive.run("agent", "stop", "analyst", "--timeout", "30", "--json"))
     assert (told["pid"], told["ended"]) == (pid, True)
+    assert (hive.root / ".hive/stopped" / "analyst").exists()
     hive.run("down")
     hive.run("task", "add", "What has a keel?", "--id", "own", "--assignee", "analyst")
     hive.run("task", "add", "What has a keel?", "--id", "free")
