@@ -161,6 +161,11 @@ class Layout:
         """The index of the graphs of all tasks: derived from their own files, it may be deleted at any time."""
         return self.state / "graphs.db"
 
+    @property
+    def web_db(self) -> Path:
+        """What the page shows of tasks that are over, and what they cost: derived, it may be deleted at any time."""
+        return self.state / "web.db"
+
     def agent_state(self, agent: str) -> Path:
         """The folder that an agent's own process keeps its state in."""
         return self.state / "agents" / check_name(agent, "agent name")

@@ -47,6 +47,14 @@ OWN_INPUT = {
         ("fs/locks.py _is_marked", "fs/watch/folders.py read", "fs/filesystem.py mounts"),
         "what the kernel writes",
     ),
+    **dict.fromkeys(("web/site.py number", "web/pages/task.py _parts"), "a few digits, after a look"),
+    **dict.fromkeys(
+        ("web/pages/now.py agent_rows", "web/pages/now.py _row"), "the clock, and the kernel's time of a change"
+    ),
+    "web/access.py __call__": "in Latin-1 every byte is a character",
+    "web/drawing/svg.py picture": "a file of the package",
+    "web/drawing/timeline.py _times": "made of a time that was read inside a boundary",
+    "web/pages/task.py file": "the number of a line, as the tool has counted it",
     "coordination/state.py get": "the digest of the snapshot was compared when it was read",
     "cli/command.py read": "an argument of the command line, after a look whether it is a few digits",
     "documents/formats/pdf_text.py main": "a process of its own that imports nothing of hivemind; whatever is raised it prints",

@@ -36,6 +36,7 @@ MODULES = {
     "memory": "memory",
     "doctor": "doctor",
     "mcp": "mcp",
+    "web": "web",
     "tool": "tool",
     "completion": "completion",
 }

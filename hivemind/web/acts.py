@@ -1,0 +1,174 @@
+"""What a person does on the page: the same operations as the command line's, each told in the journal under `human`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from hivemind.errors import UserError
+from hivemind.fs import ring
+from hivemind.hive import Hive
+from hivemind.layout import HUMAN
+from hivemind.names import check_name
+from hivemind.presence.watching import ring_all
+
+__all__ = ["ACTS", "Done", "Upload"]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was done, in words, where that is seen, and what the journal says of it."""
+
+    said: str
+    place: str
+    about: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file that was dropped on the page."""
+
+    name: str
+    file: BinaryIO
+
+
+Form = Mapping[str, str]
+Act = Callable[[Hive, Form, Sequence[Upload]], Done]
+
+
+def add_task(hive: Hive, form: Form, files: Sequence[Upload]) -> Done:
+    """Drop a task into the inbox, with what was dropped on the page."""
+    text = form.get("text", "").replace("\r\n", "\n")
+    if not text.strip():
+        raise UserError("there is nothing to do", mend="say in the text what is to be done")
+    with tempfile.TemporaryDirectory(prefix="hivemind-web-") as folder:
+        kept = [_kept(Path(folder), upload) for upload in files]
+        task = hive.tasks.add(
+            text,
+            title=form.get("title") or None,
+            assignee=form.get("assignee") or None,
+            role=form.get("role") or None,
+            priority=form.get("priority") or None,
+            attachments=kept,
+        )
+    ring_all(hive)
+    return Done(f"{task} waits in the inbox.", f"/tasks/{task}", {"act": "task add", "task_id": task})
+
+
+def _kept(folder: Path, upload: Upload) -> str:
+    """The file under the last part of its name, where no other has that."""
+    plain = upload.name.replace("\\", "/").rpartition("/")[2].strip()
+    if not plain or plain.startswith(".") or not plain.isprintable() or len(plain.encode()) > 200:
+        raise UserError("a file of that name cannot be attached", where=repr(upload.name), mend="rename it")
+    path = folder / plain
+    if path.exists():
+        raise UserError("two files have that name", where=plain, mend="rename one of them")
+    with open(path, "wb") as file:
+        shutil.copyfileobj(upload.file, file)
+    return os.fspath(path)
+
+
+def retry(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
+    task = form["task"]
+    hive.tasks.retry(task)
+    ring_all(hive)
+    return Done(f"{task} is back in the inbox.", f"/tasks/{task}", {"act": "task retry", "task_id": task})
+
+
+def cancel(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
+    task = form["task"]
+    hive.tasks.cancel(task, reason=form.get("reason", ""))
+    return Done(f"{task} is cancelled.", f"/tasks/{task}", {"act": "task cancel", "task_id": task})
+
+
+def say(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
+    task = form["task"]
+    hive.tasks.say(task, form.get("text", "").replace("\r\n", "\n"))
+    owner = hive.tasks.get(task).owner
+    if owner is not None:
+        ring(hive.layout.doorbells, owner)
+    return Done(f"{task} is told.", f"/tasks/{task}", {"act": "task say", "task_id": task})
+
+
+def reply(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
+    """Answer a letter: a question's task goes on with that. `verdict` approves a result, or rejects it with the text."""
+    text, verdict = form.get("text", "").replace("\r\n", "\n").strip(), form.get("verdict", "")
+    body = {"approved": "approved", "rejected": f"rejected: {text or 'no reason was given'}"}.get(verdict, text)
+    if not body:
+        raise UserError("an answer says something", mend="write one")
+    report = hive.mail.reply(HUMAN, form["id"], body + "\n")
+    _check(report.failed)
+    said = {"approved": "The result is approved.", "rejected": "The result is rejected."}.get(verdict, "Answered.")
+    return Done(said, form.get("from", "/"), {"act": "mail reply", "id": form["id"], "answer": report.message_id})
+
+
+def send(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
+    to = [one.strip() for one in form.get("to", "").split(",") if one.strip()]
+    receivers = hive.mail.recipients(to)
+    if not receivers:
+        raise UserError("nobody is named to send it to", mend="name an agent")
+    report = hive.mail.send(HUMAN, receivers, form.get("subject", ""), form.get("text", "").replace("\r\n", "\n"))
+    _check(report.failed)
+    place = f"/mail/{HUMAN}?folder=sent"
+    return Done(f"Sent to {', '.join(report.delivered)}.", place, {"act": "mail send", "id": report.message_id})
+
+
+def _check(failed: Mapping[str, str]) -> None:
+    if failed:
+        raise UserError("; ".join(f"{name} has it not: {why}" for name, why in failed.items()))
+
+
+def remember(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
+    """Note something in the hive's long-term memory, as a person says it."""
+    from hivemind.longterm import provenance, shown
+
+    text, namespace = form.get("text", "").strip(), _namespace(hive, form)
+    if not text:
+        raise UserError("there is nothing to be remembered", mend="write it down")
+    said = provenance(text, "", known=HUMAN, session=None, time=None)
+    made = hive.memory.upsert_memory(namespace, text, None, form.get("key") or None, provenance=said)
+    return Done(made.message, "/memory", {"act": "memory remember", "namespace": shown(namespace), "entry": made.key})
+
+
+def forget(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
+    from hivemind.longterm import shown
+
+    namespace, key = _namespace(hive, form), form["key"]
+    if not hive.memory.delete(namespace, key):
+        raise UserError(f"nothing is remembered as {key!r}", where=shown(namespace))
+    return Done(
+        f"{key} is forgotten.", "/memory", {"act": "memory forget", "namespace": shown(namespace), "entry": key}
+    )
+
+
+def _namespace(hive: Hive, form: Form) -> tuple[str, ...]:
+    """The one that the form names, or the one that the workspace shares."""
+    from hivemind.longterm import check_namespace, named
+    from hivemind.tools.memory import namespaces_of
+
+    text = form.get("namespace", "")
+    return check_namespace(named(text)) if text else namespaces_of(hive, HUMAN)[1]
+
+
+def mark_read(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
+    box = check_name(form["box"], "mailbox")
+    message = hive.mail.read(box, form["id"], mark=True)
+    return Done("Marked as read.", form.get("from", f"/mail/{box}"), {"act": "mail read", "box": box, "id": message.id})
+
+
+ACTS: Mapping[str, Act] = {
+    "add": add_task,
+    "retry": retry,
+    "cancel": cancel,
+    "say": say,
+    "reply": reply,
+    "send": send,
+    "read": mark_read,
+    "remember": remember,
+    "forget": forget,
+}

@@ -1,0 +1,90 @@
+"""What all drawings share: elements with escaped texts, their colours, how wide a text is."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+from markupsafe import Markup, escape
+
+from hivemind.masking import harmless, mask
+
+__all__ = ["element", "fitted", "picture", "text_width", "told", "wrapped"]
+
+_STYLE = Path(__file__).parent.parent / "static" / "drawing.css"
+_NARROW, _WIDE = frozenset("iljtfr.,:;'!|()[] "), frozenset("mwMW@%")
+
+
+def told(text: object) -> str:
+    """A text on one line, secrets masked."""
+    return " ".join(harmless(mask(str(text))).split())
+
+
+def element(name: str, *inside: str, **attributes: object) -> Markup:
+    """`<name attribute="…">inside</name>`: names with `_` for `-`, `class_` for `class`; what is inside must be escaped."""
+    shown = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{name}{shown}>{''.join(inside)}</{name}>")  # noqa: S704 - attributes are escaped, what is inside by who calls
+
+
+def _short(value: object) -> object:
+    return f"{value:.1f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
+
+
+def picture(
+    width: float, height: float, title: str, *inside: str, alone: bool = False, class_: str = "drawing"
+) -> Markup:
+    """The whole drawing. One that stands `alone`, in a file, brings its colours and its fonts with it."""
+    style = element("style", _STYLE.read_text("utf-8")) if alone else ""
+    frame = {"xmlns": "http://www.w3.org/2000/svg"} if alone else {}
+    ground = element("rect", class_="ground", width="100%", height="100%") if alone else ""
+    return element(
+        "svg", element("title", escape(told(title))), style, ground, *inside,
+        **frame, width=width, height=height, viewBox=f"0 0 {width:g} {height:g}", role="img", class_=class_,
+    )  # fmt: skip
+
+
+def text_width(text: str, size: float) -> float:
+    """About how wide a text is in a proportional font of that size."""
+    units = 0.0
+    for char in text:
+        if unicodedata.east_asian_width(char) in "WF":
+            units += 1.0
+        elif char in _NARROW:
+            units += 0.32
+        elif char in _WIDE or char.isupper():
+            units += 0.72
+        else:
+            units += 0.54
+    return units * size
+
+
+def fitted(text: str, width: float, size: float) -> str:
+    """The text cut to that width, with an ellipsis if something is missing."""
+    text = told(text)
+    if text_width(text, size) <= width:
+        return text
+    kept = text
+    while kept and text_width(kept + "…", size) > width:
+        kept = kept[: max(0, min(len(kept) - 1, int(len(kept) * 0.97)))]
+    return kept.rstrip() + "…"
+
+
+def wrapped(text: str, width: float, size: float, most: int) -> list[str]:
+    """The text in at most so many lines of that width, broken between words where it can be."""
+    lines: list[str] = []
+    line = ""
+    words = told(text).split(" ")
+    for at, word in enumerate(words):
+        if text_width(f"{line} {word}".strip(), size) <= width:
+            line = f"{line} {word}".strip()
+            continue
+        if len(lines) == most - 1:
+            return [*lines, fitted(" ".join([line, *words[at:]]).strip(), width, size)]
+        if line:
+            lines.append(line)
+        line = word if text_width(word, size) <= width else fitted(word, width, size)
+    return [*lines, line][:most]

@@ -1,0 +1,355 @@
+"""What the page shows of tasks that are over, and what was used up when, by whom and for what: a cache, `.hive/web.db`.
+
+It is derived from the tasks' own files and may be deleted at any time. Tasks are known by name and time at once, what they say
+is read after that, newest first.
+"""
+
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hivemind.boundary import boundary
+from hivemind.errors import HivemindError
+from hivemind.fs import Log
+from hivemind.hive import Hive
+from hivemind.presence.agent_log import AgentLog
+from hivemind.taskrun.conversation import used
+from hivemind.tasks import TaskState
+from hivemind.tasks.folder import open_log, why_failed
+
+__all__ = ["SLOT_S", "Ended", "Index", "Used"]
+
+SLOT_S = 600  # what was used is kept by ten minutes
+_VERSION = 1
+_ENDED = (TaskState.DONE, TaskState.FAILED)
+_BATCH = 100
+_ORDERS = {"newest": "since DESC, id", "oldest": "since, id", "title": "title, id", "tokens": "tokens DESC, id"}
+_TEXT = "(id || ' ' || title || ' ' || ifnull(owner, '') || ' ' || ifnull(project, ''))"
+_SCHEMA = """
+CREATE TABLE tasks (id TEXT PRIMARY KEY, state TEXT NOT NULL, since REAL NOT NULL, seen INTEGER NOT NULL, title TEXT NOT NULL,
+  owner TEXT, maker TEXT, project TEXT, parent TEXT, error TEXT, tokens INTEGER NOT NULL, money REAL NOT NULL,
+  turns INTEGER NOT NULL, began REAL);
+CREATE INDEX tasks_by_time ON tasks (state, since);
+CREATE INDEX tasks_unseen ON tasks (seen, since);
+CREATE TABLE used (slot INTEGER NOT NULL, task TEXT NOT NULL, agent TEXT NOT NULL, model TEXT NOT NULL,
+  tokens INTEGER NOT NULL, money REAL NOT NULL, unpriced INTEGER NOT NULL, turns INTEGER NOT NULL);
+CREATE INDEX used_by_task ON used (task);
+CREATE INDEX used_by_slot ON used (slot, agent);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A task that is over. What it says is not read yet if it has no `turns` (None)."""
+
+    id: str
+    state: str
+    since: float
+    title: str
+    owner: str | None
+    maker: str | None
+    project: str | None
+    parent: str | None
+    error: str | None
+    tokens: int
+    money: float
+    turns: int | None
+    began: float | None
+
+
+@dataclass(slots=True)
+class Used:
+    """What was used up: tokens, money, tokens whose price nobody knows, turns."""
+
+    tokens: int = 0
+    money: float = 0.0
+    unpriced: int = 0
+    turns: int = 0
+
+
+class Index:
+    """The cache of one hive. May be used by many threads; `sync` by one at a time."""
+
+    def __init__(self, root: Path) -> None:
+        self._hive = Hive.look(root)
+        self._layout = self._hive.layout
+        self._mutex = threading.Lock()
+        self._syncing = threading.Lock()
+        self._sql = self._open()
+        self._folders: dict[str, int] = {}
+        self._active: dict[str, tuple[int, int]] = {}
+        self._logs: dict[str, Log] = {}
+
+    def _open(self) -> sqlite3.Connection:
+        path = os.fspath(self._layout.web_db) if os.access(self._layout.state, os.W_OK) else ":memory:"
+        try:
+            return _opened(path)
+        except sqlite3.DatabaseError:  # damaged, or of another version: it is made anew
+            for ending in ("", "-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    os.unlink(path + ending)
+            return _opened(path)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._sql.close()
+
+    def _all(self, statement: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._mutex, closing(self._sql.execute(statement, tuple(values))) as rows:
+            return rows.fetchall()
+
+    # keeping up
+
+    def sync(self, seconds: float) -> bool:
+        """Take in what has changed, for at most so long; returns whether that was all."""
+        if not self._syncing.acquire(blocking=False):
+            return False
+        try:
+            until = time.monotonic() + seconds
+            for state in _ENDED:
+                self._list(state.value, self._layout.tasks / state.value)
+            self._read_active()
+            self._read_agents()
+            return self._read_ended(until)
+        finally:
+            self._syncing.release()
+
+    def _list(self, state: str, folder: Path) -> None:
+        """Know which tasks lie there, and since when; a folder that has not changed is not listed."""
+        try:
+            changed = os.stat(folder).st_mtime_ns
+            if self._folders.get(state) == changed:
+                return
+            first = state not in self._folders
+            known = dict(self._all("SELECT id, since FROM tasks WHERE state = ?", [state]))
+            found: dict[str, float] = {}
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    since = known.get(entry.name)
+                    if since is None or first:
+                        with suppress(FileNotFoundError):
+                            found[entry.name] = entry.stat(follow_symlinks=False).st_ctime
+                    else:
+                        found[entry.name] = since
+        except FileNotFoundError:
+            return
+        gone = [(name,) for name in known.keys() - found.keys()]
+        new = [(name, state, since, name) for name, since in found.items() if known.get(name) != since]
+        with self._mutex:
+            self._sql.execute("BEGIN")
+            self._sql.executemany("DELETE FROM tasks WHERE id = ?", gone)
+            self._sql.executemany("DELETE FROM used WHERE task = ?", gone)
+            self._sql.executemany(
+                "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, 0, ?, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL)", new
+            )
+            self._sql.execute("COMMIT")
+        if time.time_ns() - changed > 50_000_000:  # two changes within a tick of the file system's clock look like one
+            self._folders[state] = changed
+
+    def _read_ended(self, until: float) -> bool:
+        while rows := self._all("SELECT id, state FROM tasks WHERE seen = 0 ORDER BY since DESC LIMIT ?", [_BATCH]):
+            read = [(task, state, *self._told(task, self._layout.tasks / state / task)) for task, state in rows]
+            with self._mutex:
+                self._sql.execute("BEGIN")
+                for task, _, facts, slots in read:
+                    self._sql.execute(
+                        "UPDATE tasks SET seen = 1, title = ?, owner = ?, maker = ?, project = ?, parent = ?, error = ?,"
+                        " tokens = ?, money = ?, turns = ?, began = ? WHERE id = ?",
+                        (*facts, task),
+                    )
+                    self._book(task, slots)
+                self._sql.execute("COMMIT")
+            if time.monotonic() > until:
+                return not self._all("SELECT 1 FROM tasks WHERE seen = 0 LIMIT 1")
+        return True
+
+    def _told(self, task: str, folder: Path) -> tuple[tuple[Any, ...], dict[Any, Used]]:
+        """What a task says of itself; one that cannot be read has its name for a title."""
+        slots, began = _usage(self._records(folder), "")
+        spent = _sum(slots.values())
+        error = why_failed(folder) if folder.parent.name == TaskState.FAILED else None
+        totals = (spent.tokens, spent.money, spent.turns, began)
+        try:
+            found = self._hive.tasks.get(task)
+        except (HivemindError, OSError):
+            return (task, None, None, None, None, error, *totals), slots
+        facts = (found.title, found.owner, found.maker, found.project, found.parent, error, *totals)
+        return facts, slots
+
+    def _records(self, folder: Path) -> Iterator[dict[str, Any]]:
+        with suppress(HivemindError, OSError):
+            yield from open_log(folder, durable=False).records()
+
+    def _read_active(self) -> None:
+        """What tasks in hand have used so far, where their logs have changed."""
+        there: set[str] = set()
+        with suppress(FileNotFoundError):
+            there = {name for name in os.listdir(self._layout.active) if not name.startswith(".")}
+        for task in there:
+            folder = self._layout.active / task
+            try:
+                found = os.stat(open_log(folder, durable=False).path)
+            except OSError:
+                continue
+            stamp = found.st_size, found.st_mtime_ns
+            if self._active.get(task) != stamp:
+                slots, _ = _usage(self._records(folder), "")
+                with self._mutex:
+                    self._sql.execute("DELETE FROM tasks WHERE id = ?", [task])  # it was over, and is not any more
+                    self._book(task, slots)
+                self._active[task] = stamp
+        self._active = {task: stamp for task, stamp in self._active.items() if task in there}
+
+    def _read_agents(self) -> None:
+        """What agents have used for no task: mail above all."""
+        for name in self._hive.agents:
+            log = self._logs.get(name)
+            with suppress(HivemindError, OSError):
+                if log is None:
+                    log = self._logs[name] = AgentLog(self._layout.agent_state(name))
+                    records = [*log.records()]
+                    log.read()
+                else:
+                    records = log.read()
+                slots, _ = _usage(iter(records), name)
+                with self._mutex:
+                    self._add("", slots)
+
+    def _book(self, task: str, slots: Mapping[Any, Used]) -> None:
+        self._sql.execute("DELETE FROM used WHERE task = ?", [task])
+        self._add(task, slots)
+
+    def _add(self, task: str, slots: Mapping[Any, Used]) -> None:
+        self._sql.executemany(
+            "INSERT INTO used VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (slot, task, agent, model, one.tokens, one.money, one.unpriced, one.turns)
+                for (slot, agent, model), one in slots.items()
+            ],
+        )
+
+    # looking
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """(of how many ended tasks it is known what they say, how many there are)."""
+        [(seen, total)] = self._all("SELECT coalesce(sum(seen), 0), count(*) FROM tasks")
+        return int(seen), int(total)
+
+    def ended(self, states: Iterable[str], text: str, order: str, limit: int, offset: int) -> tuple[list[Ended], int]:
+        """(tasks that are over, how many there are in all): in these states, with this text in id, title, owner or project."""
+        wanted = list(states)
+        words = [word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for word in text.split()]
+        where = f"state IN ({_marks(wanted)})" + f" AND {_TEXT} LIKE ? ESCAPE '\\'" * len(words)
+        values: list[Any] = [*wanted, *(f"%{word}%" for word in words)]
+        [(total,)] = self._all(f"SELECT count(*) FROM tasks WHERE {where}", values)
+        rows = self._all(
+            "SELECT id, state, since, title, owner, maker, project, parent, error, tokens, money,"
+            f" CASE WHEN seen THEN turns END, began FROM tasks WHERE {where}"
+            f" ORDER BY {_ORDERS.get(order, _ORDERS['newest'])} LIMIT ? OFFSET ?",
+            [*values, limit, offset],
+        )
+        return [Ended(*row) for row in rows], int(total)
+
+    def used_by(self, what: str, since: float, until: float = 1e12) -> dict[tuple[int, str], Used]:
+        """What was used from `since` on, by day (of UTC, as its number) and `agent`, `task` or `model`."""
+        assert what in ("agent", "task", "model")
+        rows = self._all(
+            f"SELECT slot / {86_400 // SLOT_S}, {what}, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used"
+            f" WHERE slot >= ? AND slot < ? GROUP BY 1, 2",
+            [int(since // SLOT_S), int(until // SLOT_S)],
+        )
+        return {(int(day), str(name)): Used(*row) for day, name, *row in rows}
+
+    def activity(self, since: float) -> dict[str, dict[int, Used]]:
+        """What each agent used from `since` on, by ten minutes."""
+        rows = self._all(
+            "SELECT agent, slot, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used WHERE slot >= ?"
+            " GROUP BY 1, 2",
+            [int(since // SLOT_S)],
+        )
+        found: dict[str, dict[int, Used]] = {}
+        for agent, slot, *row in rows:
+            found.setdefault(agent, {})[int(slot)] = Used(*row)
+        return found
+
+    def spent_on(self, tasks: Iterable[str]) -> dict[str, Used]:
+        """What was used for each of these tasks so far."""
+        wanted = list(tasks)
+        rows = self._all(
+            "SELECT task, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used"
+            f" WHERE task IN ({_marks(wanted)}) GROUP BY 1",
+            wanted,
+        )
+        return {task: Used(*row) for task, *row in rows}
+
+
+def _marks(values: Sized) -> str:
+    return ",".join("?" * len(values))
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    """The database, its tables made. Raises DatabaseError."""
+    sql = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        (version,) = sql.execute("PRAGMA user_version").fetchone()
+        if version not in (0, _VERSION):
+            raise sqlite3.DatabaseError("it is of another version")  # noqa: TRY301 - the file is closed alike
+        sql.execute("PRAGMA journal_mode = WAL")
+        sql.execute("PRAGMA synchronous = OFF")  # it is made anew if it is lost
+        if not version:
+            sql.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+        # Read anew from where they are logged: an agent's log tells what is new only to who keeps reading it.
+        sql.execute("DELETE FROM used WHERE task = ''")
+    except BaseException:
+        sql.close()
+        raise
+    return sql
+
+
+def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> tuple[dict[Any, Used], float | None]:
+    """(what a log says was used, by slot, agent and model; when it begins)."""
+    slots: dict[Any, Used] = defaultdict(Used)
+    models: dict[str, str] = {}
+    mind, began = "", None
+    for record in records:
+        with suppress(HivemindError), boundary("record"):
+            at = record.get("at", record.get("time"))
+            moment = datetime.fromisoformat(at).timestamp() if isinstance(at, str) else float(at or 0)
+            began = began or moment or None
+            if "opening" in record:
+                mind = record["mind"] if isinstance(record.get("mind"), str) else ""
+            if "reserved" in record:
+                models[str(record["request"])] = str(record.get("model") or "")
+            is_turn = record.get("role") == "assistant" or record.get("kind") == "turn"
+            if is_turn or "answered" in record:
+                one = used(record)
+                request = str(record.get("answered") or record.get("request") or "")
+                who = str(record.get("agent") or agent)
+                slot = slots[int(moment // SLOT_S), who, models.get(request) or mind or "by rule"]
+                slot.tokens += one.tokens
+                slot.money += one.money
+                slot.unpriced += one.unpriced
+                slot.turns += is_turn
+    return slots, began
+
+
+def _sum(slots: Iterable[Used]) -> Used:
+    total = Used()
+    for one in slots:
+        total.tokens, total.money = total.tokens + one.tokens, total.money + one.money
+        total.unpriced, total.turns = total.unpriced + one.unpriced, total.turns + one.turns
+    return total

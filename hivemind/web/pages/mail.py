@@ -1,0 +1,127 @@
+"""Mailboxes as a mail client shows them: folders, threads, a search, letters from and to a person."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import Any
+
+from hivemind.boundary import Unreadable
+from hivemind.hive import Hive
+from hivemind.layout import HUMAN
+from hivemind.mail import Message, MessageSummary
+from hivemind.mail.maildir import Entry
+from hivemind.mail.reading import time_key
+from hivemind.web.site import Page, Query, Site
+
+__all__ = ["mailbox", "mailboxes", "thread"]
+
+_FOLDERS = {"inbox": "Inbox", "sent": "Sent", "archive": "Archive", "dead": "Set aside"}
+_ROWS = 50
+_LETTERS = 60  # of a thread, the newest
+_BODY_CHARS = 6_000
+_SEARCH_S = 0.12  # a search goes back so long; where it stopped it can be taken up
+
+_listed: dict[tuple[str, str], tuple[tuple[int, ...], list[Entry]]] = {}
+
+
+def mailboxes(site: Site, query: Query) -> Page:
+    """A person's own mailbox, and all others beside it."""
+    return mailbox(site, HUMAN, query)
+
+
+def mailbox(site: Site, box: str, query: Query) -> Page:
+    """One folder of one mailbox, newest first; with `q` the letters that have these words."""
+    hive = site.hive
+    folder = query.choice("folder", _FOLDERS, "inbox")
+    entries = _entries(hive, box, folder)
+    text, start = query.get("q", "")[:200], query.number("from")
+    letters, end = _found(hive, box, folder, entries, text, start)
+    context = {
+        "boxes": boxes(site),
+        "box": box,
+        "folder": folder,
+        "folders": _FOLDERS,
+        "letters": letters,
+        "total": len(entries),
+        "start": start,
+        "end": end,
+        "text": text,
+        "to_whom": query.get("to", "")[:200],
+    }
+    return Page("mail.html", context, f"Mail of {box}", ("mail",))
+
+
+def boxes(site: Site) -> list[tuple[str, int]]:
+    """(name, unread) of each mailbox, a person's own first."""
+    overview = site.watch.snapshot().overview
+    unread = {agent.name: agent.unread for agent in overview.agents}
+    return [(HUMAN, overview.human_unread), *((name, unread[name]) for name in site.hive.agents if name in unread)]
+
+
+def _entries(hive: Hive, box: str, folder: str) -> list[Entry]:
+    """The files of a folder, newest first; listed again only if it has changed."""
+    maildir = hive.mail.boxes.get(box, folder)
+    stamp = []
+    for path in (maildir.new, maildir.cur):
+        with suppress(OSError):
+            stamp.append(os.stat(path).st_mtime_ns)
+    known = _listed.get((box, folder))
+    if known is not None and known[0] == tuple(stamp) and time.time_ns() - max(stamp, default=0) > 50_000_000:
+        return known[1]
+    found = sorted(maildir.entries(), key=time_key, reverse=True)
+    _listed[box, folder] = tuple(stamp), found
+    return found
+
+
+def _found(
+    hive: Hive, box: str, folder: str, entries: list[Entry], text: str, start: int
+) -> tuple[list[MessageSummary], int]:
+    """(the letters, which entry comes after the last one that was looked at)."""
+    maildir, words = hive.mail.boxes.get(box, folder), text.casefold().split()
+    found: list[MessageSummary] = []
+    until = time.monotonic() + _SEARCH_S
+    at = start
+    for entry in entries[start:]:
+        if len(found) >= _ROWS or (words and time.monotonic() > until):
+            break
+        at += 1
+        if not hive.mail.reader.settled(entry):
+            continue
+        one = hive.mail.reader.summary(box, maildir, entry)
+        if one is not None and all(word in _said(one) for word in words):
+            found.append(one)
+    return found, at
+
+
+def _said(letter: MessageSummary) -> str:
+    return " ".join((letter.sender, *letter.to, letter.subject, letter.preview)).casefold()
+
+
+def thread(site: Site, box: str, letter: str) -> Page:
+    """A letter with all that belongs to its conversation, oldest first. Raises UserError if there is none."""
+    hive = site.hive
+    chosen = hive.mail.read(box, letter, mark=False)
+    letters = [chosen]
+    if len(_entries(hive, box, "inbox")) + len(_entries(hive, box, "sent")) <= 2_000:  # else it would read them all
+        with suppress(Unreadable):
+            letters = hive.mail.thread(box, chosen.id)[-_LETTERS:] or [chosen]
+    context = {
+        "boxes": boxes(site),
+        "box": box,
+        "chosen": chosen,
+        "letters": [_letter(one) for one in letters],
+        "knows": hive.mail.knows(chosen.sender),
+    }
+    return Page("thread.html", context, chosen.subject or "(no subject)", ("mail",))
+
+
+def _letter(message: Message) -> dict[str, Any]:
+    body = message.body
+    return {
+        "message": message,
+        "body": body[:_BODY_CHARS],
+        "more": max(0, len(body) - _BODY_CHARS),
+        "attached": [(one.name, len(one.content)) for one in message.attachments],
+    }

@@ -1,0 +1,144 @@
+"""The first page: who needs a person, what each agent does, the board of tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from hivemind.swarm.overview import AgentNow
+from hivemind.tasks import TaskState, TaskSummary
+from hivemind.web.drawing.sparkline import sparkline
+from hivemind.web.index import SLOT_S, Ended, Used
+from hivemind.web.site import Page, Query, Site
+from hivemind.web.snapshot import Snapshot
+
+__all__ = ["agent_rows", "now"]
+
+_ROWS = 50
+_SLOTS = 36  # of ten minutes each: six hours
+_STATES = {"all": "All", "waiting": "Waiting", "active": "Active", "done": "Done", "failed": "Failed"}
+_SORTS = {"newest": "newest first", "oldest": "oldest first", "title": "by title", "tokens": "by tokens"}
+_BUSY = {"working": 0, "stuck": 1, "starting": 2, "stopping": 3, "idle": 4}
+_NEEDS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A task on the board; `note` is why it waits, rests or failed."""
+
+    id: str
+    title: str
+    state: str
+    owner: str | None
+    since: float
+    note: str | None
+    tokens: int
+    money: float
+    project: str | None = None
+    priority: int = 3
+
+
+def now(site: Site, query: Query) -> Page:
+    """The page, with the board filtered by `state` and `q`, sorted by `sort`, `page` by page."""
+    snapshot = site.watch.snapshot()
+    board = _board(site, snapshot, query)
+    needs = snapshot.needs
+    context = {
+        "snapshot": snapshot,
+        "needs": needs[:_NEEDS],
+        "more_needs": max(0, len(needs) - _NEEDS),
+        "agents": agent_rows(site, snapshot.agents),
+        "board": board,
+        "roles": sorted({agent.role for agent in snapshot.agents if agent.role}),
+    }
+    return Page("now.html", context, f"({len(needs)}) Now" if needs else "Now", ("agents", "tasks", "mail", "index"))
+
+
+def agent_rows(site: Site, agents: Sequence[AgentNow]) -> list[dict[str, Any]]:
+    """The agents, those at work first, each with what it used today and a line of its last hours."""
+    moment = time.time()
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    last = int(moment // SLOT_S)
+    since = min(midnight, moment - _SLOTS * SLOT_S)
+    activity = site.index.activity(since)
+    rows = []
+    for agent in sorted(agents, key=lambda one: (one.pid is None, _BUSY.get(one.state, 5), one.name)):
+        slots = activity.get(agent.name, {})
+        today = Used()
+        for slot, one in slots.items():
+            if slot * SLOT_S >= midnight:
+                today.tokens, today.money, today.turns = (
+                    today.tokens + one.tokens, today.money + one.money, today.turns + one.turns,
+                )  # fmt: skip
+        heights = [slots[slot].turns if slot in slots else 0 for slot in range(last - _SLOTS + 1, last + 1)]
+        rows.append({"agent": agent, "today": today, "line": sparkline(heights, "turns in the last six hours")})
+    return rows
+
+
+def _board(site: Site, snapshot: Snapshot, query: Query) -> dict[str, Any]:
+    state = query.choice("state", _STATES, "all")
+    sort = query.choice("sort", _SORTS, "newest")
+    text, page = query.get("q", "")[:200], max(1, query.number("page", 1))
+    first = [_row(task) for task in snapshot.open_tasks if _wanted(task, state, text)]
+    spent = site.index.spent_on([row.id for row in first[:500]])
+    first = [_priced(row, spent.get(row.id)) for row in first]
+    if sort in ("title", "tokens"):
+        first.sort(key=lambda row: row.title if sort == "title" else -row.tokens)
+    states = {"all": ("done", "failed"), "done": ("done",), "failed": ("failed",)}.get(state, ())
+    start = (page - 1) * _ROWS
+    shown, rest = first[start : start + _ROWS], max(0, start - len(first))
+    ended, total = site.index.ended(states, text, sort, _ROWS - len(shown), rest) if states else ([], 0)
+    counts = snapshot.overview.tasks
+    waiting, active = counts.get("inbox", 0), counts.get("active", 0)
+    done, failed = counts.get("done", 0), counts.get("failed", 0)
+    seen, there = site.index.progress
+    return {
+        "rows": [*shown, *map(_ended_row, ended)],
+        "total": len(first) + total,
+        "page": page,
+        "pages": max(1, -(-(len(first) + total) // _ROWS)),
+        "state": state,
+        "states": [
+            (name, word, {"all": waiting + active + done + failed, "waiting": waiting, "active": active, "done": done,
+                          "failed": failed}[name])
+            for name, word in _STATES.items()
+        ],
+        "sort": sort,
+        "sorts": _SORTS,
+        "text": text,
+        "unread": there - seen,
+        "there": there,
+    }  # fmt: skip
+
+
+def _wanted(task: TaskSummary, state: str, text: str) -> bool:
+    if state not in ("all", "active" if task.state is TaskState.ACTIVE else "waiting"):
+        return False
+    found = " ".join(filter(None, (task.id, task.title, task.owner, task.project))).casefold()
+    return all(word in found for word in text.casefold().split())
+
+
+def _row(task: TaskSummary) -> Row:
+    state = "waiting" if task.state is TaskState.INBOX else "parked" if task.parked else "active"
+    note = task.waiting or (task.parked.reason if task.parked else None) or task.problem
+    owner = task.owner or task.assignee or (f"role {task.role}" if task.role else None)
+    return Row(
+        task.id, task.title, state, owner, task.since.timestamp(), note, 0, 0.0, task.project, task.priority
+    )  # fmt: skip
+
+
+def _priced(row: Row, spent: Used | None) -> Row:
+    if spent is None:
+        return row
+    return Row(
+        row.id, row.title, row.state, row.owner, row.since, row.note, spent.tokens, spent.money, row.project, row.priority
+    )  # fmt: skip
+
+
+def _ended_row(task: Ended) -> Row:
+    return Row(
+        task.id, task.title, task.state, task.owner, task.since, task.error, task.tokens, task.money, task.project
+    )

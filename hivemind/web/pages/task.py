@@ -1,0 +1,285 @@
+"""One task: what was asked, what came of it, how; its conversation, its graph, what it has changed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from hivemind.boundary import Unreadable, boundary
+from hivemind.coordination import Commits, State
+from hivemind.errors import HivemindError, UserError
+from hivemind.fs import Log
+from hivemind.hive import Hive
+from hivemind.layout import HUMAN
+from hivemind.minds import Usage
+from hivemind.reasoning import LOG_NAME, ReasoningGraph, TaskGraph
+from hivemind.taskrun.transcript import Entry, Transcript
+from hivemind.taskrun.worktree import Worktrees
+from hivemind.tasks import Task, TaskProblem, TaskState, TaskSummary
+from hivemind.tasks.folder import open_log
+from hivemind.tools.by_hand import use_by_hand
+from hivemind.web.drawing.graph import draw_graph
+from hivemind.web.drawing.timeline import Span, draw_timeline
+from hivemind.web.site import Page, Query, Site
+
+__all__ = ["conversation_of", "file", "graph_of", "spans_of", "task", "turn"]
+
+_TURNS = 15
+_TEXT_CHARS = 2_500
+_DIFF_CHARS = 60_000
+_RESULT_CHARS = 60_000
+_KEPT = 8  # conversations that are held, so that a look at a long one reads what is new
+_AROUND = 12  # lines shown before and after those that were quoted
+_NODES = 120  # of a graph are shown before somebody opens more
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A step as the page lists it."""
+
+    path: str
+    title: str
+    status: str
+    holder: str | None
+    proof: str
+    checks: tuple[tuple[str, bool], ...]
+    receipts: tuple[tuple[str, bool], ...]
+    blocked: str | None
+    warnings: tuple[str, ...]
+
+
+_conversations: OrderedDict[str, tuple[Log, int, Transcript]] = OrderedDict()
+
+
+def task(site: Site, task_id: str, query: Query) -> Page:
+    """The page of a task, wherever it lies. Raises UserError if there is none."""
+    hive = site.hive
+    found = _task(hive, task_id)
+    snapshot = site.watch.snapshot()
+    context: dict[str, Any] = {
+        "task": found,
+        "is_over": found.state in (TaskState.DONE, TaskState.FAILED),
+        "needs": [need for need in snapshot.needs if need.about == found.id],
+        "outcome": None,
+        "steps": [],
+        "subtasks": [],
+        "files": [],
+        "timeline": None,
+        "graph": None,
+        "nodes": 0,
+        "open": query.get("open", ""),
+        "diffs": [],
+        "conversation": None,
+        "turns": [],
+        "waiting": None,
+    }
+    if isinstance(found, Task):
+        context |= _parts(site, found, query)
+    return Page("task.html", context, found.title, (f"task:{found.id}", "tasks"))
+
+
+def _task(hive: Hive, task_id: str) -> Task | TaskSummary:
+    """The task, or what can be said of one that cannot be read."""
+    try:
+        return hive.tasks.get(task_id)
+    except TaskProblem:
+        unread = next((one for one in hive.tasks.list() if one.id == task_id), None)
+        if unread is None:
+            raise
+        return unread
+
+
+def _parts(site: Site, found: Task, query: Query) -> dict[str, Any]:
+    hive = site.hive
+    said = conversation_of(found)
+    entries = [one for one in said.entries if one.kind != "epoch" or one.record.get("cause")]
+    last = max(1, -(-len(entries) // _TURNS))
+    part = min(query.number("part", last) or last, last)
+    graph = graph_of(hive, found)
+    opened = {
+        int(one) for one in query.get("open", "").split(",") if one.isascii() and one.isdecimal() and len(one) < 9
+    }
+    drawn = None if graph is None else draw_graph(
+        graph, opened=opened, most=_NODES, link=lambda more: site_link(found.id, [*sorted(opened), more]))  # fmt: skip
+    spans = spans_of(said)
+    return {
+        "outcome": _outcome(found),
+        "steps": hive.journal.view(lambda state: _steps(state, found.id)),
+        "subtasks": [(one, hive.tasks.outcome(one) or "open") for one in found.subtasks],
+        "files": _files(hive, found),
+        "timeline": draw_timeline(spans) if spans else None,
+        "graph": drawn,
+        "nodes": 0 if graph is None else len(graph.nodes),
+        "diffs": _diffs(hive, found),
+        "conversation": said,
+        "totals": said.account.spent(),
+        "entries": [_entry(one) for one in entries[(part - 1) * _TURNS : part * _TURNS]],
+        "part": part,
+        "parts": last,
+        "waiting": _waiting(hive, found),
+    }
+
+
+def site_link(task_id: str, opened: list[int]) -> str:
+    """Where the graph is drawn with these nodes open as well."""
+    return f"/tasks/{task_id}?open={','.join(map(str, opened))}#graph"
+
+
+def conversation_of(found: Task) -> Transcript:
+    """What was said in it; of one that was looked at before only what is new is read."""
+    log, epoch, said = _conversations.pop(found.id, (open_log(found.path, durable=False), 0, Transcript()))
+    log.path = open_log(found.path, durable=False).path
+    records = []
+    with suppress(NotADirectoryError):
+        records = log.read()
+    if log.epoch != epoch:
+        said = Transcript()
+    for record in records:
+        said.take(record)
+    _conversations[found.id] = (log, log.epoch, said)
+    while len(_conversations) > _KEPT:
+        _conversations.popitem(last=False)
+    return said
+
+
+def graph_of(hive: Hive, found: Task) -> ReasoningGraph | None:
+    """Its graph; None if it has none, or none that can be read."""
+    if not (found.path / LOG_NAME).is_file():
+        return None
+    with suppress(HivemindError, OSError):
+        store = TaskGraph(found.path, durable=False, committed=Commits(hive.journal, found.id).has)
+        return store.at(store.seq, None)
+    return None
+
+
+def spans_of(said: Transcript) -> list[Span]:
+    """Who was at work when: a span for each turn."""
+    spans = []
+    for one in said.turns:
+        with suppress(Unreadable), boundary("turn"):
+            if one.begun is not None:
+                calls = ", ".join(call["tool"] for call in one.calls)
+                step = str(one.record.get("step") or "")
+                spans.append(
+                    Span(str(one.record.get("agent")), one.begun, one.begun + (one.seconds or 0.0), one.turn, calls, step)
+                )  # fmt: skip
+    return spans
+
+
+def _outcome(found: Task) -> str | None:
+    name = {TaskState.DONE: "result.md", TaskState.FAILED: "error.md"}.get(found.state)
+    if name is None:
+        return None
+    try:
+        with open(found.path / name, encoding="utf-8", errors="replace") as file:
+            return file.read(_RESULT_CHARS)
+    except OSError:
+        return None
+
+
+def _steps(state: State, task_id: str) -> list[Shown]:
+    shown = []
+    for step in state.steps_of(task_id):
+        lease = state.lease(step.id)
+        checks = tuple((one, one in step.confirmed) for one in (*step.success_criteria, *step.tests))
+        receipts = tuple((one.text, one.counts) for one in step.evidence)
+        shown.append(
+            Shown(
+                step.path, step.title, step.status, None if lease is None else lease.holder_agent_id, step.proof, checks,
+                receipts, step.blocked_reason, step.warnings,
+            )
+        )  # fmt: skip
+    return shown
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    """One thing that happened, its long texts cut; the whole of a turn has a page of its own."""
+    usage = entry.usage
+    calls = []
+    for call in entry.calls:
+        about = (
+            "\n".join(f"{key}: {value}" for key, value in call["arguments"].items())
+            if not call.get("raw")
+            else call["raw"]
+        )
+        calls.append(
+            {"tool": call["tool"], "about": _cut(about), "ok": call.get("ok"), "result": _cut(str(call.get("text", "")))}
+        )  # fmt: skip
+    return {
+        "kind": entry.kind,
+        "turn": entry.turn,
+        "heading": entry.heading,
+        "agent": entry.record.get("agent"),
+        "step": entry.record.get("step"),
+        "at": str(entry.record.get("at", "")),
+        "text": _cut(str(entry.record.get("text") or entry.record.get("why") or "")),
+        "calls": calls,
+        "usage": usage if usage != Usage() else None,
+        "cached": round(100 * usage.cached / usage.tokens_in) if usage.cached and usage.tokens_in else 0,
+        "seconds": entry.seconds if entry.kind == "turn" else None,
+    }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT_CHARS else text[:_TEXT_CHARS] + f"\n… {len(text) - _TEXT_CHARS:,} characters more"
+
+
+def _files(hive: Hive, found: Task) -> list[str]:
+    """What lies with it for people to read, as paths within the hive."""
+    if not found.path.is_dir() or not found.files.is_dir():
+        return []
+    names = (path for path in sorted(found.files.rglob("*"))[:200] if path.is_file() and not path.is_symlink())
+    return [hive.layout.relative(path) for path in names][:50]
+
+
+def _diffs(hive: Hive, found: Task) -> list[tuple[str, list[str]]]:
+    """What it has changed in its worktrees: (branch, lines of the diff)."""
+    if not found.kept.get("worktrees"):
+        return []
+    with suppress(HivemindError, OSError):
+        trees = Worktrees(hive, found, found.owner or HUMAN, 0, found.kept, lambda _: None)
+        return [(str(tree.branch), diff[:_DIFF_CHARS].splitlines()) for tree, diff in trees.diffs()]
+    return []
+
+
+def _waiting(hive: Hive, found: Task) -> str | None:
+    if found.state is not TaskState.INBOX:
+        return None
+    with suppress(UserError):
+        return hive.tasks.waiting_for(found.id)
+    return None
+
+
+def turn(site: Site, task_id: str, number: str) -> Page:
+    """One turn, whole. Raises UserError if there is none of that number."""
+    found = site.hive.tasks.get(task_id)
+    said = conversation_of(found)
+    shown = [one for one in said.entries if str(one.turn) == number]
+    if not shown:
+        raise UserError(f"it has {len(said.turns)} turns", where=task_id)
+    parts = [(one.heading, list(one.parts)) for one in shown]
+    return Page(
+        "turn.html", {"task": found, "number": int(number), "parts": parts, "turns": len(said.turns)}, f"Turn {number}"
+    )
+
+
+def file(site: Site, query: Query) -> Page:
+    """A file that agents may read, at the lines that were quoted. Raises UserError for any other."""
+    path = query.get("path", "")
+    first = query.number("first", 1)
+    last = max(first, query.number("last", first))
+    start = max(1, first - _AROUND)
+    told = {"path": path, "start_line": start, "end_line": min(last, first + 400) + _AROUND}
+    found = use_by_hand(site.hive, HUMAN, "read_file", told)
+    lines = list(enumerate(str(found["text"]).splitlines(), int(found.get("start_line", 1))))
+    context = {
+        "path": path,
+        "lines": lines,
+        "first": first,
+        "last": last,
+        "of": found["lines"],
+        "around": "first" in query,
+    }
+    return Page("file.html", context, path)

@@ -1,0 +1,139 @@
+"""Templates: every text masked as in the log, harmless and escaped; Markdown without raw HTML; times, numbers, links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markupsafe import Markup, escape
+
+from hivemind.boundary import Unreadable, boundary
+from hivemind.masking import harmless, mask
+
+__all__ = ["HERE", "Render", "told"]
+
+HERE = Path(__file__).parent
+_SOURCE = re.compile(r"(?P<path>[^\s:`<>]+\.\w+):(?P<first>\d{1,7})(?:-(?P<last>\d{1,7}))?")
+
+
+def told(text: object) -> str:
+    """A text as onlookers see it: secrets masked as in the log, nothing in it that steers who shows it."""
+    return harmless(mask(str(text)))
+
+
+class Render:
+    """Makes pages of templates. `to` makes the address of a link."""
+
+    def __init__(self, to: Callable[[str], str] = lambda path: path) -> None:
+        self._to = to
+        self._env = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            finalize=lambda value: value if isinstance(value, Markup) else "" if value is None else told(value),
+        )
+        self._env.filters |= {
+            "ago": _ago, "clock": _clock, "number": _number, "money": _money, "markdown": self.markdown, "path": _path,
+            "source": self.source,
+        }  # fmt: skip
+        self._env.globals["to"] = self.to
+        macros = self._env.get_template("parts.html").module
+        self._env.globals |= {
+            name: getattr(macros, name) for name in ("act", "answer", "icon", "live", "pager", "state")
+        }
+        self._markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+        self._markdown.add_render_rule("code_inline", lambda _, tokens, at, *__: self.source(tokens[at].content))
+        self._markdown.add_render_rule("link_open", _link)
+
+    def to(self, path: str, /, **query: object) -> str:
+        """The address of a page, with what of the query is not empty."""
+        given = {name: value for name, value in query.items() if value not in (None, "", 0)}
+        return self._to(path + (f"?{urlencode(given)}" if given else ""))
+
+    def page(self, name: str, context: Mapping[str, Any], block: str | None = None) -> str:
+        """A whole page, or one block of it."""
+        template = self._env.get_template(name)
+        if block is None or block not in template.blocks:
+            return template.render(context)
+        return "".join(template.blocks[block](template.new_context(dict(context))))
+
+    def markdown(self, text: str) -> Markup:
+        """Markdown as HTML; what is written as `PATH:LINES` leads to those lines."""
+        return Markup(self._markdown.render(told(text)))  # noqa: S704 - raw HTML is off
+
+    def source(self, text: str) -> Markup:
+        """A text as code; what is of the form `PATH:LINES` leads to those lines."""
+        text = told(text)
+        found = _SOURCE.fullmatch(text)
+        code = Markup("<code>{}</code>").format(text)
+        if found is None or "://" in text:
+            return code
+        address = self.to("/files", path=found["path"], first=found["first"], last=found["last"])
+        return Markup('<a href="{}">{}</a>').format(address, code)
+
+
+def _link(_: RendererHTML, tokens: Sequence[Token], at: int, *__: Any) -> str:
+    """A link leaves nothing of ours with another site."""
+    address = escape(str(tokens[at].attrs.get("href", "")))
+    return f'<a href="{address}" rel="noreferrer noopener nofollow">'
+
+
+def _moment(when: datetime | float | str) -> datetime | None:
+    """A time in this machine's zone; None for what says none."""
+    with suppress(Unreadable), boundary("time"):
+        moment = datetime.fromisoformat(when) if isinstance(when, str) else when
+        return (moment if isinstance(moment, datetime) else datetime.fromtimestamp(moment, UTC)).astimezone()
+    return None
+
+
+def _clock(when: datetime | float | str | None) -> Markup:
+    """A time, to the minute."""
+    moment = _moment(when) if when else None
+    if moment is None:
+        return Markup("")
+    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), f"{moment:%Y-%m-%d %H:%M}")
+
+
+def _ago(when: datetime | float | str | None) -> Markup:
+    """How long ago that was; the time itself is its title."""
+    moment = _moment(when) if when else None
+    if moment is None:
+        return Markup("")
+    seconds = max(0, int((datetime.now(UTC) - moment).total_seconds()))
+    units = (("d", 86_400), ("h", 3_600), ("min", 60))
+    text = next((f"{seconds // size} {unit}" for unit, size in units if seconds >= size), "now")
+    return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(
+        moment.isoformat(), f"{moment:%Y-%m-%d %H:%M:%S}", text
+    )
+
+
+def _number(value: float | None) -> str:
+    """`12,345`; from a hundred thousand on `123k`, `1.2M`."""
+    if value is None:
+        return ""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if value >= 100 * size or (size > 1_000 and value >= size):
+            return f"{value / size:.{0 if value >= 100 * size else 1}f}{unit}"
+    return f"{value:,.0f}"
+
+
+def _money(value: float) -> str:
+    return f"{value:,.2f}" if value >= 1 else f"{value:.4f}".rstrip("0").rstrip(".") if value else ""
+
+
+@lru_cache(4096)
+def _path(name: str) -> str:
+    """A name as a part of an address."""
+    return quote(name, safe="")

@@ -1,0 +1,189 @@
+"""A hive with a little of everything, and the page of it, served by a process of its own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from hivemind import Hive
+from hivemind.tasks import Task
+from tests.cli.conftest import make_hive
+
+pytest.importorskip("starlette")
+pytest.importorskip("jinja2")
+
+SERVE = ("web", "--port", "0")
+EVIL = '<script>alert(1)</script><img src=x onerror="alert(2)">'
+
+
+@dataclass(frozen=True)
+class Got:
+    """What the page answered."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+
+@dataclass(frozen=True)
+class Site:
+    """The page of a hive, as a browser that has opened the link sees it."""
+
+    hive: Hive
+    port: int
+    token: str
+
+    @property
+    def cookie(self) -> str:
+        return f"hivemind-{self.port}={self.token}"
+
+    def get(self, path: str, **headers: str) -> Got:
+        return self.ask("GET", path, headers={"Cookie": self.cookie, **headers})
+
+    def post(self, act: str, **form: str) -> Got:
+        """What a form of the page does."""
+        key = re.search(r'name="form_key" value="(\w+)"', self.get("/").text)
+        assert key is not None
+        return self.send(f"/do/{act}", {"form_key": key[1], **form})
+
+    def send(self, path: str, form: dict[str, str], **headers: str) -> Got:
+        told = {
+            "Cookie": self.cookie,
+            "Origin": f"http://127.0.0.1:{self.port}",
+            "Content-Type": "application/x-www-form-urlencoded",
+            **headers,
+        }
+        return self.ask("POST", path, urlencode(form).encode(), told)
+
+    def ask(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Got:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            return Got(
+                answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read().decode()
+            )
+        finally:
+            connection.close()
+
+    def followed(self, got: Got) -> str:
+        """The page that a form leads to."""
+        assert got.status == 303, got.text
+        return self.get(got.headers["location"]).text
+
+    def listening(self, *topics: str) -> Iterator[str]:
+        """The names of the changes, as the page is told of them."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", f"/live?of={','.join(topics)}", headers={"Cookie": self.cookie})
+        answer = connection.getresponse()
+        try:
+            while line := answer.readline().decode():
+                if line.startswith("event: "):
+                    yield line.removeprefix("event: ").strip()
+                elif line.startswith("retry"):
+                    yield "open"
+        finally:
+            connection.close()
+
+
+@contextmanager
+def serving(root: Path) -> Iterator[Site]:
+    """The page of the hive at `root`, until the block is left."""
+    at = {**os.environ, "HIVEMIND_HIVE": os.fspath(root)}
+    process = subprocess.Popen([sys.executable, "-m", "hivemind", *SERVE], stdout=subprocess.PIPE, text=True, env=at)
+    try:
+        assert process.stdout is not None
+        link = urlsplit(process.stdout.readline().split()[-1])
+        assert link.port is not None
+        yield Site(Hive.open(root), link.port, parse_qs(link.query)["token"][0])
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        process.stdout.close()
+
+
+def claimed(hive: Hive, agent: str, text: str, **more: str) -> Task:
+    """A task that an agent has in hand."""
+    task_id = hive.tasks.add(text, **more)
+    task = hive.tasks.claim_one(agent, task_id)
+    assert task is not None
+    return task
+
+
+def filled(root: Path) -> Hive:
+    """A hive in which tasks wait, rest, are done and have failed, letters lie, and some of it would like to be a script."""
+    hive = Hive.open(make_hive(root))
+    hive.mail.ensure("human")
+    done = claimed(hive, "analyst", "What is a lease?", id="lease")
+    begun = {
+        "kind": "epoch",
+        "epoch": 1,
+        "agent": "analyst",
+        "mind": "test:model",
+        "opening": [],
+        "at": "2026-11-20T10:00:00+00:00",
+    }
+    hive.tasks.log(done, begun)
+    for number in range(1, 4):
+        at = f"2026-11-20T10:00:0{number}+00:00"
+        call = {"id": f"c{number}", "tool": "read_file", "arguments": {"path": f"knowledge/{number}.md"}}
+        usage = {"tokens_in": 1_000, "tokens_out": 50, "cached": 500, "money": 0.01}
+        hive.tasks.log(done, {"id": f"m{number}", "role": "assistant", "text": f"I read file {number}.", "calls": [call],
+                              "usage": usage, "at": at, "agent": "analyst", "step": "lease.s1"})  # fmt: skip
+        hive.tasks.log(
+            done, {"id": f"r{number}", "role": "tool", "call_id": f"c{number}", "ok": True, "text": EVIL, "at": at}
+        )
+    (hive.layout.knowledge).mkdir(exist_ok=True)
+    (hive.layout.knowledge / "lease.md").write_text("# Leases\n\nA lease is the right to work on one step.\n")
+    hive.tasks.finish(done, f"A lease is a right.\n\n> A lease\n\n— `knowledge/lease.md:3-3`\n\n{EVIL}\n")
+    failed = claimed(hive, "researcher", f"Count {EVIL}", id="count", title=EVIL)
+    hive.tasks.fail(failed, f"it cannot be counted {EVIL}")
+    asked = claimed(hive, "reviewer", "Paint the boats", id="paint")
+    sent = hive.mail.send(
+        "reviewer", "human", "Which colour?", f"Red or blue? {EVIL}", message_id="ask.paint.s1.7@hive", task="paint"
+    )
+    hive.tasks.park(asked, f"asks: Red or blue? (answer with: hivemind mail reply human {sent.message_id} TEXT)")
+    hive.mail.send(
+        "researcher", "human", EVIL, f"[press](javascript:alert(3)) ![x](http://elsewhere.example/x.png) {EVIL}"
+    )
+    hive.tasks.add("Wait for it", id="later", priority=4)
+    return hive
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One page for the tests of a module that only look."""
+    root = tmp_path_factory.mktemp("web") / "hive"
+    filled(root)
+    with serving(root) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def own_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Another one for those that change something."""
+    root = tmp_path_factory.mktemp("web") / "hive"
+    filled(root)
+    with serving(root) as found:
+        yield found
+
+
+def events(hive: Hive) -> list[dict[str, object]]:
+    """What the journal says that a person did here."""
+    return [
+        json.loads(json.dumps(one.payload))
+        for one in Hive.look(hive.layout.root).journal.read()
+        if one.kind == "human.did"
+    ]

@@ -1,0 +1,203 @@
+"""What the pages show, and what a person does on them."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive
+from tests.cli.conftest import make_hive
+from tests.web.conftest import Site, events, filled
+
+pytest.importorskip("starlette")
+
+from hivemind.web.index import Index
+
+
+def test_hivemind_web_prints_a_link_that_leads_in_and_ends_in_order(tmp_path: Path) -> None:
+    root = make_hive(tmp_path / "hive")
+    command = [sys.executable, "-m", "hivemind", "web", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root)
+    assert process.stdout is not None
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{40,}\n", process.stdout.readline())
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode in (0, 130)
+
+
+def test_the_first_page_says_who_waits_for_a_person_what_agents_do_and_how_tasks_stand(site: Site) -> None:
+    shown = site.get("/").text
+    assert "<title>(2) Now" in shown  # a question and a failure
+    assert "Red or blue?" in shown
+    assert all(name in shown for name in ("analyst", "researcher", "reviewer"))
+    assert all(f'href="/tasks/{one}"' in shown for one in ("lease", "count", "paint", "later"))
+
+
+def test_the_board_is_filtered_sorted_and_paged(site: Site) -> None:
+    board = site.get("/?state=done", **{"HX-Request": "true", "HX-Target": "board"}).text
+    assert board.lstrip().startswith('<section id="board"')
+    assert '"/tasks/lease"' in board
+    assert '"/tasks/count"' not in board
+    assert '"/tasks/lease"' in site.get("/?q=LEASE").text
+    assert '"/tasks/lease"' not in site.get("/?state=waiting&q=lea%25se").text.partition('id="board"')[2]
+
+
+def test_a_task_shows_its_result_with_sources_its_steps_turns_and_what_it_used(site: Site) -> None:
+    shown = site.get("/tasks/lease").text
+    assert 'href="/files?path=knowledge%2Flease.md&amp;first=3&amp;last=3"' in shown
+    assert "3 turns, 3,150 tokens, 0.03" in shown
+    assert "50 % cached" in shown
+    assert "I read file 2." in shown
+    assert 'class="drawing timeline"' in shown
+    lines = site.get("/files?path=knowledge/lease.md&first=3&last=3").text
+    assert 'class="row quoted"' in lines
+    assert "A lease is the right" in lines
+
+
+def test_mailboxes_have_folders_a_search_and_threads(site: Site) -> None:
+    assert "Which colour?" in site.get("/mail").text
+    assert "Which colour?" not in site.get("/mail/human?q=nowhere").text
+    assert "Which colour?" in site.get("/mail/reviewer?folder=sent").text
+    assert "Red or blue?" in site.get("/mail/human/ask.paint.s1.7%40hive").text
+
+
+def test_an_agent_shows_what_its_context_would_be_and_why(site: Site) -> None:
+    shown = site.get("/agents/reviewer").text
+    assert 'class="drawing budget"' in shown
+    assert "tokens" in shown
+
+
+def test_the_journal_is_filtered_and_paged(site: Site) -> None:
+    assert "task.claimed" in site.get("/journal").text or "task." in site.get("/journal").text
+    assert "lease" in site.get("/journal?task=lease").text
+    assert "No such event" in site.get("/journal?kind=nothing").text
+
+
+def test_costs_stand_by_agent_task_and_model(site: Site) -> None:
+    assert "3,150" in site.get("/costs?days=365").text
+    assert 'href="/tasks/lease"' in site.get("/costs?by=task&days=365").text
+    assert "test:model" in site.get("/costs?by=model&days=365").text
+
+
+def test_a_person_adds_answers_retries_and_cancels_and_the_journal_says_so(own_site: Site) -> None:
+    hive, before = own_site.hive, len(events(own_site.hive))
+    added = own_site.followed(own_site.post("add", text="How deep is the lake?"))
+    assert "how-deep-is-the-lake waits in the inbox." in added
+    answered = own_site.followed(own_site.post("reply", id="ask.paint.s1.7@hive", text="Blue", **{"from": "/"}))
+    assert "Answered." in answered
+    assert "Red or blue?" not in answered.partition('id="agents"')[0]
+    [letter] = [one for one in hive.mail.list("reviewer") if one.sender == "human"]
+    assert hive.mail.read("reviewer", letter.id, mark=False).body.strip() == "Blue"
+    assert "is back in the inbox" in own_site.followed(own_site.post("retry", task="count"))
+    assert "is cancelled" in own_site.followed(own_site.post("cancel", task="later"))
+    assert "is told" in own_site.followed(own_site.post("say", task="paint", text="The big ones first"))
+    assert "Sent to analyst" in own_site.followed(
+        own_site.post("send", to="analyst", subject="Hello", text="How is it?")
+    )
+    assert [one["act"] for one in events(hive)[before:]] == [
+        "task add",
+        "mail reply",
+        "task retry",
+        "task cancel",
+        "task say",
+        "mail send",
+    ]
+    assert {one["agent_id"] for one in events(hive)} == {"human"}
+
+
+def test_what_cannot_be_done_is_said_and_changes_nothing(own_site: Site) -> None:
+    before = events(own_site.hive)
+    refused = (
+        "retry task=paint",
+        "cancel task=lease",
+        "add text=",
+        "reply id=no",
+        "nothing",
+        "cancel",
+        "send to=nobody",
+        "forget key=x",
+    )
+    for act, *fields in (one.split() for one in refused):
+        form = dict(field.split("=") for field in fields)
+        got = own_site.post(act, **form)
+        assert got.status == 400, act
+        assert "Traceback" not in got.text
+    assert events(own_site.hive) == before
+
+
+def test_files_that_are_dropped_on_the_page_go_with_the_task(own_site: Site) -> None:
+    key = own_site.get("/").text.partition('name="form_key" value="')[2].partition('"')[0]
+    fields = (
+        f'--b\r\nContent-Disposition: form-data; name="form_key"\r\n\r\n{key}\r\n'
+        '--b\r\nContent-Disposition: form-data; name="text"\r\n\r\nCount the boats\r\n'
+        '--b\r\nContent-Disposition: form-data; name="files"; filename="../../boats.csv"\r\n\r\nred,3\r\n--b--\r\n'
+    )
+    headers = {
+        "Cookie": own_site.cookie,
+        "Origin": f"http://127.0.0.1:{own_site.port}",
+        "Content-Type": "multipart/form-data; boundary=b",
+    }
+    own_site.followed(own_site.ask("POST", "/do/add", fields.encode(), headers))
+    task = own_site.hive.tasks.claim_one("analyst", "count-the-boats")
+    assert task is not None
+    assert [path.name for path in task.attachments] == ["boats.csv"]
+    assert task.attachments[0].read_text() == "red,3"
+
+
+def test_a_person_remembers_and_forgets(own_site: Site) -> None:
+    assert "created" in own_site.followed(own_site.post("remember", text="Ann prefers tea", key="ann"))
+    assert "Ann prefers tea" in own_site.get("/memory?q=tea").text
+    assert "is forgotten" in own_site.followed(own_site.post("forget", key="ann"))
+    assert "Ann prefers tea" not in own_site.get("/memory").text
+
+
+def test_the_page_is_told_what_changes_as_it_changes(own_site: Site) -> None:
+    heard: list[str] = []
+    opened, told = threading.Event(), threading.Event()
+
+    def listen() -> None:
+        for topic in own_site.listening("index", "mail"):
+            heard.append(topic)
+            (opened if topic == "open" else told).set()
+            if topic == "mail" and len(heard) > 3:
+                return
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    assert opened.wait(60)
+    assert told.wait(60)  # each folder is looked at once when the watch begins
+    while listener.is_alive():
+        own_site.hive.mail.send("analyst", "human", "News", "There is some.")
+        listener.join(1.0)
+    assert "mail" in heard
+
+
+def test_the_index_is_a_cache_that_may_be_damaged_and_taken_away(tmp_path: Path) -> None:
+    hive = filled(tmp_path / "hive")
+    index = Index(hive.layout.root)
+    assert index.sync(60)
+    assert index.progress == (2, 2)
+    index.close()
+    place = tmp_path / "hive" / ".hive" / "web.db"
+    place.write_bytes(b"no database at all" * 100)
+    index = Index(hive.layout.root)
+    assert index.sync(60)
+    [lease], total = index.ended(["done"], "lease", "newest", 10, 0)
+    assert (total, lease.title, lease.tokens, lease.turns) == (1, "What is a lease?", 3_150, 3)
+    Hive.open(hive.layout.root).tasks.retry("lease")
+    assert index.sync(60)
+    assert index.ended(["done"], "", "newest", 10, 0) == ([], 0)
+    index.close()
+
+
+def test_nothing_of_the_page_is_imported_by_another_command() -> None:
+    seen = "[name for name in sys.modules if name.split('.')[0] in ('starlette', 'uvicorn', 'jinja2')]"
+    code = f"import sys; from hivemind.cli.main import build_parser; build_parser(); print({seen})"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
