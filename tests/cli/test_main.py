@@ -191,6 +191,7 @@ def test_every_command_answers_in_json_and_shows_an_example(run: Command) -> Non
         "graph export",
         "doc export",
         "mcp",
+        "web",
         "completion",
         "tool call",
         "tool show",
