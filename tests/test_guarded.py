@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -138,6 +139,25 @@ def test_a_program_that_kills_its_guards_one_after_the_other_ends_as_well(tmp_pa
     kills = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); open('lived', 'w')"
     with Guarded([sys.executable, "-c", kills], folder=tmp_path) as process:
         assert process.wait(30) == -signal.SIGKILL
+
+
+def test_programs_of_one_guard_know_nothing_of_each_other_and_many_at_once_leave_few_guards(tmp_path: Path) -> None:
+    tells = "import os, resource as r; print(os.getcwd(), r.getrlimit(r.RLIMIT_CPU), dict(os.environb), flush=True)"
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, limit, name in ((first, 7, "ONE"), (second, 9, "TWO")):
+        folder.mkdir()
+        command = [sys.executable, "-I", "-S", "-c", tells]
+        with Guarded(command, folder=folder, environment={name: "x"}, cpu_s=limit) as process:
+            printed = process.output.read().decode()
+            assert process.wait(30) == 0
+        assert printed.startswith(f"{folder} ({limit}, {limit}) ")
+        assert ("ONE" in printed, "TWO" in printed) == (name == "ONE", name == "TWO")
+    with contextlib.ExitStack() as all_of_them:
+        many = [all_of_them.enter_context(Guarded(["cat"], folder=tmp_path)) for _ in range(12)]
+        assert [process.wait(30) for process in many] == [0] * 12
+        with Guarded(["sh", "-c", "cut -d' ' -f4 /proc/$PPID/stat"], folder=tmp_path) as process:
+            host = int(process.output.read())
+    wait_for(lambda: len(children(host)) <= 4)
 
 
 @pytest.mark.parametrize(("does", "status"), [("exit 3", 3), ("kill -SEGV $$", -11), ("kill -9 $$", -9), (":", 0)])
