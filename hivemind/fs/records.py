@@ -13,7 +13,7 @@ from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.atomic import move, write
 
-__all__ = ["DamagedRecord", "as_line", "load_record", "save_record", "set_aside"]
+__all__ = ["DamagedRecord", "as_line", "load_record", "parse_record", "save_record", "set_aside"]
 
 _MEND = "hivemind doctor --fix sets it aside"
 
@@ -52,13 +52,23 @@ def load_record(path: str | os.PathLike[str], kind: str, version: int) -> dict[s
     """
     try:
         with boundary(f"{kind} record", path):
-            record = json.loads(read_input(path), parse_constant=_refuse)
+            raw = read_input(path)
     except FileNotFoundError:
         return None
     except Unreadable as error:
         raise DamagedRecord(error.what, where=path, mend=_MEND) from error
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", where=path, mend="make it readable") from error
+    return parse_record(raw, path, kind, version)
+
+
+def parse_record(raw: bytes, path: str | os.PathLike[str], kind: str, version: int) -> dict[str, Any]:
+    """The fields of a record whose bytes were read from `path`. Raises UnknownVersion, DamagedRecord."""
+    try:
+        with boundary(f"{kind} record", path):
+            record = json.loads(raw, parse_constant=_refuse)
+    except Unreadable as error:
+        raise DamagedRecord(error.what, where=path, mend=_MEND) from error
     if not isinstance(record, dict) or record.pop("kind", None) != kind:
         raise DamagedRecord(f"is no {kind} record", where=path, mend=_MEND)
     found = record.pop("version", None)

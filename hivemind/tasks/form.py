@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -153,6 +154,7 @@ def read_text(raw: bytes, name: str) -> Written:
         raise TaskProblem(error.what, where=error.where, mend=error.mend) from None
 
 
+@lru_cache(maxsize=4)  # a text is read when it waits, when it is claimed, and when its result is written
 def _read(text: str, name: str) -> Written:
     if is_yaml(name):
         parsed = parse(text, name)

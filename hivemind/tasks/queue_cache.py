@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from hivemind.boundary import Unreadable, boundary
 from hivemind.fs import Lock, set_aside, write
 from hivemind.tasks.dependencies import Dependencies
-from hivemind.tasks.inbox import Entry, Inbox, Settings, tick_of
+from hivemind.tasks.inbox import Entry, Inbox, Settings, is_task_name, tick_of
 
 __all__ = ["QueueCache", "lanes_of"]
 
@@ -175,8 +175,10 @@ class QueueCache:
         self._known: tuple[float, dict[str, Entry]] = (0.0, {})  # as the queue built then has it
         self._outdated = False
         self._checked = -1.0
+        self._sound = 0.0  # when the inbox was last seen to hold nothing but what the queue says
 
     def close(self) -> None:
+        self._sound = 0.0
         if self._queue is not None:
             self._queue.close()
             self._queue = None
@@ -192,11 +194,11 @@ class QueueCache:
         try:
             asked = time.monotonic()
             queue = self._queue if asked - self._checked < _GLANCE_S else self._current()
-            if queue is None or self._is_stale(queue, queue.header.pause, asked):
+            if queue is None or self._is_stale(queue, asked, pause=queue.header.pause):
                 queue = self._rebuilt(queue, waits=queue is None)
             entry = None if queue is None else queue.next(lanes)
             # The caller may go to sleep on it that there is none: worth waiting for a queue that was begun since.
-            while entry is None and queue and queue.header.started < asked and self._is_stale(queue, 0.0, asked):
+            while entry is None and queue and queue.header.started < asked and self._is_stale(queue, asked, lanes):
                 queue = self._rebuilt(queue, waits=True)
                 entry = None if queue is None else queue.next(lanes)
             return entry
@@ -226,13 +228,14 @@ class QueueCache:
             self.close()
         return self._queue
 
-    def _is_stale(self, queue: _Queue, pause: float, now: float) -> bool:
-        """Whether the inbox may hold something else than the queue says, and it is time to look."""
+    def _is_stale(self, queue: _Queue, now: float, passed: Collection[str] = (), pause: float = 0.0) -> bool:
+        """Whether the inbox may hold something else than the queue says, and it is time to look; `passed` are lanes that the
+        queue has nothing left of."""
         header = queue.header
         age = now - header.built
         if self._outdated:
             return True
-        if 0 <= age < pause:
+        if 0 <= now - max(header.built, self._sound) < pause:
             return False
         if header.restless or not 0 <= age < _HEARTBEAT_S:
             return True
@@ -241,7 +244,28 @@ class QueueCache:
         except FileNotFoundError:
             return True
         # A file that came within the same tick of the file system's clock as the listing would not show.
-        return inbox_ns != header.inbox_ns or header.listed_ns - inbox_ns < tick_of(inbox_ns)
+        if inbox_ns == header.inbox_ns and header.listed_ns - inbox_ns >= tick_of(inbox_ns):
+            return False
+        if not self._is_sound(queue, passed):
+            return True
+        self._sound = now
+        return False
+
+    def _is_sound(self, queue: _Queue, passed: Collection[str]) -> bool:
+        """Whether all that lies in the inbox is as the queue has it: then tasks were only claimed since. What lies there of a
+        lane that is passed was not claimed: who tried it was killed, or is at it this very moment."""
+        known = self._remembered(queue)
+        with os.scandir(self._inbox_path) as names:
+            for one in names:
+                entry = known.get(one.name)
+                if entry is None and not is_task_name(one.name):
+                    continue
+                try:
+                    if entry is None or entry.lane in passed or not entry.of(one.stat(follow_symlinks=False)):
+                        return False
+                except FileNotFoundError:
+                    continue
+        return True
 
     def _rebuilt(self, older: _Queue | None, *, waits: bool) -> _Queue | None:
         """A newer queue, made here or by another process; with `waits` False the older one if another is at it."""

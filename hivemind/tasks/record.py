@@ -6,6 +6,7 @@ before it is written, so that a record that something else has written is found 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -21,7 +22,7 @@ from hivemind.coordination import Journal
 from hivemind.coordination.entries import TaskEntry
 from hivemind.errors import UserError
 from hivemind.fs import write
-from hivemind.fs.records import as_line, load_record
+from hivemind.fs.records import as_line, parse_record
 from hivemind.layout import HUMAN
 from hivemind.names import check_name
 from hivemind.tasks.task import Parked, Said, TaskProblem
@@ -144,16 +145,23 @@ def load(folder: Path) -> TaskRecord | None:
 
     Raises UserError for one that is damaged or of another version.
     """
-    path = folder / RECORD
     try:
-        found = os.lstat(path)
+        raw = _bytes(folder)
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
-        raise TaskProblem("is not a task's record", where=path, mend="take it away")
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise UserError(f"cannot be read ({error.strerror})", where=folder / RECORD, mend="make it readable") from None
+        raw = None
+    if raw is None:
+        raise TaskProblem("is not a task's record", where=folder / RECORD, mend="take it away")
+    return _parsed(folder, raw)
+
+
+def _parsed(folder: Path, raw: bytes) -> TaskRecord:
+    path = folder / RECORD
     with boundary("task's record", path, mend="take it away: the task is then as new"):
-        fields = load_record(path, _KIND, _VERSION)
-        return None if fields is None else TaskRecord.of(fields)
+        return TaskRecord.of(parse_record(raw, path, _KIND, _VERSION))
 
 
 def is_made_whole(folder: str | os.PathLike[str]) -> bool:
@@ -180,7 +188,8 @@ class Records:
     def __init__(self, journal: Journal | None, *, durable: bool) -> None:
         self._journal = journal
         self._durable = durable
-        self._mine: dict[str, str] = {}
+        self._mine: dict[str, str] = {}  # digests
+        self._known: dict[str, tuple[str, TaskRecord]] = {}
 
     def write(self, folder: Path, record: TaskRecord) -> None:
         """Write the record of a task that has no id yet; `claimed` tells the journal of it."""
@@ -189,7 +198,7 @@ class Records:
     def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **told: object) -> None:
         """Replace the record of the task whose folder has its id; the journal has the digest first. Raises OSError."""
         raw = record.encode()
-        now, before = _digest(raw), _digest(_bytes(folder))
+        now, before = _digest(raw), _digest(self._bytes(folder))
         self._tell(event, task_id=folder.name, record=now, before=before, **told)
         write(folder / RECORD, raw, durable=self._durable)
         self._mine[folder.name] = now
@@ -224,27 +233,45 @@ class Records:
 
         Raises Tampered; FileNotFoundError if the folder is gone; UserError if it has no record, or a damaged one.
         """
-        self.check(folder, task_id)
-        found = load(folder)
-        if found is None:
+        now, raw = self._checked(folder, task_id)
+        known = self._known.get(task_id)
+        if known is not None and known[0] == now:
+            return known[1]
+        if not raw:
             os.stat(folder)
             raise TaskProblem(f"has no {RECORD}", where=folder, mend="move it to tasks/inbox/ to have it claimed anew")
+        found = _parsed(folder, raw)
+        self._known[task_id] = now, found
         return found
 
     def check(self, folder: Path, task_id: str) -> None:
         """Raises Tampered if the record is none that was written under that id; FileNotFoundError as `load`."""
-        now = _digest(_bytes(folder))
+        self._checked(folder, task_id)
+
+    def _checked(self, folder: Path, task_id: str) -> tuple[str, bytes]:
+        """The digest of the record, and its bytes."""
+        raw = self._bytes(folder)
+        now = _digest(raw)
         if now == self._mine.get(task_id):
-            return
+            return now, raw
         entry = self._entry(task_id)
         if entry is None or not entry.records or now in entry.records or self._may_be_newer(folder):
-            return
+            return now, raw
         os.stat(folder)
         raise Tampered(f"{RECORD} was changed by something other than hivemind", where=folder, mend=_MEND)
 
     def forget(self, task_id: str) -> None:
         """The task is not in hand any more."""
         self._mine.pop(task_id, None)
+        self._known.pop(task_id, None)
+
+    @staticmethod
+    def _bytes(folder: Path) -> bytes:
+        """The record as it lies there; nothing if there is none: what is wrong with it is said where it is read."""
+        try:
+            return _bytes(folder) or b""
+        except OSError:
+            return b""
 
     def _may_be_newer(self, folder: Path) -> bool:
         """Whether a power cut may have taken the journal's last events and left the record: in a relaxed hive only."""
@@ -264,14 +291,14 @@ class Records:
             self._journal.append(event, **told)
 
 
-def _bytes(folder: Path) -> bytes:
-    """The record as it lies there; nothing if there is none."""
+def _bytes(folder: Path) -> bytes | None:
+    """The record as it lies there; None for what is no regular file, or too large. Raises OSError."""
+    file = os.open(f"{folder}/{RECORD}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        file = os.open(folder / RECORD, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # none, or a link: what is wrong with it is said where it is read
-        return b""
-    try:
-        return os.read(file, _MAX_BYTES) if stat.S_ISREG(os.fstat(file).st_mode) else b""
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
+            return None
+        return os.read(file, found.st_size + 1)
     finally:
         os.close(file)
 
