@@ -18,9 +18,15 @@ from hivemind.coordination.journal import Journal
 from hivemind.coordination.lanes import check_agent
 from hivemind.coordination.state import State
 
-__all__ = ["StepLeases"]
+__all__ = ["StepLeases", "lease_claim"]
 
 _Leases = list[StepLease]
+
+
+def lease_claim(state: State, step_id: str, agent_id: str, ttl_seq: int = DEFAULT_TTL_SEQ) -> Draft:
+    """The event by which a step that nobody holds is leased to an agent."""
+    generation = state.generations.get(step_id, 0) + 1
+    return "lease.claimed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq, "generation": generation}
 
 
 class StepLeases:
@@ -57,14 +63,13 @@ class StepLeases:
             if to_do:
                 _check_to_do(state, step_id)
             held = state.lease(step_id)
-            claim: dict[str, object] = {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq}
             if held is not None and held.holder_agent_id == agent_id:
-                return [("lease.renewed", claim)] if renew else []
+                return [("lease.renewed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq})] if renew else []
             if held is not None and not force:
                 raise StepLeaseHeld(held, agent_id)
-            claim["generation"] = state.generations.get(step_id, 0) + 1
+            kind, claim = lease_claim(state, step_id, agent_id, ttl_seq)
             if held is None:
-                return [("lease.claimed", claim)]
+                return [(kind, claim)]
             return [("lease.taken_over", {**claim, "from_agent_id": held.holder_agent_id})]
 
         return self._journal.change(decide, lambda state, _: state.leases[step_id])

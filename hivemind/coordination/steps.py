@@ -22,6 +22,7 @@ from hivemind.coordination.errors import (
 from hivemind.coordination.event import Draft, Event
 from hivemind.coordination.journal import Journal
 from hivemind.coordination.lanes import check_agent
+from hivemind.coordination.leases import lease_claim
 from hivemind.coordination.state import State
 from hivemind.coordination.step import (
     Evidence,
@@ -99,11 +100,21 @@ class Steps:
         given = {"title": title, "success_criteria": success_criteria, "tests": tests, "proof": proof, "meta": meta}
         return self._add(task_id, [given], agent_id)[0]
 
-    def plan(self, task_id: str, steps: Iterable[Mapping[str, Any]], *, agent_id: str | None = None) -> _Steps:
-        """Several new steps at once, all or none; each is a mapping with `title` and what else `add` takes."""
-        return self._add(task_id, list(steps), agent_id)
+    def plan(
+        self,
+        task_id: str,
+        steps: Iterable[Mapping[str, Any]],
+        *,
+        agent_id: str | None = None,
+        leased_to: str | None = None,
+    ) -> _Steps:
+        """Several new steps at once, all or none; each is a mapping with `title` and what else `add` takes. The lease of the
+        first one goes to `leased_to`, if that is given."""
+        return self._add(task_id, list(steps), agent_id, leased_to)
 
-    def _add(self, task_id: str, given: list[Mapping[str, Any]], agent_id: str | None) -> _Steps:
+    def _add(
+        self, task_id: str, given: list[Mapping[str, Any]], agent_id: str | None, leased_to: str | None = None
+    ) -> _Steps:
         task = check_task(task_id)
         wanted = [definition({"title": None, **one}) for one in given]
         if not wanted:
@@ -117,7 +128,9 @@ class Steps:
                 for at, one in enumerate(wanted, 1)
             ]
             payload = {"task_id": task, **_by(agent_id), **(made[0] if len(made) == 1 else {"steps": made})}
-            return [("step.added", payload)]
+            if leased_to is None:
+                return [("step.added", payload)]
+            return [("step.added", payload), lease_claim(state, made[0]["step_id"], leased_to)]
 
         def look(state: State, events: list[Event]) -> _Steps:
             payload = events[0].payload

@@ -371,8 +371,9 @@ class Log:
         self._unsynced = not sync
         reached(f"{self.kind}.append.synced")
 
-    def sync(self) -> None:
-        """See to it that every record is on the disk, before something else there rests on them.
+    def sync(self, *, named: bool = True) -> None:
+        """See to it that every record is on the disk, before something else there rests on them; with `named` off the caller
+        makes the folder durable.
 
         Raises UserError, FileNotFoundError if the folder is gone.
         """
@@ -385,7 +386,8 @@ class Log:
             return  # nothing was written yet
         try:
             os.fdatasync(file)
-            self._name()
+            if named:
+                self._name()
         except OSError as error:
             self._refuse("cannot be made durable", error)
         finally:

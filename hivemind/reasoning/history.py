@@ -86,9 +86,9 @@ class GraphLog(Log):
         with self._in_folder():
             return super().append(*records, now=now, guard=guard)
 
-    def sync(self) -> None:
+    def sync(self, *, named: bool = True) -> None:
         with self._in_folder():
-            super().sync()
+            super().sync(named=named)
 
 
 class State:

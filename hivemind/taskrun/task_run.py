@@ -273,7 +273,7 @@ class TaskRun:
             self._hive.steps.delete(step.id, agent_id=self.agent)
         given = self.task.steps == tuple(steps)
         rows = [self._row(at, step, given) for at, step in enumerate(steps)]
-        self._hive.steps.plan(self.task.id, rows, agent_id=self.agent)
+        self._hive.steps.plan(self.task.id, rows, agent_id=self.agent, leased_to=self.agent if given else None)
         made = self.steps()
         self.trail.planned([(step.id, step.todo.title) for step in made])
         return made

@@ -14,6 +14,7 @@ from typing import Any
 from hivemind.boundary import boundary
 from hivemind.masking import mask
 from hivemind.reasoning import NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
+from hivemind.reasoning.history import LOG_NAME
 from hivemind.taskrun.review import Citation
 from hivemind.tasks import Task
 
@@ -55,6 +56,7 @@ class Trail:
         belongs to a step that this agent does not hold, and holds the lease while it is written."""
         self._task, self.agent, self.lane = task, agent, lane
         self.store = TaskGraph(task.path, durable=durable, lazy=True, committed=committed, guard=guard)
+        self._has_new_cards = (task.path / LOG_NAME).exists()  # a process before this one may have written some
 
     def planned(self, steps: Sequence[tuple[str, str]]) -> None:
         """Put the task and its steps (id, title) into the graph; those that are there stay as they are."""
@@ -108,11 +110,13 @@ class Trail:
             parent = self._subtask(graph, step_id, step_title)
             node = graph.add_node(kind, text, title=title, tags=tuple(tags), lane=self.lane, step=step_id, meta=told)
             graph.add_edge(parent.node_id, node.node_id, "support" if kind == NodeKind.EVIDENCE else "")
+            self._has_new_cards = True
             return node.node_id
 
     def link(self, src: int, dst: int, relation: str) -> None:
         with self.store.change(self.agent) as graph:
             graph.add_link(src, dst, relation)
+            self._has_new_cards = True
 
     def finished(self, step_id: str) -> None:
         """The step's node is closed."""
@@ -168,8 +172,10 @@ class Trail:
         self.store.add_trace(kind, text, agent_id=self.agent, lane=self.lane, step=step_id)
 
     def sync(self) -> None:
-        """See to it that all of it is on the disk, before something is written elsewhere that rests on it."""
-        self.store.sync()
+        """See to it that the cards are on the disk, before something is written elsewhere that rests on one."""
+        if self._has_new_cards:
+            self.store.sync()
+            self._has_new_cards = False
 
     def save(self) -> None:
         """Write graph.json, the whole graph for people and other programs."""

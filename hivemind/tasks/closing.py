@@ -80,7 +80,7 @@ class Closing:
             if log.torn():
                 with log.locked():
                     pass
-            log.sync()
+            log.sync(named=False)
         if self._durable and (task.path / _GRAPH).is_file():
             graph = open_own(task.path / _GRAPH, os.O_RDONLY)
             try:
