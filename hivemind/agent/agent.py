@@ -288,7 +288,9 @@ class Agent:
         """The conversation of a thread of mail, by the Message-ID with which it began."""
         log = open_thread(self.hive.layout, self.name, about, durable=self.hive.config.durable)
         make_folder(os.path.dirname(log.path), durable=self.hive.config.durable)
-        return Conversation(log.records(), lambda record, durable: log.append(record, now=durable), self.name)
+        return Conversation(
+            log.records(), lambda records, durable: log.append(*records, now=durable, apart=True), self.name
+        )
 
     def let_go(self, message: Message) -> None:
         """Keep no conversation about a letter that is over: the next one of its thread reads the file."""

@@ -58,9 +58,10 @@ def _record(agent: Agent, turn: Turn) -> None:
     if thought.text or thought.actions:
         talk = agent.conversation(turn)
         made = replace(thought, actions=thought.actions[: len(turn.results)])
-        said = talk.answer(made, step=None if focus.step is None else focus.step.id, durable=False)
-        for call, result in zip(said.calls, turn.results, strict=True):
-            talk.result(replace(result, call=call), durable=False)
+        with talk.in_one_go():
+            said = talk.answer(made, step=None if focus.step is None else focus.step.id, durable=False)
+            for call, result in zip(said.calls, turn.results, strict=True):
+                talk.result(replace(result, call=call), durable=False)
 
 
 def _go_on(agent: Agent, turn: Turn) -> None:

@@ -64,7 +64,9 @@ class StepLeases:
                 _check_to_do(state, step_id)
             held = state.lease(step_id)
             if held is not None and held.holder_agent_id == agent_id:
-                return [("lease.renewed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq})] if renew else []
+                return (
+                    [("lease.renewed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq})] if renew else []
+                )
             if held is not None and not force:
                 raise StepLeaseHeld(held, agent_id)
             kind, claim = lease_claim(state, step_id, agent_id, ttl_seq)

@@ -297,9 +297,14 @@ class Log:
         return before_hole(file, size) if self.numbered or self.lazy else size
 
     def append(
-        self, *records: Mapping[str, Any], now: bool = False, guard: AbstractContextManager[object] | None = None
+        self,
+        *records: Mapping[str, Any],
+        now: bool = False,
+        apart: bool = False,
+        guard: AbstractContextManager[object] | None = None,
     ) -> int:
-        """Write records, as one line; returns the number of the last one (0 if the log is not numbered).
+        """Write records as one line, with `apart` as a line each; returns the number of the last one (0 if the log is not
+        numbered).
 
         `guard` is entered for the moment in which the line comes to stand in the file, and let go before the disk is
         waited for; what it raises is raised. Raises UserError if the disk does not take the line, FileNotFoundError if
@@ -308,22 +313,26 @@ class Log:
         if self._file is not None:
             if self._found(self._file) is None:  # a line must not land where nobody looks for it
                 raise FileNotFoundError(errno.ENOENT, "was moved away while it was written to", self.path)
-            return self._append(records, now, guard)
+            return self._append(records, now, apart, guard)
         self._take()
         try:
-            return self._append(records, now, guard)
+            return self._append(records, now, apart, guard)
         finally:
             self._let_go()
 
     def _append(
-        self, records: Sequence[Mapping[str, Any]], now: bool, guard: AbstractContextManager[object] | None
+        self,
+        records: Sequence[Mapping[str, Any]],
+        now: bool,
+        apart: bool,
+        guard: AbstractContextManager[object] | None,
     ) -> int:
         if self.segment_bytes is not None and self.size >= self.segment_bytes:
             self._rotate()
         assert self._file is not None
         assert self._end is not None
         identity, size, last = self._end
-        line = self._line(records, last + 1)
+        line = b"".join(map(as_line, records)) if apart else self._line(records, last + 1)
         self._unnamed |= not size
         try:
             self._put(

@@ -82,9 +82,15 @@ class GraphLog(Log):
         with self._in_folder():
             super()._take()
 
-    def append(self, *records: Any, now: bool = False, guard: AbstractContextManager[object] | None = None) -> int:
+    def append(
+        self,
+        *records: Any,
+        now: bool = False,
+        apart: bool = False,
+        guard: AbstractContextManager[object] | None = None,
+    ) -> int:
         with self._in_folder():
-            return super().append(*records, now=now, guard=guard)
+            return super().append(*records, now=now, apart=apart, guard=guard)
 
     def sync(self, *, named: bool = True) -> None:
         with self._in_folder():

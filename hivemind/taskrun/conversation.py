@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -25,7 +26,7 @@ __all__ = ["Conversation", "Exchanged", "open_thread"]
 SAME = 5
 """So many turns with the same calls and the same results, and a person is asked."""
 _SHOWING = frozenset({"read_file", "write_file", "edit_file"})
-Append = Callable[[Mapping[str, Any], bool], object]
+Append = Callable[[Sequence[Mapping[str, Any]], bool], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Exchanged:
 
 
 class Conversation:
-    """Folded from the records of the file; `append` writes one record to it, durable or not.
+    """Folded from the records of the file; `append` writes records to it, durable or not.
 
     `messages` are those of the present epoch, `pending` the calls of its last answer that have no result.
     """
@@ -51,6 +52,7 @@ class Conversation:
     def __init__(self, records: Iterable[Mapping[str, Any]], append: Append, agent: str) -> None:
         """Raises Unreadable for records that something else has written."""
         self._append, self._agent = append, agent
+        self._waiting: list[Mapping[str, Any]] | None = None
         self.messages: list[ChatMessage] = []
         self.epoch: Mapping[str, Any] | None = None
         self.said = 0
@@ -147,7 +149,7 @@ class Conversation:
 
     def note(self, record: Mapping[str, Any], *, durable: bool = True) -> None:
         """Append a line that is no message: a request that is about to be sent, or what it came to."""
-        self._append(masked({"at": _now(), **record}), durable)
+        self._append([masked({"at": _now(), **record})], durable)
 
     def _stamp(self, message: ChatMessage, ahead: int) -> ChatMessage:
         number = self._number + 1 + ahead
@@ -159,8 +161,22 @@ class Conversation:
             result=None if message.result is None else masked(dict(message.result)),
         )  # fmt: skip
 
+    @contextmanager
+    def in_one_go(self) -> Iterator[None]:
+        """What is added inside stands in the file once it is over, and all of it at once; nothing of it is durable."""
+        self._waiting = []
+        try:
+            yield
+        finally:
+            records, self._waiting = self._waiting, None
+        if records:
+            self._append(records, False)
+
     def _write(self, record: Mapping[str, Any], *, durable: bool) -> None:
-        self._append(record, durable)
+        if self._waiting is None:
+            self._append([record], durable)
+        else:
+            self._waiting.append(record)
         with boundary("conversation"):  # as it will be read again
             record = json.loads(json.dumps(record))
         self._take(record)

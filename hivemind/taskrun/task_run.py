@@ -122,15 +122,16 @@ class TaskRun:
         self._account = Account(records)
         return Conversation(records, self._write, self.agent)
 
-    def _write(self, record: Mapping[str, Any], durable: bool) -> None:
-        """Append a line to messages.jsonl, wherever the task lies by now. Raises TaskMoved if the claim is over."""
+    def _write(self, records: Sequence[Mapping[str, Any]], durable: bool) -> None:
+        """Append lines to messages.jsonl, wherever the task lies by now. Raises TaskMoved if the claim is over."""
         if self.ended:
-            open_log(self._folder, durable=False).append(record)
+            open_log(self._folder, durable=False).append(*records, apart=True)
         else:
             if durable:  # what a mind is told of its cards is on the disk before it rests on that
                 self.trail.sync()
-            self._hive.tasks.log(self.task, record, durable=durable)
-        self._account.book(record)
+            self._hive.tasks.log(self.task, *records, durable=durable)
+        for record in records:
+            self._account.book(record)
 
     @property
     def kept(self) -> Mapping[str, Any]:

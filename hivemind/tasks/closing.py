@@ -141,11 +141,11 @@ class Closing:
             said = Said(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
             self._records.save(folder, replace(record, said=(*record.said, said)), "task.said", by=by)
 
-    def log(self, task: Task, record: Mapping[str, object], *, durable: bool) -> None:
+    def log(self, task: Task, *records: Mapping[str, object], durable: bool) -> None:
         """Append to messages.jsonl. Raises UserError if it could not be written whole; the log is then as it was."""
         with self._own(task):
             log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
-            log.append(record, now=durable)
+            log.append(*records, now=durable, apart=True)
             self._logs[task.id] = log
 
     def cancel(self, path: Path, reason: str) -> Path:

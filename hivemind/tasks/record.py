@@ -151,7 +151,9 @@ def load(folder: Path) -> TaskRecord | None:
         return None
     except OSError as error:
         if error.errno != errno.ELOOP:
-            raise UserError(f"cannot be read ({error.strerror})", where=folder / RECORD, mend="make it readable") from None
+            raise UserError(
+                f"cannot be read ({error.strerror})", where=folder / RECORD, mend="make it readable"
+            ) from None
         raw = None
     if raw is None:
         raise TaskProblem("is not a task's record", where=folder / RECORD, mend="take it away")
@@ -208,7 +210,9 @@ class Records:
         assert record.claim is not None
         now = self._mine[task_id] = _digest(record.encode())
         agent = record.claim.agent
-        if self._journal is not None:  # the folder in active/ says it as well: `mine` tells the journal what it was not told
+        if (
+            self._journal is not None
+        ):  # the folder in active/ says it as well: `mine` tells the journal what it was not told
             self._journal.append_ahead(
                 "task.claimed", task_id=task_id, agent_id=agent, title=title, record=now, before=now
             )

@@ -244,9 +244,9 @@ class Tasks:
 
     # working
 
-    def log(self, task: Task, record: Mapping[str, Any], *, durable: bool = False) -> None:
-        """Append one record to the task's messages.jsonl; with `durable` it is on the disk when this returns."""
-        self._closing.log(task, record, durable=durable)
+    def log(self, task: Task, *records: Mapping[str, Any], durable: bool = False) -> None:
+        """Append records to the task's messages.jsonl, in one go; with `durable` they are on the disk when this returns."""
+        self._closing.log(task, *records, durable=durable)
 
     def read_log(self, task_id: str, attempt: int | None = None) -> Iterator[dict[str, Any]]:
         """The records of a task's log, or of an earlier attempt's, oldest first. Raises UserError if there is no such task."""

@@ -211,7 +211,7 @@ def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: 
     agent = crew.start(lambda context: Thought("", (Action("fail_task", {"reason": "no"}),)))
     agent.scheduler.scope(reads=agent.reads)
     [work] = agent.scheduler.works()
-    agent.hive.leases.claim(work.steps()[0].id, "human")
+    agent.hive.leases.claim(work.steps()[0].id, "human", force=True)
     agent.cycle()
     assert Hive.open(crew.root).tasks.get("t").parked is not None
     crew.end(agent)
