@@ -20,7 +20,7 @@ from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.tasks.adding import Adding, Attached
 from hivemind.tasks.claim import Claims, Orphan, Rejected, Taken, rename
-from hivemind.tasks.closing import Closing
+from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.folder import ATTEMPTS, is_open, open_log
 from hivemind.tasks.form import TextReader
 from hivemind.tasks.inbox import Inbox, Settings, Settled
@@ -28,7 +28,7 @@ from hivemind.tasks.listing import Listing
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.record import RECORD, Records, load
 from hivemind.tasks.step import as_written
-from hivemind.tasks.task import Ignored, Parked, Said, Task, TaskProblem, TaskState, TaskStep, TaskSummary
+from hivemind.tasks.task import Ignored, Task, TaskProblem, TaskState, TaskStep, TaskSummary
 
 __all__ = ["MAX_BYTES", "Tasks"]
 
@@ -36,7 +36,7 @@ MAX_BYTES = 1024 * 1024
 _NET_S = 1.0  # how often `wait` looks although no change was reported
 
 
-class Tasks:
+class Tasks(ClaimedTasks):
     """The tasks of one hive. A task's state is the folder it lies in: inbox, active, done, failed.
 
     `agents` gives the hive's agents with their roles. `max_bytes` bounds a task's text. `settle_ms` is how long a drop
@@ -64,19 +64,16 @@ class Tasks:
         journal: Journal | None = None,
         looking: bool = False,
     ) -> None:
-        self.layout = layout
         for folder in () if looking else (layout.inbox, layout.active, layout.done, layout.failed, layout.locks):
             make_folder(folder, durable=durable)
         self._crashes = CrashCount(layout.reading, looking=looking)
-        reader, self._records = TextReader(self._crashes, max_bytes), Records(journal, durable=durable)
+        reader, records = TextReader(self._crashes, max_bytes), Records(journal, durable=durable)
         self._settings = settings = Settings(
-            layout, reader, self._records, agents, durable, settle_ms, grace_s, clock, roots, settled, rename,
-            ask_about_files,
-        )  # fmt: skip
+            layout, reader, records, agents, durable, settle_ms, grace_s, clock, roots, settled, rename, ask_about_files
+        )
         inbox = Inbox(settings)
         self._queue = QueueCache(settings, inbox)
-        self._claims = Claims(settings, inbox, self._queue)
-        self._closing = Closing(settings, self._claims)
+        super().__init__(settings, Claims(settings, inbox, self._queue))
         self._adding = Adding(layout, max_bytes=max_bytes, durable=durable)
         self._listing = Listing(settings, inbox)
         self._recovered: set[str] = set()
@@ -148,13 +145,13 @@ class Tasks:
         role = self._settings.agents().get(agent) if role is None else role
         if agent not in self._recovered:
             for half_made in self._claims.finish_half_made(agent, incarnation):
-                return self._closing.follow(half_made)
+                return self._follow(half_made)
         while (taken := self._claims.take(agent, role)) is not None:
             self._recovered.discard(agent)  # until it is done: an error on the way leaves a half-made claim
             task = self._claims.settle(taken, incarnation)
             if task is not None:
                 self._recovered.add(agent)
-                return self._closing.follow(task)
+                return self._follow(task)
         self._recovered.add(agent)
         return None
 
@@ -177,7 +174,7 @@ class Tasks:
         self._recovered.discard(agent)  # until it is done: an error on the way leaves a half-made claim
         task = self._claims.settle(taken, incarnation)
         self._recovered.add(agent)
-        return None if task is None else self._closing.follow(task)
+        return None if task is None else self._follow(task)
 
     def take(self, agent: str, role: str | None = None) -> Taken | None:
         """The first half of `claim` by itself: one drop, this agent's alone, its text read. `mine` does the rest."""
@@ -199,7 +196,7 @@ class Tasks:
         """
         agent = check_name(agent, "agent name")
         self._return_persons()
-        found = [self._closing.follow(task) for task in self._claims.mine(agent, incarnation)]
+        found = [self._follow(task) for task in self._claims.mine(agent, incarnation)]
         self._recovered.add(agent)
         return found
 
@@ -244,35 +241,15 @@ class Tasks:
 
     # working
 
-    def log(self, task: Task, *records: Mapping[str, Any], durable: bool = False) -> None:
-        """Append records to the task's messages.jsonl, in one go; with `durable` they are on the disk when this returns."""
-        self._closing.log(task, *records, durable=durable)
-
     def read_log(self, task_id: str, attempt: int | None = None) -> Iterator[dict[str, Any]]:
         """The records of a task's log, or of an earlier attempt's, oldest first. Raises UserError if there is no such task."""
         folder = self.get(task_id).path
         return open_log(folder if attempt is None else folder / ATTEMPTS / str(attempt), durable=False).records()
 
-    def park(self, task: Task, reason: str, until: datetime | None = None) -> Parked:
-        """Say why the task does not go on by itself, for `status` and `--until-idle`; it stays its agent's."""
-        return self._closing.park(task, reason, until)
-
-    def unpark(self, task: Task) -> None:
-        """The task goes on."""
-        self._closing.unpark(task)
-
-    def keep(self, task: Task, name: str, value: Any) -> None:
-        """Keep a JSON value with the task under a name of the runtime's own (`Task.kept`); None takes it away."""
-        self._closing.keep(task, name, value)
-
     def kept(self, task_id: str) -> Mapping[str, Any]:
         """What the runtime has kept with a task, which may be another's or over. Raises UserError if there is no such task,
         or if something other than the program has changed its record."""
         return self._records.load(self.get(task_id).path, task_id).kept
-
-    def said(self, task: Task) -> tuple[Said, ...]:
-        """All that people have added to a task in hand so far. Raises TaskMoved if the claim is over."""
-        return self._closing.said(task)
 
     def say(self, task_id: str, text: str, *, by: str = HUMAN, key: str | None = None) -> Path:
         """Add to the text of a task that was claimed, or that an agent made; returns where it lies. Said again under the
@@ -284,7 +261,7 @@ class Tasks:
         active, inbox = self.layout.active / task_id, self.layout.inbox / task_id
         for folder in (active, inbox, active):  # again: it may be claimed this very moment
             try:
-                self._closing.say(folder, text, check_name(by, "agent name"), key)
+                self._say(folder, text, check_name(by, "agent name"), key)
             except (FileNotFoundError, NotADirectoryError, TaskProblem):
                 if (folder / RECORD).exists():
                     raise
@@ -303,34 +280,14 @@ class Tasks:
     # ending
 
     def finish(self, task: Task, result: str) -> Path:
-        """Write result.md and move the task to done/; where it lies now. Its open subtasks are cancelled.
-
-        Raises TaskMoved if the claim is over, with the late result kept below `attempts/`.
-        """
-        where = self._closing.finish(task, result)
+        where = super().finish(task, result)
         self._cancel_subtasks(where, f"{task.id} is done without it")
         return where
 
     def fail(self, task: Task, reason: str) -> Path:
-        """Write error.md, which says in words why, and move the task to failed/; as `finish` does."""
-        where = self._closing.fail(task, reason)
+        where = super().fail(task, reason)
         self._cancel_subtasks(where, f"{task.id} has failed")
         return where
-
-    def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
-        """Give the task, with all that was done, to an agent or a role: `release` puts it where that one claims it.
-
-        Between the two the task is on its way: an agent that dies there puts it back when it lives again (`mine`).
-        Raises TaskMoved if the claim is over, UserError for bad names or for neither or both of them.
-        """
-        if (to is None) == (role is None):
-            raise UserError("a task is handed over to an agent or to a role", where=task.id)
-        to, role = (None if one is None else check_name(one, "name") for one in (to, role))
-        self._closing.hand_over(task, to, role, reason)
-
-    def release(self, task: Task) -> Path:
-        """Give the task back to the inbox, with its log; where it lies now."""
-        return self._closing.release(task)
 
     def retry(self, task_id: str) -> Path:
         """Move a failed or done task back into the inbox, as a person may by hand. Raises UserError."""
@@ -339,7 +296,7 @@ class Tasks:
             if not os.path.lexists(place / task_id):
                 continue
             try:
-                move(place / task_id, self.layout.inbox / task_id, durable=self._settings.durable)
+                move(place / task_id, self.layout.inbox / task_id, durable=self._durable)
             except FileExistsError:
                 where = self.layout.relative(self.layout.inbox / task_id)
                 raise UserError("something of that name waits already", where=where, mend="move it away") from None
@@ -360,7 +317,7 @@ class Tasks:
 
     def _cancel(self, task_id: str, error: str) -> Path:
         if (self.layout.active / task_id).is_dir():
-            return self._closing.cancel(self.layout.active / task_id, error)
+            return self._cancel_active(self.layout.active / task_id, error)
         if (self.layout.done / task_id).is_dir() or (self.layout.failed / task_id).is_dir():
             raise UserError("is over already", where=task_id, mend="see: hivemind task show")
         with self._persons():

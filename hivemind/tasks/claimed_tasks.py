@@ -1,5 +1,5 @@
-"""How a task's folder leaves active/: finished, failed, released, handed over; and what changes in its record meanwhile
-(spec 1, *Tasks*; README.md, *The end*).
+"""What is done with a task in hand: its log and its record change, and its folder leaves active/, finished, failed, released
+or handed over (spec 1, *Tasks*; README.md, *The end*).
 
 Everything is written while the folder still lies in active/, result.md or error.md last; then one rename moves it.
 """
@@ -17,42 +17,46 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.fs import Log, make_folder, open_own, reached, write
 from hivemind.masking import harmless, mask
+from hivemind.names import check_name
 from hivemind.tasks.claim import Claims, remove_ends
 from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, names_in, open_log, place_of
 from hivemind.tasks.inbox import Settings
 from hivemind.tasks.record import Handed, Tampered, TaskRecord
 from hivemind.tasks.task import Parked, Said, Task, TaskMoved
 
-__all__ = ["Closing"]
+__all__ = ["ClaimedTasks"]
 
 _RESULT, _ERROR, _GRAPH = "result.md", "error.md", "graph.json"
 
 
-class Closing:
-    """Ends claims. Each method takes a Task as `claim` or `mine` gave it; raises TaskMoved if its claim is over."""
+class ClaimedTasks:
+    """The tasks in hand. Each method takes a Task as `claim` or `mine` returned it; raises TaskMoved if its claim is over."""
 
     def __init__(self, settings: Settings, claims: Claims) -> None:
-        self._layout = settings.layout
+        self.layout = settings.layout
         self._claims = claims
         self._records = settings.records
         self._durable = settings.durable
         self._clock = settings.clock
         self._logs: dict[str, Log] = {}  # of tasks in hand, as this process knows them
 
-    def follow(self, task: Task) -> Task:
+    def _follow(self, task: Task) -> Task:
         """Note what the log is of a task that was just claimed, so that a change of it by anything else is found out."""
         log = self._logs[task.id] = open_log(task.path, durable=self._durable)
         log.note_state()
         return task
 
     def finish(self, task: Task, result: str) -> Path:
-        """The task's folder in done/, with result.md in it."""
-        return self._close(task, _RESULT, result, self._layout.done)
+        """Write result.md and move the task to done/; where it lies now. Its open subtasks are cancelled.
+
+        Raises TaskMoved if the claim is over, with the late result kept below `attempts/`.
+        """
+        return self._close(task, _RESULT, result, self.layout.done)
 
     def fail(self, task: Task, reason: str) -> Path:
-        """The task's folder in failed/, with error.md: the reason, in words."""
+        """Write error.md, which says in words why, and move the task to failed/; as `finish` does."""
         text = reason if reason.startswith("#") else f"# {task.title}\n\n{reason.rstrip()}\n"
-        return self._close(task, _ERROR, text, self._layout.failed)
+        return self._close(task, _ERROR, text, self.layout.failed)
 
     def _close(self, task: Task, name: str, text: str, place: Path) -> Path:
         end = harmless(mask(text)).encode()
@@ -65,12 +69,12 @@ class Closing:
                 remove_ends(task.path, but=name)
                 write(task.path / name, end, durable=self._durable)
                 reached("tasks.close.written")
-                target = leave(self._layout, task.path, place, durable=self._durable)
+                target = leave(self.layout, task.path, place, durable=self._durable)
                 reached("tasks.close.moved")
                 self._forget(task.id)
                 return target
         except TaskMoved as moved:
-            raise TaskMoved(moved.what, where=task.id, kept=self._keep(task, name, end)) from None
+            raise TaskMoved(moved.what, where=task.id, kept=self._keep_late(task, name, end)) from None
 
     def _seal(self, task: Task) -> None:
         """Have the conversation and the graph whole and on the disk before the task's end is: nobody writes to them any more.
@@ -89,7 +93,7 @@ class Closing:
                 os.close(graph)
 
     def release(self, task: Task) -> Path:
-        """Back into the inbox, with its log: whoever claims it goes on."""
+        """Give the task back to the inbox, with its log; where it lies now. Whoever claims it goes on."""
         with self._own(task) as record:
             remove_ends(task.path)
             self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
@@ -97,16 +101,23 @@ class Closing:
             self._forget(task.id)
             return self._claims.put_back(task.path)
 
-    def hand_over(self, task: Task, to: str | None, role: str | None, reason: str) -> None:
-        """Record to whom the task goes: it is on its way from now on, and `release` (or `mine`, after a crash) ends that."""
+    def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
+        """Give the task, with all that was done, to an agent or a role: `release` puts it where that one claims it.
+
+        Between the two the task is on its way: an agent that dies there puts it back when it lives again (`mine`).
+        Raises TaskMoved if the claim is over, UserError for bad names or for neither or both of them.
+        """
+        if (to is None) == (role is None):
+            raise UserError("a task is handed over to an agent or to a role", where=task.id)
+        to, role = (None if one is None else check_name(one, "name") for one in (to, role))
         with self._own(task) as record:
             assert record.claim is not None
             handed = Handed(record.claim.agent, to, role, mask(reason), record.claim.claimed)
             self._records.save(task.path, replace(record, handed=handed), agent_id=task.owner)
             reached("tasks.hand_over.written")
 
-    def park(self, task: Task, reason: str, until: datetime | None) -> Parked:
-        """Record why the task does not go on by itself."""
+    def park(self, task: Task, reason: str, until: datetime | None = None) -> Parked:
+        """Record why the task does not go on by itself, for `status` and `--until-idle`; it stays its agent's."""
         parked = Parked(reason, until, self._clock())
         with self._own(task) as record:
             if record.parked is None or (record.parked.reason, record.parked.until) != (reason, until):
@@ -114,12 +125,13 @@ class Closing:
         return parked
 
     def unpark(self, task: Task) -> None:
+        """The task goes on."""
         with self._own(task) as record:
             if record.parked is not None:
                 self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
 
     def keep(self, task: Task, name: str, value: Any) -> None:
-        """Keep something of the runtime's with the task; None takes it away."""
+        """Keep a JSON value with the task under a name of the runtime's own (`Task.kept`); None takes it away."""
         with self._own(task) as record:
             kept = {key: known for key, known in record.kept.items() if key != name}
             if value is not None:
@@ -127,11 +139,11 @@ class Closing:
             self._records.save(task.path, replace(record, kept=kept), agent_id=task.owner)
 
     def said(self, task: Task) -> tuple[Said, ...]:
-        """All that people have added to the task so far."""
+        """All that people have added to a task in hand so far."""
         with self._own(task) as record:
             return record.said
 
-    def say(self, folder: Path, text: str, by: str, key: str | None) -> None:
+    def _say(self, folder: Path, text: str, by: str, key: str | None) -> None:
         """Add to the text of a task that has a record: it was claimed, or a program made it. Said again under the same
         `key` it is there once."""
         with held(folder, wait=True):
@@ -141,20 +153,23 @@ class Closing:
             said = Said(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
             self._records.save(folder, replace(record, said=(*record.said, said)), "task.said", by=by)
 
-    def log(self, task: Task, *records: Mapping[str, object], durable: bool) -> None:
-        """Append to messages.jsonl. Raises UserError if it could not be written whole; the log is then as it was."""
+    def log(self, task: Task, *records: Mapping[str, Any], durable: bool = False) -> None:
+        """Append records to the task's messages.jsonl, in one go; with `durable` they are on the disk when this returns.
+
+        Raises UserError if they could not be written whole; the log is then as it was.
+        """
         with self._own(task):
             log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
             log.append(*records, now=durable, apart=True)
             self._logs[task.id] = log
 
-    def cancel(self, path: Path, reason: str) -> Path:
+    def _cancel_active(self, path: Path, reason: str) -> Path:
         """Move an active task to failed/ under its agent's hands; what the agent still writes is turned away."""
         with held(path, wait=True):
             remove_ends(path)
             write(path / _ERROR, harmless(mask(reason)), durable=self._durable)
             reached("tasks.cancel.written")
-            return leave(self._layout, path, self._layout.failed, durable=self._durable)
+            return leave(self.layout, path, self.layout.failed, durable=self._durable)
 
     @contextmanager
     def _own(self, task: Task) -> Iterator[TaskRecord]:
@@ -188,9 +203,9 @@ class Closing:
         self._records.forget(task_id)
         self._logs.pop(task_id, None)
 
-    def _keep(self, task: Task, name: str, end: bytes) -> Path | None:
+    def _keep_late(self, task: Task, name: str, end: bytes) -> Path | None:
         """Put a late result where the task lies now; None if the task is gone, which withdraws it."""
-        layout = self._layout
+        layout = self.layout
         for folder in (layout.inbox / task.id, place_of(layout, task.id)):
             if folder is None or not folder.is_dir():
                 continue
