@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from hivemind.views.budget import render
+from hivemind.views.answer import Answer, Capsule, SignalFound, render
 from hivemind.views.scope import Readable
-from hivemind.views.selection import VIEWS, View
 from hivemind.views.signal import Action, Signal, analyse
 from hivemind.views.slice import Slice
-from hivemind.views.views import capsule, resume, signals, snapshot, watch
+from hivemind.views.views import VIEWS, View, capsule, resume, signals, snapshot, watch
 
 __all__ = [
     "VIEWS",
     "Action",
+    "Answer",
+    "Capsule",
     "Readable",
     "Signal",
+    "SignalFound",
     "Slice",
     "View",
     "analyse",

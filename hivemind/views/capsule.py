@@ -6,6 +6,7 @@ from typing import Any
 
 from hivemind.coordination import Call, Step, StepLease, call, claim_call, look_call
 from hivemind.layout import HUMAN
+from hivemind.views.answer import Capsule, Where
 from hivemind.views.scope import Scope
 from hivemind.views.signal import Signal, best_action
 
@@ -15,7 +16,7 @@ _MOST_REASONS = 3
 _LONGEST = 120
 
 
-def build_capsule(scope: Scope, signals: list[Signal]) -> dict[str, Any]:
+def build_capsule(scope: Scope, signals: list[Signal]) -> Capsule:
     """`where`, `why` (at most three signals) and `next {primary, backup}` (calls that can be made as they stand)."""
     primary, backup = _next(scope)
     proposed = best_action(signals)
@@ -42,25 +43,23 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _where(scope: Scope, signals: list[Signal]) -> dict[str, Any]:
-    place = scope.place
-    target = (
-        None if place.task is None else {"kind": "task", "id": place.task, "title": _short(scope.title or place.task)}
-    )
-    found: dict[str, Any] = {
+def _where(scope: Scope, signals: list[Signal]) -> Where:
+    place, step = scope.place, scope.step
+    target: dict[str, Any] | None = None
+    focus: dict[str, Any] | None = None
+    if place.task is not None:
+        target = {"kind": "task", "id": place.task, "title": _short(scope.title or place.task)}
+    if step is not None:
+        focus = {"id": step.id, "path": step.path, "title": _short(step.title)}
+        focus |= {"lease": lease_of(scope.leases[step.id])} if step.id in scope.leases else {}
+    return {
         "workspace": place.workspace,
         "target": target,
         "docs": {"notes": len(scope.notes), "trace": len(scope.traces), "radar": len(signals)},
-        "step_focus": None,
+        "step_focus": focus,
         "lane": place.lane,
         "branch": "main" if scope.graph is None else scope.graph.branch,
     }
-    step = scope.step
-    if step is not None:
-        found["step_focus"] = {"id": step.id, "path": step.path, "title": _short(step.title)}
-        if step.id in scope.leases:
-            found["step_focus"]["lease"] = lease_of(scope.leases[step.id])
-    return found
 
 
 def _next(scope: Scope) -> tuple[Call | None, Call | None]:

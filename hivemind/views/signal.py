@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from hivemind.coordination import Call, tool_call
 from hivemind.reasoning import FLUSHED, SHARED, NodeKind, ReasoningGraph, ReasoningNode
+from hivemind.views.answer import SignalFound
 from hivemind.views.scope import Scope
 from hivemind.views.slice import Slice, command_of, is_open, is_pinned, moment
 
@@ -66,8 +67,8 @@ class Signal:
     newest: int = 0
     action: Action | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"code": self.code, "severity": self.severity, "message": self.message}
+    def as_dict(self) -> SignalFound:
+        found: SignalFound = {"code": self.code, "severity": self.severity, "message": self.message}
         if self.refs:
             found["refs"] = list(self.refs)
         if self.action is not None:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal, get_args
 
 from hivemind.coordination import CoordinationError, Step
-from hivemind.reasoning import ReasoningNode, TaskGraph
-from hivemind.views.budget import check_budget, fit
+from hivemind.reasoning import NodeKind, ReasoningNode, TaskGraph
+from hivemind.views.answer import Answer, Capsule, SignalFound, check_budget, fit
 from hivemind.views.capsule import build_capsule, lease_of
 from hivemind.views.scope import Readable, Scope, scope_of
-from hivemind.views.selection import VIEWS, most_cards, most_signals, select
 from hivemind.views.signal import STALE_AFTER, analyse_scope
+from hivemind.views.slice import is_open, is_pinned
 
-__all__ = ["capsule", "resume", "signals", "snapshot", "watch"]
+__all__ = ["VIEWS", "View", "capsule", "resume", "signals", "snapshot", "watch"]
 
-Answer = dict[str, Any]
+View = Literal["focus_only", "smart", "explore", "audit", "full"]
+VIEWS: tuple[str, ...] = get_args(View)
+_BUDGETS = (2_000, 6_000, 12_000)
+_MOST = {"smart": (18, 26, 40, 60), "explore": (26, 40, 70, 100)}
+_SIGNALS = (3, 6, 10, 20)
+_FOCUS_OPEN = 12
+_Wanted = Callable[[ReasoningNode], bool]
+_Record = dict[str, Any]
 _NOTES, _TRACE, _EVENTS, _STEPS = 10, 20, 20, 30
 _ANCHORS = 8
 
@@ -121,7 +128,7 @@ def capsule(
     all_lanes: bool = False,
     *,
     graph: TaskGraph | None = None,
-) -> Answer:
+) -> Capsule:
     """The capsule alone, for a context or a status: `where`, `why`, `next {primary, backup}`."""
     scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes, graph=graph)
     return build_capsule(scope, analyse_scope(scope))
@@ -137,7 +144,7 @@ def signals(
     *,
     graph: TaskGraph | None = None,
     stale_after: timedelta = STALE_AFTER,
-) -> list[Answer]:
+) -> list[SignalFound]:
     """What is worth knowing, best first: `{code, severity, message, refs, action}`. `action` is a call as it stands."""
     _check("smart", None, limit, all_lanes)
     scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes, graph=graph)
@@ -179,18 +186,20 @@ def _head(view: str, scope: Scope, budget: int | None, stale_after: timedelta) -
     return answer, {number for one in found for number in one.refs}
 
 
-def _brief(step: Step) -> Answer:
+def _brief(step: Step) -> dict[str, str]:
     return {"id": step.id, "path": step.path, "title": step.title, "status": step.status}
 
 
-def _step(scope: Scope, step: Step) -> Answer:
-    found = _brief(step)
-    found |= {
+def _step(scope: Scope, step: Step) -> _Record:
+    found: _Record = {
+        **_brief(step),
         "success_criteria": list(step.success_criteria),
         "tests": list(step.tests),
         "checkpoints": step.checkpoints,
+        "proof": step.proof,
+        "revision": step.revision,
+        "lacks": list(step.lacking()),
     }
-    found |= {"proof": step.proof, "revision": step.revision, "lacks": list(step.lacking())}
     if step.evidence:
         found["evidence"] = [receipt.as_dict() for receipt in step.evidence[-_EVENTS:]]
     if step.id in scope.leases:
@@ -198,15 +207,15 @@ def _step(scope: Scope, step: Step) -> Answer:
     return found
 
 
-def _cards(scope: Scope, view: str, budget: int | None, limit: int | None, referred: Collection[int]) -> list[Answer]:
+def _cards(scope: Scope, view: str, budget: int | None, limit: int | None, referred: Collection[int]) -> list[_Record]:
     focus = scope.place.step
     cards = [card for card in scope.cards() if not scope.explicit_step or card.step == focus]
     most = min((one for one in (most_cards(view, budget), limit) if one is not None), default=None)
     return [_card(card) for card in select(cards, view, focus, most, referred)]
 
 
-def _card(card: ReasoningNode) -> Answer:
-    found: Answer = {"id": card.node_id, "kind": card.kind.value, "title": card.title, "text": card.text}
+def _card(card: ReasoningNode) -> _Record:
+    found: _Record = {"id": card.node_id, "kind": card.kind.value, "title": card.title, "text": card.text}
     found |= {"status": card.status, "lane": card.lane, "seq": card.created_seq}
     if card.active is not True:
         found["active"] = card.active
@@ -214,13 +223,13 @@ def _card(card: ReasoningNode) -> Answer:
     return found | {name: value for name, value in rest.items() if value}
 
 
-def _events(scope: Scope, view: str) -> list[Answer]:
+def _events(scope: Scope, view: str) -> list[_Record]:
     """The events of the task; only those of the step where that is all that is looked at."""
     focus = scope.place.step if scope.explicit_step or view == "focus_only" else None
     return [event.as_dict() for event in scope.events if focus is None or event.payload.get("step_id") == focus]
 
 
-def _stats(scope: Scope) -> Answer:
+def _stats(scope: Scope) -> _Record:
     cards = scope.cards()
     return {
         "cards": dict(sorted(Counter(card.kind.value for card in cards).items())),
@@ -229,7 +238,7 @@ def _stats(scope: Scope) -> Answer:
     }
 
 
-def _lanes(scope: Scope) -> list[Answer]:
+def _lanes(scope: Scope) -> list[_Record]:
     """What lies in each lane."""
     lanes: dict[str, list[ReasoningNode]] = {}
     for card in scope.cards():
@@ -242,4 +251,81 @@ def _lanes(scope: Scope) -> list[Answer]:
             "pinned": sum(card.pinned for card in cards),
         }
         for lane, cards in sorted(lanes.items())
+    ]
+
+
+# -- which cards a view shows, and in which order (spec 3, *Views*) ------------------------------------------------
+
+
+def most_cards(view: str, budget: int | None) -> int | None:
+    """L: how many cards a view shows at most under a budget in characters; None for no limit (full)."""
+    if view in ("full", "focus_only"):
+        return None
+    return _MOST["explore" if view == "explore" else "smart"][_size_of(budget)]
+
+
+def most_signals(budget: int | None) -> int:
+    """How many signals an answer shows at most, so that under a small budget they leave room for cards."""
+    return _SIGNALS[_size_of(budget)]
+
+
+def _size_of(budget: int | None) -> int:
+    return len(_BUDGETS) if budget is None else sum(budget > bound for bound in _BUDGETS)
+
+
+def select(
+    cards: Iterable[ReasoningNode], view: str, focus: str | None, most: int | None, referred: Collection[int] = ()
+) -> list[ReasoningNode]:
+    """The cards of a view in its order, without repeats. `cards` are the visible ones; `referred` those of signals."""
+    newest = sorted(
+        (card for card in cards if card.kind is not NodeKind.TASK and (view == "full" or card.active is True)),
+        key=lambda card: (-card.created_seq, -card.node_id),
+    )
+    if view == "full":
+        return newest if most is None else newest[:most]
+    picked: dict[int, ReasoningNode] = {}
+    for wanted, limit in _focus_only(focus, referred) if view == "focus_only" else _smart(focus, view == "explore"):
+        room = len(newest) if limit is None else limit
+        for card in newest:
+            if room == 0 or (most is not None and len(picked) >= most):
+                break
+            if card.node_id not in picked and wanted(card):
+                picked[card.node_id] = card
+                room -= 1
+    return list(picked.values())
+
+
+def _of_step(focus: str | None) -> _Wanted:
+    return lambda card: focus is not None and card.step == focus
+
+
+def _open(kind: NodeKind) -> _Wanted:
+    return lambda card: card.kind is kind and is_open(card)
+
+
+def _subgoal(card: ReasoningNode) -> bool:
+    return is_open(card) and ("subgoal" in card.tags or (card.kind is NodeKind.SUBTASK and card.step is None))
+
+
+def _focus_only(focus: str | None, referred: Collection[int]) -> list[tuple[_Wanted, int | None]]:
+    asked = (NodeKind.HYPOTHESIS, NodeKind.QUESTION, NodeKind.TEST)
+    return [
+        (is_pinned, None),
+        (_of_step(focus), None),
+        (lambda card: card.kind in asked and is_open(card), _FOCUS_OPEN),
+        (lambda card: card.node_id in referred, None),
+    ]
+
+
+def _smart(focus: str | None, warm: bool) -> list[tuple[_Wanted, int | None]]:
+    of_step = _of_step(focus)
+    return [
+        (is_pinned, 8),
+        (lambda card: of_step(card) and is_open(card), 6),
+        (of_step, 4),
+        (_open(NodeKind.HYPOTHESIS), 6),
+        (_open(NodeKind.QUESTION), 6),
+        (_subgoal, 4),
+        (_open(NodeKind.TEST), 6),
+        ((lambda _: True) if warm else is_open, None),
     ]

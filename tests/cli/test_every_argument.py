@@ -91,6 +91,9 @@ def test_a_steps_tools_name_the_step(claude: Member, run: Command) -> None:
     ran = claude.call("run_command", {"command": ["true"], "timeout_s": 20, "step": "boat.s1"})
     claude.call("add_evidence", {"evidence": [ran["receipt"]], "step": "boat.s1"})
     claude.call("send_mail", {"to": ["analyst"], "subject": "Keel", "body": "Laid.", "step": "boat.s1"})
+    here = claude.call("resume", {})  # a few lines, of which each is needed
+    assert here.keys() == {"capsule"}
+    assert here["capsule"]["next"]["primary"].keys() == {"tool", "arguments", "lacks"}
     shown = claude.call("resume", {"task": "boat", "step": "boat.s1", "view": "full", "max_chars": 4_000})
     assert "Keel" in json.dumps(shown)
     assert "signals" in json.dumps(claude.call("signals", {"task": "boat"}))

@@ -1,4 +1,4 @@
-"""Keeping an answer within its budget: what goes first, what goes last, and what is said about it (spec 3, *Capsule*).
+"""What a view answers, and keeping it within its budget: what goes first, what goes last (spec 3, *Capsule*).
 
 The budget counts UTF-8 bytes of compact JSON. In this order: long texts are cut, then traces, notes and events go (oldest
 first), then cards from the tail, then statistics, then signals; the capsule goes last.
@@ -9,18 +9,70 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
-from hivemind.coordination import CoordinationError
+from hivemind.coordination import Call, CoordinationError
 from hivemind.masking import escaped
 
-__all__ = ["check_budget", "fit", "render"]
+__all__ = ["Answer", "Capsule", "SignalFound", "check_budget", "fit", "render"]
 
-Answer = dict[str, Any]
 _LEAST = 2
 _WITH_CAPSULE = 200
 _TEXTS = ("text", "title", "message", "reason")
+_Record = dict[str, Any]
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+class Where(TypedDict, total=False):
+    """Where a caller is. Under the smallest budgets `target` and `step_focus` are ids, or not there."""
+
+    workspace: str
+    target: _Record | str | None
+    docs: dict[str, int]
+    step_focus: _Record | str | None
+    lane: str
+    branch: str
+
+
+class Capsule(TypedDict):
+    """Where the caller is, why that needs attention, and what comes next: calls that can be made as they stand."""
+
+    where: Where
+    why: list[dict[str, str]]
+    next: dict[Literal["primary", "backup"], Call | None]
+
+
+class SignalFound(TypedDict):
+    """A signal as an answer has it; `action` is a call with its kind, priority and title."""
+
+    code: str
+    severity: str
+    message: str
+    refs: NotRequired[list[int]]
+    action: NotRequired[_Record]
+
+
+class Answer(TypedDict, total=False):
+    """What `resume`, `snapshot` and `watch` return; what a budget has no room for is not there (README, *The answer*)."""
+
+    view: str
+    seq: int
+    card_seq: int
+    capsule: Capsule
+    task: _Record
+    step: _Record
+    steps: list[dict[str, str]]
+    signals: list[SignalFound]
+    cards: list[_Record]
+    notes: list[_Record]
+    trace: list[_Record]
+    events: list[_Record]
+    stats: dict[str, Any]
+    lanes: list[_Record]
+    since: dict[str, int | None]
+    budget: _Record
+    degradation: list[str]
+    truncated: bool
 
 
 def render(answer: object) -> str:
@@ -42,12 +94,13 @@ def check_budget(budget: object) -> None:
         )
 
 
-def fit(answer: Answer, budget: int | None) -> Answer:
-    """The answer with `budget` and `degradation` beside it, no longer than `budget` bytes. `answer` is used up."""
+def fit(full: Answer, budget: int | None) -> Answer:
+    """The answer with `budget` and `degradation` beside it, no longer than `budget` bytes. `full` is used up."""
+    answer = cast(_Record, full)
     degradation: list[str] = []
     used = _stamp(answer, budget, degradation)
     if budget is None or used <= budget:
-        return answer
+        return full
     if budget < _WITH_CAPSULE:
         bare: Answer = {"truncated": True}
         return bare if _size(bare) <= budget else {}
@@ -58,10 +111,10 @@ def fit(answer: Answer, budget: int | None) -> Answer:
     if used > budget:  # nothing is left but where, and the codes
         used = _stamp(answer, budget, ["CAPSULE_CUT"])
     assert used <= budget, f"the least capsule does not fit into {budget}"
-    return answer
+    return full
 
 
-def _stamp(answer: Answer, budget: int | None, degradation: list[str]) -> int:
+def _stamp(answer: _Record, budget: int | None, degradation: list[str]) -> int:
     """Write what was used and left out into the answer; returns its size, which the answer itself names."""
     answer["degradation"] = degradation
     stamp = answer["budget"] = {"max_chars": budget, "used_chars": 0, "truncated": bool(degradation)}
@@ -90,7 +143,7 @@ def _cut_texts(value: Any, _over: int, *, longest: int) -> bool:
     return found
 
 
-def _drop(answer: Answer, over: int, *, name: str, first: bool = False) -> bool:
+def _drop(answer: _Record, over: int, *, name: str, first: bool = False) -> bool:
     """Take as many items from one end as are needed; a list that is emptied leaves what was in it as a count."""
     items = answer.get(name)
     if not items or items[0].get("type") == "summary":
@@ -104,14 +157,14 @@ def _drop(answer: Answer, over: int, *, name: str, first: bool = False) -> bool:
     return True
 
 
-def _remove(answer: Answer, _over: int, *, path: str) -> bool:
+def _remove(answer: _Record, _over: int, *, path: str) -> bool:
     *above, name = path.split(".")
     for one in above:
         answer = answer[one]
     return answer.pop(name, answer) is not answer
 
 
-def _only_ids(answer: Answer, _over: int) -> bool:
+def _only_ids(answer: _Record, _over: int) -> bool:
     """What is left of where: ids, without titles and the lease."""
     where = answer["capsule"]["where"]
     for name in ("target", "step_focus"):
@@ -120,7 +173,7 @@ def _only_ids(answer: Answer, _over: int) -> bool:
     return where.pop("branch", None) is not None
 
 
-def _only_place(answer: Answer, _over: int) -> bool:
+def _only_place(answer: _Record, _over: int) -> bool:
     """The workspace and the lane, cut: names can be long."""
     where = answer["capsule"]["where"]
     answer["capsule"] = {"where": {name: _clip(where[name], 16) for name in ("workspace", "lane")}}
@@ -136,7 +189,7 @@ def _clip(text: str, most: int) -> str:
     return text + "…"
 
 
-_STAGES: list[tuple[str, Callable[[Answer, int], bool]]] = [
+_STAGES: list[tuple[str, Callable[[_Record, int], bool]]] = [
     *(("TEXT_CUT", partial(_cut_texts, longest=longest)) for longest in (2_000, 1_000, 400, 160, 80)),
     *((f"{name.upper()}_TRIMMED", partial(_drop, name=name, first=True)) for name in ("trace", "notes", "events")),
     ("CARDS_TRIMMED", partial(_drop, name="cards")),
