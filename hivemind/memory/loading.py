@@ -105,21 +105,21 @@ def _size(text: Text) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a source gives where it knows how much of the whole that is: `form` is full, outline or excerpt."""
+    """A source's content, and how much of the whole it is: `form` is full, outline or excerpt."""
 
     content: str
     form: str
 
 
 Source = Callable[[str, int | None], str | Given]
-"""Gives the content of a reference, within a number of tokens if one is given (a store of another room)."""
+"""Returns the content of a reference, within a number of tokens if one is passed (a store of another room)."""
 
 
 @dataclass(slots=True, eq=False)
 class Loaded:
     """The content of a block. `error`: why it is not there (then `content` says so in one line).
 
-    `digest`: of the file, where it is no longer the block's own. `outside`: read from a root beside the hive. `source`:
+    `digest`: the file's, if it differs from the block's. `outside`: read from a root beside the hive. `source`:
     what was read; the same object as long as nothing changed. `form`: how much of it this is, where a source has said so.
     """
 
@@ -134,9 +134,9 @@ class Loaded:
 class ContentLoader:
     """Loads contents from below `filesystem_root` and from `roots` beside it (folders, resolved).
 
-    The cache holds at most `cache_bytes`; with a `ttl` (seconds) a file is read anew when what is kept is older. A file of
-    more than `max_file_bytes` is not read whole. `sources` gives the content of knowledge whose location begins with
-    `name:`. `loads` counts how often a file or a source was read.
+    The cache holds at most `cache_bytes`; with a `ttl` (seconds) older copies are read again. A file of
+    more than `max_file_bytes` is not read whole. `sources` returns the content of knowledge whose location begins
+    with `name:`. `loads` counts how often a file or a source was read.
     """
 
     def __init__(
@@ -291,7 +291,7 @@ def _lines(block: MemoryBlock) -> tuple[int, int | None] | None:
 
 
 def _new_digest(block: MemoryBlock, text: Text) -> str | None:
-    """The file's digest where it is no longer the one that the block was made with."""
+    """The file's digest, if it has changed since the block was made."""
     known = block.digest if isinstance(block, FileMemoryBlock) else block.metadata.get("digest")
     if not known or text.digest is None:
         return None

@@ -29,7 +29,7 @@ from hivemind.memory.blocks import (
 
 __all__ = ["Changes", "SaveFile", "WorkingMemoryManager", "diff"]
 
-SLACK = 65_536  # bytes of changes that are always tolerated before the file is written anew
+SLACK = 65_536  # bytes of changes that may pile up before the file is rewritten
 BATCH = 1_000  # blocks a record of a log that is rewritten
 _MEND = "hivemind doctor --fix sets it aside"
 
@@ -81,7 +81,7 @@ class SaveFile:
         self._whole = 0  # the log's size when it was rewritten
 
     def drop(self, memory_id: str) -> None:
-        """There is no block of that id any more. One that comes later comes at the end."""
+        """Forget a block. If one of that id comes later, it comes last."""
         self._dropped.add(memory_id)
         self._saved.pop(memory_id, None)
 

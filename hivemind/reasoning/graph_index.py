@@ -21,7 +21,6 @@ from hivemind.reasoning.index_tables import (
     NODES,
     SCHEMA,
     GraphIndexDamaged,
-    Reading,
     Row,
     count_waiting,
     drop,
@@ -41,7 +40,6 @@ __all__ = ["Found", "GraphIndex", "NodeHit"]
 Progress = Callable[[int, int], None]
 
 _ALL = (0, (1 << 63) - 1)
-_TAKEN_AT_ONCE = 2_000  # nodes: a transaction that others wait for, and what a crash makes us read again
 _EMBEDDED_BY_A_SEARCH = 64
 _ALIKE = 0.3  # the least cosine of a node that shares no word with the query
 _SUPERSEDED = 0.8  # how far such a node stands back
@@ -256,18 +254,14 @@ class GraphIndex:
                 for name in gone:
                     drop(sql, name)
         changed = [one for one in present.values() if known.get(one.task) != one.stamp]
-        batch: list[Reading] = []
-        for at, source in enumerate(changed, 1):  # read outside of any transaction
+        for at, source in enumerate(changed, 1):
             if progress is not None:
                 progress(at, len(changed))
-            reading = read(source, NODES)
-            batch += [] if reading is None else [reading]
-            if at == len(changed) or sum(len(one.rows) for one in batch) >= _TAKEN_AT_ONCE:
+            reading = read(source, NODES)  # outside of any transaction
+            if reading is not None:
                 with self._database.write() as sql:
-                    for one in batch:
-                        take(sql, one)
+                    take(sql, reading)
                 reached("graph.index.taken")
-                batch = []
         return len(changed)
 
     def _mended(self, work: Callable[[], _T]) -> tuple[_T, str | None]:

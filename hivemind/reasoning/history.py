@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hivemind.boundary import boundary
@@ -16,11 +17,10 @@ from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.merge import put
 from hivemind.reasoning.node import CARD_FIELDS, SHARED
 
-__all__ = ["LOG_NAME", "MAIN", "Branch", "GraphLog", "History", "Note", "State", "Trace"]
+__all__ = ["LOG_NAME", "MAIN", "Branch", "History", "Note", "State", "Trace"]
 
 LOG_NAME = "graph.jsonl"
 MAIN = "main"
-_GONE, _REOPEN = "the task's folder is gone", "open the task where it is now"
 _Record = Mapping[str, Any]
 
 
@@ -37,16 +37,10 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Note):
     """One action: who did what (`kind`), in which step, and how it went."""
 
-    seq: int
-    at: str
-    agent: str | None
-    lane: str
-    step: str | None
     kind: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,45 +50,6 @@ class Branch:
     name: str
     base: str | None
     base_seq: int
-
-
-class GraphLog(Log):
-    """The log in a task's folder. Where that is gone, the error says so."""
-
-    def __init__(self, folder: Path, *, durable: bool = True, lazy: bool = False) -> None:
-        super().__init__(folder / LOG_NAME, "graph-log", 1, numbered=True, durable=durable, lazy=lazy)
-        self.folder = folder
-
-    @contextmanager
-    def _in_folder(self) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError:
-            raise UserError(_GONE, where=self.folder, mend=_REOPEN) from None
-
-    def read(self) -> list[dict[str, Any]]:
-        found = super().read()
-        if self._identity is None and not self.folder.is_dir():
-            raise UserError(_GONE, where=self.folder, mend=_REOPEN)
-        return found
-
-    def _take(self) -> None:
-        with self._in_folder():
-            super()._take()
-
-    def append(
-        self,
-        *records: Any,
-        now: bool = False,
-        apart: bool = False,
-        guard: AbstractContextManager[object] | None = None,
-    ) -> int:
-        with self._in_folder():
-            return super().append(*records, now=now, apart=apart, guard=guard)
-
-    def sync(self, *, named: bool = True) -> None:
-        with self._in_folder():
-            super().sync(named=named)
 
 
 class State:
@@ -120,11 +75,11 @@ class State:
     def say(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
         """Take in the notes and traces of one line."""
         for op in operations:
-            lane, step = op.get("lane", SHARED), op.get("step")
+            said = seq, at, agent, op.get("lane", SHARED), op.get("step"), op.get("text", "")
             if op["op"] == "note":
-                self.notes.append(Note(seq, at, agent, lane, step, op["text"]))
+                self.notes.append(Note(*said))
             elif op["op"] == "trace":
-                self.traces.append(Trace(seq, at, agent, lane, step, op["kind"], op["text"]))
+                self.traces.append(Trace(*said, op["kind"]))
 
 
 def _apply(graph: ReasoningGraph, op: _Record) -> None:
@@ -163,7 +118,7 @@ def _highest_id(operations: Sequence[_Record]) -> int:
 class History:
     """Follows a log. Builds a branch when it is first asked for, and keeps it up to date line by line."""
 
-    def __init__(self, log: GraphLog) -> None:
+    def __init__(self, log: Log) -> None:
         self.log = log
         self._start()
 
@@ -179,6 +134,8 @@ class History:
     def refresh(self) -> None:
         """Take in what is new. Raises UserError naming a damaged line."""
         records = self.log.read()
+        if self.log.seq == 0 and not os.path.isdir(os.path.dirname(self.log.path)):
+            raise FileNotFoundError(errno.ENOENT, "is gone", self.log.path)
         if self._epoch != self.log.epoch:
             self._start()
         try:

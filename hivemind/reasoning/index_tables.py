@@ -105,7 +105,7 @@ SCHEMA = Schema(
     error=GraphIndexError,
     damaged=GraphIndexDamaged,
     statements=_STATEMENTS,
-    # nothing is taken over of an older one: the graphs are read anew
+    # an older index is dropped: the graphs are read again
     upgrades=dict.fromkeys(range(1, _VERSION), (*(f"DROP TABLE IF EXISTS {name}" for name in _OLDER), *_STATEMENTS)),
 )
 

@@ -173,7 +173,7 @@ class ReasoningMemory:
         return made
 
     def _put(self, turns: list[int]) -> list[ReasoningNode]:
-        """Put one episode into the graph: as the mind says, or by rule; whole, if the mind gives no answer."""
+        """Put one episode into the graph: as the mind says, or by rule; unabridged if the mind's answers are useless."""
         episode, graph = self._talk.episode(turns), self.graph
         if self.mind is None:
             return self._put_by_rule(episode, turns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from operator import attrgetter
@@ -144,11 +145,9 @@ def as_lane(lane: object) -> str:
     if lane == SHARED:
         return lane
     prefix, _, agent = lane.partition("/")
-    try:
+    with suppress(UserError):  # the error below names the whole lane
         if prefix == "agent":
             return f"agent/{check_name(agent, 'agent name')}"
-    except UserError:
-        pass  # the error below names the whole lane
     raise GraphError(f"{lane!r} is not a lane", mend="a lane is 'shared' or 'agent/<name>'")
 
 
@@ -162,10 +161,7 @@ def as_thought(thought: object) -> str | list[Notes]:
 
 
 def _as_notes(item: Any) -> Notes:
-    try:
-        role, content = item["role"], item["content"]
-    except (KeyError, TypeError, IndexError):
-        role = content = None
+    role, content = (item.get("role"), item.get("content")) if isinstance(item, Mapping) else (None, None)
     if not isinstance(role, str) or not isinstance(content, str):
         raise GraphError(f"a note needs a role and a content, both text, not {str(item)[:80]!r}")
     return Notes(role, content)
@@ -173,44 +169,44 @@ def _as_notes(item: Any) -> Notes:
 
 def as_turns(turns: object) -> list[int]:
     """The ids of messages as a list. Raises GraphError for anything but whole numbers: no snapshot could be read back."""
-    found = list(turns) if isinstance(turns, list | tuple) else a_list(turns, "the ids of turns")
+    found = a_list(turns, "the ids of turns")
     for turn in found:
         if type(turn) is not int:
             raise GraphError(f"the id of a turn must be a whole number, not {turn!r}")
     return found
 
 
-def _as_flag(flag: object) -> bool:
+def _as_flag(flag: object, what: str) -> bool:
     if not isinstance(flag, bool):
-        raise GraphError(f"must be true or false, not {flag!r}")
+        raise GraphError(f"{what} must be true or false, not {flag!r}")
     return flag
 
 
-def _as_meta(meta: object) -> dict[str, Any]:
+def _as_meta(meta: object, what: str) -> dict[str, Any]:
     """A copy. A key that is the name of a field, and what JSON does not know, are refused: no log could hold them."""
     if not isinstance(meta, Mapping):
-        raise GraphError(f"must be a mapping, not {meta!r}")
+        raise GraphError(f"{what} must be a mapping, not {meta!r}")
     for name in meta:
         if name in _SEED_FIELDS or name in CARD_FIELDS:
-            raise GraphError(f"{name!r} is a field of a node, not of its meta")
+            raise GraphError(f"{name!r} is a field of a node, not of its {what}")
     copy = dict(meta)
     try:
         json.dumps(copy)
     except (TypeError, ValueError, RecursionError) as error:
-        raise GraphError(f"is not JSON ({error})") from None
+        raise GraphError(f"{what} is not JSON ({error})") from None
     return copy
 
 
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    "title": lambda title: a_text(title, "it"),
-    "status": lambda status: a_text(status, "it"),
-    "tags": lambda tags: tuple(dict.fromkeys(map(str, a_list(tags, "they")))),
-    "lane": as_lane,
-    "step": lambda step: a_text_or_none(step, "it"),
+_CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    "title": a_text,
+    "status": a_text,
+    "tags": lambda tags, what: tuple(dict.fromkeys(map(str, a_list(tags, what)))),
+    "lane": lambda lane, _: as_lane(lane),
+    "step": a_text_or_none,
     "pinned": _as_flag,
     "meta": _as_meta,
-    "thought": as_thought,
-    "related_turn_ids": as_turns,
+    "thought": lambda thought, _: as_thought(thought),
+    "related_turn_ids": lambda turns, _: as_turns(turns),
 }
 """The fields of a node that can be set, and what makes values of them."""
 
@@ -223,10 +219,7 @@ def checked(values: object) -> dict[str, Any]:
     for name, value in values.items():
         if name not in _CHECKS:
             raise GraphError(f"{name!r} is not a field that can be set", mend=f"fields: {', '.join(sorted(_CHECKS))}")
-        try:
-            found[name] = _CHECKS[name](value)
-        except GraphError as error:
-            raise GraphError(f"{name}: {error.what}", mend=error.mend) from None
+        found[name] = _CHECKS[name](value, name)
     if "pinned" in found.get("tags", ()):
         found.setdefault("pinned", True)
     return found

@@ -88,7 +88,7 @@ class Recall:
 
     def by_rule(self) -> Context:
         """Flush what turned out useless, fold the oldest finished work, then flush what nothing supports, then the rest,
-        until it fits. More is folded than is needed, so that not every turn folds anew."""
+        until it fits. More is folded than is needed, so that not every turn folds again."""
         with self.store.change(self.agent_id) as graph:
             for bare, step in (
                 (False, self._flush_useless),

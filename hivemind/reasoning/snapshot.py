@@ -29,7 +29,7 @@ def snapshot_of(graph: Structure) -> dict[str, Any]:
 
 
 def snapshot_text(graph: Structure, **beside: Any) -> str:
-    """The snapshot, and what stands beside it, as compact JSON; no more than a node of it is held as a dict at a time."""
+    """The snapshot, and what stands beside it, as compact JSON; nodes become dicts one at a time."""
     found = {**_parts(graph), **beside}
     as_json = partial(_as_json, graph)
     return json.dumps(found, default=as_json, ensure_ascii=False, separators=(",", ":"), check_circular=False)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import reached, write
+from hivemind.fs import Log, reached, write
 from hivemind.names import check_name
 from hivemind.reasoning.errors import GraphError, a_text, a_text_or_none, a_whole_number
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.history import MAIN, Branch, GraphLog, History, Note, Trace
+from hivemind.reasoning.history import LOG_NAME, MAIN, Branch, History, Note, Trace
 from hivemind.reasoning.merge import MergeReport, compare, put
 from hivemind.reasoning.merge import diff as diff_graphs
 from hivemind.reasoning.node import SHARED, ReasoningNode, as_lane
@@ -29,12 +29,12 @@ SNAPSHOT_NAME = "graph.json"
 class TaskGraph:
     """One task's graph, notes and trace, in the task's folder. Holds no file open between calls; threads may share it.
 
-    `committed` tells whether the journal has the event of a transaction that names two stores. `guard` gets, under the
-    task's lock, the steps that a change touches, and what it gives is entered while the line is written: it refuses by
-    raising, and holds off that a step's lease goes to another until the line stands in the file.
+    `committed` tells whether the journal has the event of a transaction that spans two stores. `guard` is called under the
+    task's lock with the steps that a change touches; the context manager that it returns is held while the line is
+    written. It refuses by raising, and keeps the steps' leases where they are until the line is in the file.
 
-    `durable`: a change is on the disk when it is made; with `lazy` when `sync` was called, a change with a commit or
-    `save_snapshot` came after it: for who calls `sync` before anything else is written that rests on it.
+    With `durable` a change is on the disk when the call returns; with `lazy` too, after `sync`, a change with a commit or
+    `save_snapshot`: for callers that call `sync` before they write anything that depends on it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TaskGraph:
         guard: Guard | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self._history = History(GraphLog(self.folder, durable=durable, lazy=lazy))
+        self._history = History(Log(self.folder / LOG_NAME, "graph-log", 1, numbered=True, durable=durable, lazy=lazy))
         self._clock = clock
         self._committed = committed
         self._guard = guard
@@ -59,12 +59,24 @@ class TaskGraph:
         if branch != MAIN:
             self.checkout(branch)
 
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        """One thread at a time; if the task's folder is gone, the error says so."""
+        with self._mutex:
+            try:
+                yield
+            except FileNotFoundError as error:
+                if error.filename not in (self._history.log.path, os.path.dirname(self._history.log.path)):
+                    raise
+                mend = "open the task where it is now"
+                raise UserError("the task's folder is gone", where=self.folder, mend=mend) from None
+
     # -- reading -----------------------------------------------------------------------------------------------
 
     @property
     def graph(self) -> ReasoningGraph:
         """The graph as it is now, for reading; what others wrote since is in it. Costs a stat if nothing is new."""
-        with self._mutex:
+        with self._opened():
             if self._changing is not None:
                 return self._changing
             return self._history.state(self.branch).graph
@@ -72,13 +84,13 @@ class TaskGraph:
     @property
     def seq(self) -> int:
         """The number of the log's last line: what `at` takes, and what ages cards."""
-        with self._mutex:
+        with self._opened():
             self._history.refresh()
             return self._history.log.seq
 
     def at(self, seq: int, branch: str | None = None) -> ReasoningGraph:
         """The graph as it was after line `seq` of the log, a copy of its own. Raises GraphError for a seq not reached."""
-        with self._mutex:
+        with self._opened():
             self._history.refresh()
             if a_whole_number(seq, "a seq", 0) > self._history.log.seq:
                 raise GraphError(f"there is no seq {seq}; the last is {self._history.log.seq}")
@@ -86,12 +98,12 @@ class TaskGraph:
 
     def notes(self) -> Sequence[Note]:
         """The notes of the branch, oldest first."""
-        with self._mutex:
+        with self._opened():
             return tuple(self._history.state(self.branch).notes)
 
     def traces(self, last: int | None = None) -> Sequence[Trace]:
         """The trace of the branch, oldest first; with `last`, only that many of the newest."""
-        with self._mutex:
+        with self._opened():
             traces = self._history.state(self.branch).traces
             return tuple(traces if last is None else traces[max(0, len(traces) - a_whole_number(last, "last", 0)) :])
 
@@ -109,7 +121,7 @@ class TaskGraph:
         UserError (disk full, the folder is gone).
         """
         agent_id = a_text_or_none(agent_id, "an agent's name")
-        with self._mutex:
+        with self._opened():
             if self._changing is not None:
                 if commit is not None:
                     raise GraphError("a change with a commit can't lie within another change")
@@ -138,7 +150,7 @@ class TaskGraph:
                     history.note(graph.record, log.seq)
         except BaseException:
             if log.seq != before:  # the log is ahead of what is undone here
-                log.rewind()  # everything is built anew from the file at the next look
+                log.rewind()  # the next look rebuilds everything from the file
             raise
         finally:
             graph.record = graph.now = self._changing = None
@@ -195,7 +207,7 @@ class TaskGraph:
     def add_note(self, text: str, *, agent_id: str | None = None, lane: str = SHARED, step: str | None = None) -> Note:
         """Write a note down."""
         text, step = a_text(text, "a note"), a_text_or_none(step, "a step")
-        with self._mutex:
+        with self._opened():
             self._say({"op": "note", "lane": as_lane(lane), "step": step, "text": text}, agent_id)
             return self._history.state(self.branch).notes[-1]
 
@@ -205,7 +217,7 @@ class TaskGraph:
         """Add an action to the trace."""
         kind, text, step = a_text(kind, "a kind"), a_text(text, "an action"), a_text_or_none(step, "a step")
         operation = {"op": "trace", "kind": kind, "lane": as_lane(lane), "step": step, "text": text}
-        with self._mutex:
+        with self._opened():
             self._say(operation, agent_id)
             return self._history.state(self.branch).traces[-1]
 
@@ -227,13 +239,13 @@ class TaskGraph:
             return graph.publish(node_id, hidden=hidden)
 
     def sync(self) -> None:
-        """See to it that every change is on the disk. Raises UserError."""
-        with self._mutex:
+        """Flush every change to the disk. Raises UserError."""
+        with self._opened():
             self._history.log.sync()
 
     def save_snapshot(self) -> Path:
         """Write graph.json, the seed's snapshot of the graph as it is now; returns its path. The log is on the disk then, the
-        snapshot by and by: it can be made again."""
+        snapshot some time later: it can be rebuilt."""
         self.sync()
         path = self.folder / SNAPSHOT_NAME
         try:
@@ -246,14 +258,14 @@ class TaskGraph:
 
     def branches(self) -> list[Branch]:
         """All branches, main first, then by name."""
-        with self._mutex:
+        with self._opened():
             self._history.refresh()
             known = self._history.branches
             return [known[name] for name in sorted(known, key=lambda name: (name != MAIN, name))]
 
     def checkout(self, name: str) -> ReasoningGraph:
-        """Work on that branch from now on (this object only); gives its graph. Raises GraphError if there is none."""
-        with self._mutex:
+        """Work on that branch from now on (this object only); returns its graph. Raises GraphError if there is none."""
+        with self._opened():
             self._history.refresh()
             self._history.branch(name)
             self.branch = name
@@ -304,7 +316,7 @@ class TaskGraph:
 
     def diff(self, one: str, other: str) -> dict[str, list[Any]]:
         """What `other` has and `one` has not, and the reverse: added, removed, changed nodes; added and removed edges."""
-        with self._mutex:
+        with self._opened():
             return diff_graphs(self._history.state(one).graph, self._history.state(other).graph)
 
     def merge(
@@ -325,7 +337,7 @@ class TaskGraph:
         journal's half of it.
         """
         here = self.branch
-        with self._mutex:
+        with self._opened():
             self.checkout(into or here)
             try:
                 told = None if commit is None else lambda tx: commit(tx, self._steps(self.graph))

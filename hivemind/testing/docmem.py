@@ -182,7 +182,7 @@ def nothing_stands_beside_a_root(docmem: Docmem) -> None:
             beside(first.id, root.id)
 
 
-@says(CASES, "Unknown ids raise NodeNotFoundError; find gives None (spec 5)")
+@says(CASES, "Unknown ids raise NodeNotFoundError; find returns None (spec 5)")
 def unknown_ids_are_said_to_be_unknown(docmem: Docmem) -> None:
     root = docmem.create_root()
     assert docmem.find("nobody") is None

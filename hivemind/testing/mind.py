@@ -65,7 +65,7 @@ def _thought(mind: Mind, turn: Turn, tools: Sequence[ToolSchema]) -> Thought | N
         return None
 
 
-@says(CASES, "think gives a Thought, or raises MindError")
+@says(CASES, "think returns a Thought, or raises MindError")
 def a_thought_is_a_thought(mind: Mind) -> None:
     found = _thought(mind, a_turn(), TOOLS)
     if found is not None:
@@ -105,7 +105,7 @@ def what_it_is_shown_is_left_alone(mind: Mind) -> None:
     assert tools == list(TOOLS)
 
 
-@says(CASES, "complete gives a text, or raises MindError")
+@says(CASES, "complete returns a text, or raises MindError")
 def a_completion_is_a_text(mind: Mind) -> None:
     for asked in ("Say one word.", "", "été 🐝"):
         try:
@@ -115,7 +115,7 @@ def a_completion_is_a_text(mind: Mind) -> None:
         assert isinstance(found, str)
 
 
-@says(CASES, "complete gives JSON if a schema is given")
+@says(CASES, "complete returns JSON if a schema is passed")
 def with_a_schema_a_completion_is_json(mind: Mind) -> None:
     try:
         found = mind.complete('Answer with {"text": "heron"}.', _SCHEMA)

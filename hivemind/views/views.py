@@ -102,11 +102,14 @@ def watch(
 ) -> Answer:
     """What came since: the journal's events after `since_seq`, and the cards, notes and actions after `since_card_seq`.
 
-    `seq` and `card_seq` of an answer are what the next call gives. Without `since_card_seq` no cards are shown.
+    Pass `seq` and `card_seq` of one answer to the next call. Without `since_card_seq` no cards are shown.
     """
     _check(view, context_budget, limit, all_lanes)
     if not isinstance(since_seq, int) or isinstance(since_seq, bool) or since_seq < 0:
-        raise _refused(f"since_seq is {since_seq!r}", "give the seq of an earlier answer, 0 for everything")
+        raise _refused(
+            f"since_seq must be an integer ≥ 0, not {since_seq!r}",
+            "pass the seq of an earlier answer, or 0 for everything",
+        )
     every_lane = all_lanes or view == "audit"
     scope = scope_of(hive, agent_id, task, step, all_lanes=every_lane, graph=graph, since=since_seq)
     answer, _ = _head(view, scope, context_budget, stale_after)
@@ -153,11 +156,11 @@ def signals(
 
 def _check(view: str, budget: int | None, limit: int | None, all_lanes: bool) -> None:
     if view not in VIEWS:
-        raise _refused(f"{view!r} is no view", f"there are: {', '.join(VIEWS)}")
+        raise _refused(f"unknown view: {view!r}", f"views: {', '.join(VIEWS)}")
     if view == "focus_only" and all_lanes:
         raise _refused("focus_only and all_lanes exclude each other", "take view='audit' to see every lane")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise _refused(f"limit is {limit!r}", "it counts cards: 1 or more")
+        raise _refused(f"limit must be an integer ≥ 1, not {limit!r}", "it counts cards")
     check_budget(budget)
 
 

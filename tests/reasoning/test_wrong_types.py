@@ -193,5 +193,5 @@ def test_what_came_in_is_what_stays() -> None:
         graph.fold_nodes(4, "sum")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="not a field"):
         graph.add_node("note", "x", colour="red")  # type: ignore[call-arg]
-    with pytest.raises(UserError, match="meta: is not JSON"):
+    with pytest.raises(UserError, match="meta is not JSON"):
         graph.add_node("note", "x", meta={"x": object()})
