@@ -32,7 +32,7 @@ from hivemind.memory import (
     Selection,
     WorkingMemoryManager,
 )
-from hivemind.memory.entry import entry_of
+from hivemind.memory.context_entry import entry_of
 from hivemind.memory.loading import Source
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus

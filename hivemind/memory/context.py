@@ -9,7 +9,7 @@ from typing import Any
 
 from hivemind.memory.blocks import KnowledgeMemoryBlock, MemoryBlock, MemoryType, Priority
 from hivemind.memory.compression import MemoryCompressor
-from hivemind.memory.entry import Shown, entry_of, piece
+from hivemind.memory.context_entry import Shown, entry_of, piece
 from hivemind.memory.loading import ContentLoader, Loaded
 from hivemind.memory.selection import SHARES, CriticalOverBudget, Selection
 from hivemind.tokens import TokenCounter, count_tokens

@@ -22,7 +22,7 @@ from hivemind.memory.blocks import (
     MemoryBlock,
     Priority,
 )
-from hivemind.memory.entry import Shown, entry_of, piece
+from hivemind.memory.context_entry import Shown, entry_of, piece
 from hivemind.memory.scoring import RelevanceScorer
 from hivemind.tokens import TokenCounter
 

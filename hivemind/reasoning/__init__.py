@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from hivemind.reasoning.ask import CompletingMind
-from hivemind.reasoning.conversation import Context, excerpt
+from hivemind.reasoning.episodes import Context, excerpt
 from hivemind.reasoning.errors import BudgetTooSmall, GraphError
-from hivemind.reasoning.export import draw_picture, save_picture, to_dot, to_mermaid, to_svg
+from hivemind.reasoning.fold_rules import is_settled
 from hivemind.reasoning.graph import ReasoningGraph
+from hivemind.reasoning.graph_export import draw_picture, save_picture, to_dot, to_mermaid, to_svg
 from hivemind.reasoning.graph_index import Found, GraphIndex, NodeHit
-from hivemind.reasoning.history import LOG_NAME, MAIN, Branch, Note, Trace
-from hivemind.reasoning.memory import Place, ReasoningMemory
+from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, Note, Trace
 from hivemind.reasoning.merge import MergeConflict, MergeReport
+from hivemind.reasoning.mind_prompts import CompletingMind
 from hivemind.reasoning.node import FLUSHED, SHARED, Edge, Link, NodeKind, Notes, ReasoningNode
 from hivemind.reasoning.patch import AddEdgeOp, AddNodeOp, FlushAndFoldOp, FlushOp, FoldOp, MemoryPatch
-from hivemind.reasoning.rules import is_settled
+from hivemind.reasoning.reasoning_memory import Place, ReasoningMemory
 from hivemind.reasoning.structure import Conflict
 from hivemind.reasoning.task_graph import SNAPSHOT_NAME, TaskGraph
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import write
 from hivemind.fs.finding import Aside, Finding
-from hivemind.reasoning.history import LOG_NAME
+from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.task_graph import SNAPSHOT_NAME, TaskGraph
 
 __all__ = ["check_graph"]

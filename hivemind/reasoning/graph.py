@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Self, TypedDict, Unpack
 
 from hivemind.reasoning.errors import GraphError, a_list, a_text, a_text_or_none, a_whole_number
+from hivemind.reasoning.graph_outline import outline
 from hivemind.reasoning.node import (
     FLUSHED,
     SHARED,
@@ -26,7 +27,6 @@ from hivemind.reasoning.node import (
     derive,
     plain,
 )
-from hivemind.reasoning.outline import outline
 from hivemind.reasoning.patch import AddNodeOp, FlushAndFoldOp, MemoryPatch, parse, reads_as_number
 from hivemind.reasoning.snapshot import restore_snapshot, snapshot_of
 from hivemind.reasoning.structure import Structure, as_way

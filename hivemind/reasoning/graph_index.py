@@ -16,7 +16,7 @@ from hivemind.fs import Lock, reached, set_aside
 from hivemind.fs.database import Database
 from hivemind.layout import Layout
 from hivemind.reasoning.errors import GraphError, a_text, a_text_or_none, a_whole_number
-from hivemind.reasoning.history import LOG_NAME
+from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.index_tables import (
     NODES,
     SCHEMA,

@@ -17,7 +17,7 @@ from hivemind.errors import UserError
 from hivemind.fs import reached
 from hivemind.fs.database import Database, Schema, faults, index_fault
 from hivemind.layout import Layout
-from hivemind.reasoning.history import LOG_NAME
+from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.node import FLUSHED, ReasoningNode
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.search import TOKENIZER, Waiting, embed_waiting

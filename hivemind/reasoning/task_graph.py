@@ -15,7 +15,7 @@ from hivemind.fs import Log, reached, write
 from hivemind.names import check_name
 from hivemind.reasoning.errors import GraphError, a_text, a_text_or_none, a_whole_number
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.history import LOG_NAME, MAIN, Branch, History, Note, Trace
+from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, History, Note, Trace
 from hivemind.reasoning.merge import MergeReport, compare, put
 from hivemind.reasoning.merge import diff as diff_graphs
 from hivemind.reasoning.node import SHARED, ReasoningNode, as_lane

@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
-from hivemind.reasoning.conversation import Message, as_notes
+from hivemind.reasoning.episodes import Message, as_notes
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import FLUSHED, NodeKind, Notes, ReasoningNode
 from hivemind.reasoning.patch import AddEdgeOp, AddNodeOp, MemoryPatch

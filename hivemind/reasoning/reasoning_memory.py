@@ -12,14 +12,14 @@ from typing import Any
 from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import write
-from hivemind.reasoning.ask import CompletingMind, NoAnswer, ask, patch_prompt
-from hivemind.reasoning.conversation import LAST_TURNS, Context, Conversation, Message, as_notes, render
+from hivemind.reasoning.episodes import LAST_TURNS, Context, Conversation, Message, as_notes, render
 from hivemind.reasoning.errors import GraphError, a_list, a_path, a_whole_number
+from hivemind.reasoning.fold_rules import FRUITLESS, parent_for, rule_patch
 from hivemind.reasoning.graph import ReasoningGraph
+from hivemind.reasoning.mind_prompts import CompletingMind, NoAnswer, ask, patch_prompt
 from hivemind.reasoning.node import SHARED, NodeKind, ReasoningNode, as_lane
 from hivemind.reasoning.patch import MemoryPatch
 from hivemind.reasoning.recall import Recall
-from hivemind.reasoning.rules import FRUITLESS, parent_for, rule_patch
 from hivemind.reasoning.snapshot import snapshot_text
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.tokens import count_tokens
