@@ -13,7 +13,7 @@ from hivemind.coordination import Event
 from hivemind.errors import HivemindError
 from hivemind.hive import Hive
 from hivemind.tasks import TaskState
-from hivemind.views import signals
+from hivemind.views import SignalFound, signals
 from hivemind.web.site import Page, Query, Site
 
 __all__ = ["journal"]
@@ -84,7 +84,7 @@ def _told(payload: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, text if len(text) <= _VALUE_CHARS else text[:_VALUE_CHARS] + "…"
 
 
-def _signals(site: Site) -> list[tuple[str, list[dict[str, Any]]]]:
+def _signals(site: Site) -> list[tuple[str, list[SignalFound]]]:
     """What is worth knowing about each task in hand, the gravest first."""
     found = []
     for task in [one for one in site.watch.snapshot().open_tasks if one.state is TaskState.ACTIVE][:_TASKS]:
