@@ -13,8 +13,7 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.masking import mask
-from hivemind.reasoning import NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
-from hivemind.reasoning.history import LOG_NAME
+from hivemind.reasoning import LOG_NAME, NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
 from hivemind.taskrun.review import Citation
 from hivemind.tasks import Task
 
