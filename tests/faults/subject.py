@@ -21,6 +21,7 @@ from .ledger import Ledger, Request
 __all__ = ["Command", "Running", "Subject", "Warm", "alive", "processes_of"]
 
 LIMIT_S = 120.0  # after that a command is taken for one that hangs, and killed; nothing is measured by it
+STILL_S = 6.0  # agents without a supervisor whose journal stands still for so long do nothing more
 REPOSITORY = Path(__file__).parent.parent.parent
 
 
@@ -311,8 +312,14 @@ class Subject:
             self.wait(swarm[0])
             return
         end, quiet = time.monotonic() + self.patience_s, 0
-        while time.monotonic() < end and any(one.poll() is None for one in swarm) and quiet < 100:
+        still, size = time.monotonic(), -1
+        while any(one.poll() is None for one in swarm) and quiet < 100:
             quiet = quiet + 1 if self.seems_idle() else 0
+            now, told = time.monotonic(), self.journal_size()
+            if told != size:
+                still, size = now, told
+            if now > min(end, still + STILL_S):  # who could go on has died, or the task is parked
+                break
             self.tick()
         for one in swarm:
             if one.poll() is None:
@@ -335,6 +342,9 @@ class Subject:
             return False
         boxes = (self.root / "mailboxes" / name / "new" for name in self.agent_names())
         return not any(box.is_dir() and os.listdir(box) for box in boxes)
+
+    def journal_size(self) -> int:
+        return sum(path.stat().st_size for path in (self.root / ".hive" / "journal").glob("*.jsonl"))
 
     def processes(self) -> list[int]:
         """Everything alive that belongs to this hive."""
