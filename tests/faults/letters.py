@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from email.message import EmailMessage
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -136,13 +137,14 @@ def files_of(subject: Subject, *boxes: str, folders: tuple[str, ...] = ("", ".Ar
 
 def letters_in(subject: Subject, box: str, folder: str = "") -> list[EmailMessage]:
     """The messages of a mailbox, as any mail program reads them."""
-    found = []
-    for path in files_of(subject, box, folders=(folder,)):
-        with open(path, "rb") as file:
-            message = email.message_from_binary_file(file, policy=email.policy.default)
-        assert isinstance(message, EmailMessage)
-        found.append(message)
-    return found
+    return [_parsed(path.read_bytes()) for path in files_of(subject, box, folders=(folder,))]
+
+
+@lru_cache(maxsize=200)
+def _parsed(content: bytes) -> EmailMessage:
+    message = email.message_from_bytes(content, policy=email.policy.default)
+    assert isinstance(message, EmailMessage)
+    return message
 
 
 def ids_in(subject: Subject, box: str, folder: str = "") -> Counter[str]:

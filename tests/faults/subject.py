@@ -28,9 +28,9 @@ REPOSITORY = Path(__file__).parent.parent.parent
 class Warm:
     """The process that has all imported, and what it said of the commands that it forked."""
 
-    def __init__(self) -> None:
+    def __init__(self, *flags: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.warm"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY,
+            [sys.executable, "-m", "tests.faults.warm", *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, start_new_session=True,
         )  # fmt: skip
         self._statuses: dict[int, int] = {}

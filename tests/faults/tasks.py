@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from .hives import make_hive
 from .scenario import Checker, Scenario
 from .subject import Subject
 
-__all__ = ["TASKS", "TASK_CHECKERS", "add_task", "drop_task", "missing_tasks", "places_of"]
+__all__ = ["TASKS", "TASK_CHECKERS", "add_task", "conversation", "drop_task", "missing_tasks", "places_of", "untold"]
 
 KEY = "ghp_k1e2y3o4f5t6h7e8h9a0r1b2o3u4r5"  # what commands may print, and nothing in the hive may keep
+ENDS = ("finish_task", "fail_task")  # the calls that end a task
 MINE = "mine.txt"  # in a folder of a person's, which is no task's
 QUESTION = "What moves a rowing boat?"
 QUOTE = "A rowing boat is moved with oars by the people who sit in it."
@@ -139,7 +141,8 @@ def again(subject: Subject) -> None:
             GIVEN[how](subject, key, text, **asked)
             if key == "never":
                 cancel(subject)
-    subject.work()
+    if not subject.seems_idle():
+        subject.work()
     (subject.marks / "mended.ok").touch()
     subject.run("task", "retry", "mended")
     if "no such task" in read(subject.root / "tasks" / "failed" / "after" / "error.md"):  # `run` did not come through
@@ -232,20 +235,50 @@ def body(text: str) -> str:
 
 
 def unreadable(place: Path) -> Iterator[str]:
-    for path in (place / "graph.json", place / "messages.jsonl"):
-        if not path.is_file():
-            continue
-        text = path.read_text("utf-8")
-        # Of a log what stands after the last newline is torn, and no reader takes it; nor a last line with a hole.
-        head, hole, rest = text.partition("\0") if path.suffix == ".jsonl" else (text, "", "")
-        parts = head.split("\n")[:-1] if path.suffix == ".jsonl" else [text]
-        if hole and rest.count("\n") > 1:
-            yield f"{place.name}/{path.name} has a hole before its last line"
-        try:
-            for part in parts:
-                json.loads(part)
-        except ValueError as error:
-            yield f"{place.name}/{path.name} cannot be read ({error})"
+    try:
+        if (place / "graph.json").is_file():
+            json.loads((place / "graph.json").read_text("utf-8"))
+        if (place / "messages.jsonl").is_file():
+            yield from (f"{place.name}: {said}" for said in untold(place))
+    except ValueError as error:
+        yield f"{place.name}: its graph or its conversation cannot be read ({error})"
+
+
+def conversation(folder: Path) -> tuple[list[dict[str, Any]], bytes]:
+    """The messages of a task, and what stands behind the last whole line. Raises ValueError if one of the lines is no JSON."""
+    head, hole, rest = (folder / "messages.jsonl").read_bytes().partition(b"\0")
+    *lines, torn = head.split(b"\n")
+    records = [json.loads(line) for line in lines]
+    if not records or records[0].get("kind") != "messages":
+        raise ValueError("messages.jsonl does not say what it is")
+    return [one for one in records if "role" in one], torn + hole + rest
+
+
+def untold(folder: Path) -> Iterator[str]:
+    """What a finished task's conversation lacks. All of it was on the disk before the end, but for what tells of the end: the
+    result of the call that ended it and of those behind it, and of a mind by rule the answer with that call."""
+    messages, torn = conversation(folder)
+    if len({one["id"] for one in messages}) != len(messages):
+        yield f"a message stands twice: {[one['id'] for one in messages]}"
+    called = [call for one in messages for call in one.get("calls", ())]
+    results = [one for one in messages if one["role"] == "tool"]
+    names = [call["id"] for call in called]
+    if [one["call_id"] for one in results] != names[: len(results)]:
+        yield f"the calls {names} have the results {[one['call_id'] for one in results]}"
+    if folder.parent.name != "done":  # what failed may have failed in the middle of a turn
+        return
+    left = called[len(results) :]
+    if left and left[0]["tool"] not in ENDS:
+        yield f"the call {left[0]['id']} of {left[0]['tool']} has no result, and did not end the task"
+    ended = any(call["tool"] in ENDS and one["ok"] for call, one in zip(called, results, strict=False))
+    if torn and ended:
+        yield f"something torn stands behind its end: {torn[:80]!r}"
+    for line in torn.split(b"\n"):
+        with suppress(ValueError):
+            one = json.loads(line)
+            tools = [call["tool"] for call in one.get("calls", ())]
+            if one.get("call_id") not in [None, *(call["id"] for call in left)] or (tools and tools[0] not in ENDS):
+                yield f"a hole stands before the message {one['id']}, which does not tell of its end"
 
 
 def commands_ran(subject: Subject) -> Iterator[str]:

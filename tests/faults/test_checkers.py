@@ -13,6 +13,7 @@ import pytest
 
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.subject import Subject, Warm
+from tests.faults.tasks import conversation
 from tests.faults.trial import Trial, check, recover
 
 
@@ -71,6 +72,28 @@ def garble(path: Path) -> None:
     path.write_text(path.read_text().replace('"id"', "id", 1))
 
 
+def change(path: Path, how: Callable[[str], str]) -> None:
+    path.write_text(how(path.read_text()))
+
+
+def result_of(folder: Path, tool: str) -> str:
+    """The line of a conversation with the result of the last call of a tool."""
+    messages = conversation(folder)[0]
+    call = [call["id"] for one in messages for call in one.get("calls", ()) if call["tool"] == tool][-1]
+    lines = (folder / "messages.jsonl").read_text().splitlines(keepends=True)
+    return next(line for line in lines if f'"call_id":"{call}"' in line)
+
+
+def without_a_result(folder: Path, tool: str) -> None:
+    line = result_of(folder, tool)
+    change(folder / "messages.jsonl", lambda text: text.replace(line, ""))
+
+
+def with_a_hole(folder: Path, tool: str) -> None:
+    line = result_of(folder, tool)
+    change(folder / "messages.jsonl", lambda text: text.replace(line, "\0" * len(line)))
+
+
 def mark_again(beside: Path, name: str) -> None:
     with open(beside / "marks" / name, "a") as file:
         file.write("ran\n")
@@ -91,6 +114,29 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
     ),
     "a result is gone": ("tasks", lambda root, _: (root / "tasks/done/plain/result.md").unlink(), "P11"),
     "a conversation is damaged": ("tasks", lambda root, _: garble(root / "tasks/done/plain/messages.jsonl"), "P11"),
+    "a result of a call is gone": (
+        "tasks",
+        lambda root, _: without_a_result(root / "tasks/done/plain", "finish_step"),
+        "P11",
+    ),
+    "a conversation is torn behind its end": (
+        "tasks",
+        lambda root, _: change(root / "tasks/done/plain/messages.jsonl", lambda text: text + '{"id":'),
+        "P11",
+    ),
+    "a conversation has a hole": ("tasks", lambda root, _: with_a_hole(root / "tasks/done/run", "finish_step"), "P11"),
+    "a model's call has no result": (
+        "turn",
+        lambda root, _: without_a_result(root / "tasks/done/boat", "add_card"),
+        "P49",
+    ),
+    "a model's call has two results": (
+        "turn",
+        lambda root, _: change(
+            root / "tasks/done/boat/messages.jsonl", lambda text: text + text.splitlines(keepends=True)[-1]
+        ),
+        "P49",
+    ),
     "a text is another one": (
         "tasks",
         lambda root, _: (root / "tasks/failed/broken/broken.md").write_text("x"),
@@ -122,15 +168,25 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_promise_that_is_broken_is_noticed(what: str, played: Callable[[str], Subject], tmp_path: Path) -> None:
-    scenario, break_it, promise = BROKEN[what]
-    whole = played(scenario)
-    subject = replace(whole, root=tmp_path / "hive", beside=tmp_path / "beside", started=[])
+def found_in(whole: Subject, scenario: str, folder: Path, break_it: Callable[[Path, Path], object]) -> dict[str, str]:
+    """What the checkers say of a copy that was broken: a promise's number -> a sentence."""
+    subject = replace(whole, root=folder / "hive", beside=folder / "beside", started=[])
     shutil.copytree(whole.root, subject.root, symlinks=True)
     shutil.copytree(whole.beside, subject.beside, symlinks=True)
     break_it(subject.root, subject.beside)
-    found = {
-        one: sentence for promises, _, sentence in check(subject, SCENARIOS[scenario].checkers) for one in promises
-    }
+    return {one: sentence for promises, _, sentence in check(subject, SCENARIOS[scenario].checkers) for one in promises}
+
+
+@pytest.mark.parametrize(("scenario", "task"), [("tasks", "plain"), ("turn", "boat")])
+def test_what_tells_of_a_tasks_end_may_be_missing(
+    scenario: str, task: str, played: Callable[[str], Subject], tmp_path: Path
+) -> None:
+    cut = lambda root, _: without_a_result(root / "tasks/done" / task, "finish_task")  # noqa: E731
+    assert found_in(played(scenario), scenario, tmp_path, cut) == {}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_promise_that_is_broken_is_noticed(what: str, played: Callable[[str], Subject], tmp_path: Path) -> None:
+    scenario, break_it, promise = BROKEN[what]
+    found = found_in(played(scenario), scenario, tmp_path, break_it)
     assert promise in found, f"nobody noticed that {what}: {json.dumps(found, indent=1)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from .hives import make_hive
 from .letters import letters_in
 from .scenario import Checker, Scenario
 from .subject import Subject
-from .tasks import TASK_CHECKERS, add_task, marking, missing_tasks, ran
+from .tasks import TASK_CHECKERS, add_task, conversation, marking, missing_tasks, ran, untold
 
 __all__ = ["TURN"]
 
@@ -61,22 +60,12 @@ def finished(subject: Subject) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def messages_in(folder: Path) -> list[dict[str, Any]]:
-    records = [json.loads(line) for line in (folder / "messages.jsonl").read_text("utf-8").split("\n")[:-1]]
-    return [one for one in records if "role" in one]
-
-
 def conversation_whole(subject: Subject) -> Iterator[str]:
     """Each message once, one result for each call, in order; an answer that the model was shown again stands there so."""
     if (folder := finished(subject)) is None:
         return
-    kept = {one["id"]: one for one in messages_in(folder)}
-    if len(kept) != len(messages_in(folder)):
-        yield f"a message stands twice: {[one['id'] for one in messages_in(folder)]}"
-    called = [call["id"] for one in kept.values() for call in one.get("calls", ())]
-    answered = [one["call_id"] for one in kept.values() if one["role"] == "tool"]
-    if answered not in (called, called[:-1]):  # the task's end is its own result: that line is written after it
-        yield f"the calls {called} have the results {answered}"
+    yield from untold(folder)
+    kept = {one["id"]: one for one in conversation(folder)[0]}
     shown = [one for thought in thoughts(subject) for one in thought["told"] if one["role"] == "assistant"]
     for one in shown:
         if any(kept.get(one["id"], {}).get(key) != value for key, value in one.items()):
@@ -87,7 +76,7 @@ def work_kept(subject: Subject) -> Iterator[str]:
     """What the calls of a finished task did: the command's output lies where its receipt says, the letter and file are there."""
     if (folder := finished(subject)) is None:
         return
-    receipts = [one["result"] for one in messages_in(folder) if "exit_status" in one.get("result", ())]
+    receipts = [one["result"] for one in conversation(folder)[0] if "exit_status" in one.get("result", ())]
     for receipt in receipts:
         printed = folder / "artifacts" / Path(receipt["output_path"]).name
         if not printed.is_file() or PRINTED not in printed.read_text("utf-8"):

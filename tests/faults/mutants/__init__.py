@@ -52,7 +52,9 @@ class Mutant:
         folder.mkdir()
         for path in REPOSITORY.iterdir():
             if path.name == "hivemind":
-                shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(
+                    path, folder / path.name
+                )  # what is compiled too: all but the patched modules stay as they are
             elif path.name not in (".git", ".venv", ".hive"):
                 (folder / path.name).symlink_to(path)
         self.apply(folder)

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class Shown:
     seed: int = 0
     sentence: str = ""
     tried: int = 0
+    took_s: float = 0.0
 
 
 def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
@@ -135,13 +137,13 @@ def hunt(mutant: Mutant, folder: Path, most: int) -> Shown:
     """Try detectors until one finds the mutant, `most` at most."""
     house = mutant.house(folder / mutant.name)
     check_that_it_is_run(house)
-    tried = 0
+    tried, began = 0, time.monotonic()
     for tried, (detector, seed) in enumerate(islice(_detectors(mutant.detectors), most), 1):
         said = detect(house, detector, seed)
         assert "no answer" not in said, f"{mutant.name}, {detector}: {said}"
         if said and (new := sorted(said.keys() - known(detector, seed))):
-            return Shown(mutant, detector, seed, said[new[0]], tried)
-    return Shown(mutant, None, tried=tried)
+            return Shown(mutant, detector, seed, said[new[0]], tried, time.monotonic() - began)
+    return Shown(mutant, None, tried=tried, took_s=time.monotonic() - began)
 
 
 def main() -> int:
@@ -162,7 +164,7 @@ def main() -> int:
         for shown in pool.map(lambda one: hunt(one, Path(folder), 1 if given.short else given.most), wanted):
             found.append(shown)
             how = f"{shown.detector}, seed {shown.seed}: {shown.sentence}" if shown.detector else "NOT FOUND"
-            print(f"{shown.mutant.name}: {how} ({shown.tried} tried)", flush=True)
+            print(f"{shown.mutant.name}: {how} ({shown.tried} tried, {shown.took_s:.0f} s)", flush=True)
     lost = [one.mutant.name for one in found if one.detector is None]
     print(f"{len(found)} mutants, {len(found) - len(lost)} found")
     if given.report:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -62,14 +63,18 @@ def outcomes(names: Sequence[str], states: int, seed: int, jobs: int, first: boo
                 yield Outcome("harness", "full", seed, found=[Found(0, Crash(0), what, ())])
 
 
+_warm: Warm | None = None
+
+
 def _lose(name: str, states: int, seed: int, first: bool) -> Outcome:
-    warm = Warm()
-    try:
-        if name in PLAYS:
-            return power_loss(*PLAYS[name], states=states, seed=seed, warm=warm, first=first)
-        return play_and_lose(name, states=states, warm=warm, seed=seed, keep=KEPT, first=first)
-    finally:
-        warm.close()
+    global _warm
+    _warm, began = _warm or Warm(*(["--rehearse"] if states > 40 and not first else [])), time.monotonic()
+    if name in PLAYS:
+        outcome = power_loss(*PLAYS[name], states=states, seed=seed, warm=_warm, first=first)
+    else:
+        outcome = play_and_lose(name, states=states, warm=_warm, seed=seed, keep=KEPT, first=first)
+    outcome.took_s = time.monotonic() - began
+    return outcome
 
 
 def row(outcome: Outcome) -> dict[str, Any]:
@@ -117,7 +122,7 @@ def main() -> int:
         word = "VIOLATION" if outcome.found else "ok"
         print(
             f"{word:9} {outcome.play:12} power {outcome.durability:8} {outcome.asked + outcome.swarms:5} states of "
-            f"{outcome.operations} operations, {outcome.alike} more the same",
+            f"{outcome.operations} operations, {outcome.alike} more the same  {outcome.took_s:5.1f} s",
             flush=True,
         )
         for found in outcome.found:

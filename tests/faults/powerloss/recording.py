@@ -47,7 +47,9 @@ def record(
     Raises CalledProcessError if the workload fails, AssertionError if the recording does not add up to what is there.
     """
     said.write_bytes(b"")
-    traced = ["strace", "-f", "--seccomp-bpf", "-ttt", "-y", "-xx", "-s", "16777216", "-e", f"trace={_CALLS}", "-o", os.fspath(log)]
+    traced = [
+        "strace", "-f", "--seccomp-bpf", "-ttt", "-y", "-xx", "-s", "16777216", "-e", f"trace={_CALLS}", "-o", os.fspath(log)
+    ]  # fmt: skip
     done = subprocess.run(
         [*traced, *command], env=dict(environment), cwd=said.parent, capture_output=True, text=True, check=False
     )

@@ -54,6 +54,7 @@ class Outcome:
     found: list[Found] = field(default_factory=list)
     checked: set[str] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
+    took_s: float = 0.0
 
     @property
     def command(self) -> str:

@@ -1,5 +1,7 @@
 """Which crash states of a recording are tried: the telling ones first, then as many by chance as there is time for.
 
+First of all: everything was done, and nothing lasts but what was synced.
+
 At a moment (right after something was acknowledged, right before something is synced, right after it) there is a set of
 operations that are not durable yet. Tried are: all of them lost; none; each alone lost; each alone kept; each write torn in
 the middle, or there as zeros; every name kept and no data; and subsets by chance. States that come out alike, byte for byte
@@ -37,32 +39,34 @@ class Chosen:
 def choose(
     disk: Disk, wanted: int, seed: int, journaled: bool = False, answered: Sequence[int] | None = None
 ) -> Chosen:
-    """At most `wanted` different crash states: after every acknowledgement with everything else lost, then in turns of each
-    other way, then by chance. `answered` are the numbers of operations after which something was acknowledged, where the
-    disk has not recorded that itself."""
+    """At most `wanted` different crash states: at the end and after every acknowledgement with everything else lost, then in
+    turns of each other way, then by chance. `answered` are the numbers of operations after which something was acknowledged,
+    where the disk has not recorded that itself."""
     chance = random.Random(seed)
     if answered is None:
         answered = [at + 1 for at, operation in enumerate(disk.operations) if isinstance(operation, Said)]
     moments = list(_moments(disk, frozenset(answered)))
-    words = disk.words()
+    files = [re.sub(r"\d+", "", words.split(" ")[1]) if " " in words else "" for words in disk.words()]
     ways: dict[str, list[Crash]] = {}
     for at, pending, said in moments:
         for crash in _at(disk, at, pending, chance):
             crash = _in_order(disk, crash, pending) if journaled else crash
-            ways.setdefault(f"{'said' if said else 'sync'}: {_way(crash, words)}", []).append(crash)
+            ways.setdefault(f"{'said' if said else 'sync'}: {_way(crash, files)}", []).append(crash)
     first = ways.pop("said: all", [])
     if len(first) > wanted // 2:
         chance.shuffle(first)
         ways["said: all"], first = first[wanted // 2 :], first[: wanted // 2]
     for one in ways.values():
         chance.shuffle(one)
-    return _different(disk, [*first, *_in_turns(list(ways.values()))], wanted, sorted(answered))
+    at, pending, _ = moments[-1]  # when all has been promised that ever is
+    end = Crash(at, frozenset(pending), why="all lost")
+    return _different(disk, [end, *first, *_in_turns(list(ways.values()))], wanted, sorted(answered))
 
 
-def _way(crash: Crash, words: Sequence[str]) -> str:
+def _way(crash: Crash, files: Sequence[str]) -> str:
     """How a state came about; where one write is torn, also of which file: there are many writes of marks and caches, and
     few of what counts."""
-    file = re.sub(r"\d+", "", words[crash.torn[0][0]].split(" ")[1]) if len(crash.torn) == 1 else ""
+    file = files[crash.torn[0][0]] if len(crash.torn) == 1 else ""
     return f"{crash.why.split(' ')[0]} {file}".rstrip()
 
 
