@@ -115,14 +115,14 @@ def known(detector: str, seed: int) -> frozenset[str]:
     return frozenset(said)
 
 
-def _detectors(first: Sequence[str]) -> Iterator[tuple[str, int]]:
+def _detectors(first: Sequence[str], others: bool) -> Iterator[tuple[str, int]]:
     """Those that are named first, with each seed, then all others."""
     every = [f"power/{name}" for name in NAMES]
     every += [f"{scenario}/{fault}" for fault in FAULTS if not missing(FAULTS[fault]) for scenario in SCENARIOS]
     for one in first:
         name, _, seed = one.partition(":")
         yield from ((name, number) for number in ((int(seed),) if seed else SEEDS))
-    yield from ((one, SEEDS[0]) for one in every if one not in first)
+    yield from ((one, SEEDS[0]) for one in every if others and one not in first)
 
 
 def check_that_it_is_run(house: Path) -> None:
@@ -133,12 +133,12 @@ def check_that_it_is_run(house: Path) -> None:
     assert said.startswith(f"{house}/"), f"{sys.executable} puts {said} before PYTHONPATH: no mutant would be run"
 
 
-def hunt(mutant: Mutant, folder: Path, most: int) -> Shown:
-    """Try detectors until one finds the mutant, `most` at most."""
+def hunt(mutant: Mutant, folder: Path, most: int | None) -> Shown:
+    """Try detectors until one finds the mutant: `most` at most, or those that its patch names."""
     house = mutant.house(folder / mutant.name)
     check_that_it_is_run(house)
     tried, began = 0, time.monotonic()
-    for tried, (detector, seed) in enumerate(islice(_detectors(mutant.detectors), most), 1):
+    for tried, (detector, seed) in enumerate(islice(_detectors(mutant.detectors, others=most is not None), most), 1):
         said = detect(house, detector, seed)
         assert "no answer" not in said, f"{mutant.name}, {detector}: {said}"
         if said and (new := sorted(said.keys() - known(detector, seed))):
@@ -150,9 +150,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", nargs="*")
     parser.add_argument("--most", type=int, default=40, help="detectors that a mutant is put under at most")
-    parser.add_argument(
-        "--short", action="store_true", help="under the first detector that each patch names, and no other"
-    )
+    parser.add_argument("--short", action="store_true", help="under the detectors that each patch names, and no other")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
         "--report", action="store_true", help="write tests/faults/report/mutants.json and docs/promises.md"
@@ -161,7 +159,7 @@ def main() -> int:
     wanted = [one for one in mutants() if not given.name or one.name in given.name]
     found: list[Shown] = []
     with tempfile.TemporaryDirectory(prefix="hive-mutants-") as folder, ThreadPoolExecutor(given.jobs) as pool:
-        for shown in pool.map(lambda one: hunt(one, Path(folder), 1 if given.short else given.most), wanted):
+        for shown in pool.map(lambda one: hunt(one, Path(folder), None if given.short else given.most), wanted):
             found.append(shown)
             how = f"{shown.detector}, seed {shown.seed}: {shown.sentence}" if shown.detector else "NOT FOUND"
             print(f"{shown.mutant.name}: {how} ({shown.tried} tried, {shown.took_s:.0f} s)", flush=True)
