@@ -50,8 +50,8 @@ class SentMemo:
         make_folder(os.path.dirname(self._log.path), durable=self._log.durable)
         with ExitStack() as held, _as_told():
             torn = self._log.torn()
-            if b"\n" in torn and len(torn) == os.path.getsize(self._log.path):
-                raise self._damaged()  # a send that was cut short before its first line was on the disk has none
+            if b"\n" in torn and self._lines() - torn.count(b"\n") <= 1:
+                raise self._damaged()  # a send that was cut short before its first line was on the disk has none behind it
             held.enter_context(self._log.locked())
             self._load()
             self._held = held.pop_all()
@@ -74,8 +74,12 @@ class SentMemo:
                     self.base = name
                 case {"to": str(name), "is": str(outcome)}:
                     self.outcomes[name] = outcome
-        if self._log.has_header and (self.base is None or not is_own(self.base)):
+        if self._lines() > 1 if self.base is None else not is_own(self.base):
             raise self._damaged()
+
+    def _lines(self) -> int:
+        """How many whole lines the record has, its header counted."""
+        return Path(self._log.path).read_bytes().count(b"\n")
 
     def _damaged(self) -> DamagedRecord:
         return DamagedRecord("is damaged: it names no message", where=self._log.path, mend="move the file away")
