@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
+import yaml
 from pydantic import BaseModel
 
 import hivemind
@@ -55,7 +58,8 @@ class Item:
 
     A test shows it if all of `words` stand in it. Words that begin with a sign stand at a door only: `$ task add --id` in one
     command line, `( read_file path` in one call of a tool, `import hivemind.mail.Mail` as what is imported from there,
-    `{ mail unknown_sender` as keys of one text or dict, `/ tasks/done/` (a pattern) in a path, as a text or put together.
+    `{ mail unknown_sender` as keys, one below the other, of one text or dict, `= task.done` as a whole text (or a variable in
+    one), `/ tasks/done/` (a pattern) in a path, as a text or put together.
     """
 
     kind: str
@@ -160,7 +164,7 @@ def _events() -> Iterator[Item]:
             family, _, rest = one.partition(".")
             for name in rest.split(" / "):
                 if name != "*":
-                    yield Item("event", f"{family}.{name}", (f"{family}.{name}",))
+                    yield Item("event", f"{family}.{name}", (f"= {family}.{name}",))
 
 
 def _first_cells(text: str, header: str) -> Iterator[str]:
@@ -178,7 +182,7 @@ def _variables() -> Iterator[Item]:
     found: set[str] = set()
     for path in (ROOT / "hivemind").rglob("*.py"):
         found.update(re.findall(r'"(HIVEMIND_[A-Z_]+)"', path.read_text("utf-8")))
-    yield from (Item("variable", name, (name,)) for name in sorted(found - INTERNAL_DOORS))
+    yield from (Item("variable", name, (f"= {name}",)) for name in sorted(found - INTERNAL_DOORS))
 
 
 def _names() -> Iterator[Item]:
@@ -222,8 +226,8 @@ _LISTS = {  # they name everything of a kind, and use none of it
     "test_whatever_is_appended_stays_in_the_log_and_makes_nothing_unreadable",
     "test_an_event_with_any_value_in_any_field_stops_nobody",
 }
-_KEY = re.compile(r"[\w-]+(?=:)")
 _WORD = re.compile(r"[\w.*-]+")
+_VARIABLE = re.compile(r"(?<=\$)[A-Z_]{4,}\b|\b[A-Z_]{4,}(?==)")
 _CALLERS = {
     "call",
     "use",
@@ -291,6 +295,7 @@ class _Module:
     def _plain(self, part: ast.AST) -> Iterator[str]:
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
             yield part.value
+            yield from (f"= {name}" for name in (part.value, *_VARIABLE.findall(part.value)))
             for word in _WORD.findall(part.value):
                 yield word
                 yield word.rpartition("/")[2]
@@ -395,17 +400,62 @@ def _command_lines(texts: list[str]) -> Iterator[str]:
 def _paths(part: ast.AST) -> Iterator[tuple[str, ...]]:
     """The keys that a text of YAML or JSON has, a dict or the keywords of a call; with those below them."""
     if isinstance(part, ast.Constant | ast.JoinedStr):
-        keys = _KEY.findall(_text(part).replace('"', ""))
-        inner = (key for one in ast.walk(part) if isinstance(one, ast.Dict) for key in one.keys)
-        keys += [_text(key) for key in inner]  # f"mcp: {json.dumps({'return_after': 1})}"
-        yield from ((key,) for key in keys)
-        yield from ((one, other) for at, one in enumerate(keys) for other in keys[at + 1 :])
-        yield from ((a, b, c) for at, (a, b) in enumerate(pairwise(keys)) for c in keys[at + 2 :])
+        yield from _keys_of_text(_yaml(part))
     elif isinstance(part, ast.Dict):
         for key, value in zip(part.keys, part.values, strict=True):
             yield from _below(_text(key), value)
     elif isinstance(part, ast.keyword) and part.arg:
         yield from _below(part.arg, part.value)
+
+
+def _yaml(part: ast.AST) -> str:
+    """A text; of a value in it that is made of a dict or a list its keys, of any other a zero."""
+    if isinstance(part, ast.JoinedStr):
+        return "".join(map(_yaml, part.values))
+    if isinstance(part, ast.FormattedValue):
+        made = next((one for one in ast.walk(part) if isinstance(one, ast.Dict | ast.List)), None)
+        return json.dumps(_skeleton(made))
+    return part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else ""
+
+
+def _skeleton(node: ast.AST | None) -> Any:
+    if isinstance(node, ast.Dict):
+        return {_text(key): _skeleton(value) for key, value in zip(node.keys, node.values, strict=True)}
+    return [_skeleton(one) for one in node.elts] if isinstance(node, ast.List) else 0
+
+
+@cache
+def _keys_of_text(text: str) -> tuple[tuple[str, ...], ...]:
+    """The keys of the documents that a text has: the whole of it, or its front matter."""
+    if ":" not in text or "&" in text:  # an anchor can lead into itself
+        return ()
+    found: set[tuple[str, ...]] = set()
+    for document in re.split(r"^---$", text, flags=re.MULTILINE):
+        with suppress(yaml.YAMLError, ValueError, RecursionError):
+            found.update(_nested(yaml.load(document, yaml.CSafeLoader)))
+    return tuple(sorted(found))
+
+
+def _nested(value: Any) -> Iterator[tuple[str, ...]]:
+    """The chains of keys, each below the one before, wherever they begin."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _nested(one)
+    elif isinstance(value, dict):
+        for key, below in value.items():
+            yield (str(key),)
+            yield from _nested(below)
+            yield from ((str(key), *path) for path in _top(below))
+
+
+def _top(value: Any) -> Iterator[tuple[str, ...]]:
+    """The chains of keys that begin at the top."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _top(one)
+    elif isinstance(value, dict):
+        for key, below in value.items():
+            yield from ((str(key), *path) for path in [(), *_top(below)])
 
 
 def _below(key: str, value: ast.AST) -> Iterator[tuple[str, ...]]:
@@ -431,7 +481,7 @@ def shown_by(item: Item) -> str | None:
 
 
 def _stands(word: str, words: frozenset[str]) -> bool:
-    if word[:2] in ("$ ", "( ", "{ ") or word.startswith("import "):
+    if word[:2] in ("$ ", "( ", "{ ", "= ") or word.startswith("import "):
         return word in words
     if word.startswith("/ "):
         pattern = re.compile(rf"(^/ |/){word[2:]}(/|$)")

@@ -139,13 +139,13 @@ print(json.dumps({"text": "", "actions": [action], "usage": {"tokens_in": 1, "to
 
 
 @pytest.mark.shows(
-    "key: a task: budget", "key: a task: budget.money", "key: agents/<agent>.yaml: budget",
+    "key: a task: budget", "key: a task: budget.money", "key: a task: budget.tokens", "key: agents/<agent>.yaml: budget",
     "key: agents/<agent>.yaml: budget.day.money", "key: hive.yaml: budget", "key: hive.yaml: budget.day.money",
 )  # fmt: skip
 @pytest.mark.parametrize(
-    "whose", ["hive.yaml budget.day", "agent's budget.day", "agent's budget.task", "task's budget"]
+    "whose", ["hive.yaml budget.day", "agent's budget.day", "agent's budget.task", "money", "tokens"]
 )
-def test_a_budget_of_money_parks_the_task_once_it_is_used_up(run: Command, hive: Path, whose: str) -> None:
+def test_a_budget_of_money_or_tokens_parks_the_task_once_it_is_used_up(run: Command, hive: Path, whose: str) -> None:
     (hive / "think.py").write_text(THINKS)
     (hive / "knowledge").mkdir(exist_ok=True)
     settings: dict[str, Any] = {"durability": "relaxed", "settle_ms": 0, "embedder": "none"}
@@ -156,7 +156,7 @@ def test_a_budget_of_money_parks_the_task_once_it_is_used_up(run: Command, hive:
         agent |= {"budget": {"day": {"money": 1}}}
     elif whose == "agent's budget.task":
         agent |= {"budget": {"task": {"money": 1}}}
-    budget = "---\nbudget: {money: 1}\n---\n" if whose == "task's budget" else ""
+    budget = f"---\nbudget: {{{whose}: 1}}\n---\n" if whose in ("money", "tokens") else ""
     (hive / "hive.yaml").write_text(json.dumps(settings))
     (hive / "agents/dear.yaml").write_text(json.dumps(agent))
     run("task", "add", f"{budget}Think.", "--id", "think", "--assignee", "dear")
@@ -175,6 +175,25 @@ def test_an_agents_file_bounds_what_its_commands_print(run: Command, hive: Path)
     claude.close()
     [output] = (hive / "tasks/active/count/artifacts").iterdir()
     assert output.stat().st_size < 400
+
+
+def test_the_journal_is_told_that_the_holder_of_a_lease_lives_and_nothing_of_who_holds_none(
+    run: Command, hive: Path
+) -> None:
+    def beats() -> int:
+        return [one["kind"] for one in json.loads(run("log", "--json").out)].count("agent.heartbeat")
+
+    (hive / "agents/claude.yaml").write_text("mind: mcp\n")
+    run("task", "add", "Count.", "--id", "count")
+    claude = Member(Hive.open(hive), "claude", "full")
+    claude.beat()
+    assert beats() == 0
+    claude.call("claim_task", {"task": "count"})
+    claude.call("plan_steps", {"steps": [{"title": "Count"}]})
+    claude.call("add_card", {"kind": "note", "title": "One", "text": "There is one."})  # under the step's lease
+    claude.beat()
+    assert beats() >= 1
+    claude.close()
 
 
 def test_an_embedder_that_is_asked_for_its_vectors_is_named_in_the_hives_settings(

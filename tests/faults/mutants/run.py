@@ -1,8 +1,9 @@
 """`python -m tests.faults.mutants.run [NAME …]`: which mutants the harness finds, and what shows them.
 
-A detector is a scenario under a fault (`tasks/kill`), or a power loss in one (`power/stores`, `power/letters`), with a seed
-where that matters (`letters/sweep:3`). Each mutant is put under the detectors that its patch names, then under all others,
-until a checker says something that it does not say of the house as it is.
+A detector is a scenario under a fault (`tasks/kill`), or a power loss in one (`power/letters`; of one operation alone:
+`power/stores lost unlink tasks/inbox/`), with a seed where that matters (`letters/sweep:3`). Each mutant is put under the
+detectors that its patch names, then under all others, until a checker says something that it does not say of the house as it
+is.
 """
 
 from __future__ import annotations
@@ -55,19 +56,9 @@ def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
     """What a detector finds in the program that lies at `house`: who says so (a checker, a room) -> its first sentence."""
     kind, _, what = detector.partition("/")
     if kind == "power":
-        states = "150" if what in PLAYS else "100"
-        command = [
-            "tests.faults.powerloss",
-            "--scenario",
-            what,
-            "--states",
-            states,
-            "--seed",
-            str(seed),
-            "--jobs",
-            "1",
-            "--first",
-        ]
+        name, _, lost = what.partition(" lost ")
+        command = ["tests.faults.powerloss", "--scenario", name, "--states", "150" if name in PLAYS else "100"]
+        command += ["--seed", str(seed), "--jobs", "1", "--first", *(["--lost", lost] if lost else [])]
     else:
         keep = house.parent / f"kept-{house.name}"
         command = [
@@ -104,7 +95,7 @@ def detect(house: Path, detector: str, seed: int) -> dict[str, str]:
 def known(detector: str, seed: int) -> frozenset[str]:
     """Who says something of the house as it is; nobody, where a run of this commit has said nothing."""
     kind, _, what = detector.partition("/")
-    scenario, fault = (what.partition("-relaxed")[0], kind) if kind == "power" else (kind, what)
+    scenario, fault = (what.partition(" lost ")[0].partition("-relaxed")[0], kind) if kind == "power" else (kind, what)
     if any(
         (run["scenario"], run["fault"]) == (scenario, fault) and (fault == "power" or run["seed"] == seed)
         and not run["violations"] for run in runs_of_this_commit()

@@ -52,10 +52,12 @@ KEPT = REPOSITORY / "tests" / "faults" / "kept"
 RELAXED = ("P41", "P42")  # without durability only that is promised after a power loss
 
 
-def outcomes(names: Sequence[str], states: int, seed: int, jobs: int, first: bool) -> Iterator[Outcome]:
+def outcomes(
+    names: Sequence[str], states: int, seed: int, jobs: int, first: bool, lost: str | None
+) -> Iterator[Outcome]:
     """Of each `states` crash states, several at a time."""
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for run in [pool.submit(_lose, name, states, seed, first) for name in names]:
+        for run in [pool.submit(_lose, name, states, seed, first, lost) for name in names]:
             try:
                 yield run.result()
             except Exception as error:  # the boundary of a run: a fault of the harness is told like a find
@@ -66,11 +68,12 @@ def outcomes(names: Sequence[str], states: int, seed: int, jobs: int, first: boo
 _warm: Warm | None = None
 
 
-def _lose(name: str, states: int, seed: int, first: bool) -> Outcome:
+def _lose(name: str, states: int, seed: int, first: bool, lost: str | None = None) -> Outcome:
     global _warm
     _warm, began = _warm or Warm(*(["--rehearse"] if states > 40 and not first else [])), time.monotonic()
     if name in PLAYS:
-        outcome = power_loss(*PLAYS[name], states=states, seed=seed, warm=_warm, first=first)
+        pick = None if lost is None else lambda words: words.startswith(lost)
+        outcome = power_loss(*PLAYS[name], states=states, seed=seed, warm=_warm, first=first, pick=pick)
     else:
         outcome = play_and_lose(name, states=states, warm=_warm, seed=seed, keep=KEPT, first=first)
     outcome.took_s = time.monotonic() - began
@@ -103,6 +106,9 @@ def main() -> int:
     parser.add_argument("--long", action="store_true", help="1,000 crash states of each instead of 100")
     parser.add_argument("--scenario", action="append", choices=NAMES, help="only of this one (may be repeated)")
     parser.add_argument("--states", type=int, help="so many crash states of each")
+    parser.add_argument(
+        "--lost", help="of a play: states that lack one operation alone, which begins so: `unlink tasks/`"
+    )
     parser.add_argument("--first", action="store_true", help="no more of a scenario after its first violation")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="a swarm waits half of the time")
@@ -116,7 +122,7 @@ def main() -> int:
         return 0 if why.kernel else 1
     rows, asked, taken_up, alike = [], 0, 0, 0
     states = given.states or (1000 if given.long else 100)
-    for outcome in outcomes(given.scenario or NAMES, states, given.seed, given.jobs, given.first):
+    for outcome in outcomes(given.scenario or NAMES, states, given.seed, given.jobs, given.first, given.lost):
         rows.append(row(outcome))
         asked, taken_up, alike = asked + outcome.asked, taken_up + outcome.swarms, alike + outcome.alike
         word = "VIOLATION" if outcome.found else "ok"
