@@ -49,7 +49,8 @@ test: $(VENV)/.test
 # Kills, full and failing disks, pauses, wrong clocks, late folders: each needs a program or root; what can't be tried is said.
 # Then power losses, hostile input, and mutants of the program, each of which has to be found.
 faults: $(VENV)/.test
-	@rm -f tests/faults/report/*.json; status=0; \
+	@cd tests/faults/report && rm -f scenarios.json power.json fuzz.json mutants.json
+	@status=0; \
 	$(IN_MEMORY) $(BIN)/python -m tests.faults --report --strict $(if $(LONG),--long) || status=1; \
 	$(IN_MEMORY) $(BIN)/python -m tests.faults.powerloss --report $(if $(LONG),--long) || status=1; \
 	$(IN_MEMORY) $(BIN)/python -m tests.faults.fuzz.run --report --inputs $(if $(LONG),5000,50) || status=1; \

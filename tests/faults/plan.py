@@ -48,8 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = [trial for trial in trials if trial.violations]
     print(f"{len(trials)} trials, {len(found)} with violations")
     if arguments.report:
-        command = "make faults LONG=1" if arguments.long else "make faults"
-        write_part("scenarios", command, runs_of(trials), left_out={name: why.reason for name, why in skipped.items()})
+        write_part("scenarios", runs_of(trials), left_out={name: why.reason for name, why in skipped.items()})
         write_table()
     lacking = arguments.strict and any(not why.kernel for why in skipped.values())
     return 1 if found or lacking else 0

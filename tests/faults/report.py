@@ -11,10 +11,13 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +44,26 @@ _BEGAN = time.monotonic()
 BEGIN, END = "<!-- the harness writes from here -->", "<!-- to here -->"
 
 
-def write_part(part: str, command: str, runs: Iterable[Mapping[str, Any]], **more: Any) -> None:
-    """Write what one part of the harness has found since this program was started."""
+def write_part(part: str, runs: Iterable[Mapping[str, Any]], **more: Any) -> None:
+    """Write what one part of the harness has found since this program was started. A long run, and one of some scenarios,
+    has a file of its own, which stays beside those of the next `make faults`."""
     FOLDER.mkdir(exist_ok=True)
+    words = [word for word in sys.argv[1:] if word not in ("--report", "--strict")]
+    named = [value for option, value in pairwise(words) if option in ("--scenario", "--fault", "--door")]
+    part = "-".join([part, *(["long"] if "--long" in words else []), *named])
     told = {
-        "part": part, "commit": _commit(), "command": command, "took_s": round(time.monotonic() - _BEGAN),
+        "part": part, "commit": _commit(), "command": shlex.join(["python", "-m", _module(), *words]),
+        "took_s": round(time.monotonic() - _BEGAN), "load": os.getloadavg()[0],
         "machine": f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores",
-        "load": os.getloadavg()[0], "runs": list(runs), **more,
+        "runs": list(runs), **more,
     }  # fmt: skip
     (FOLDER / f"{part}.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+def _module() -> str:
+    """The program that runs, as `python -m` names it."""
+    name = str(sys.modules["__main__"].__spec__.name)  # type: ignore[union-attr]
+    return name.removesuffix(".__main__")
 
 
 def _commit() -> str:

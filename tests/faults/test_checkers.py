@@ -89,6 +89,11 @@ def without_a_result(folder: Path, tool: str) -> None:
     change(folder / "messages.jsonl", lambda text: text.replace(line, ""))
 
 
+def with_a_second_result(folder: Path) -> None:
+    line = result_of(folder, "add_card")
+    change(folder / "messages.jsonl", lambda text: text.replace(line, line + line))
+
+
 def with_a_hole(folder: Path, tool: str) -> None:
     line = result_of(folder, tool)
     change(folder / "messages.jsonl", lambda text: text.replace(line, "\0" * len(line)))
@@ -130,13 +135,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
         lambda root, _: without_a_result(root / "tasks/done/boat", "add_card"),
         "P49",
     ),
-    "a model's call has two results": (
-        "turn",
-        lambda root, _: change(
-            root / "tasks/done/boat/messages.jsonl", lambda text: text + text.splitlines(keepends=True)[-1]
-        ),
-        "P49",
-    ),
+    "a model's call has two results": ("turn", lambda root, _: with_a_second_result(root / "tasks/done/boat"), "P49"),
     "a text is another one": (
         "tasks",
         lambda root, _: (root / "tasks/failed/broken/broken.md").write_text("x"),

@@ -165,7 +165,7 @@ def main() -> int:
             for one in found
             if one.detector
         ]
-        write_part("mutants", "python -m tests.faults.mutants.run", [], notes=notes)
+        write_part("mutants", [], notes=notes)
         write_table()
     return 1 if lost else 0
 

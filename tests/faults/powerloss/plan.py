@@ -142,6 +142,6 @@ def main() -> int:
     ]
     print(f"{notes[0]}; {broken} runs with violations")
     if given.report:
-        write_part("power", "make faults LONG=1" if given.long else "make faults", rows, notes=notes)
+        write_part("power", rows, notes=notes)
         write_table()
     return 1 if broken else 0
