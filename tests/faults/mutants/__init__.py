@@ -9,10 +9,11 @@ matter; an edit of that very place makes the patch fail, loudly. Before the hunk
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["FOLDER", "REPOSITORY", "Mutant", "mutants"]
+__all__ = ["FOLDER", "REPOSITORY", "Mutant", "mutants", "sources"]
 
 FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[2]
@@ -37,15 +38,21 @@ class Mutant:
 
     def apply(self, house: Path) -> None:
         """Change the program below `house`. Raises AssertionError, naming the place, if the patch does not fit any more."""
+        for path, text in self.changed(sources(house)).items():
+            path.write_text(text, "utf-8")
+
+    def changed(self, files: Mapping[Path, str]) -> dict[Path, str]:
+        """The files that it changes, as it makes them. Raises AssertionError like `apply`."""
+        made: dict[Path, str] = {}
         for before, after in self.changes:
-            files = {path: path.read_text("utf-8") for path in sorted((house / "hivemind").rglob("*.py"))}
-            found = [path for path, text in files.items() for _ in range(text.count(before))]
-            where = [str(path.relative_to(house)) for path in found]
+            there = {**files, **made}
+            found = [path for path, text in there.items() for _ in range(text.count(before))]
             assert len(found) == 1, (
-                f"{self.name}.patch does not fit any more: this stands in hivemind/ {len(found)} times and not once {where}; "
-                f"let it break the same promise where that is kept now:\n{before}"
+                f"{self.name}.patch does not fit any more: this stands in hivemind/ {len(found)} times and not once "
+                f"({', '.join(map(str, found))}); let it break the same promise where that is kept now:\n{before}"
             )
-            found[0].write_text(files[found[0]].replace(before, after), "utf-8")
+            made[found[0]] = there[found[0]].replace(before, after)
+        return made
 
     def house(self, folder: Path) -> Path:
         """A repository at `folder` that is this one but for the mutant's changes."""
@@ -59,6 +66,11 @@ class Mutant:
                 (folder / path.name).symlink_to(path)
         self.apply(folder)
         return folder
+
+
+def sources(house: Path) -> dict[Path, str]:
+    """The program's modules, with their text."""
+    return {path: path.read_text("utf-8") for path in sorted((house / "hivemind").rglob("*.py"))}
 
 
 def _sides(lines: list[str]) -> tuple[str, str]:

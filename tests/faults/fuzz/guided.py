@@ -1,0 +1,121 @@
+"""Bytes that find their own way: `python -m tests.faults.fuzz.guided [--door NAME] [--seconds N] [--report]`, with atheris.
+
+atheris (libFuzzer) changes what lies in a hive and in the corpus, keeps what reaches code that nothing reached before, and
+goes on from there. What is found is put into corpus/, as by `run.py`. Each door has a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.faults.fuzz.run import CORPUS, PROMISES, keep, kept
+from tests.faults.report import write_part, write_table
+
+NAMES = {  # what an input is called, by its first byte
+    "task": ("in.md", "in.txt", "in.yaml"),
+    "letter": ("note",),
+    "file": (),  # each file of the hive
+    "journal": ("",),
+    "knowledge": ("in.md", "in.py", "in.html", "in.toml", "in.eml", "in.rst"),
+    "mind": ("",),
+}
+_SECONDS_EACH = 20
+
+
+def fuzz(door: str, seconds: int, told: Path) -> None:
+    """Never returns: libFuzzer ends the process when the time is up. What it has tried and found is in the file `told`."""
+    import atheris
+
+    with atheris.instrument_imports(include=["hivemind"]):
+        from tests.faults.fuzz.doors import DOORS, Doors
+    base = Path(tempfile.mkdtemp(prefix="hive-guided-"))
+    doors = Doors(base)
+    names = NAMES[door] or tuple(doors.files())
+    seeds = base / "seeds"
+    seeds.mkdir()
+    first = [doors.content(name) for name in doors.files()] if door != "file" else []
+    first += [data for _, of, _, data in kept() if of == door]
+    for number, data in enumerate(first):
+        (seeds / str(number)).write_bytes(b"\0" + data)
+    if door == "file":
+        for number, name in enumerate(names):
+            (seeds / str(number)).write_bytes(bytes([number]) + doors.content(name))
+    found: dict[str, str] = {}
+    tried = 0
+
+    def take(data: bytes) -> None:
+        nonlocal tried
+        tried, name, rest = tried + 1, names[(data[:1] or b"\0")[0] % len(names)], data[1:]
+        try:
+            wrong = list(DOORS[door](doors, name, rest))
+        except Exception as error:  # that is what is looked for
+            wrong = [f"{type(error).__name__}: {str(error)[:200]}"]
+        for one in wrong:
+            if (cause := one[:60]) not in found:
+                found[cause] = str(keep(door, name, rest, one))
+        told.write_text(json.dumps({"tried": tried, "found": found}))
+
+    limits = [f"-max_total_time={seconds}", f"-timeout={_SECONDS_EACH}", "-rss_limit_mb=6000", "-max_len=20000"]
+    atheris.Setup([sys.argv[0], *limits, "-verbosity=0", str(seeds)], take)
+    atheris.Fuzz()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--door", action="append", choices=NAMES)
+    parser.add_argument("--seconds", type=int, default=600, help="for each door")
+    parser.add_argument(
+        "--report", action="store_true", help="write tests/faults/report/guided.json and docs/promises.md"
+    )
+    parser.add_argument("--told", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.told:
+        fuzz(given.door[0], given.seconds, given.told)
+    rows: list[dict[str, Any]] = []
+    for door in given.door or NAMES:
+        with tempfile.TemporaryDirectory(prefix="hive-guided-") as folder:
+            told = Path(folder) / "told.json"
+            told.write_text('{"tried": 0, "found": {}}')
+            words = ["--door", door, "--seconds", str(given.seconds), "--told", str(told)]
+            command = [sys.executable, "-m", "tests.faults.fuzz.guided", *words]
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                cwd=folder,
+                env={**_environment(), "TMPDIR": folder},
+                check=False,
+            )
+            said = json.loads(told.read_text())
+        violations = list(said["found"])
+        if done.returncode:  # it took too long over one, or too much memory
+            violations.append(f"the process ended with {done.returncode}: {done.stderr[-300:]}")
+        print(f"{door}: {said['tried']} inputs, {len(violations)} found", *violations, sep="\n  ", flush=True)
+        rows.append({
+            "scenario": f"guided: {door}", "fault": "hostile input", "seed": 0, "count": said["tried"],
+            "promises": list(PROMISES), "broken": list(PROMISES) if violations else [], "violations": violations,
+        })  # fmt: skip
+    if given.report:
+        write_part("guided", rows)
+        write_table()
+    return 1 if any(row["violations"] for row in rows) else 0
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{CORPUS.parents[3]}:{os.environ.get('PYTHONPATH', '')}",
+        "HIVEMIND_EMBEDDER": "none",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
