@@ -176,6 +176,11 @@ class AgentConfig(_Strict):
         """True for `mind: mcp`: a member whose mind is another program, which comes and goes (`hivemind mcp`)."""
         return self.mind == "mcp"
 
+    @property
+    def runs_program(self) -> bool:
+        """True for `mind: {agent: …}`: a coding agent that the hive runs."""
+        return "agent" in self.mind if isinstance(self.mind, dict) else self.mind.split(":")[0].strip() == "agent"
+
     @field_validator("role")
     @classmethod
     def _role(cls, value: str | None) -> str | None:

@@ -36,6 +36,7 @@ from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.sockets import readable
 from hivemind.mail import Message
 from hivemind.minds import Mind, MindError, MindUnavailable, Patience, ToolSchema, Turn
+from hivemind.minds.agents import AgentMind
 from hivemind.minds.extractive import ExtractiveMind
 from hivemind.minds.pictures import PICTURE_TOKENS, keep_picture
 from hivemind.presence.agent_log import AgentLog
@@ -179,6 +180,22 @@ class Agent:
         """Whether its mind reads conversations, and does not work by rule."""
         return not getattr(self.mind, "by_rule", False)
 
+    @property
+    def program(self) -> AgentMind | None:
+        """The coding agent that it runs, if its mind is one."""
+        return self.mind if isinstance(self.mind, AgentMind) else None
+
+    @property
+    def max_turns(self) -> int:
+        """Turns that a task may take before a person is asked."""
+        own = None if self.program is None else self.program.config.max_turns
+        return own or self.config.max_turns
+
+    @property
+    def wakes(self) -> list[int]:
+        """Descriptors that can be read once it was told to end, or its parent is gone."""
+        return [self._wake] + ([] if self.lifeline is None else [self.lifeline])
+
     @cached_property
     def rule(self) -> Mind:
         """The mind that works by rule: its own, or the one that checks quotes for any agent."""
@@ -211,7 +228,7 @@ class Agent:
 
     @cached_property
     def upkeep(self) -> Upkeep:
-        return Upkeep(self.hive, lambda: self.usages.mind_for(None, None))
+        return Upkeep(self.hive, lambda: self.rule if self.program is not None else self.usages.mind_for(None, None))
 
     @cached_property
     def system(self) -> str:
@@ -383,8 +400,7 @@ class Agent:
 
     def _sleep(self, seconds: float) -> None:
         """A pause before a provider is asked again. Raises MindUnavailable if the agent is told to end meanwhile."""
-        waited_for = [self._wake] + ([] if self.lifeline is None else [self.lifeline])
-        if self._stopping or readable(waited_for, seconds):
+        if self._stopping or readable(self.wakes, seconds):
             raise MindUnavailable("the agent was told to end")
 
     def close(self) -> None:
@@ -468,7 +484,7 @@ class Agent:
         self._resting()
         limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
         until = time.monotonic() + self.scheduler.next_moment(limit, self._looks)
-        descriptors: list[Any] = [self._bell, self._wake] + ([] if self.lifeline is None else [self.lifeline])
+        descriptors: list[Any] = [self._bell, *self.wakes]
         while not readable(descriptors, 0) and self._keeps_up():
             self.status.beat()
         ready = readable(descriptors, max(0.0, until - time.monotonic()))

@@ -55,6 +55,10 @@ class Budget:
                 raise TaskMoved("is gone", where=work.root) from None
             raise
 
+    def holds(self, key: str) -> bool:
+        """Whether something is held under that key."""
+        return key in self._held
+
     def release(self, key: str, tokens: int, money: float, now: datetime) -> None:
         """Book what a request has used up, instead of what was held for it."""
         for account, held in self._held.pop(key):

@@ -22,7 +22,7 @@ from hivemind.tasks import Task
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
 
-__all__ = ["LEAST_ROOM", "build", "new_epoch", "opening_room", "room_of"]
+__all__ = ["LEAST_ROOM", "build", "new_epoch", "opening_room", "room_of", "tell_news"]
 
 FULL, OPENING = 0.75, 0.5
 """Shares of the agent's `max_tokens`: an epoch's end, and its opening."""
@@ -43,6 +43,8 @@ def new_epoch(agent: Agent, turn: Turn) -> str | None:
         return None
     if talk.epoch.get("shape") != _shape(agent):
         return "changed"
+    if agent.program is not None:  # it sees to the length of its sessions itself
+        return None
     most, fixed = agent.most_tokens(turn), agent.fixed_tokens
     if agent.tokens_of(talk) - fixed > (FULL * most - fixed if fixed < OPENING * most else FULL * (most - fixed)):
         return "full"
@@ -61,7 +63,7 @@ def build(agent: Agent, turn: Turn) -> None:
     if cause is not None:
         _begin(agent, turn, talk, cause)
     elif not talk.pending:
-        _tell_news(agent, turn, talk)
+        tell_news(agent, turn, talk)
     turn.messages = talk.messages
 
 
@@ -148,8 +150,8 @@ def _shape(agent: Agent) -> str:
     return hashlib.sha256(json.dumps(whole, default=str).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _tell_news(agent: Agent, turn: Turn, talk: Conversation) -> None:
-    """What happened since that this conversation should know: each thing once, told with where it is from."""
+def tell_news(agent: Agent, turn: Turn, talk: Conversation) -> None:
+    """Append what happened since that this conversation should know: each thing once, told with where it is from."""
     focus = turn.focus
     if focus.work is None:
         message = focus.message

@@ -93,6 +93,16 @@ class Scheduler:
         self.holding.unpark(work)
         return True
 
+    def hear_news(self, work: TaskRun, keep: Callable[[Message], object]) -> None:
+        """Take in new mail while a program works on a task: what belongs to that is told in its conversation."""
+        self.letters.sense(self.hear)
+        for message in self.letters.waiting():
+            about = self._heard.get(message.key) or message.task
+            if about is not None and work.concerns(about):
+                self._wakes(Focus("reply_mail", message=message, heard=self.letters.is_awaited(message)), message)
+                keep(message)
+                self.letters.read(message)
+
     # scope
 
     def scope(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hivemind.agent.build import build
+from hivemind.agent.program import run_program
 from hivemind.agent.select import select
 from hivemind.minds import ContextTooLong, Thought, Turn
 
@@ -21,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 def think(agent: Agent, turn: Turn) -> None:
     """Ask the mind for a thought, durable before any of its calls is made. Calls that were asked for and have no result yet
-    (the process ended, the task rested) are taken up instead.
+    (the process ended, the task rested) are taken up instead. A coding agent is run, and makes its calls meanwhile.
 
     A conversation that was too long for the mind is begun anew, shorter. Raises Parking if a budget is used up,
     MindUnavailable if what the mind needs is down, MindError if its answer is none.
@@ -34,6 +35,9 @@ def think(agent: Agent, turn: Turn) -> None:
     talk = agent.conversation(turn)
     if talk.pending:
         turn.thought, turn.taken_up = Thought(actions=tuple(talk.pending)), True
+        return
+    if agent.program is not None:
+        run_program(agent, turn, agent.program)
         return
     for tried in range(_SMALLER + 1):
         try:

@@ -78,7 +78,7 @@ def _go_on(agent: Agent, turn: Turn) -> None:
         return
     if talk.is_going_round:
         agent.ask_person(turn, _GOING_ROUND)
-    elif talk.turns >= agent.config.max_turns:
+    elif talk.turns >= agent.max_turns:
         agent.ask_person(turn, _TOO_LONG.format(turns=talk.turns))
 
 

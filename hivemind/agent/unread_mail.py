@@ -97,6 +97,10 @@ class UnreadMail:
                 return message
         return None
 
+    def waiting(self) -> list[Message]:
+        """The messages that are not over, oldest first."""
+        return [*self._messages]
+
     def is_awaited(self, message: Message) -> bool:
         return message.key in self._awaited
 

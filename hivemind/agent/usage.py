@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import logging
 import math
+import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -34,6 +36,7 @@ from hivemind.minds import (
     Usage,
     open_mind,
 )
+from hivemind.minds.agents import AgentMind
 from hivemind.minds.language import LanguageMind
 from hivemind.minds.pictures import PICTURE_TOKENS
 from hivemind.minds.prices import priced
@@ -59,6 +62,10 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
     Raises UserError for one that is not known, for a missing key or extra, and for a budget of money without prices.
     """
     mind = open_mind(config.mind, root=layout.root, patience=patience)
+    if isinstance(mind, AgentMind):
+        listed = config.prices or hive.prices.get(mind.name) or hive.prices.get(mind.config.agent)
+        if listed is not None:
+            mind.prices = Prices(listed.tokens_in, listed.tokens_out, listed.cached, listed.written)
     if isinstance(mind, LanguageMind):
         listed = config.prices or hive.prices.get(mind.name) or hive.prices.get(mind.config.model)
         if listed is not None:
@@ -116,6 +123,43 @@ class Usages:
                 self._budget.release(_UNMETERED, used.tokens, used.money, datetime.now(UTC))
                 self.total += used
         return replace(thought, usage=used)
+
+    @contextmanager
+    def booked(
+        self, tokens: int, work: TaskRun | None, talk: Conversation, model: str
+    ) -> Iterator[Callable[[Usage], None]]:
+        """Book the run of a program whose prompt has so many tokens. What is yielded is told what the run has used so far, and
+        raises Parking once a budget is used up, as the beginning does.
+
+        A run of which nothing is told has used its prompt.
+        """
+        key, used = secrets.token_hex(8), Usage()
+        self._budget.hold(_UNMETERED, tokens, 0.0, work, datetime.now(UTC))
+
+        def settle(so_far: Usage) -> None:
+            nonlocal used
+            before, used = used, so_far
+            with self._mutex:
+                more, dearer = max(0, used.tokens - before.tokens), max(0.0, used.money - before.money)
+                self._budget.release(_UNMETERED, more, dearer, datetime.now(UTC))
+
+        def book(so_far: Usage) -> None:
+            settle(so_far)
+            self._budget.hold(_UNMETERED, 0, 0.0, work, datetime.now(UTC))
+
+        through = talk.messages[-1].id if talk.messages else None
+        epoch = None if talk.epoch is None else talk.epoch["epoch"]
+        record = {"request": key, "cause": "turn", "epoch": epoch, "through": through, "model": model}
+        try:
+            talk.note({**record, "reserved": {"tokens": tokens, "money": 0.0}})
+            yield book
+        finally:
+            if self._budget.holds(_UNMETERED):
+                settle(used if used.tokens else Usage(tokens))
+            self.total += used
+            # Where the task was moved away, or the disk is full, it is booked all the same.
+            with suppress(HivemindError, OSError):
+                talk.note({"answered": key, "usage": used.as_record()}, durable=False)
 
     def close(self) -> None:
         """Let go of the mind's connections, if it has any."""

@@ -18,7 +18,7 @@ _PROVIDERS = ("anthropic", "openai", "google", "ollama", "openai-compatible")
 KINDS = (
     "extractive", "scripted: FILE", "command: [program, args…]",
     *(f"{provider}:MODEL" for provider in _PROVIDERS[:-1]), "openai-compatible: {url, model, key_env}",
-    "mcp (a coding agent, from outside)",
+    "agent: codex | claude | gemini | opencode | PROFILE", "mcp (a program from outside)",
 )  # fmt: skip
 
 
@@ -49,6 +49,10 @@ def open_mind(
         from hivemind.minds.scripted import ScriptedMind
 
         return ScriptedMind.load((root or Path()) / argument)
+    if kind == "agent" and argument is not None:
+        from hivemind.minds.agents import AgentMind, program_config
+
+        return AgentMind(program_config(argument), root=root)
     if kind == "command" and (program := _words(argument)):
         from hivemind.minds.command import CommandMind
 
@@ -90,6 +94,8 @@ def _split(name: object) -> tuple[str, Any]:
     if isinstance(name, str):
         kind, colon, argument = name.partition(":")
         return kind.strip(), argument.strip() if colon else None
+    if isinstance(name, Mapping) and "agent" in name:
+        return "agent", dict(name)
     if isinstance(name, Mapping) and len(name) == 1:
         return next((str(kind), argument) for kind, argument in name.items())
     return "", None

@@ -59,6 +59,7 @@ class Conversation:
         self.turns = 0
         self.files: dict[str, str | None] = {}
         """The files that it has shown, with their digests as the mind knows them; None: that it is gone."""
+        self.totals: dict[str, Usage] = {}  # what programs have used in their sessions
         self._letters: set[str] = set()
         self._number = self._epochs = 0
         self._calls: set[str] = set()
@@ -79,6 +80,8 @@ class Conversation:
                 self._hear(ChatMessage.of(record))
             elif "files" in record:
                 self.files |= {str(name): digest for name, digest in record["files"].items()}
+            elif "session" in record:
+                self.totals[str(record["session"])] = Usage(**record["total"])
 
     def _hear(self, message: ChatMessage) -> None:
         """Take a message in. What comes while calls are under way stands after the last result."""
@@ -149,7 +152,9 @@ class Conversation:
 
     def note(self, record: Mapping[str, Any], *, durable: bool = True) -> None:
         """Append a line that is no message: a request that is about to be sent, or what it came to."""
-        self._append([masked({"at": _now(), **record})], durable)
+        told = masked({"at": _now(), **record})
+        self._append([told], durable)
+        self._take(told)
 
     def _stamp(self, message: ChatMessage, ahead: int) -> ChatMessage:
         number = self._number + 1 + ahead

@@ -89,6 +89,7 @@ class TaskForm(Strict):
     view: Literal["focus_only", "smart", "explore", "audit", "full"] | None = None
     max_tokens: int | None = Field(None, ge=LEAST_CONTEXT)
     review: ReviewForm | None = None
+    finish: Literal["explicit", "implicit"] = "explicit"
     budget: Annotated[BudgetForm, BeforeValidator(_as_budget)] = BudgetForm()
 
 

@@ -149,6 +149,7 @@ class Task:
     view: str | None = None
     max_tokens: int | None = None
     review: TaskReview | None = None
+    finish: Literal["explicit", "implicit"] = "explicit"
     budget: TaskBudget = TaskBudget()
     attachments: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()

@@ -48,6 +48,11 @@ TOOLSETS: dict[str, tuple[str, ...] | None] = {
         "delegate", "wait_for", "send_to_task", "cancel_task", "merge_worktree", "hand_over", "edit_file", *_READ, "recall",
         "verdict", *_TASK, *_MAIL,
     ),
+    "hive": (
+        "recall", "doc_find", "search_memory", "remember", "plan_steps", "finish_step", "finish_task", "fail_task", "ask_human",
+        *_MAIL, "delegate", "wait_for", "send_to_task", "cancel_task", "merge_worktree", "hand_over", "reserve", "release",
+        "verdict",
+    ),
     "all": None,
 }  # fmt: skip
 """What an agent's file may name under `toolset:` (spec 8, *Tools for work*); None: every tool there is."""
@@ -69,8 +74,9 @@ PROFILES: dict[str, tuple[str, ...] | None] = {"core": _CORE, "daily": _DAILY, "
 
 
 def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, Tool]:
-    """The tools that an agent's file names under `tools` or `toolset`, in that order; all, if under neither. With a
-    `profile` the agent is a member from outside, and is given those of the profile's that its file allows.
+    """The tools that an agent's file names under `tools` or `toolset`, in that order. Under neither: all, or the hive's for a
+    coding agent, which has its own for files and commands. With a `profile` the agent is a member from outside, and is given
+    those of the profile's that its file allows.
 
     Raises ToolProblem for a name that is no tool's, or none that this agent can be given.
     """
@@ -81,7 +87,8 @@ def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, 
             members = f"{name!r} is only for members from outside" if name in MEMBER_TOOLS else f"{name!r} is no tool"
             raise ToolProblem(members, mend=f"tools: {', '.join(sorted(known))}")
         names[name] = None
-    for toolset in config.toolset:
+    toolsets = config.toolset or (("hive",) if config.tools is None and config.runs_program else ())
+    for toolset in toolsets:
         if toolset not in TOOLSETS:
             raise ToolProblem(f"{toolset!r} is no toolset", mend=f"toolsets: {', '.join(TOOLSETS)}")
         names |= dict.fromkeys(TOOLSETS[toolset] or known)

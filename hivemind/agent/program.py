@@ -1,0 +1,414 @@
+"""A coding agent at work: the agent's program is run for a task, its calls of the hive's tools are made here (spec 13).
+
+In place of `think` and `act`: the program thinks and works by itself, in the task's worktree, until it ends its turn. What it
+prints is kept in the task's conversation; what comes meanwhile rides in the results of its calls, or begins its next run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any
+
+from hivemind import fs
+from hivemind.agent.act import make_calls
+from hivemind.agent.build import build, tell_news
+from hivemind.agent.scope import focus_on
+from hivemind.agent.select import select as select_blocks
+from hivemind.boundary import boundary
+from hivemind.errors import HivemindError
+from hivemind.fs import make_folder
+from hivemind.fs.sockets import make_socket_folder, readable, socket_places
+from hivemind.guarded import Guarded
+from hivemind.minds import Action, ChatMessage, MindError, MindUnavailable, Result, Thought, Turn, Usage
+from hivemind.minds.agents import AgentMind, Line, relay
+from hivemind.minds.prices import priced
+from hivemind.taskrun.conversation import Conversation
+from hivemind.taskrun.parking import Parking
+from hivemind.tools.excerpt import LONGEST, shortened
+
+if TYPE_CHECKING:
+    from hivemind.agent.agent import Agent
+
+__all__ = ["run_program"]
+
+_GRACE_S = 30.0  # for a program to end by itself once nothing is left for it to do
+_LOOK_S = 10.0
+_CALL_S = 10.0  # in which a call that has begun to arrive must be there
+_CHUNK = 1 << 16
+_MOST_LINE, _MOST_OUTPUT = 8 << 20, 256 << 20
+_UNFINISHED = """You have ended your turn, and the task is not over. Call finish_task with the answer, or fail_task with the \
+reason; if something is missing, say what, with ask_human."""
+_GO_ON = "You were interrupted. Go on."
+_OVER = "The task is over. End your turn now."
+_RESTS = "The task rests: {reason}. End your turn now; you will be called again when there is news."
+_log = logging.getLogger(__name__)
+
+
+def run_program(agent: Agent, turn: Turn, mind: AgentMind) -> None:
+    """Run the program until it ends its turn. Sets what the turn came to: its results, why the task rests, or what was wrong.
+
+    A session that the program does not know any more is begun anew, with what was said folded. Raises Parking, MindUnavailable
+    if the program ends with an error, MindError if it has to be ended.
+    """
+    talk = agent.conversation(turn)
+    turn.results = []
+    agent.take_lease(turn.focus)
+    run = _Run(agent, turn, talk, mind)
+    try:
+        run.run()
+    except MindUnavailable:
+        if run.heard or run.session is None or agent.leaving():
+            raise
+        _log.warning("%s: %s does not know the session %s; begun anew", agent.name, mind.name, run.session)
+        agent.begins = "session lost"
+        select_blocks(agent, turn)
+        build(agent, turn)
+        _Run(agent, turn, talk, mind).run()
+
+
+class _Run:
+    """One run of the program. `session` is the one that it goes on with; `heard` says that it has printed something."""
+
+    def __init__(self, agent: Agent, turn: Turn, talk: Conversation, mind: AgentMind) -> None:
+        self._agent, self._turn, self._talk, self._mind = agent, turn, talk, mind
+        self._work, self._step = turn.focus.work, turn.focus.step
+        self._results: list[Result] = turn.results  # type: ignore[assignment]
+        self._folder = agent.hive.layout.agent_state(agent.name) / "program"
+        self._token = secrets.token_hex(16)
+        self.session = _session_of(talk, mind)
+        self.heard = False
+        self._begun: dict[str, Line] = {}
+        self._pieces: list[str] = []
+        self._last = ""
+        self._problem = ""
+        self._parts: dict[str, Usage] = {}
+        self._used = Usage()
+        self._before = talk.totals.get(self.session or "", Usage())
+        self._parking: Parking | None = None
+        self._ends_at: float | None = None
+        self._why: str | None = None
+
+    def run(self) -> None:
+        """See `run_program`."""
+        agent, config = self._agent, self._mind.config
+        told = _unheard(self._talk)
+        prompt = "\n\n".join(map(self._told, told)) or _GO_ON
+        asked = any((one.news or {}).get("cause") == "unfinished" for one in told)
+        make_folder(self._folder, durable=False)
+        with (
+            agent.usages.booked(agent.usages.count(prompt), self._work, self._talk, self._mind.name) as self._book,
+            agent.pulse.busy(config.timeout_s + 2 * _GRACE_S),
+            ExitStack() as stack,
+        ):
+            listener = stack.enter_context(self._listen(stack))
+            said = stack.enter_context(TemporaryFile())
+            status = self._watch(stack.enter_context(self._start(prompt, said, stack)), listener)
+            said.seek(0)
+            errors = said.read(_CHUNK).decode("utf-8", "replace").strip().splitlines()
+        self._say_pieces()
+        if self._work is not None and not self._work.ended:
+            self._work.commit()
+        self._conclude(status, errors[-1][:200] if errors else "", asked=asked)
+
+    # the program
+
+    def _start(self, prompt: str, errors: IO[bytes], stack: ExitStack) -> Guarded:
+        mind, files = self._mind, self._folder
+        line = [sys.executable, "-I", "-S", relay.__file__, os.fspath(files / "attached.json")]
+        environment = mind.profile.prepare(mind.config, line, files)
+        words = mind.profile.arguments(mind.config, line, files, self.session)
+        asked = stack.enter_context(TemporaryFile())  # noqa: SIM115 - it is closed with the stack
+        asked.write(prompt.encode("utf-8", "replace"))
+        asked.seek(0)
+        try:
+            return Guarded(
+                [mind.path, *words], folder=self._place(), environment=environment, stdin=asked, stderr=errors
+            )
+        except OSError as error:
+            raise MindUnavailable(f"{mind.path} can't be started ({error.strerror})") from None
+
+    def _place(self) -> Path:
+        """Where it works: the task's worktree, or its folder; for a letter one of its own."""
+        if self._work is None:
+            place = self._folder / "mail"
+        else:
+            trees = self._work.worktrees.ready()
+            place = trees[0].path if trees else self._work.task.files
+        place.mkdir(parents=True, exist_ok=True)
+        return place
+
+    def _watch(self, program: Guarded, listener: socket.socket) -> int:
+        """Hear what it prints and make its calls until it has ended; how it ended."""
+        agent, config = self._agent, self._mind.config
+        output, rest, size = program.output.fileno(), b"", 0
+        until, quiet = time.monotonic() + config.timeout_s, time.monotonic() + config.quiet_s
+        watched = [output, listener, *agent.wakes]
+        while True:
+            now = time.monotonic()
+            left = min(until, quiet, now + _LOOK_S, self._ends_at or until) - now
+            ready = readable(watched, max(0.0, left))
+            if agent.leaving():
+                raise MindUnavailable("the agent was told to end")
+            if listener in ready:
+                self._serve(listener)
+                quiet = time.monotonic() + config.quiet_s
+            if output in ready:
+                quiet = time.monotonic() + config.quiet_s
+                chunk = os.read(output, _CHUNK)
+                if not chunk:
+                    break
+                size += len(chunk)
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self._hear(line)
+                if len(rest) > _MOST_LINE or size > _MOST_OUTPUT:
+                    self._end(f"it printed more than {min(size, _MOST_OUTPUT):,} bytes", 0.0)
+            now = time.monotonic()
+            if now >= until:
+                self._end(f"it worked for more than {config.timeout_s:g} s", 0.0)
+            elif now >= quiet:
+                self._end(f"it printed nothing for {config.quiet_s:g} s", 0.0)
+            if self._ends_at is not None and now >= self._ends_at:
+                break
+        if self._ends_at is None:
+            return program.wait() or 0
+        program.wait(max(0.0, self._ends_at - time.monotonic()))  # leaving the block ends it, with all that it started
+        return 0
+
+    def _end(self, why: str | None, grace_s: float = _GRACE_S) -> None:
+        """Have the program end: by itself in so many seconds, else it is ended."""
+        if self._ends_at is None or grace_s == 0.0:
+            self._ends_at, self._why = time.monotonic() + grace_s, why
+
+    def _conclude(self, status: int, said: str, *, asked: bool) -> None:
+        """What the run came to."""
+        agent, name, work = self._agent, self._mind.name, self._work
+        if self._parking is not None:
+            self._turn.parking = self._parking
+        elif self._why is not None:
+            raise MindError(f"{name} was ended: {self._why}")
+        elif work is not None and (work.ended or work.handed):
+            return
+        elif status != 0:
+            raise MindUnavailable(f"{name} ended with status {status}: {self._problem or said}")
+        elif work is not None and not asked:
+            self._talk.tell(_UNFINISHED, cause="unfinished")
+        elif work is not None and work.task.finish == "implicit" and self._last:
+            self._make(Action("finish_task", {"answer": self._last}))
+            self._turn.parking = self._parking
+        elif work is not None:
+            agent.ask_person(
+                self._turn, f"unfinished: look at it. {name} ended without finish_task, and said last: {self._last}"
+            )
+
+    def _told(self, message: ChatMessage) -> str:
+        """A message as the program reads it: the result of a call with its tool, as its session may have ended before it came."""
+        if message.role != "tool":
+            return message.text
+        call = next((one for said in self._talk.messages for one in said.calls if one.id == message.call_id), None)
+        return f"Result of {call.tool if call else 'a call'}:\n\n{message.text}"
+
+    # what it prints
+
+    def _hear(self, raw: bytes) -> None:
+        with boundary("line of the program's"):
+            for line in self._mind.profile.read(raw.decode("utf-8", "replace")):
+                self._take(line)
+
+    def _take(self, line: Line) -> None:
+        if line.session is not None:
+            self.session = line.session
+        if line.piece is not None:
+            self.heard = True
+            self._pieces.append(line.piece)
+            return
+        if line.text is not None or line.tool is not None or line.usage is not None:
+            self._say_pieces()
+        if line.text:
+            self._say(line.text)
+        if line.tool is not None:
+            self._begun[line.id or ""] = line
+        if line.result is not None and (begun := self._begun.pop(line.id or "", None)) is not None:
+            self._did(begun, line)
+        if line.usage is not None:
+            self._use(line.usage, line.part)
+        if line.problem is not None:
+            self._problem = line.problem[:500]
+
+    def _say_pieces(self) -> None:
+        pieces, self._pieces = "".join(self._pieces), []
+        if pieces.strip():
+            self._say(pieces)
+
+    def _say(self, text: str) -> None:
+        self.heard, self._last = True, text
+        self._talk.answer(self._thought(shortened(text, 10 * LONGEST)), step=self._step_id, durable=False)
+        self._count_turn()
+
+    def _did(self, begun: Line, ended: Line) -> None:
+        """A call of one of its own tools, which it has made itself."""
+        self.heard = True
+        call = Action(str(begun.tool), begun.arguments or {}, begun.id or "")
+        said = self._talk.answer(self._thought("", call), step=self._step_id, durable=False)
+        text = shortened(ended.result or "", LONGEST)
+        result = Result(said.calls[0], text, problem=text[:200] or "it failed" if ended.failed else None)
+        self._talk.result(result, durable=False)
+        self._results.append(result)
+        self._agent.status.update(last_action=call.tool)
+        self._count_turn()
+
+    def _thought(self, text: str, *calls: Action) -> Thought:
+        """Its session is kept with what it says: the next run goes on with that."""
+        return Thought(text, calls, provider={"agent": self._mind.config.agent, "session": self.session})
+
+    @property
+    def _step_id(self) -> str | None:
+        return None if self._step is None else self._step.id
+
+    def _count_turn(self) -> None:
+        if self._talk.turns >= self._agent.max_turns:
+            self._end(None, 0.0)  # a person is asked, as of any mind that takes too long (tidy)
+
+    def _use(self, usage: Usage, part: str | None) -> None:
+        """Book what it has used: of a part of the run, or of the whole; some programs count on from the session's last run."""
+        if part is not None:
+            self._parts[part] = usage
+            usage = sum(self._parts.values(), Usage())
+        elif self._mind.profile.usage_of == "session" and self.session is not None:
+            self._talk.note({"session": self.session, "total": usage.as_record()}, durable=False)
+            usage = _less(usage, self._before)
+        if usage.tokens >= self._used.tokens:
+            self._used = usage if usage.money or not usage.tokens else priced(usage, self._mind.prices)
+        try:
+            self._book(self._used)
+        except Parking as parking:
+            self._parking = parking
+            self._end(None)
+
+    # its calls of the hive's tools
+
+    def _listen(self, stack: ExitStack) -> socket.socket:
+        """The socket that its MCP server hands calls to, and the file that says where it is."""
+        agent = self._agent
+        folder = os.fspath(agent.hive.layout.agent_state(agent.name))
+        path = socket_places(folder, "program")[0]
+        make_socket_folder(os.path.dirname(path), private=os.path.dirname(path) != folder)
+        Path(path).unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        stack.callback(Path(path).unlink, missing_ok=True)
+        listener.listen()
+        tools = [
+            {"name": one["name"], "description": one["description"], "inputSchema": one["parameters"]}
+            for one in agent.schemas
+        ]
+        attached = {
+            "socket": path, "token": self._token, "tools": tools,
+            "instructions": f"The tools of the hive in which you are the agent {agent.name}.",
+        }  # fmt: skip
+        fs.write(self._folder / "attached.json", json.dumps(attached), durable=False)
+        return listener
+
+    def _serve(self, listener: socket.socket) -> None:
+        """Answer one call; what comes in is not believed before its token is seen."""
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.settimeout(_CALL_S)
+            raw = connection.makefile("rb").readline(_MOST_LINE)
+            try:
+                asked = json.loads(raw)
+                tool, arguments, token = str(asked["tool"]), dict(asked["arguments"]), str(asked["token"])
+            except (ValueError, TypeError, KeyError):
+                told: Mapping[str, Any] = {"text": "failed: no call", "failed": True}
+            else:
+                right = secrets.compare_digest(token, self._token)
+                told = self._answer(tool, arguments) if right else {"text": "failed: not your agent", "failed": True}
+            connection.sendall(json.dumps(told).encode() + b"\n")
+
+    def _answer(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a call, and tell with its result what has happened meanwhile."""
+        if self._parking is not None or (self._work is not None and self._work.ended):
+            self._end(None)
+            return {"text": self._farewell(), "failed": False}
+        result = self._make(Action(tool, arguments))
+        if self._parking is not None or (self._work is not None and (self._work.ended or self._work.handed)):
+            self._end(None)
+            return {"text": self._farewell(result), "failed": False}
+        self._count_turn()
+        return {
+            "text": "\n\n".join(["" if result is None else result.text, *self._news()]),
+            "failed": not (result and result.ok),
+        }
+
+    def _farewell(self, result: Result | None = None) -> str:
+        told = _OVER if self._parking is None else _RESTS.format(reason=self._parking.reason)
+        return told if result is None else f"{result.text}\n\n{told}"
+
+    def _make(self, call: Action) -> Result | None:
+        """Make one call under the lease of the step in focus; None if the task rests because of it."""
+        agent, turn, made = self._agent, self._turn, list[Result]()
+        self.heard = True
+        focus = turn.focus if self._work is None else focus_on(self._work, reads=True)
+        self._step = focus.step
+        said = self._talk.answer(self._thought("", call), step=self._step_id)
+
+        def tell(result: Result) -> None:
+            made.append(result)
+            self._talk.result(result)
+
+        try:
+            agent.take_lease(focus)
+            session = replace(agent.session(turn), focus=focus)
+            self._parking = make_calls(session, agent.tools, Thought(actions=said.calls), LONGEST, tell)
+        except (Parking, HivemindError) as error:
+            if isinstance(error, Parking):
+                self._parking = error
+            tell(Result(said.calls[0], f"failed: {error}", problem=str(error)))
+        self._results += made
+        agent.status.update(last_action=call.tool)
+        return made[0] if made else None
+
+    def _news(self) -> list[str]:
+        """What the task should know, and has not been told."""
+        if self._work is None:
+            return []
+        before = len(self._talk.messages)
+        self._agent.scheduler.hear_news(self._work, self._agent.memory.keep_message)
+        tell_news(self._agent, self._turn, self._talk)
+        return [one.text for one in self._talk.messages[before:] if one.role == "user"]
+
+
+def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
+    """The program's session that the conversation is held in."""
+    for one in reversed(talk.messages):
+        told = one.provider or {}
+        if told.get("agent") == mind.config.agent and told.get("session"):
+            return str(told["session"])
+    return None
+
+
+def _less(usage: Usage, before: Usage) -> Usage:
+    """What was used since; all of it where the count has begun anew."""
+    if usage.tokens_in < before.tokens_in or usage.tokens_out < before.tokens_out:
+        return usage
+    return Usage(
+        usage.tokens_in - before.tokens_in, usage.tokens_out - before.tokens_out, max(0.0, usage.money - before.money),
+        cached=max(0, usage.cached - before.cached), written=max(0, usage.written - before.written),
+    )  # fmt: skip
+
+
+def _unheard(talk: Conversation) -> list[ChatMessage]:
+    """The messages that the program has not been told, or may not have been: those since it last said something."""
+    last = max((at for at, one in enumerate(talk.messages) if one.role == "assistant"), default=-1)
+    return talk.messages[last + 1 :]

@@ -1,0 +1,8 @@
+"""Coding agents as minds: profiles of the programs, and the MCP server that hands their calls to the agent that runs them."""
+
+from __future__ import annotations
+
+from hivemind.minds.agents.mind import AgentMind
+from hivemind.minds.agents.profile import AgentProgram, Line, Profile, program_config
+
+__all__ = ["AgentMind", "AgentProgram", "Line", "Profile", "program_config"]
