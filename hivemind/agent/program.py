@@ -90,7 +90,6 @@ class _Run:
         self.heard = False
         self._begun: dict[str, Line] = {}
         self._pieces: list[str] = []
-        self._last = ""
         self._problem = ""
         self._parts: dict[str, Usage] = {}
         self._used = Usage()
@@ -160,57 +159,65 @@ class _Run:
             ready = readable(watched, max(0.0, left))
             if agent.leaving():
                 raise MindUnavailable("the agent was told to end")
-            if listener in ready:
-                self._serve(listener)
+            if ready:
                 quiet = time.monotonic() + config.quiet_s
-            if output in ready:
-                quiet = time.monotonic() + config.quiet_s
+            while output in ready:
                 chunk = os.read(output, _CHUNK)
                 if not chunk:
-                    break
+                    return self._ended(program)
                 size += len(chunk)
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     self._hear(line)
                 if len(rest) > _MOST_LINE or size > _MOST_OUTPUT:
                     self._end(f"it printed more than {min(size, _MOST_OUTPUT):,} bytes", 0.0)
+                    break
+                if listener not in ready:
+                    break
+                ready = [*readable([output], 0), listener]  # what it has printed before it asks stands before
+            if listener in ready:
+                self._serve(listener)
             now = time.monotonic()
             if now >= until:
                 self._end(f"it worked for more than {config.timeout_s:g} s", 0.0)
             elif now >= quiet:
                 self._end(f"it printed nothing for {config.quiet_s:g} s", 0.0)
-            if self._ends_at is not None and now >= self._ends_at:
-                break
-        if self._ends_at is None:
-            return program.wait() or 0
-        program.wait(max(0.0, self._ends_at - time.monotonic()))  # leaving the block ends it, with all that it started
-        return 0
+            if self._ends_at is not None and time.monotonic() >= self._ends_at:
+                return 0  # leaving the block ends it, with all that it started
+
+    def _ended(self, program: Guarded) -> int:
+        """How it ended, where nobody ended it."""
+        return 0 if self._ends_at is not None else program.wait() or 0
 
     def _end(self, why: str | None, grace_s: float = _GRACE_S) -> None:
         """Have the program end: by itself in so many seconds, else it is ended."""
-        if self._ends_at is None or grace_s == 0.0:
-            self._ends_at, self._why = time.monotonic() + grace_s, why
+        ends_at = time.monotonic() + grace_s
+        if self._ends_at is None or ends_at < self._ends_at:
+            self._ends_at, self._why = ends_at, why
 
-    def _conclude(self, status: int, said: str, *, asked: bool) -> None:
+    def _conclude(self, status: int, error: str, *, asked: bool) -> None:
         """What the run came to."""
         agent, name, work = self._agent, self._mind.name, self._work
         if self._parking is not None:
             self._turn.parking = self._parking
         elif self._why is not None:
             raise MindError(f"{name} was ended: {self._why}")
-        elif work is not None and (work.ended or work.handed):
+        elif self._is_over:
             return
         elif status != 0:
-            raise MindUnavailable(f"{name} ended with status {status}: {self._problem or said}")
+            raise MindUnavailable(f"{name} ended with status {status}: {self._problem or error}")
         elif work is not None and not asked:
             self._talk.tell(_UNFINISHED, cause="unfinished")
-        elif work is not None and work.task.finish == "implicit" and self._last:
-            self._make(Action("finish_task", {"answer": self._last}))
-            self._turn.parking = self._parking
         elif work is not None:
-            agent.ask_person(
-                self._turn, f"unfinished: look at it. {name} ended without finish_task, and said last: {self._last}"
-            )
+            said = (one.text for one in reversed(self._talk.messages) if one.role == "assistant" and one.text)
+            last = next(said, "nothing")
+            if work.task.finish == "implicit":
+                self._make(Action("finish_task", {"result": last}))
+                self._turn.parking = self._parking
+            else:
+                agent.ask_person(
+                    self._turn, f"unfinished: look at it. {name} ended without finish_task, and said last: {last}"
+                )
 
     def _told(self, message: ChatMessage) -> str:
         """A message as the program reads it: the result of a call with its tool, as its session may have ended before it came."""
@@ -252,13 +259,17 @@ class _Run:
             self._say(pieces)
 
     def _say(self, text: str) -> None:
-        self.heard, self._last = True, text
+        self.heard = True
+        if self._is_over:
+            return
         self._talk.answer(self._thought(shortened(text, 10 * LONGEST)), step=self._step_id, durable=False)
         self._count_turn()
 
     def _did(self, begun: Line, ended: Line) -> None:
         """A call of one of its own tools, which it has made itself."""
         self.heard = True
+        if self._is_over:
+            return
         call = Action(str(begun.tool), begun.arguments or {}, begun.id or "")
         said = self._talk.answer(self._thought("", call), step=self._step_id, durable=False)
         text = shortened(ended.result or "", LONGEST)
@@ -273,6 +284,11 @@ class _Run:
         return Thought(text, calls, provider={"agent": self._mind.config.agent, "session": self.session})
 
     @property
+    def _is_over(self) -> bool:
+        """Whether the task has ended or was handed over: what the program still says is no part of it."""
+        return self._work is not None and (self._work.ended or self._work.handed)
+
+    @property
     def _step_id(self) -> str | None:
         return None if self._step is None else self._step.id
 
@@ -285,7 +301,7 @@ class _Run:
         if part is not None:
             self._parts[part] = usage
             usage = sum(self._parts.values(), Usage())
-        elif self._mind.profile.usage_of == "session" and self.session is not None:
+        elif self._mind.profile.usage_of == "session" and self.session is not None and not self._is_over:
             self._talk.note({"session": self.session, "total": usage.as_record()}, durable=False)
             usage = _less(usage, self._before)
         if usage.tokens >= self._used.tokens:
@@ -338,11 +354,11 @@ class _Run:
 
     def _answer(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call, and tell with its result what has happened meanwhile."""
-        if self._parking is not None or (self._work is not None and self._work.ended):
+        if self._parking is not None or self._is_over:
             self._end(None)
             return {"text": self._farewell(), "failed": False}
         result = self._make(Action(tool, arguments))
-        if self._parking is not None or (self._work is not None and (self._work.ended or self._work.handed)):
+        if self._parking is not None or self._is_over:
             self._end(None)
             return {"text": self._farewell(result), "failed": False}
         self._count_turn()
@@ -384,6 +400,7 @@ class _Run:
         if self._work is None:
             return []
         before = len(self._talk.messages)
+        self._work.hear()
         self._agent.scheduler.hear_news(self._work, self._agent.memory.keep_message)
         tell_news(self._agent, self._turn, self._talk)
         return [one.text for one in self._talk.messages[before:] if one.role == "user"]

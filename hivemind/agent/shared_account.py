@@ -95,6 +95,8 @@ class SharedAccount:
                     account.tokens = max(0, account.tokens - held.tokens)
                     account.money = max(0.0, account.money - held.money)
                 self._add(account, tokens, money)
+        except FileNotFoundError:  # the task is over: what is used up after its end is the day's
+            return
         except (Parking, OSError) as error:
             _log.warning("%s: %d tokens are not booked: %s", self._path, tokens, error)
 

@@ -98,7 +98,9 @@ class Played:
         if isinstance(said, str):
             return said, "", {}
         name = next((one for one in asked.tools if one == said.tool or one.endswith(f"_{said.tool}")), "")
-        return (f"There is no tool {said.tool} among {asked.tools}.", "", {}) if not name else ("", name, said.arguments)
+        return (
+            (f"There is no tool {said.tool} among {asked.tools}.", "", {}) if not name else ("", name, said.arguments)
+        )
 
     def close(self) -> None:
         self._http.shutdown()
@@ -114,7 +116,9 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "".join(_text(one.get("text", one.get("content", ""))) if isinstance(one, dict) else str(one) for one in content)
+        return "".join(
+            _text(one.get("text", one.get("content", ""))) if isinstance(one, dict) else str(one) for one in content
+        )
     return json.dumps(content)
 
 
@@ -150,7 +154,10 @@ def _responses(played: Played, body: dict[str, Any], _: str) -> list[str]:
     }  # fmt: skip
     response = {"id": f"resp_{turn}", "object": "response", "status": "completed", "output": [item], "usage": usage}
     return [
-        _sse("response.created", {"type": "response.created", "response": {**response, "output": [], "status": "in_progress"}}),
+        _sse(
+            "response.created",
+            {"type": "response.created", "response": {**response, "output": [], "status": "in_progress"}},
+        ),
         _sse("response.output_item.added", {"type": "response.output_item.added", "output_index": 0, "item": item}),
         _sse("response.output_item.done", {"type": "response.output_item.done", "output_index": 0, "item": item}),
         _sse("response.completed", {"type": "response.completed", "response": response}),
@@ -173,7 +180,11 @@ def _messages(played: Played, body: dict[str, Any], path: str) -> list[str] | di
     text, tool, arguments = played.answer(Asked(tools, tuple(said), tuple(results), body))
     turn = len(played.requests)
     usage = {"input_tokens": 60, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 0, "output_tokens": 10}
-    block = {"type": "tool_use", "id": f"toolu_{turn}", "name": tool, "input": arguments} if tool else {"type": "text", "text": text}
+    block = (
+        {"type": "tool_use", "id": f"toolu_{turn}", "name": tool, "input": arguments}
+        if tool
+        else {"type": "text", "text": text}
+    )
     whole = {
         "id": f"msg_{turn}", "type": "message", "role": "assistant", "model": body["model"], "content": [block],
         "stop_reason": "tool_use" if tool else "end_turn", "stop_sequence": None, "usage": usage,
@@ -182,14 +193,20 @@ def _messages(played: Played, body: dict[str, Any], path: str) -> list[str] | di
         return whole
     empty = {**block, "input": {}} if tool else {"type": "text", "text": ""}
     delta = (
-        {"type": "input_json_delta", "partial_json": json.dumps(arguments)} if tool else {"type": "text_delta", "text": text}
+        {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
+        if tool
+        else {"type": "text_delta", "text": text}
     )
     events = [
         {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}},
         {"type": "content_block_start", "index": 0, "content_block": empty},
         {"type": "content_block_delta", "index": 0, "delta": delta},
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": whole["stop_reason"], "stop_sequence": None}, "usage": usage},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": whole["stop_reason"], "stop_sequence": None},
+            "usage": usage,
+        },
         {"type": "message_stop"},
     ]
     return [_sse(str(one["type"]), one) for one in events]
@@ -220,18 +237,37 @@ def _gemini(played: Played, body: dict[str, Any], path: str) -> list[str] | dict
 
 def _chat(played: Played, body: dict[str, Any], _: str) -> list[str] | dict[str, Any]:
     """OpenAI's chat completions."""
-    said = [_text(one.get("content") or "") for one in body["messages"] if one["role"] in ("user", "system", "assistant")]
+    said = [
+        _text(one.get("content") or "") for one in body["messages"] if one["role"] in ("user", "system", "assistant")
+    ]
     results = [_text(one["content"]) for one in body["messages"] if one["role"] == "tool"]
     tools = tuple(one["function"]["name"] for one in body.get("tools", []))
     text, tool, arguments = played.answer(Asked(tools, tuple(said), tuple(results), body))
     turn = len(played.requests)
-    call = {"index": 0, "id": f"call_{turn}", "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
-    message: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call]} if tool else {"role": "assistant", "content": text}
+    call = {
+        "index": 0,
+        "id": f"call_{turn}",
+        "type": "function",
+        "function": {"name": tool, "arguments": json.dumps(arguments)},
+    }
+    message: dict[str, Any] = (
+        {"role": "assistant", "content": None, "tool_calls": [call]} if tool else {"role": "assistant", "content": text}
+    )
     end = "tool_calls" if tool else "stop"
-    usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110, "prompt_tokens_details": {"cached_tokens": 40}}
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 10,
+        "total_tokens": 110,
+        "prompt_tokens_details": {"cached_tokens": 40},
+    }
     frame = {"id": f"chat_{turn}", "created": 1, "model": body["model"]}
     if not body.get("stream"):
-        return {**frame, "object": "chat.completion", "usage": usage, "choices": [{"index": 0, "message": message, "finish_reason": end}]}
+        return {
+            **frame,
+            "object": "chat.completion",
+            "usage": usage,
+            "choices": [{"index": 0, "message": message, "finish_reason": end}],
+        }
     chunk = {**frame, "object": "chat.completion.chunk"}
     return [
         _sse(None, {**chunk, "choices": [{"index": 0, "delta": message, "finish_reason": None}]}),

@@ -16,7 +16,7 @@ from tests.minds.asking import turn
 def test_an_unknown_mind_is_refused_with_the_names_of_those_that_there_are():
     with pytest.raises(UserError, match="unknown mind 'oracle'; known minds: extractive"):
         open_mind("oracle")
-    with pytest.raises(UserError, match=r"known minds: .*, mcp \(a coding agent, from outside\)$"):
+    with pytest.raises(UserError, match=r"known minds: .*, mcp \(a program from outside\)$"):
         open_mind("oracle")
     with pytest.raises(
         UserError, match="the mind mcp is a program outside, which joins by itself; hivemind mcp --agent"

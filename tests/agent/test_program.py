@@ -1,0 +1,278 @@
+"""A coding agent as an agent's mind: the program is run for a task, however it behaves, and the task ends once (spec 13)."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from hivemind.agent.agent import Agent
+from hivemind.errors import UserError
+from hivemind.minds import open_mind
+from tests.agent.conftest import Crew, until_idle
+from tests.messages import lines_of
+
+FAKE = Path(__file__).parents[1] / "coding" / "fake_agent.py"
+PROFILE = f"""
+program: {sys.executable}
+keys: [FAKE_KEY]
+home: FAKE_HOME
+words: [{FAKE}, $line, $args, $session]
+session: [$id]
+hive_tools: hive_*
+lines:
+  - {{when: {{type: begin}}, session: session}}
+  - {{when: {{type: text}}, text: text}}
+  - {{when: {{type: tool}}, tool: name, arguments: input, result: output}}
+  - {{when: {{type: end}}, usage: {{tokens_in: usage.in, tokens_out: usage.out}}}}
+"""
+FINISH = '!call finish_task {"result": "It is done."}'
+
+
+@pytest.fixture
+def coder(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> Crew:
+    """A hive whose agent `ada` is the fake program."""
+    monkeypatch.setenv("FAKE_KEY", "its-own-key-1234")
+    (crew.root / "agents" / "profiles").mkdir()
+    (crew.root / "agents" / "profiles" / "fake.yaml").write_text(PROFILE)
+    crew.agent_file("mind: {agent: fake}\nrole: coder\n")
+    return crew
+
+
+def home(crew: Crew, agent: str = "ada") -> Path:
+    return crew.root / ".hive" / "agents" / agent / "program" / "home"
+
+
+def prompts(crew: Crew, agent: str = "ada") -> list[tuple[str, str]]:
+    """The runs of the program: (session, prompt)."""
+    return [(one[0], one[1]) for one in map(json.loads, (home(crew, agent) / "prompts").read_text().splitlines())]
+
+
+def answer(agent: Agent, text: str) -> None:
+    """A person answers the question that the agent has asked."""
+    [question] = agent.hive.mail.list("human")
+    agent.hive.mail.send("human", [agent.name], "Re: so", text, in_reply_to=question.id, task="t")
+
+
+def task(crew: Crew, name: str = "t") -> Path:
+    return next(path for state in ("done", "failed", "active") if (path := crew.root / "tasks" / state / name).is_dir())
+
+
+def test_a_program_works_on_a_task_and_its_conversation_has_all_of_it(coder: Crew):
+    coder.drop(f"Write a file.\n!say I begin.\n!write notes.txt five words\n{FINISH}\n")
+    until_idle(coder.start())
+    folder = task(coder)
+    assert "It is done." in (folder / "result.md").read_text()
+    assert (folder / "files" / "notes.txt").read_text() == "five words"
+    lines = lines_of(folder)
+    calls = [call["tool"] for one in lines for call in one.get("calls", ())]
+    assert calls == ["write", "finish_task"]
+    assert [one["text"] for one in lines if one.get("role") == "assistant" and one["text"]] == ["I begin."]
+    [(session, prompt)] = prompts(coder)
+    assert session == "s1"
+    assert "You are ada, an agent of a hive" in prompt
+    assert "MCP server `hivemind`" in prompt
+
+
+def test_its_environment_has_its_own_key_and_no_other(coder: Crew, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ANOTHER_API_KEY", "somebody-elses")
+    monkeypatch.setenv("PASSED_ON", "yes")
+    coder.agent_file("mind: {agent: fake, env: [PASSED_ON]}\n")
+    coder.drop(f"x\n!write seen.txt its-own-key-1234\n!say my key is its-own-key-1234\n{FINISH}\n")
+    until_idle(coder.start())
+    environment = json.loads((home(coder) / "environment").read_text())
+    assert environment["FAKE_KEY"] == "its-own-key-1234"
+    assert environment["PASSED_ON"] == "yes"
+    assert "ANOTHER_API_KEY" not in environment
+    assert environment["HOME"] == environment["FAKE_HOME"] == str(home(coder))
+    assert "its-own-key" not in (task(coder) / "messages.jsonl").read_text()
+
+
+def test_a_program_that_ends_without_finishing_is_asked_once_then_a_person_is(coder: Crew):
+    coder.drop("Think.\n!say It is complicated.\n")
+    agent = coder.start()
+    until_idle(agent)
+    assert len(prompts(coder)) == 2
+    assert "the task is not over" in prompts(coder)[1][1]
+    assert prompts(coder)[1][0] == "s1"
+    parked = agent.hive.tasks.get("t").parked
+    assert parked is not None
+    assert "unfinished: look at it" in parked.reason
+    assert "It is complicated." in parked.reason
+    answer(agent, f"Simply say so.\n{FINISH}\n")
+    until_idle(agent)
+    assert "It is done." in (task(coder) / "result.md").read_text()
+    assert "Simply say so." in prompts(coder)[2][1]
+
+
+def test_a_task_may_end_with_the_programs_last_words(coder: Crew):
+    coder.drop("---\nfinish: implicit\n---\nWhat is it?\n!say It is a boat.\n")
+    until_idle(coder.start())
+    assert "It is a boat." in (task(coder) / "result.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [("!hang", "it printed nothing for 1 s"), ("!flood", "it printed more than")],
+)
+def test_a_program_that_hangs_or_floods_is_ended_and_its_task_fails_in_words(coder: Crew, order: str, reason: str):
+    coder.agent_file("mind: {agent: fake, quiet_s: 1}\n")
+    coder.drop(f"x\n{order}\n{order}\n{order}\n{order}\n")
+    agent = coder.start()
+    until_idle(agent)
+    assert reason in (task(coder) / "error.md").read_text()
+
+
+def test_a_program_that_ends_with_an_error_has_its_task_parked_with_its_last_word(coder: Crew):
+    coder.drop(f"x\n!say I try.\n!exit 3 quota exceeded\n{FINISH}\n")
+    agent = coder.start()
+    until_idle(agent)
+    parked = agent.hive.tasks.get("t").parked
+    assert parked is not None
+    assert "ended with status 3: quota exceeded" in parked.reason
+    agent.hive.tasks.say("t", "Try again.")
+    until_idle(agent)
+    assert [session for session, _ in prompts(coder)] == ["s1", "s1"]
+    assert "It is done." in (task(coder) / "result.md").read_text()
+
+
+def test_a_killed_program_is_run_again_in_its_session(coder: Crew):
+    coder.drop(f"x\n!say Half of it.\n!die\n{FINISH}\n")
+    agent = coder.start()
+    until_idle(agent)
+    agent.hive.tasks.say("t", "And now?")
+    until_idle(agent)
+    assert [session for session, _ in prompts(coder)] == ["s1", "s1"]
+    assert [one for one in lines_of(task(coder)) if "epoch" in one and "opening" in one].__len__() == 1
+    assert "It is done." in (task(coder) / "result.md").read_text()
+
+
+def test_a_session_that_the_program_does_not_know_any_more_is_begun_anew(coder: Crew):
+    coder.drop("x\n!say I have looked at the keel.\n")
+    agent = coder.start()
+    until_idle(agent)
+    (home(coder) / "s1").unlink()
+    answer(agent, f"Go on.\n{FINISH}\n")
+    until_idle(agent)
+    last = prompts(coder)[-1][1]
+    assert "You are ada" in last
+    assert "I have looked at the keel." in last
+    assert "It is done." in (task(coder) / "result.md").read_text()
+
+
+def test_what_is_said_to_a_task_meanwhile_rides_in_the_result_of_the_next_call(coder: Crew):
+    coder.drop(f'x\n!call remember {{"text": "Keels are heavy."}}\n{FINISH}\n')
+    agent = coder.start()
+    told = []
+    remember = agent.tools["remember"]
+
+    def call(session, arguments):
+        agent.hive.tasks.say("t", "The keel is red.")
+        told.append(1)
+        return remember.call(session, arguments)
+
+    agent.tools = {**agent.tools, "remember": Spied(remember, call)}
+    until_idle(agent)
+    assert told == [1]
+    lines = lines_of(task(coder))
+    heard = next(at for at, one in enumerate(lines) if one.get("role") == "user" and "The keel is red." in one["text"])
+    assert heard < next(at for at, one in enumerate(lines) for c in one.get("calls", ()) if c["tool"] == "finish_task")
+
+
+class Spied:
+    """A tool of which each call is seen."""
+
+    def __init__(self, tool, call) -> None:
+        self._tool, self.call = tool, call
+
+    def __getattr__(self, name: str):
+        return getattr(self._tool, name)
+
+
+def test_two_programs_divide_a_task_and_the_first_is_called_again_with_the_result(coder: Crew):
+    coder.agent_file("mind: {agent: fake}\nrole: helper\n", name="bob")
+    delegate = {"tasks": [{"text": 'Count the keels.\n!call finish_task {"result": "Seven keels."}', "role": "helper"}]}
+    coder.drop(
+        "---\nassignee: ada\n---\nx\n"
+        f"!call delegate {json.dumps(delegate)}\n" + '!call wait_for {"tasks": {ids}}\n!say I wait.\n',
+    )
+    ada, bob = coder.start(), coder.start(name="bob")
+    until_idle(ada)
+    parked = ada.hive.tasks.get("t").parked
+    assert parked is not None
+    until_idle(bob)
+    until_idle(ada)
+    answer(ada, f"{FINISH}\n")
+    until_idle(ada)
+    assert any("Seven keels." in prompt for _, prompt in prompts(coder)[1:])
+    assert "It is done." in (task(coder) / "result.md").read_text()
+
+
+def test_a_call_without_the_token_is_refused(coder: Crew):
+    coder.drop(f'x\n!call remember {{"text": "y"}}\n{FINISH}\n')
+    agent = coder.start()
+    answers = []
+    remember = agent.tools["remember"]
+
+    def call(session, arguments):
+        attached = json.loads((home(coder).parent / "attached.json").read_text())
+        stranger = socket.socket(socket.AF_UNIX)
+        stranger.connect(attached["socket"])
+        asked = {"token": "guessed", "tool": "finish_task", "arguments": {"result": "forged"}}
+        stranger.sendall(json.dumps(asked).encode() + b"\n")
+        answers.append(stranger)
+        return remember.call(session, arguments)
+
+    agent.tools = {**agent.tools, "remember": Spied(remember, call)}
+    until_idle(agent)
+    assert b"not your agent" in answers[0].makefile("rb").readline()
+    answers[0].close()
+    assert "It is done." in (task(coder) / "result.md").read_text()
+
+
+def test_lines_that_are_no_json_and_broken_ones_are_passed_over(coder: Crew):
+    coder.drop(
+        f'x\n!print Warning: [1] {{"type": "text"\n!print {{"type": ["text"]}}\n!print [1, 2]\n!print null\n{FINISH}\n'
+    )
+    until_idle(coder.start())
+    assert "It is done." in (task(coder) / "result.md").read_text()
+
+
+def test_a_letter_is_answered_by_the_program(coder: Crew):
+    hive = coder.start().hive
+    hive.mail.send(
+        "human", ["ada"], "A question", 'What is a keel?\n!call reply_mail {"id": "{mail}", "body": "A beam."}\n'
+    )
+    until_idle(coder._agents[0])
+    [letter] = hive.mail.list("human")
+    assert "A beam." in hive.mail.read("human", letter.id, mark=False).body
+
+
+@pytest.mark.parametrize(
+    ("mind", "problem"),
+    [
+        ({"agent": "nobody"}, "there is no profile of a coding agent 'nobody'"),
+        ({"agent": "codex", "modle": "x"}, "modle"),
+        ({"agent": "codex", "timeout_s": 0}, "timeout_s"),
+    ],
+)
+def test_a_mind_that_cannot_be_is_refused_in_words(mind: dict[str, object], problem: str):
+    with pytest.raises(UserError, match=problem):
+        open_mind(mind)
+
+
+def test_a_missing_program_and_a_missing_key_say_how_to_mend_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="there is no program codex on the PATH") as refused:
+        open_mind("agent: codex")
+    assert "npm install" in str(refused.value.mend)
+    program = tmp_path / "codex"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("CODEX_API_KEY", raising=False)
+    with pytest.raises(UserError, match="codex has no key"):
+        open_mind("agent: codex")

@@ -1,0 +1,97 @@
+"""A program that works as coding agents do, by orders that stand in its prompt; run by its path, with nothing but Python.
+
+An order is a line that begins with `!`: `say TEXT`, `write PATH TEXT`, `call TOOL JSON` (with {mail}, the id of the letter in
+the prompt, and {ids}, those of the subtasks that the last call made), `print TEXT` (as it is), `die` (kill -9, once in a
+session), `exit N TEXT`, `hang`, `flood`. A session keeps the orders that are left, and is gone on with by its id.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HOME = Path(os.environ["FAKE_HOME"])
+
+
+def tell(**line: Any) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+class Hive:
+    """The client of the MCP server that the agent runs."""
+
+    def __init__(self, line: list[str]) -> None:
+        self._server = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._number = 0
+        self.ask("initialize", {"protocolVersion": "2025-06-18"})
+        self.tools = [one["name"] for one in self.ask("tools/list", {})["tools"]]
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self._number += 1
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        asked = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        self._server.stdin.write(json.dumps(asked) + "\n")
+        self._server.stdin.flush()
+        return json.loads(self._server.stdout.readline())["result"]
+
+    def call(self, tool: str, arguments: dict[str, Any]) -> str:
+        return self.ask("tools/call", {"name": tool, "arguments": arguments})["content"][0]["text"]
+
+
+def main() -> None:
+    line, session = json.loads(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None
+    prompt = sys.stdin.read()
+    if session is not None and not (HOME / session).exists():
+        sys.exit(f"no session {session}")
+    session = session or f"s{len(list(HOME.glob('s*'))) + 1}"
+    kept = HOME / session
+    orders = json.loads(kept.read_text()) if kept.exists() else []
+    orders += [one[1:] for one in prompt.splitlines() if one.startswith("!")]
+    tell(type="begin", session=session, prompt=len(prompt))
+    (HOME / "environment").write_text(json.dumps(dict(os.environ)))
+    with open(HOME / "prompts", "a") as file:
+        file.write(json.dumps([session, prompt]) + "\n")
+    hive, last = Hive(line), "[]"
+    while orders:
+        order, _, rest = orders.pop(0).partition(" ")
+        kept.write_text(json.dumps(orders))
+        if order == "say":
+            tell(type="text", text=rest)
+        elif order == "write":
+            path, _, text = rest.partition(" ")
+            Path(path).write_text(text)
+            tell(type="tool", name="write", input={"path": path}, output=f"wrote {path} in {os.getcwd()}")
+        elif order == "call":
+            tool, _, arguments = rest.partition(" ")
+            letter = re.search(r"^Mail (\S+) from", prompt, re.MULTILINE)
+            arguments = arguments.replace("{mail}", letter[1] if letter else "").replace("{ids}", last)
+            text = hive.call(tool, json.loads(arguments or "{}"))
+            ids = re.findall(r"\bt\.[\w.-]+", text)
+            last = json.dumps(ids)
+        elif order == "print":
+            sys.stdout.write(rest + "\n")
+        elif order == "die":
+            sys.stdout.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif order == "exit":
+            number, _, text = rest.partition(" ")
+            sys.stderr.write(text + "\n")
+            sys.exit(int(number))
+        elif order == "hang":
+            time.sleep(3600)
+        elif order == "flood":
+            sys.stdout.write("x" * (9 << 20))
+    kept.write_text("[]")
+    tell(type="end", usage={"in": 100, "out": 10})
+
+
+main()
