@@ -99,7 +99,8 @@ class Scheduler:
         for message in self.letters.waiting():
             about = self._heard.get(message.key) or message.task
             if about is not None and work.concerns(about):
-                self._wakes(Focus("reply_mail", message=message, heard=self.letters.is_awaited(message)), message)
+                focus = Focus("reply_mail", message=message, heard=self.letters.is_awaited(message))
+                self._wakes(focus, message, lambda _: ())
                 keep(message)
                 self.letters.read(message)
 
