@@ -34,6 +34,11 @@ OWN_INPUT = {
         ),
         "JSON between a process and its child, through a pipe that nobody else has",
     ),
+    **dict.fromkeys(
+        ("minds/agents/relay.py serve", "minds/agents/relay.py _call", "minds/agents/relay.py main"),
+        "a program by itself, with the standard library alone: it ends, and its client with it",
+    ),
+    "minds/agents/profile.py load": "a profile in the package",
     **dict.fromkeys(("tokens.py _encoding", "embedding/local.py _tokenizer"), "a vocabulary in the package"),
     **dict.fromkeys(
         ("tasks/listing.py _list_waiting", "tasks/listing.py _summary"),

@@ -25,7 +25,7 @@ from hivemind.agent.act import make_calls
 from hivemind.agent.build import build, tell_news
 from hivemind.agent.scope import focus_on
 from hivemind.agent.select import select as select_blocks
-from hivemind.boundary import boundary
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
 from hivemind.fs.sockets import make_socket_folder, readable, socket_places
@@ -229,9 +229,8 @@ class _Run:
     # what it prints
 
     def _hear(self, raw: bytes) -> None:
-        with boundary("line of the program's"):
-            for line in self._mind.profile.read(raw.decode("utf-8", "replace")):
-                self._take(line)
+        for line in self._mind.profile.read(raw.decode("utf-8", "replace")):
+            self._take(line)
 
     def _take(self, line: Line) -> None:
         if line.session is not None:
@@ -343,10 +342,11 @@ class _Run:
             connection.settimeout(_CALL_S)
             raw = connection.makefile("rb").readline(_MOST_LINE)
             try:
-                asked = json.loads(raw)
-                tool, arguments, token = str(asked["tool"]), dict(asked["arguments"]), str(asked["token"])
-            except (ValueError, TypeError, KeyError):
-                told: Mapping[str, Any] = {"text": "failed: no call", "failed": True}
+                with boundary("call"):
+                    asked = json.loads(raw)
+                    tool, arguments, token = str(asked["tool"]), dict(asked["arguments"]), str(asked["token"])
+            except Unreadable as error:
+                told: Mapping[str, Any] = {"text": f"failed: {error}", "failed": True}
             else:
                 right = secrets.compare_digest(token, self._token)
                 told = self._answer(tool, arguments) if right else {"text": "failed: not your agent", "failed": True}

@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hivemind.boundary import boundary
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.frontmatter import parse, validate
+from hivemind.frontmatter import Parsed, parse, validate
 from hivemind.minds.turn import Usage
 
 __all__ = ["AgentProgram", "Line", "Profile", "program_config"]
@@ -197,10 +197,9 @@ class Profile(_Strict):
     def read(self, line: str) -> Iterator[Line]:
         """What a line of the program's output says; nothing if it is not JSON, or is of no kind that is known."""
         try:
-            told = json.loads(line)
-        except ValueError:
-            return
-        if not isinstance(told, dict):
+            with boundary("line of a program's"):
+                told = dict(json.loads(line))
+        except Unreadable:
             return
         for rule in self.lines:
             for here in _each(told, rule.each):
@@ -213,12 +212,7 @@ class Profile(_Strict):
 def program_config(argument: object) -> AgentProgram:
     """What an agent's file says under `mind:`. Raises UserError."""
     values = {"agent": argument} if isinstance(argument, str) else argument
-    try:
-        return AgentProgram.model_validate(values)
-    except ValueError as error:
-        told = error.errors()[0] if hasattr(error, "errors") else {"loc": (), "msg": str(error)}
-        where = ".".join(str(part) for part in told["loc"])
-        raise UserError(f"mind: {where}: {told['msg']}", mend="mind: {agent: codex, model: …}") from None
+    return validate(AgentProgram, Parsed(dict(values) if isinstance(values, Mapping) else {}, {}, "mind"))
 
 
 def _each(told: dict[str, Any], path: str | None) -> Iterator[dict[str, Any]]:
