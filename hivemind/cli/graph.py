@@ -117,8 +117,8 @@ def export(
 ) -> None:
     """Give the graph to another program, or as a picture.
 
-    json is the snapshot that graph.json has; svg needs nothing, png needs Graphviz. Without --output it goes to
-    standard output.
+    json is the snapshot that graph.json has; svg needs nothing, png needs rsvg-convert (else Graphviz draws it).
+    Without --output it goes to standard output.
 
     arguments:
       TASK  the task's id
@@ -129,7 +129,7 @@ def export(
       hivemind graph export what-is-a-lease --format mermaid
       hivemind graph export what-is-a-lease --format png --output lease.png --all
     """
-    from hivemind.reasoning import draw_picture, to_dot, to_mermaid
+    from hivemind.reasoning import to_dot, to_mermaid
 
     graph = graph_at(graph_of(hive, task), which.branch, which.at)
     if format_ == "json":
@@ -138,13 +138,35 @@ def export(
         draw = to_mermaid if format_ == "mermaid" else to_dot
         made = draw(graph, every=which.all_).encode("utf-8", "backslashreplace")
     else:
-        made = draw_picture(graph, format_, every=which.all_, where=output)
+        made = _picture(graph, format_, every=which.all_, where=output)
     if output is not None:
         write_file(output, made)
     elif format_ == "png" and sys.stdout.isatty():
         raise UserError("a png is nothing for a terminal", mend="--output FILE")
     else:
         put(made)
+
+
+def _picture(graph: ReasoningGraph, kind: str, *, every: bool, where: str | None) -> bytes:
+    """The page's drawing, as a png by librsvg; where that is not there Graphviz draws one. Raises UserError."""
+    import shutil
+
+    from hivemind.web.drawing.graph import draw_graph
+
+    program = shutil.which("rsvg-convert")
+    if kind == "png" and program is None:
+        from hivemind.reasoning import draw_picture
+
+        return draw_picture(graph, kind, every=every, where=where)
+    drawn = (draw_graph(graph, every=every, alone=True) + "\n").encode("utf-8", "replace")
+    if kind == "svg":
+        return drawn
+    import subprocess
+
+    done = subprocess.run([str(program), "--unlimited"], input=drawn, capture_output=True)
+    if done.returncode != 0:
+        raise UserError(f"rsvg-convert failed ({done.stderr.decode(errors='replace').strip()[:200]})", where=where)
+    return done.stdout
 
 
 @command("graph publish", open_hive)

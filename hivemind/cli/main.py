@@ -23,7 +23,7 @@ MODULES = {
     "up": "swarm",
     "down": "swarm",
     "status": "swarm",
-    "task": "task transcript",
+    "task": "task transcript timeline",
     "mail": "mail",
     "agent": "agent",
     "context": "agent",

@@ -34,13 +34,17 @@ SLOT_S = 600  # what was used is kept by ten minutes
 _VERSION = 1
 _ENDED = (TaskState.DONE, TaskState.FAILED)
 _BATCH = 100
-_ORDERS = {"newest": "since DESC, id", "oldest": "since, id", "title": "title, id", "tokens": "tokens DESC, id"}
+_COUNTED = 1_000  # matches of a search are counted so far
+_ORDERS = {"newest": "since DESC", "oldest": "since", "title": "title", "tokens": "tokens DESC"}
 _TEXT = "(id || ' ' || title || ' ' || ifnull(owner, '') || ' ' || ifnull(project, ''))"
 _SCHEMA = """
 CREATE TABLE tasks (id TEXT PRIMARY KEY, state TEXT NOT NULL, since REAL NOT NULL, seen INTEGER NOT NULL, title TEXT NOT NULL,
   owner TEXT, maker TEXT, project TEXT, parent TEXT, error TEXT, tokens INTEGER NOT NULL, money REAL NOT NULL,
   turns INTEGER NOT NULL, began REAL);
 CREATE INDEX tasks_by_time ON tasks (state, since);
+CREATE INDEX tasks_by_since ON tasks (since);
+CREATE INDEX tasks_by_title ON tasks (title);
+CREATE INDEX tasks_by_tokens ON tasks (tokens);
 CREATE INDEX tasks_unseen ON tasks (seen, since);
 CREATE TABLE used (slot INTEGER NOT NULL, task TEXT NOT NULL, agent TEXT NOT NULL, model TEXT NOT NULL,
   tokens INTEGER NOT NULL, money REAL NOT NULL, unpriced INTEGER NOT NULL, turns INTEGER NOT NULL);
@@ -250,12 +254,16 @@ class Index:
         return int(seen), int(total)
 
     def ended(self, states: Iterable[str], text: str, order: str, limit: int, offset: int) -> tuple[list[Ended], int]:
-        """(tasks that are over, how many there are in all): in these states, with this text in id, title, owner or project."""
+        """(tasks that are over, how many there are in all): in these states, with this text in id, title, owner or project.
+        Of those that have a text 1,000 are counted."""
         wanted = list(states)
         words = [word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for word in text.split()]
-        where = f"state IN ({_marks(wanted)})" + f" AND {_TEXT} LIKE ? ESCAPE '\\'" * len(words)
-        values: list[Any] = [*wanted, *(f"%{word}%" for word in words)]
-        [(total,)] = self._all(f"SELECT count(*) FROM tasks WHERE {where}", values)
+        # Of all states there is nothing to be compared, and each order has its index.
+        one_state = [f"state = '{state}'" for state in wanted if len(wanted) == 1 and state in _ENDED]
+        where = " AND ".join(one_state + [f"{_TEXT} LIKE ? ESCAPE '\\'"] * len(words)) or "1"
+        values = [f"%{word}%" for word in words]
+        most = _COUNTED if words else -1
+        [(total,)] = self._all(f"SELECT count(*) FROM (SELECT 1 FROM tasks WHERE {where} LIMIT {most})", values)
         rows = self._all(
             "SELECT id, state, since, title, owner, maker, project, parent, error, tokens, money,"
             f" CASE WHEN seen THEN turns END, began FROM tasks WHERE {where}"

@@ -42,7 +42,7 @@ class Render:
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
-            finalize=lambda value: value if isinstance(value, Markup) else "" if value is None else told(value),
+            finalize=lambda value: value if hasattr(value, "__html__") else "" if value is None else told(value),
         )
         self._env.filters |= {
             "ago": _ago, "clock": _clock, "number": _number, "money": _money, "markdown": self.markdown, "path": _path,

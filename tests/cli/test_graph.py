@@ -140,8 +140,9 @@ def test_a_png_needs_graphviz_and_a_place_to_go(process: Command, graph: TaskGra
 def test_a_picture_is_not_thrown_at_a_terminal(process: Command, graph: TaskGraph, tmp_path: Path) -> None:
     drawn = tmp_path / "bin"
     drawn.mkdir()
-    (drawn / "dot").write_text("#!/bin/sh\nprintf '\\211PNG\\000'\n")
-    (drawn / "dot").chmod(0o755)
+    for name in ("dot", "rsvg-convert"):
+        (drawn / name).write_text("#!/bin/sh\nprintf '\\211PNG\\000'\n")
+        (drawn / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{drawn}:{os.environ['PATH']}"}
     words = [sys.executable, "-m", "hivemind", "graph", "export", "t", "--format", "png"]
     piped = subprocess.run(words, capture_output=True, env=environment, check=True)

@@ -33,6 +33,7 @@ LOOKING = {
     command.strip(): arguments.split()
     for line in """
         status | task list | task list --ignored | *task show : t done failed | *task transcript : t | task replay : done
+        task timeline : t
         mail list | *mail read : ID
         *mail thread : ID | mail transcript : researcher ID | mail status : ID | agent list | *context : researcher | *log
         lease list

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
-from markupsafe import Markup, escape
+from hivemind.agent.preview import Preview
+from hivemind.web.drawing.svg import Shape, element, fitted, picture, text_width, told
 
-from hivemind.web.drawing.svg import element, fitted, picture, text_width
-
-__all__ = ["draw_budget"]
+__all__ = ["budget_parts", "draw_budget"]
 
 _WIDTH, _BAR, _LINE = 960, 30, 20
 _KINDS = 8
 
 
-def draw_budget(parts: Sequence[tuple[str, int]], budget: int, *, alone: bool = False) -> Markup:
+def draw_budget(parts: Sequence[tuple[str, int]], budget: int, *, alone: bool = False) -> Shape:
     """The bar: (what, tokens) from left to right, then what is free; a legend below it."""
     used = sum(tokens for _, tokens in parts)
     scale = _WIDTH / max(budget, used, 1)
@@ -22,7 +22,7 @@ def draw_budget(parts: Sequence[tuple[str, int]], budget: int, *, alone: bool = 
     column, row = 0.0, 0
     for at, (name, tokens) in enumerate([*parts, ("free", max(0, budget - used))]):
         kind = "free" if at == len(parts) else f"part-{at % _KINDS}"
-        title = element("title", escape(f"{name}: {tokens:,} tokens"))
+        title = element("title", f"{told(name)}: {tokens:,} tokens")
         shapes.append(element("rect", title, class_=kind, x=x, y=0, width=max(0.0, tokens * scale - 1), height=_BAR))
         x += tokens * scale
         label = fitted(f"{name} {tokens:,}", 300, 12)
@@ -31,9 +31,21 @@ def draw_budget(parts: Sequence[tuple[str, int]], budget: int, *, alone: bool = 
             column, row = 0.0, row + 1
         y = _BAR + 10 + row * _LINE
         legend.append(element("rect", class_=kind, x=column, y=y, width=10, height=10, rx=2))
-        legend.append(element("text", escape(label), class_="label", x=column + 15, y=y + 9.5))
+        legend.append(element("text", label, class_="label", x=column + 15, y=y + 9.5))
         column += wide
     height = _BAR + 16 + (row + 1) * _LINE
     return picture(
         _WIDTH, height, f"{used:,} of {budget:,} tokens", *shapes, *legend, alone=alone, class_="drawing budget"
     )
+
+
+def budget_parts(preview: Preview) -> list[tuple[str, int]]:
+    """What fills its context, by kind: the system message with the tools, what each kind of block takes, the rest."""
+    inside = {str(entry["id"]) for entry in preview.selected.entries}
+    kinds: dict[str, int] = defaultdict(int)
+    for choice in preview.selected.selection:
+        if choice.id in inside:
+            kinds[choice.block.type.value.lower()] += choice.tokens
+    blocks = sorted(kinds.items(), key=lambda one: (-one[1], one[0]))
+    rest = preview.tokens - sum(tokens for _, tokens in blocks)
+    return [("system, tools, task", max(0, rest)), *blocks]

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
-from markupsafe import Markup, escape
-
 from hivemind.reasoning import NodeKind, ReasoningGraph, ReasoningNode
 from hivemind.reasoning.node import FLUSHED
-from hivemind.web.drawing.svg import element, picture, told, wrapped
+from hivemind.web.drawing.svg import Shape, element, picture, told, wrapped
 
 __all__ = ["draw_graph"]
 
@@ -57,7 +55,7 @@ def draw_graph(
     opened: Collection[int] = (),
     link: Callable[[int], str] | None = None,
     alone: bool = False,
-) -> Markup:
+) -> Shape:
     """The picture. `every` draws what is folded and flushed, too; beyond `most` nodes only what hangs below one of `opened`
     is drawn, and `link` is where another is opened."""
     same = _published(graph)
@@ -116,6 +114,7 @@ def _boxes(
     copies = {draft: copy for copy, draft in same.items()}
     boxes: dict[int, _Box] = {}
     row = [(number, 0) for number in below.get(None, [])]
+    room = most - len(row)
     while row:  # level by level: what is nearest to the task is drawn first
         after: list[tuple[int, int]] = []
         for number, depth in row:
@@ -129,7 +128,8 @@ def _boxes(
             marks += {False: ["folded"], FLUSHED: ["flushed"]}.get(node.active, [])
             box = boxes[number] = _Box(node, *_words(node), marks, depth)
             children = below.get(number, [])
-            if len(boxes) + len(after) + len(children) <= most or number in opened:
+            if len(children) <= room or number in opened:
+                room -= len(children)
                 box.below = children
                 after += [(one, depth + 1) for one in children]
             else:
@@ -178,7 +178,7 @@ def _place(boxes: dict[int, _Box]) -> float:
 
 def _edges(
     graph: ReasoningGraph, same: dict[int, int], boxes: dict[int, _Box], parents: dict[int, int | None]
-) -> Iterator[Markup]:
+) -> Iterator[Shape]:
     drawn: set[tuple[int, int]] = set()
     arrows = [(edge.src, edge.dst, edge.relation, False) for edge in graph.edges]
     arrows += [(link.src, link.dst, link.relation, True) for _, link in sorted(graph.links.items())]
@@ -197,16 +197,16 @@ def _edges(
         y1, y2 = start.middle, end.middle
         way = f"M{x1:g} {y1:.1f} C{x1 + out:g} {y1:.1f} {x2 + back:g} {y2:.1f} {x2:g} {y2:.1f}"
         name = "edge" if is_tree and not is_link else "edge link"
-        yield element("path", element("title", escape(told(relation) or "link")), class_=name, d=way)
+        yield element("path", element("title", told(relation) or "link"), class_=name, d=way)
 
 
-def _shape(box: _Box, link: Callable[[int], str] | None) -> Markup:
+def _shape(box: _Box, link: Callable[[int], str] | None) -> Shape:
     kind = _KINDS.get(box.node.kind, "card")
     faded = "" if box.node.active is True else " faded"
     rows = [
         element(
             "tspan",
-            escape(line),
+            line,
             class_="quote" if at >= box.quoted else None,
             x=box.x + _PAD,
             y=box.y + _PAD + _HEAD + 4 + (at + 0.8) * _LINE,
@@ -214,10 +214,10 @@ def _shape(box: _Box, link: Callable[[int], str] | None) -> Markup:
         for at, line in enumerate(box.lines)
     ]
     parts = [
-        element("title", escape(told(f"{box.node.node_id} {box.node.heading}")[:1_000])),
+        element("title", told(f"{box.node.node_id} {box.node.heading}")[:1_000]),
         element("rect", class_="box", x=box.x, y=box.y, width=_WIDTH, height=box.height, rx=6),
         element("rect", class_="edge-mark", x=box.x, y=box.y + 6, width=3, height=box.height - 12, rx=1.5),
-        element("text", escape(told(" · ".join(box.marks))), class_="head", x=box.x + _PAD, y=box.y + _PAD + _HEAD - 1),
+        element("text", told(" · ".join(box.marks)), class_="head", x=box.x + _PAD, y=box.y + _PAD + _HEAD - 1),
         element("text", *rows, class_="body"),
     ]
     if box.hidden:

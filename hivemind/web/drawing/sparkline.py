@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from markupsafe import Markup
-
-from hivemind.web.drawing.svg import element, picture
+from hivemind.web.drawing.svg import Shape, element, picture
 
 __all__ = ["sparkline"]
 
 _STEP, _HEIGHT = 3, 18
 
 
-def sparkline(heights: Sequence[int], what: str) -> Markup:
+def sparkline(heights: Sequence[int], what: str) -> Shape:
     """Bars as high as the numbers, the newest last; a baseline where there was nothing."""
     most = max(heights, default=0)
     bars = [

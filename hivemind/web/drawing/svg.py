@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from functools import cache
+from html import escape
 from pathlib import Path
-
-from markupsafe import Markup, escape
 
 from hivemind.masking import harmless, mask
 
-__all__ = ["element", "fitted", "picture", "text_width", "told", "wrapped"]
+__all__ = ["Shape", "element", "fitted", "picture", "text_width", "told", "wrapped"]
 
 _STYLE = Path(__file__).parent.parent / "static" / "drawing.css"
 _NARROW, _WIDE = frozenset("iljtfr.,:;'!|()[] "), frozenset("mwMW@%")
@@ -20,14 +21,25 @@ def told(text: object) -> str:
     return " ".join(harmless(mask(str(text))).split())
 
 
-def element(name: str, *inside: str, **attributes: object) -> Markup:
-    """`<name attribute="…">inside</name>`: names with `_` for `-`, `class_` for `class`; what is inside must be escaped."""
+class Shape(str):
+    """A part of a drawing, its texts escaped."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return self
+
+
+def element(name: str, *inside: str, **attributes: object) -> Shape:
+    """`<name attribute="…">inside</name>`: names with `_` for `-`, `class_` for `class`. Of what is inside, Shapes stand as they
+    are, and any other text is escaped."""
     shown = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(_short(value)))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup(f"<{name}{shown}>{''.join(inside)}</{name}>")  # noqa: S704 - attributes are escaped, what is inside by who calls
+    parts = (one if isinstance(one, Shape) else escape(one, quote=False) for one in inside)
+    return Shape(f"<{name}{shown}>{''.join(parts)}</{name}>")
 
 
 def _short(value: object) -> object:
@@ -35,16 +47,24 @@ def _short(value: object) -> object:
 
 
 def picture(
-    width: float, height: float, title: str, *inside: str, alone: bool = False, class_: str = "drawing"
-) -> Markup:
-    """The whole drawing. One that stands `alone`, in a file, brings its colours and its fonts with it."""
-    style = element("style", _STYLE.read_text("utf-8")) if alone else ""
+    width: float, height: float, title: str, *inside: Shape, alone: bool = False, class_: str = "drawing"
+) -> Shape:
+    """The whole drawing. One that stands `alone`, in a file, brings its colours and its ground with it."""
+    own = [element("style", Shape(_colours())), element("rect", class_="ground", width="100%", height="100%")]
     frame = {"xmlns": "http://www.w3.org/2000/svg"} if alone else {}
-    ground = element("rect", class_="ground", width="100%", height="100%") if alone else ""
     return element(
-        "svg", element("title", escape(told(title))), style, ground, *inside,
+        "svg", element("title", told(title)), *(own if alone else ()), *inside,
         **frame, width=width, height=height, viewBox=f"0 0 {width:g} {height:g}", role="img", class_=class_,
     )  # fmt: skip
+
+
+@cache
+def _colours() -> str:
+    """The style sheet of the page's drawings for a file: what knows no variables and no dark screens shows it as well."""
+    told = _STYLE.read_text("utf-8")
+    named = dict(re.findall(r"(--d-\w+): (#\w+)", told.partition("@media")[0]))
+    rules = [line for line in told.splitlines() if line.startswith(".") and line.rstrip().endswith("}")]
+    return "\n".join(re.sub(r"var\((--d-\w+)\)", lambda found: named[found[1]], line) for line in rules)
 
 
 def text_width(text: str, size: float) -> float:
@@ -54,11 +74,11 @@ def text_width(text: str, size: float) -> float:
         if unicodedata.east_asian_width(char) in "WF":
             units += 1.0
         elif char in _NARROW:
-            units += 0.32
+            units += 0.36
         elif char in _WIDE or char.isupper():
-            units += 0.72
+            units += 0.74
         else:
-            units += 0.54
+            units += 0.6
     return units * size
 
 

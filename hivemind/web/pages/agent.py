@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -13,11 +12,11 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.presence.agent_log import AgentLog
 from hivemind.swarm.overview import leases_now
 from hivemind.tasks import TaskState
-from hivemind.web.drawing.budget import draw_budget
+from hivemind.web.drawing.budget import budget_parts, draw_budget
 from hivemind.web.pages.now import agent_rows
 from hivemind.web.site import Page, Site
 
-__all__ = ["agent", "budget_parts"]
+__all__ = ["agent"]
 
 _DAY_S = 86_400
 _SHOWN = 60
@@ -57,18 +56,6 @@ def agent(site: Site, name: str) -> Page:
         "day_s": _DAY_S,
     }
     return Page("agent.html", context, name, ("agents",))
-
-
-def budget_parts(preview: Preview) -> list[tuple[str, int]]:
-    """What fills its context, by kind: the system message with the tools, what each kind of block takes, the rest."""
-    inside = {str(entry["id"]) for entry in preview.selected.entries}
-    kinds: dict[str, int] = defaultdict(int)
-    for choice in preview.selected.selection:
-        if choice.id in inside:
-            kinds[choice.block.type.value.lower()] += choice.tokens
-    blocks = sorted(kinds.items(), key=lambda one: (-one[1], one[0]))
-    rest = preview.tokens - sum(tokens for _, tokens in blocks)
-    return [("system, tools, task", max(0, rest)), *blocks]
 
 
 def _blocks(preview: Preview) -> list[dict[str, Any]]:

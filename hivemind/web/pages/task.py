@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hivemind.boundary import Unreadable, boundary
 from hivemind.coordination import Commits, State
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import Log
@@ -21,10 +20,10 @@ from hivemind.tasks import Task, TaskProblem, TaskState, TaskSummary
 from hivemind.tasks.folder import open_log
 from hivemind.tools.by_hand import use_by_hand
 from hivemind.web.drawing.graph import draw_graph
-from hivemind.web.drawing.timeline import Span, draw_timeline
+from hivemind.web.drawing.timeline import draw_timeline, spans_of
 from hivemind.web.site import Page, Query, Site
 
-__all__ = ["conversation_of", "file", "graph_of", "spans_of", "task", "turn"]
+__all__ = ["file", "task", "turn"]
 
 _TURNS = 15
 _TEXT_CHARS = 2_500
@@ -152,20 +151,6 @@ def graph_of(hive: Hive, found: Task) -> ReasoningGraph | None:
         store = TaskGraph(found.path, durable=False, committed=Commits(hive.journal, found.id).has)
         return store.at(store.seq, None)
     return None
-
-
-def spans_of(said: Transcript) -> list[Span]:
-    """Who was at work when: a span for each turn."""
-    spans = []
-    for one in said.turns:
-        with suppress(Unreadable), boundary("turn"):
-            if one.begun is not None:
-                calls = ", ".join(call["tool"] for call in one.calls)
-                step = str(one.record.get("step") or "")
-                spans.append(
-                    Span(str(one.record.get("agent")), one.begun, one.begun + (one.seconds or 0.0), one.turn, calls, step)
-                )  # fmt: skip
-    return spans
 
 
 def _outcome(found: Task) -> str | None:
