@@ -37,6 +37,7 @@ MODULES = {
     "doctor": "doctor",
     "mcp": "mcp",
     "web": "web",
+    "top": "top",
     "tool": "tool",
     "completion": "completion",
 }

@@ -79,6 +79,10 @@ class Bell:
         except BlockingIOError:  # full of rings that nobody has heard yet
             pass
 
+    def fileno(self) -> int:
+        """What becomes readable with a ring, for who waits for something else as well."""
+        return self._heard
+
     def wait(self, seconds: float | None = None) -> None:
         """Return at the next ring, or after so many seconds. Raises BrokenPipeError once the reader has gone."""
         for file, events in self._poll.poll(None if seconds is None else seconds * 1000):

@@ -192,6 +192,7 @@ def test_every_command_answers_in_json_and_shows_an_example(run: Command) -> Non
         "doc export",
         "mcp",
         "web",
+        "top",
         "completion",
         "tool call",
         "tool show",

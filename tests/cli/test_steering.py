@@ -27,7 +27,7 @@ _CHANGING = """
     | agent add | agent stop | agent start
     | lease claim | lease renew | lease release | reserve paths | reserve release | graph publish
     | graph branch create | graph branch delete | graph branch merge | doc import | doc note | doc summarize | doc restore
-    | doc delete | doc index | memory remember | memory forget | memory reindex | mcp | completion | web
+    | doc delete | doc index | memory remember | memory forget | memory reindex | mcp | completion | web | top
 """
 LOOKING = {
     command.strip(): arguments.split()

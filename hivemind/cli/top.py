@@ -1,0 +1,376 @@
+"""The hive in a terminal, redrawn as it changes: who needs you, what each agent does, how the tasks stand."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+from hivemind.cli.command import Arg, command
+from hivemind.cli.opening import layout_of
+from hivemind.cli.output import say, table
+from hivemind.cli.picture import Screen
+from hivemind.cli.streams import Bell
+from hivemind.cli.text import age, clock_time, fit, is_terminal, one_line, width
+from hivemind.errors import HivemindError
+
+if TYPE_CHECKING:
+    from hivemind.hive import Hive
+    from hivemind.layout import Layout
+    from hivemind.web.index import Index
+    from hivemind.web.snapshot import Snapshot
+
+_SORTS = ("state", "name", "newest", "tokens")
+_ORDER = (
+    "failed",
+    "stuck",
+    "set aside",
+    "parked",
+    "working",
+    "active",
+    "starting",
+    "stopping",
+    "waiting",
+    "idle",
+    "down",
+    "done",
+)
+_ENDED = 50  # tasks that are over, the newest, are listed
+_KEYS = """j, k, arrows  move, or scroll
+Enter         open a task, an agent, a mailbox
+q             back; from the list: end
+s             sort by state, name, newest, tokens
+/             show what has these words; Enter ends them, empty shows all
+p             only what needs attention, and back
+?             these keys"""
+_BOLD, _TURNED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the list: what it is (`need`, `agent`, `task`), what Enter opens, its cells, whether it needs attention."""
+
+    kind: str
+    opens: tuple[str, str]
+    cells: tuple[str, ...]
+    needs: bool = False
+    since: float = 0.0
+    tokens: int = 0
+
+
+@dataclass(slots=True)
+class View:
+    """What is shown of a snapshot: order, filter, where the cursor is, what is open."""
+
+    sort: str = "state"
+    words: str = ""
+    only_needs: bool = False
+    at: int = 0
+    typing: bool = False
+    helps: bool = False
+    opened: tuple[str, str] | None = None
+    detail: list[str] = field(default_factory=list)
+    scroll: int = 0
+
+
+@command("top", layout_of, own_form=True)
+def top(
+    layout: Layout,
+    *,
+    once: Annotated[bool, Arg(apart="how")] = False,
+    plain: Annotated[bool, Arg(apart="how")] = False,
+) -> None:
+    """Watch the hive in this terminal: who needs you, what each agent does, how the tasks stand.
+
+    Redrawn when something changes; with nothing to be seen it rests. ? shows the keys. Marks stand beside what needs
+    attention: no colour is needed to see it.
+
+    arguments:
+      --once  print it once, for scripts
+      --plain  print it again whenever it changes, for pipes (default where there is no terminal)
+
+    examples:
+      hivemind top
+      hivemind top --once | head -3
+    """
+    from hivemind.hive import Hive
+    from hivemind.web.index import Index
+    from hivemind.web.snapshot import Watch
+
+    with closing(Index(layout.root)) as index, closing(Watch(layout.root, index)) as watch:
+        if once:
+            for line in list_lines(watch.snapshot(), index, View(), None):
+                say(line)
+            return
+        with Bell() as bell, watch.onlooker(bell.ring):
+            if plain or not is_terminal() or not sys.stdin.isatty():
+                shown: list[str] = []
+                while True:
+                    lines = list(list_lines(watch.snapshot(), index, View(), None))
+                    if lines != shown:
+                        for line in [*([""] if shown else []), *lines]:
+                            say(line)
+                        sys.stdout.flush()
+                        shown = lines
+                    bell.wait()
+            hive, view = Hive.look(layout.root), View()
+            signal.signal(signal.SIGWINCH, lambda *_: bell.ring())
+            with _keys() as keyboard, Screen() as screen:
+                while True:
+                    snapshot = watch.snapshot()
+                    if view.opened is not None:
+                        view.detail = list(detail_lines(hive, snapshot, view.opened))
+                    rows = rows_of(snapshot, index, view)
+                    view.at = max(0, min(view.at, len(rows) - 1))
+                    screen.draw(partial(_drawn, snapshot, rows, view))
+                    for key in _pressed(keyboard, bell):
+                        if not press(view, key, rows):
+                            return
+
+
+def press(view: View, key: str, rows: Sequence[Row]) -> bool:
+    """What a key does; False if it ends the program."""
+    step = {"j": 1, "\x1b[B": 1, "k": -1, "\x1b[A": -1}.get(key, 0)
+    if view.typing:
+        if key in ("\r", "\n", "\x1b"):
+            view.typing = False
+        elif key in ("\x7f", "\b"):
+            view.words = view.words[:-1]
+        elif len(key) == 1 and key.isprintable():
+            view.words += key
+    elif view.helps:
+        view.helps = False
+    elif view.opened is not None:
+        view.scroll = max(0, min(view.scroll + step, len(view.detail) - 1))
+        if key in ("q", "\x1b"):
+            view.opened, view.scroll = None, 0
+    elif step:
+        view.at += step
+    elif key in ("\r", "\n") and rows:
+        view.opened = rows[view.at].opens
+    elif key == "s":
+        view.sort = _SORTS[(_SORTS.index(view.sort) + 1) % len(_SORTS)]
+    elif key == "p":
+        view.only_needs = not view.only_needs
+    elif key == "/":
+        view.typing, view.words = True, ""
+    elif key == "?":
+        view.helps = True
+    elif key == "q":
+        return False
+    return key != "\x03"
+
+
+def rows_of(snapshot: Snapshot, index: Index, view: View) -> list[Row]:
+    """The list, filtered and sorted: who needs a person, then the agents, then the tasks."""
+    found = [*_needs(snapshot), *_sorted(_agents(snapshot), view.sort), *_sorted(_tasks(snapshot, index), view.sort)]
+    words = view.words.casefold().split()
+    return [
+        row
+        for row in found
+        if (row.needs or not view.only_needs) and all(word in " ".join(row.cells).casefold() for word in words)
+    ]
+
+
+def _sorted(rows: Iterator[Row], sort: str) -> list[Row]:
+    if sort == "newest":
+        return sorted(rows, key=lambda row: (-row.since, row.cells))
+    if sort == "tokens":
+        return sorted(rows, key=lambda row: (-row.tokens, row.cells))
+    if sort == "name":
+        return sorted(rows, key=lambda row: row.cells)
+    return sorted(rows, key=lambda row: (_ORDER.index(row.cells[1]) if row.cells[1] in _ORDER else 99, -row.since))
+
+
+def _needs(snapshot: Snapshot) -> Iterator[Row]:
+    for need in snapshot.needs:
+        opens = {"agent": ("agent", need.about), "letter": ("box", "human"), "disk": ("box", "human")}
+        told = need.letter.body if need.letter is not None else need.what
+        when = age(need.since) if need.since is not None else ""
+        cells = (need.about if need.kind != "letter" else "a letter", need.kind, when, one_line(told))
+        yield Row("need", opens.get(need.kind, ("task", need.about)), cells, True)
+
+
+def _agents(snapshot: Snapshot) -> Iterator[Row]:
+    for one in snapshot.agents:
+        about = " ".join(
+            filter(None, (one.task, f"step {one.step}" if one.step else None, one.last_action, one.problem))
+        )
+        mail = f"{one.unread} unread" if one.unread else ""
+        yield Row(
+            "agent",
+            ("agent", one.name),
+            (one.name, one.state, mail, one_line(about)),
+            bool(one.problem),
+            0.0,
+            one.tokens,
+        )
+
+
+def _tasks(snapshot: Snapshot, index: Index) -> Iterator[Row]:
+    from datetime import UTC, datetime
+
+    spent = index.spent_on([one.id for one in snapshot.open_tasks[:500]])
+    waiting = {need.about for need in snapshot.needs}
+    for one in snapshot.open_tasks:
+        state = "waiting" if one.state.value == "inbox" else "parked" if one.parked else "active"
+        note = one.waiting or (one.parked.reason if one.parked else None) or one.problem or one.title
+        tokens = spent[one.id].tokens if one.id in spent else 0
+        cells = (one.id, state, age(one.since), one_line(note))
+        yield Row("task", ("task", one.id), cells, one.id in waiting, one.since.timestamp(), tokens)
+    ended, _ = index.ended(("done", "failed"), "", "newest", _ENDED, 0)
+    for over in ended:
+        cells = (over.id, over.state, age(datetime.fromtimestamp(over.since, UTC)), one_line(over.error or over.title))
+        yield Row("task", ("task", over.id), cells, over.id in waiting, over.since, over.tokens)
+
+
+def list_lines(snapshot: Snapshot, index: Index, view: View, columns: int | None) -> Iterator[str]:
+    """The list as plain lines, each at most `columns` wide."""
+    yield fit(_head(snapshot), columns or 10_000)
+    rows = rows_of(snapshot, index, view)
+    yield from _table(rows, columns)
+
+
+def _head(snapshot: Snapshot) -> str:
+    now, counts = snapshot.overview, snapshot.overview.tasks
+    up = sum(agent.pid is not None for agent in now.agents)
+    needs = f"{len(snapshot.needs)} need you" if snapshot.needs else "nothing needs you"
+    return (
+        f"{now.root.name}: {needs}; {up} of {len(now.agents)} agents up; {counts['inbox']} waiting, {counts['active']} active, "
+        f"{counts['done']} done, {counts['failed']} failed; {now.human_unread} letters for you"
+    )
+
+
+def _table(rows: Sequence[Row], columns: int | None) -> list[str]:
+    """A line for each row, marked where it needs attention."""
+    if not rows:
+        return ["  nothing of that kind"]
+    cells = [(f"{'!' if row.needs else ' '} {row.kind}", *row.cells) for row in rows]
+    return table([("  WHAT", "NAME", "STATE", "", "ABOUT"), *cells], columns)
+
+
+def _drawn(snapshot: Snapshot, rows: Sequence[Row], view: View, columns: int, height: int) -> list[str]:
+    """The whole screen: the head, as many rows as there is room for around the cursor, what the keys do."""
+    room = max(1, height - 4)
+    head = _BOLD + fit(_head(snapshot), columns) + _PLAIN
+    if view.helps:
+        return [
+            head,
+            "",
+            *(fit(line, columns) for line in _KEYS.splitlines()[: room + 1]),
+            fit("any key: back", columns),
+        ]
+    if view.opened is not None:
+        kind, name = view.opened
+        shown = [fit(line, columns) for line in view.detail[view.scroll : view.scroll + room]]
+        return [head, "", *shown, fit(f"{kind} {name}   j k: scroll   q: back", columns)]
+    lines = _table(rows, columns)
+    first = max(0, min(view.at - room // 2, len(rows) - room))
+    shown = []
+    for at, line in enumerate(lines[1 : len(rows) + 1] if rows else lines):
+        if first <= at < first + room:
+            marked = at == view.at and rows
+            shown.append(f"{_TURNED}{line}{' ' * (columns - width(line))}{_PLAIN}" if marked else line)
+    what = f"/{view.words}{'_' if view.typing else ''}" if view.words or view.typing else "/: filter"
+    only = "p: all" if view.only_needs else "p: attention"
+    place = f"{view.at + 1} of {len(rows)}" if rows else "0"
+    hint = f"{place}  q: end  ?: keys  Enter: open  s: by {view.sort}  {only}  {what}"
+    return [head, "", _BOLD + lines[0] + _PLAIN if rows else "", *shown, fit(hint, columns)]
+
+
+def detail_lines(hive: Hive, snapshot: Snapshot, opened: tuple[str, str]) -> Iterator[str]:
+    """A task, an agent or a mailbox, in lines."""
+    kind, name = opened
+    try:
+        yield from {"task": _task_lines, "agent": _agent_lines, "box": _box_lines}[kind](hive, snapshot, name)
+    except (HivemindError, OSError) as error:
+        yield one_line(str(error))
+
+
+def _task_lines(hive: Hive, _: Snapshot, name: str) -> Iterator[str]:
+    from hivemind.taskrun.transcript import Transcript
+
+    task, said = hive.tasks.get(name), Transcript()
+    with suppress(NotADirectoryError):
+        said = Transcript(hive.tasks.read_log(task.id))
+    yield one_line(f"{task.id}: {task.title}")
+    yield one_line(f"{task.state.value}{f', by {task.owner}' if task.owner else ''}, {said.in_words}")
+    yield from ([one_line(task.parked.reason)] if task.parked else [])
+    yield ""
+    for step in hive.journal.view(lambda state: state.steps_of(task.id)):
+        yield one_line(f"{step.path} {step.status:8} {step.title}")
+    yield ""
+    for file in ("result.md", "error.md"):
+        with suppress(OSError), open(task.path / file, encoding="utf-8", errors="replace") as text:
+            yield from (one_line(line) for line in text.read(20_000).splitlines())
+            yield ""
+    for turn in said.turns[-30:]:
+        yield one_line(turn.heading)
+        yield from (one_line(f"    {call['tool']}") for call in turn.calls)
+
+
+def _agent_lines(hive: Hive, snapshot: Snapshot, name: str) -> Iterator[str]:
+    agent = next(one for one in snapshot.agents if one.name == name)
+    yield one_line(f"{agent.name}, role {agent.role or '-'}, mind {agent.mind}")
+    yield one_line(
+        f"{agent.state}{f', process {agent.pid}' if agent.pid else ''}, {agent.unread} unread, {agent.tokens:,} tokens"
+    )
+    yield from ([one_line(agent.problem)] if agent.problem else [])
+    yield one_line(
+        f"works on {agent.task or 'nothing'}{f', step {agent.step}' if agent.step else ''}; last: {agent.last_action or '-'}"
+    )
+    yield ""
+    if name in hive.agents:
+        yield from _box_lines(hive, snapshot, name)
+
+
+def _box_lines(hive: Hive, _: Snapshot, name: str) -> Iterator[str]:
+    yield f"mailbox {one_line(name)}"
+    for letter in reversed(hive.mail.list(name, limit=100)):
+        head = f"{'*' if letter.unread else ' '} {clock_time(letter.date)}  {letter.sender:12}"
+        yield one_line(f"{head}  {letter.subject or '(no subject)'}  {letter.preview}")
+
+
+@contextmanager
+def _keys() -> Iterator[int]:
+    """Standard input key by key, on a screen of its own; the terminal is as it was when this is left."""
+    import termios
+    import tty
+
+    file = sys.stdin.fileno()
+    before = termios.tcgetattr(file)
+    sys.stdout.write("\x1b[?1049h\x1b[?25l\x1b[H")
+    try:
+        tty.setcbreak(file)
+        yield file
+    finally:
+        termios.tcsetattr(file, termios.TCSADRAIN, before)
+        sys.stdout.write("\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()
+
+
+def _pressed(keyboard: int, bell: Bell) -> list[str]:
+    """The keys that were pressed; none if the hive or the window's size changed instead."""
+    poll = select.poll()
+    poll.register(keyboard, select.POLLIN)
+    poll.register(bell.fileno(), select.POLLIN)
+    ready = [file for file, _ in poll.poll()]
+    if bell.fileno() in ready:
+        bell.wait(0)
+    if keyboard not in ready:
+        return []
+    text = os.read(keyboard, 256).decode("utf-8", "ignore")
+    if not text:  # the terminal is gone
+        return ["\x03"]
+    found: list[str] = []
+    while text:
+        size_of = 3 if text.startswith(("\x1b[", "\x1bO")) else 1
+        found.append(text[:size_of].replace("\x1bO", "\x1b["))
+        text = text[size_of:]
+    return found

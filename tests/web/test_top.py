@@ -1,0 +1,110 @@
+"""`hivemind top`: in a real terminal of tmux, in a pipe, for a script."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive
+from hivemind.cli.text import width
+from tests.web.conftest import filled
+
+in_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
+
+
+@pytest.fixture
+def hive(tmp_path: Path) -> Hive:
+    return filled(tmp_path / "hive")
+
+
+class Terminal:
+    """A terminal with `hivemind top` in it."""
+
+    def __init__(self, socket: Path) -> None:
+        self._tmux = ["tmux", "-S", os.fspath(socket)]
+
+    def tmux(self, *words: str) -> str:
+        return subprocess.run([*self._tmux, *words], capture_output=True, text=True, check=True).stdout
+
+    def press(self, *keys: str) -> None:
+        self.tmux("send-keys", "-t", "top", *keys)
+
+    def until(self, is_so: Callable[[str], bool]) -> str:
+        end = time.monotonic() + 60
+        while not is_so(shown := self.tmux("capture-pane", "-p", "-t", "top")):
+            assert time.monotonic() < end, shown
+            time.sleep(0.05)
+        return shown
+
+
+@contextmanager
+def terminal(hive: Hive, tmp_path: Path, columns: int, rows: int) -> Iterator[Terminal]:
+    found = Terminal(tmp_path / "tmux")
+    words = f"{sys.executable} -m hivemind --hive {hive.layout.root} top; echo ended; sleep 60"
+    found.tmux("-f", "/dev/null", "new-session", "-d", "-s", "top", "-x", str(columns), "-y", str(rows), words)
+    try:
+        yield found
+    finally:
+        found.tmux("kill-server")
+
+
+@in_tmux
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 60)])
+def test_the_list_fits_the_terminal_and_follows_keys_and_changes(
+    hive: Hive, tmp_path: Path, columns: int, rows: int
+) -> None:
+    with terminal(hive, tmp_path, columns, rows) as top:
+        shown = top.until(lambda text: "q: end" in text and "later" in text)
+        assert "2 need you" in shown
+        assert all(width(line) <= columns for line in shown.splitlines())
+        assert all(name in shown for name in ("analyst", "lease", "count", "paint", "later"))
+        top.press("p")
+        assert "later" not in top.until(lambda text: "p: all" in text)
+        top.press("p", "s")
+        top.until(lambda text: "by name" in text and "later" in text)
+        top.press("/", "l", "e", "a", "s", "e", "Enter")
+        assert "count" not in top.until(lambda text: "1 of 1 " in text and "/lease" in text)
+        top.press("Enter")
+        top.until(lambda text: "task lease" in text and "A lease is a right." in text)
+        top.press("q", "/", "Enter")
+        top.until(lambda text: "later" in text and "/: filter" in text)
+        hive.tasks.add("Something new", id="fresh")
+        top.until(lambda text: "fresh" in text)
+        top.press("?")
+        top.until(lambda text: "what has these words" in text)
+        top.press("q", "q")
+        top.until(lambda text: text.startswith("ended"))
+
+
+def test_once_and_plain_are_lines_without_anything_that_steers_a_terminal(hive: Hive) -> None:
+    words = [sys.executable, "-m", "hivemind", "--hive", os.fspath(hive.layout.root), "top", "--once"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("hive: 2 need you; 0 of 3 agents up")
+    assert "! need   paint" in said
+    assert "\x1b" not in said
+
+
+def test_in_a_pipe_the_list_is_printed_again_when_it_has_changed(hive: Hive) -> None:
+    words = [sys.executable, "-m", "hivemind", "--hive", os.fspath(hive.layout.root), "top", "--plain"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().startswith("hive: 2 need you")
+        hive.tasks.add("Something new", id="fresh")
+        for line in process.stdout:
+            if "fresh" in line:
+                break
+        assert "fresh" in line
+        assert "\x1b" not in line
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
