@@ -54,7 +54,8 @@ OWN_INPUT = {
     ),
     **dict.fromkeys(("web/site.py number", "web/pages/task.py _parts"), "a few digits, after a look"),
     **dict.fromkeys(
-        ("web/pages/now.py agent_rows", "web/pages/now.py _row"), "the clock, and the kernel's time of a change"
+        ("web/pages/now.py agent_rows", "web/pages/now.py _row", "cli/top.py _tasks"),
+        "the clock, and the kernel's time of a change",
     ),
     "web/access.py __call__": "in Latin-1 every byte is a character",
     "web/drawing/svg.py _colours": "a file of the package",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from hivemind.presence.status import AgentStatus
     from hivemind.swarm.swarm import SwarmPicture
 
-__all__ = ["Screen", "picture_lines", "tokens_of"]
+__all__ = ["Screen", "keyboard_alone", "picture_lines", "tokens_of"]
 
 _HEADS = ("AGENT", "STATE", "TASK", "STEP", "MAIL", "TOKENS", "LAST ACTION")
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
@@ -105,3 +106,21 @@ class Screen:
         sys.stdout.write(_NO_WRAP + start + shown + _TO_SCREEN_END + _WRAP)
         sys.stdout.flush()
         self._drawn, self._size = lines, size
+
+
+@contextmanager
+def keyboard_alone() -> Iterator[int]:
+    """Standard input key by key, on a screen of its own; the terminal is as it was when this is left."""
+    import termios
+    import tty
+
+    file = sys.stdin.fileno()
+    before = termios.tcgetattr(file)
+    sys.stdout.write("\x1b[?1049h\x1b[?25l\x1b[H")
+    try:
+        tty.setcbreak(file)
+        yield file
+    finally:
+        termios.tcsetattr(file, termios.TCSADRAIN, before)
+        sys.stdout.write("\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()

@@ -7,7 +7,7 @@ import select
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 from hivemind.cli.command import Arg, command
 from hivemind.cli.opening import layout_of
 from hivemind.cli.output import say, table
-from hivemind.cli.picture import Screen
+from hivemind.cli.picture import Screen, keyboard_alone
 from hivemind.cli.streams import Bell
 from hivemind.cli.text import age, clock_time, fit, is_terminal, one_line, width
 from hivemind.errors import HivemindError
@@ -121,7 +121,7 @@ def top(
                     bell.wait()
             hive, view = Hive.look(layout.root), View()
             signal.signal(signal.SIGWINCH, lambda *_: bell.ring())
-            with _keys() as keyboard, Screen() as screen:
+            with keyboard_alone() as keyboard, Screen() as screen:
                 while True:
                     snapshot = watch.snapshot()
                     if view.opened is not None:
@@ -335,24 +335,6 @@ def _box_lines(hive: Hive, _: Snapshot, name: str) -> Iterator[str]:
     for letter in reversed(hive.mail.list(name, limit=100)):
         head = f"{'*' if letter.unread else ' '} {clock_time(letter.date)}  {letter.sender:12}"
         yield one_line(f"{head}  {letter.subject or '(no subject)'}  {letter.preview}")
-
-
-@contextmanager
-def _keys() -> Iterator[int]:
-    """Standard input key by key, on a screen of its own; the terminal is as it was when this is left."""
-    import termios
-    import tty
-
-    file = sys.stdin.fileno()
-    before = termios.tcgetattr(file)
-    sys.stdout.write("\x1b[?1049h\x1b[?25l\x1b[H")
-    try:
-        tty.setcbreak(file)
-        yield file
-    finally:
-        termios.tcsetattr(file, termios.TCSADRAIN, before)
-        sys.stdout.write("\x1b[?25h\x1b[?1049l")
-        sys.stdout.flush()
 
 
 def _pressed(keyboard: int, bell: Bell) -> list[str]:

@@ -1,0 +1,34 @@
+"""The page in real Chromium: widths, colours, keys alone, no JavaScript, live change, what axe-core finds (`browser.mjs`).
+
+Needs chromium, node, and a folder `$HIVEMIND_BROWSER` whose node_modules has playwright-core and axe-core; `.ci/run` makes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.web.conftest import filled, serving
+
+FOLDER = os.environ.get("HIVEMIND_BROWSER")
+
+
+@pytest.mark.skipif(FOLDER is None, reason="HIVEMIND_BROWSER names no folder with playwright-core and axe-core")
+@pytest.mark.slow
+def test_every_page_stands_a_browser(tmp_path: Path) -> None:
+    assert shutil.which("chromium"), "chromium is not here"
+    assert shutil.which("node"), "node is not here"
+    filled(tmp_path / "hive")
+    with serving(tmp_path / "hive") as site:
+        link = f"http://127.0.0.1:{site.port}/?token={site.token}"
+        script = Path(__file__).with_name("browser.mjs")
+        done = subprocess.run(
+            ["node", script, link, str(FOLDER)], capture_output=True, text=True, timeout=240, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
