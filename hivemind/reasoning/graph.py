@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Self, TypedDict, Unpack
 
 from hivemind.reasoning.errors import GraphError, a_list, a_text, a_text_or_none, a_whole_number
-from hivemind.reasoning.graph_outline import outline
 from hivemind.reasoning.node import (
     FLUSHED,
     SHARED,
@@ -338,10 +337,6 @@ class ReasoningGraph(Structure):
         return copy
 
     # -- showing -----------------------------------------------------------------------------------------------
-
-    def pretty_print(self, *, width: int = 500) -> str:
-        """The active nodes as an indented outline, one to a line, thoughts cut to `width` characters."""
-        return outline(self, a_whole_number(width, "a width", 1))
 
     def to_dict(self) -> dict[str, Any]:
         """The snapshot: the seed's format and what it lacks (README.md, *graph.json*)."""

@@ -18,7 +18,6 @@ from hivemind.errors import UserError
 from hivemind.reasoning.episodes import Message, as_notes
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.graph_outline import line_for
 from hivemind.reasoning.node import SHARED, ReasoningNode
 from hivemind.reasoning.patch import parse
 
@@ -72,19 +71,19 @@ def patch_prompt(graph: ReasoningGraph, lane: str, episode: Sequence[Message], b
     """
     assert graph.root is not None
     seen = (node for node in graph.newest(_LOOK_BACK) if node is not graph.root and node.lane in (lane, SHARED))
-    lines = [line_for(graph.root, 2_000)]
+    lines = [graph.root.line(2_000)]
     for node in reversed(list(islice(seen, _NEWEST))):
         above = ", ".join(map(str, sorted(graph.parent_ids(node.node_id))))
-        lines.append(f"{line_for(node, 160)} (below {above})" if above else line_for(node, 160))
+        lines.append(f"{node.line(160)} (below {above})" if above else node.line(160))
     if below is not None:
-        lines.append(f"The agent was at: {line_for(graph.nodes[below], 160)}")
+        lines.append(f"The agent was at: {graph.nodes[below].line(160)}")
     said = json.dumps([note.as_dict() for note in as_notes(episode, _EPISODE_CHARS)], ensure_ascii=False)
     return "\n".join([_PATCH, "", "GRAPH", *lines, "", "EPISODE", said])
 
 
 def fold_prompt(nodes: Iterable[ReasoningNode], over: int) -> str:
     """The question what to fold and flush of these nodes, as the context is `over` tokens too long."""
-    return _FOLD.format(over=over, nodes="\n".join(line_for(node, 200) for node in nodes))
+    return _FOLD.format(over=over, nodes="\n".join(node.line(200) for node in nodes))
 
 
 def ask(

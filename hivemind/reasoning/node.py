@@ -109,6 +109,24 @@ class ReasoningNode:
         """The title, or else the thought, on one line."""
         return " ".join((self.title or self.text).split())
 
+    def line(self, width: int) -> str:
+        """`7 [evidence] closed, pinned, agent/a: Title: thought …` on one line."""
+        thought = self.thought
+        text = thought if isinstance(thought, str) else " ".join([note.content for note in thought])
+        if len(text) > width:
+            text = f"{text[: width - 1]}…"
+        if not text.isprintable():
+            text = "".join([char if char.isprintable() else " " for char in " ".join(text.split())])
+        if self.title:
+            title = " ".join(self.title.split())
+            text = f"{title}: {text}" if text and text != title else title
+        if self.status == "open" and self.lane == SHARED and not self.pinned:
+            return f"{self.node_id} [{self.kind.value}] {text}"
+        marks = [self.status] if self.status != "open" else []
+        marks += ["pinned"] if self.pinned else []
+        marks += [self.lane] if self.lane != SHARED else []
+        return f"{self.node_id} [{self.kind.value}] {', '.join(marks)}: {text}"
+
     def as_dict(self) -> dict[str, Any]:
         """The node as a snapshot has it: the seed's five fields, the others under `meta` where they are set."""
         record: dict[str, Any] = {

@@ -13,12 +13,13 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Self
 
-from hivemind.reasoning.errors import GraphError, a_text
+from hivemind.reasoning.errors import GraphError, a_text, a_whole_number
 from hivemind.reasoning.node import SHARED, Edge, Link, NodeKind, ReasoningNode, as_kind, as_lane
 
 __all__ = ["Conflict", "Structure", "as_way"]
 
 _LONGEST = 20  # digits of an id; of thousands of them Python makes no number
+_MAX_INDENT = 16
 _NOT_TOPICS = frozenset({"subgoal", "assumption", "pinned", "unstructured"})  # tags that say what a card is
 
 
@@ -358,6 +359,45 @@ class Structure:
             or {node.status for node in nodes} >= {"accepted", "rejected"}
             or any(self.nodes[link.dst] in nodes for node in nodes for link in self.links_from(node.node_id, "blocks"))
         ]
+
+    # -- showing -----------------------------------------------------------------------------------------------
+
+    def pretty_print(self, *, width: int = 500) -> str:
+        """The active nodes as an outline: one to a line, the thought cut to `width` characters, children below their oldest
+        parent, indented by two spaces a level.
+
+        Indents end at 16 levels. What is flushed or folded is not shown; what hangs below a flushed node is shown where that
+        would be. Nodes that hang on nothing come last. Line breaks in a thought become spaces, so that no thought can pass for
+        a line.
+        """
+        a_whole_number(width, "a width", 1)
+        seen: set[int] = set()
+        lines = [] if self.root is None else self._below(self.root.node_id, seen, width)
+        rest: list[str] = []
+        for number in sorted(self.nodes):
+            if number not in seen and number not in self.folded_into and not self.parent_ids(number):
+                rest += self._below(number, seen, width)
+        if rest:
+            lines += ["Hanging on nothing:", *rest]
+        return "\n".join(lines) or "(empty)"
+
+    def _below(self, start: int, seen: set[int], width: int) -> list[str]:
+        lines = []
+        seen.add(start)
+        todo = [(start, 0)]
+        while todo:
+            number, depth = todo.pop()
+            node = self.nodes[number]
+            if node.active is True:
+                above = self.parent_ids(number)
+                extra = f" (below {', '.join(map(str, sorted(above)))})" if len(above) > 1 else ""
+                lines.append(f"{'  ' * depth}{node.line(width)}{extra}")
+                depth = min(depth + 1, _MAX_INDENT)
+            for child in sorted(self.child_ids(number), reverse=True):
+                if child not in seen:
+                    seen.add(child)
+                    todo.append((child, depth))
+        return lines
 
     def _all(self, numbers: Iterable[int]) -> list[ReasoningNode]:
         return [self.nodes[number] for number in sorted(numbers)]
