@@ -47,6 +47,8 @@ def a_whole_number(value: object, what: str, least: int) -> int:
 
 def a_list(value: object, what: str) -> list[Any]:
     """The items as a list; a text or a mapping is refused."""
+    if type(value) is list or type(value) is tuple:
+        return list(value)
     if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
         raise GraphError(f"{what} must be a list, not {value!r}")
     return list(value)

@@ -179,7 +179,10 @@ def as_thought(thought: object) -> str | list[Notes]:
 
 
 def _as_notes(item: Any) -> Notes:
-    role, content = (item.get("role"), item.get("content")) if isinstance(item, Mapping) else (None, None)
+    try:
+        role, content = item["role"], item["content"]
+    except (KeyError, TypeError, IndexError):
+        role = content = None
     if not isinstance(role, str) or not isinstance(content, str):
         raise GraphError(f"a note needs a role and a content, both text, not {str(item)[:80]!r}")
     return Notes(role, content)
