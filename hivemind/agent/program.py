@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -31,7 +30,7 @@ from hivemind.fs import make_folder
 from hivemind.fs.sockets import make_socket_folder, readable, socket_places
 from hivemind.guarded import Guarded
 from hivemind.minds import Action, ChatMessage, MindError, MindUnavailable, Result, Thought, Turn, Usage
-from hivemind.minds.agents import AgentMind, Line, relay
+from hivemind.minds.agents import AgentMind, Line
 from hivemind.minds.prices import priced
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.parking import Parking
@@ -124,7 +123,7 @@ class _Run:
 
     def _start(self, prompt: str, errors: IO[bytes], stack: ExitStack) -> Guarded:
         mind, files = self._mind, self._folder
-        line = [sys.executable, "-I", "-S", relay.__file__, os.fspath(files / "attached.json")]
+        line = mind.server(files)
         environment = mind.profile.prepare(mind.config, line, files)
         words = mind.profile.arguments(mind.config, line, files, self.session)
         asked = stack.enter_context(TemporaryFile())  # noqa: SIM115 - it is closed with the stack

@@ -22,6 +22,7 @@ from hivemind.errors import UserError
 if TYPE_CHECKING:
     from hivemind.agent.preview import Preview
     from hivemind.hive import Hive
+    from hivemind.minds.agents import AgentMind
 
 _COLUMNS = ("name", "role", "mind", "state", "pid", "task", "unread")
 
@@ -70,7 +71,8 @@ def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = No
 
     examples:
       hivemind agent add writer --role writer
-      hivemind agent add claude --mind 'command: ./think'
+      hivemind agent add thinker --mind 'command: ./think'
+      hivemind agent add coder --mind agent:codex
     """
     from hivemind.presence.watching import supervisor_lock
     from hivemind.swarm.recruit import add_agent
@@ -78,9 +80,41 @@ def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = No
     layout, name = hive.layout, add_agent(hive, name, role=role, mind=mind)
     config = layout.agent_config(name)
     lines = [f"{layout.relative(config)} says what {name} is; its mailbox is mailboxes/{name}/."]
+    if hive.agent_files.get(name).runs_program:
+        program = _program(hive, name)
+        lines.append(f"It runs {program.path} ({program.version()}): hivemind agent try {name} 'Say hello.'")
     if supervisor_lock(layout.locks).holder() is not None and mind != "mcp":
         lines.append("The swarm that is up starts it now.")
     return Answer({"name": name, "config": config, "mailbox": layout.mailbox(name)}, lines)
+
+
+@command("agent try", open_hive)
+def try_out(hive: Hive, name: str, prompt: str) -> Answer:
+    """Run one prompt with the coding agent that an agent's file names, and show what it answers.
+
+    It runs in an empty folder, with the agent's own settings and without the hive's tools.
+
+    arguments:
+      AGENT  an agent with mind: {agent: ...}
+      PROMPT  what it is asked
+
+    examples:
+      hivemind agent try coder 'Say hello.'
+    """
+    program = _program(hive, known_agent(hive, name))
+    text = program.complete(prompt)
+    record = {"program": program.path, "version": program.version(), "text": text}
+    return Answer(record, [text.rstrip() or "(It said nothing.)"])
+
+
+def _program(hive: Hive, name: str) -> AgentMind:
+    from hivemind.minds import open_mind
+    from hivemind.minds.agents import AgentMind
+
+    found = open_mind(hive.agents[name].mind, root=hive.layout.root)
+    if not isinstance(found, AgentMind):
+        raise UserError(f"{name} is no coding agent", mend="mind: {agent: codex} makes it one")
+    return found
 
 
 @command("agent stop", open_hive)

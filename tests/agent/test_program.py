@@ -11,7 +11,7 @@ import pytest
 
 from hivemind.agent.agent import Agent
 from hivemind.errors import UserError
-from hivemind.minds import open_mind
+from hivemind.minds import MindUnavailable, open_mind
 from tests.agent.conftest import Crew, until_idle
 from tests.messages import lines_of
 
@@ -276,3 +276,11 @@ def test_a_missing_program_and_a_missing_key_say_how_to_mend_it(monkeypatch: pyt
     monkeypatch.delenv("CODEX_API_KEY", raising=False)
     with pytest.raises(UserError, match="codex has no key"):
         open_mind("agent: codex")
+
+
+def test_one_prompt_can_be_tried_by_hand(coder: Crew):
+    program = open_mind({"agent": "fake"}, root=coder.root)
+    assert program.complete("!say Well.\n!say Hello.\n") == "Hello."
+    with pytest.raises(MindUnavailable, match="ended with status 4: no credit"):
+        program.complete("!say Well.\n!exit 4 no credit\n")
+    assert not list((coder.root / ".hive").glob("prompt-*"))

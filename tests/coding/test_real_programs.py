@@ -40,7 +40,11 @@ def mind(program: str, root: str) -> dict[str, object]:
         f'model_providers.play={{name="play",base_url="{root}/v1",env_key="OPENAI_API_KEY",wire_api="responses"}}'
     )
     more: dict[str, object] = {
-        "codex": {"model": "gpt-5", "args": ["-c", provider, "-c", 'model_provider="play"']},
+        "codex": {
+            "model": "gpt-5",
+            "sandbox": "danger-full-access",
+            "args": ["-c", provider, "-c", 'model_provider="play"'],
+        },
         "claude": {"model": "claude-sonnet-4-5", "env": ["ANTHROPIC_BASE_URL"]},
         "gemini": {"model": "gemini-2.5-pro", "env": ["GOOGLE_GEMINI_BASE_URL"]},
         "opencode": {"model": "play/m", "env": ["OPENCODE_CONFIG_CONTENT"]},
@@ -164,7 +168,10 @@ def done(swarm: Swarm, server: Played, root: Path) -> None:
 def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[Swarm, Played, Path]):
     swarm, server, root = hive
     swarm.drop("job.md", "---\nrole: lead\n---\nLet app.py say three.\n")
-    swarm.run("up", "--until-idle", **environment(server.root))
+    command = [sys.executable, "-m", "hivemind", "--hive", swarm.root, "up", "--until-idle"]
+    subprocess.run(
+        command, env={**os.environ, **environment(server.root)}, capture_output=True, timeout=280, check=True
+    )
     done(swarm, server, root)
 
 

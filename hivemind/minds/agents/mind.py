@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Any
 
+from hivemind.guarded import Guarded
+from hivemind.minds.agents import relay
 from hivemind.minds.agents.profile import AgentProgram, Profile
-from hivemind.minds.mind import ToolSchema
+from hivemind.minds.mind import MindUnavailable, ToolSchema
 from hivemind.minds.prices import Prices
 from hivemind.minds.turn import MindError, Thought, Turn
 
 __all__ = ["AgentMind"]
 
+_VERSION_S = 60
+
 
 class AgentMind:
-    """What is known of the program of an agent. It is not asked for single thoughts: the agent runs it."""
+    """What is known of the program of an agent. An agent runs it for a task as a whole."""
 
     def __init__(self, config: AgentProgram, *, root: Path | None = None, prices: Prices | None = None) -> None:
         """Raises UserError if there is no such profile, or no such program, or no key for it."""
-        self.config, self.prices = config, prices
+        self.config, self.prices, self._root = config, prices, None if root is None else root / ".hive"
         self.profile = Profile.load(config.agent, root)
         self.path = self.profile.find(root)
         self.profile.check_access(config)
@@ -29,12 +38,51 @@ class AgentMind:
         """As it is named in logs: `codex`, `codex:gpt-5`."""
         return self.config.agent if self.config.model is None else f"{self.config.agent}:{self.config.model}"
 
+    def version(self) -> str:
+        """What the program says of its version. Raises MindUnavailable if it cannot be run."""
+        try:
+            done = subprocess.run(
+                [self.path, *self.profile.version], capture_output=True, text=True, timeout=_VERSION_S, check=False,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise MindUnavailable(f"{self.path} --version: {error}") from None
+        return next(iter((done.stdout or done.stderr).strip().splitlines()), "no version")
+
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - as the protocol says
-        _refuse()
+        raise MindError("a coding agent works on whole tasks: the agent runs it")
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:  # noqa: ARG002 - as the protocol says
-        _refuse()
+        """What the program says last of a prompt, in an empty folder and without the hive's tools. Raises MindUnavailable if it
+        ends with an error or not in time."""
+        with TemporaryDirectory(prefix="prompt-", dir=self._root) as folder, TemporaryFile() as asked:
+            files = Path(folder)
+            (files / "attached.json").write_text(json.dumps({"instructions": "", "tools": []}), "utf-8")
+            (files / "work").mkdir()
+            asked.write(text.encode())
+            asked.seek(0)
+            line = self.server(files)
+            words = self.profile.arguments(self.config, line, files, None)
+            environment = self.profile.prepare(self.config, line, files)
+            with TemporaryFile() as printed, TemporaryFile() as errors:
+                program = Guarded(
+                    [self.path, *words], folder=files / "work", environment=environment, stdin=asked, stdout=printed,
+                    stderr=errors,
+                )  # fmt: skip
+                with program:
+                    status = program.wait(self.config.timeout_s)
+                printed.seek(0)
+                errors.seek(0)
+                lines = [one for raw in printed for one in self.profile.read(raw.decode("utf-8", "replace"))]
+                last = errors.read().decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
+        if status != 0:
+            how = f"gave no answer in {self.config.timeout_s:g} s" if status is None else f"ended with status {status}"
+            problem = next((one.problem for one in reversed(lines) if one.problem), last[0])
+            raise MindUnavailable(f"{self.name} {how}: {problem[:200]}")
+        said = [one.text for one in lines if one.text]
+        return said[-1] if said else "".join(one.piece for one in lines if one.piece)
 
-
-def _refuse() -> NoReturn:
-    raise MindError("a coding agent works on whole tasks, and answers no single prompts")
+    @staticmethod
+    def server(files: Path) -> list[str]:
+        """The command that serves the hive's tools by MCP, as the file `attached.json` says."""
+        return [sys.executable, "-I", "-S", relay.__file__, os.fspath(files / "attached.json")]
