@@ -11,6 +11,7 @@ import pytest
 
 from hivemind.agent.agent import Agent
 from hivemind.errors import UserError
+from hivemind.masking import keep_secrets
 from hivemind.minds import MindUnavailable, open_mind
 from tests.agent.conftest import Crew, until_idle
 from tests.messages import lines_of
@@ -36,6 +37,7 @@ FINISH = '!call finish_task {"result": "It is done."}'
 def coder(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> Crew:
     """A hive whose agent `ada` is the fake program."""
     monkeypatch.setenv("FAKE_KEY", "its-own-key-1234")
+    keep_secrets({"FAKE_KEY": "its-own-key-1234"})  # as a process that was started with it does
     (crew.root / "agents" / "profiles").mkdir()
     (crew.root / "agents" / "profiles" / "fake.yaml").write_text(PROFILE)
     crew.agent_file("mind: {agent: fake}\nrole: coder\n")
