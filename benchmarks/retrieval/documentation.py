@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.retrieval.kept import Kept
 from hivemind.documents import Docmem, Knowledge
 from hivemind.documents.passages import Part, Reader
-from hivemind.embedding import Embedder, embed_packed, open_embedder
+from hivemind.embedding import Embedder, FineEmbedder, embed_packed, open_embedder
 from hivemind.layout import Layout
 from hivemind.search import best_of
 from hivemind.search.words import Stems, bm25_of_tallies, matching, rarity, words_of
@@ -272,7 +272,11 @@ def main(arguments: Sequence[str]) -> None:
     if embedder is None:
         parser.error("the extra `embed` is not installed")
     with tempfile.TemporaryDirectory(prefix="hivemind-documentation-") as folder:
-        trees = build(given.data, given.hives or Path(folder), Kept(embedder, kept) if kept else embedder)
+        trees = build(
+            given.data,
+            given.hives or Path(folder),
+            Kept(embedder, kept) if kept and isinstance(embedder, FineEmbedder) else embedder,
+        )
         print("| tree | files | passages |\n|---|---|---|")
         for name, tree in trees.items():
             print(f"| {name} | {tree.files} | {len(tree.parts)} |")

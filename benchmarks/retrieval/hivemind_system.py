@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.retrieval.kept import Kept
-from hivemind.embedding import Embedder, open_embedder
+from hivemind.embedding import Embedder, FineEmbedder, open_embedder
 from hivemind.longterm import MemoryEntry, MemoryStore, open_store, provenance
 
 NAMESPACE = ("shared", "conversation")
@@ -125,4 +125,4 @@ def _tokens(text: str) -> int:
 def _embedder() -> Embedder | None:
     embedder = open_embedder("minilm")
     path = os.environ.get("HIVEMIND_KEPT_EMBEDDINGS")
-    return Kept(embedder, path) if path and embedder is not None else embedder
+    return Kept(embedder, path) if path and isinstance(embedder, FineEmbedder) else embedder

@@ -234,15 +234,11 @@ def _embed_all(hive: Hive) -> None:
 
     documents, began = hive.documents, time.monotonic()
     first, total = documents.meaning()
-    done, of_sentences = 0, 0
+    done = 0
     with progress() as tell:
         while some := documents.embed_pending(_EMBEDDED_AT_ONCE):
-            if first + done < total:
-                done += some
-                tell(how_far(first + done, total, max(done, 1) / max(time.monotonic() - began, 1e-3)))
-            else:
-                of_sentences += some
-                tell(f"all {total:,} passages by meaning; the sentences of {of_sentences:,} of them, too")
+            done += some
+            tell(how_far(first + done, total, done / max(time.monotonic() - began, 1e-3)))
 
 
 @command("doc find", open_hive)

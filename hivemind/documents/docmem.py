@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.documents import summaries, toml, tree
@@ -21,7 +20,7 @@ from hivemind.documents.expansion import By, Interior, Resolution, expand
 from hivemind.documents.files import Stamp, take_in
 from hivemind.documents.formats import decoded, read_bytes, read_outline
 from hivemind.documents.importing import Letter, keep_thread
-from hivemind.documents.meaning import count_waiting, keep, keep_some, sentences_for, waiting, without_sentences
+from hivemind.documents.meaning import count_waiting, keep, waiting
 from hivemind.documents.node import Node, check_text
 from hivemind.documents.passages import Passage
 from hivemind.documents.schema import drop_lost_vectors, index, problems
@@ -30,17 +29,14 @@ from hivemind.documents.toml import write_entries
 from hivemind.documents.tree import Shown, Source, show, source_of
 from hivemind.documents.trees import Trees, short_id
 from hivemind.documents.validation import check_path, check_whole, shown
-from hivemind.embedding import Embedder, EmbedderUnavailable, embed_each, embed_packed
-from hivemind.search import Index, Query, embed_waiting
-from hivemind.search.sentences import packed_sentences
+from hivemind.embedding import Embedder, EmbedderUnavailable
+from hivemind.search import Index, Query, embed_waiting, meaning_asked, meanings
 from hivemind.tokens import count_tokens
 
 __all__ = ["Docmem"]
 
 _EMBEDDED_BY_A_QUERY = 64
 _ASKED_FIRST = 20  # passages that a search embeds if they have no vector yet
-_WITH_SENTENCES = 24  # and of so many of the best also each sentence
-_SENTENCES_AT_ONCE = 64  # passages whose sentences are looked up together
 _SECONDS = 1.5  # that a search embeds for at most
 _EVERYTHING = 2**62
 _log = logging.getLogger(__name__)
@@ -65,7 +61,7 @@ class Docmem(Trees):
     ) -> None:
         super().__init__(path, token_counter=token_counter, durable=durable, clock=clock, new_id=new_id)
         self.embedder = embedder
-        self._index = Index(WEIGHTS, candidates=100)
+        self._index = Index(WEIGHTS, candidates=100, closely=64)
         self._refused: set[object] = set()  # digests of texts that the embedder does not take
 
     # -- expanding and asking ---------------------------------------------------------------------------------------
@@ -148,65 +144,48 @@ class Docmem(Trees):
         if self.embedder is None or not text.strip():
             return Query(text)
         try:
-            (vector,) = embed_packed(self.embedder, [text])
-            if embed and not self.database.is_read_only:
+            meaning = meaning_asked(self.embedder, text)
+            if embed:
                 self.embed_pending(embed, seconds=_SECONDS)
         except EmbedderUnavailable as error:
             _log.warning("documents: searched by words only: %s", error)
             return Query(text, lack=error.what)
-        return Query(text, vector=vector, model=self.embedder.name)
+        return Query(text, meaning=meaning, model=self.embedder.name)
 
     def passages(self, text: str, limit: int, keys: Sequence[str]) -> list[Passage]:
         """The passages of the files at or below `keys` that answer best, best first.
 
-        What is asked is embedded first: the best that have no vector yet, and the sentences of the best, for a second and
-        a half at most; they are kept. What has none then is found by its words, and `why` says so.
+        What is asked is embedded first: the best that have no vector yet, for a second and a half at most; they are kept. What
+        has none then is found by its words, and `why` says so.
         """
         asked = self.asked(text, embed=0)
         with self.database.read() as sql:
             found = find_passages(self._index, sql, asked, max(limit, _ASKED_FIRST), keys)
-        if asked.vector is not None and self._embed_asked([one.lead for one in found]):
+        leads = [one.lead for one in found[:_ASKED_FIRST]]
+        try:
+            new = self._embed(_ASKED_FIRST, leads, _SECONDS) if leads and asked.meaning is not None else 0
+        except EmbedderUnavailable as error:
+            _log.warning("documents: searched with the vectors that there are: %s", error)
+            new = 0
+        if new:
             with self.database.read() as sql:
                 found = find_passages(self._index, sql, asked, limit, keys)
         return found[:limit]
 
-    def _embed_asked(self, leads: Sequence[int]) -> bool:
-        """Embed passages that wait, and the sentences of the first of them; gives whether anything is new."""
-        embedder, end = self.embedder, time.monotonic() + _SECONDS
-        if embedder is None or not leads or self.database.is_read_only:
-            return False
-        try:
-            new = embed_waiting(
-                self.database,
-                partial(embed_packed, embedder),
-                lambda sql, after, most: waiting(sql, embedder, after, most, leads[:_ASKED_FIRST]),
-                lambda sql, found: keep(sql, embedder.name, found),
-                limit=_ASKED_FIRST,
-                refused=self._refused,
-                seconds=_SECONDS,
-            )
-            new += self._embed_sentences(embedder, leads[:_WITH_SENTENCES], end)
-        except EmbedderUnavailable as error:
-            _log.warning("documents: searched with the vectors that there are: %s", error)
-            return False
-        return new > 0
-
-    def _embed_sentences(self, embedder: Embedder, leads: Sequence[int], end: float) -> int:
-        """Embed the sentences of passages that have none; gives of how many, before `end` (of the monotonic clock)."""
-        done = 0
-        with self.database.read() as sql:
-            lacking = sentences_for(sql, leads)
-        for seq, sentences in lacking.items():
-            if time.monotonic() > end or seq in self._refused:
-                continue
-            vectors = [one for one in embed_each(partial(embed_packed, embedder), sentences) if one is not None]
-            if not vectors:
-                self._refused.add(seq)
-                continue
-            with self.database.write() as sql:
-                keep_some(sql, embedder.name, seq, packed_sentences(vectors))
-            done += 1
-        return done
+    def _embed(self, limit: int, among: Sequence[int] | None, seconds: float | None, **told: Any) -> int:
+        """Embed at most `limit` of what waits, or of some passages of it; gives how many. Raises EmbedderUnavailable."""
+        if (embedder := self.embedder) is None or self.database.is_read_only:
+            return 0
+        return embed_waiting(
+            self.database,
+            partial(meanings, embedder),
+            lambda sql, after, some: waiting(sql, embedder, after, some, among),
+            lambda sql, found: keep(sql, embedder.name, found),
+            limit=limit,
+            refused=self._refused,
+            seconds=seconds,
+            **told,
+        )
 
     def meaning(self, embedder: Embedder | None = None) -> tuple[int, int]:
         """How many passages (and nodes from no file) are known by their meaning to an embedder (None: the store's own), and of
@@ -233,36 +212,12 @@ class Docmem(Trees):
     def embed_pending(
         self, limit: int = 1_000, *, seconds: float | None = None, progress: Callable[[int], None] | None = None
     ) -> int:
-        """Give vectors to at most `limit` passages (and nodes from no file) that have none yet; returns how many. Where
-        all have theirs, the sentences of as many passages get them.
+        """Give vectors to at most `limit` passages (and nodes from no file) that have none yet; returns how many.
 
         A text that the embedder refuses is passed over, and not tried again by this process. Raises EmbedderUnavailable where
         it takes none; what was embedded before is kept. `progress` is told how many are done.
         """
-        most, embedder = min(check_whole(limit, "limit", 0), _EVERYTHING), self.embedder
-        if embedder is None:
-            return 0
-        end = math.inf if seconds is None else time.monotonic() + seconds
-        done = embed_waiting(
-            self.database,
-            partial(embed_packed, embedder),
-            lambda sql, after, some: waiting(sql, embedder, after, some),
-            lambda sql, found: keep(sql, embedder.name, found),
-            limit=most,
-            refused=self._refused,
-            seconds=seconds,
-            progress=progress,
-        )
-        if done:
-            return done
-        while done < most and time.monotonic() < end:
-            with self.database.read() as sql:
-                leads = without_sentences(sql, min(most - done, _SENTENCES_AT_ONCE) + len(self._refused))
-            some = self._embed_sentences(embedder, leads, end)
-            done += some
-            if not some:
-                break
-        return done
+        return self._embed(min(check_whole(limit, "limit", 0), _EVERYTHING), None, seconds, progress=progress)
 
     # -- files ------------------------------------------------------------------------------------------------------
     def import_file(self, path: str | os.PathLike[str]) -> Node:

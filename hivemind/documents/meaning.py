@@ -7,13 +7,10 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from hivemind.documents.passages import Reader
-from hivemind.embedding import Embedder, put_vectors
-from hivemind.search import Waiting
-from hivemind.search.sentences import keep_sentences, sentences_of
+from hivemind.embedding import Embedder, Meaning, put_vectors
+from hivemind.search import Waiting, keep_parts
 
-__all__ = [
-    "count_waiting", "drop_meanings", "keep", "keep_some", "sentences_for", "waiting", "without_sentences",
-]  # fmt: skip
+__all__ = ["count_waiting", "drop_meanings", "how_far", "keep", "waiting"]
 
 _PER_SECOND = 10.0  # passages of some 200 tokens, by one core that is free: a guess, until it is measured
 _ALL = 0  # the group of every vector: a node may move to another document and keeps its vector
@@ -73,36 +70,13 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def keep(sql: sqlite3.Connection, model: str, found: Sequence[tuple[Waiting, bytes]]) -> None:
-    """Keep vectors of what says still what it said."""
+def keep(sql: sqlite3.Connection, model: str, found: Sequence[tuple[Waiting, Meaning]]) -> None:
+    """Keep what says still what it said."""
     now = _meant(sql, [one.id for one, _ in found])
-    put_vectors(sql, model, [(one.id, _ALL, vector) for one, vector in found if now.get(one.id) == one.text])
-
-
-def sentences_for(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, list[str]]:
-    """The sentences, under their title, of the passages of these that have a vector and no sentences yet, in order."""
-    reader, found = Reader(sql), dict[int, list[str]]()
-    for seq in seqs:
-        lacks = "SELECT 1 FROM vectors v WHERE v.key = ? AND NOT EXISTS (SELECT 1 FROM sentences s WHERE s.seq = v.key)"
-        if sql.execute(lacks, (seq,)).fetchone() and (part := reader.part(seq)) is not None:
-            found[seq] = [f"{part.titles[-1]}: {one}" for one in sentences_of(part.text) or [part.text]]
-    return found
-
-
-def without_sentences(sql: sqlite3.Connection, limit: int) -> list[int]:
-    """The leads of passages that have a vector and no sentences yet, oldest first."""
-    rows = sql.execute(
-        "SELECT n.seq FROM places p JOIN nodes n ON n.id = p.node_id JOIN vectors v ON v.key = n.seq"
-        " LEFT JOIN sentences s ON s.seq = n.seq WHERE p.leads AND s.seq IS NULL ORDER BY n.seq LIMIT ?",
-        (limit,),
-    )
-    return [seq for (seq,) in rows]
-
-
-def keep_some(sql: sqlite3.Connection, model: str, seq: int, vectors: bytes) -> None:
-    """Keep the sentences of a passage that has its vector still."""
-    if sql.execute("SELECT 1 FROM vectors WHERE key = ?", (seq,)).fetchone():
-        keep_sentences(sql, seq, model, vectors)
+    for one, meaning in found:
+        if now.get(one.id) == one.text:
+            put_vectors(sql, model, [(one.id, _ALL, meaning.vector)])
+            keep_parts(sql, one.id, model, meaning.parts)
 
 
 def drop_meanings(sql: sqlite3.Connection, node_ids: Iterable[str]) -> None:

@@ -9,8 +9,7 @@ from hivemind.documents.errors import DamagedError, DocmemError
 from hivemind.documents.node import node_hash
 from hivemind.embedding import VECTORS
 from hivemind.fs.database import Schema, faults, index_fault
-from hivemind.search import TOKENIZER
-from hivemind.search.sentences import SENTENCES
+from hivemind.search import PARTS, TOKENIZER
 
 __all__ = ["MOST", "SCHEMA", "drop_lost_vectors", "index", "index_if_many", "problems", "unindexed_ids"]
 
@@ -43,7 +42,7 @@ def unindexed_ids(sql: sqlite3.Connection) -> list[str]:
     return [row[0] for row in sql.execute("SELECT n.id FROM unindexed u JOIN nodes n ON n.seq = u.seq ORDER BY u.seq")]
 
 
-VERSION = 5
+VERSION = 6
 
 _NODES = """
 CREATE TABLE nodes (
@@ -179,7 +178,7 @@ SCHEMA = Schema(
     error=DocmemError,
     damaged=DamagedError,
     lasting=True,
-    statements=_TABLES + VECTORS + SENTENCES + _TRIGGERS + _UNINDEXED,
+    statements=_TABLES + VECTORS + PARTS + _TRIGGERS + _UNINDEXED,
     functions=(("node_hash", 6, _sql_hash),),
 )
 

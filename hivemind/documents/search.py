@@ -18,13 +18,12 @@ from hivemind.documents.summaries import is_summary
 from hivemind.search import Index, Item, Query, Weights, quote_span
 from hivemind.search.query import moment_of
 from hivemind.search.ranking import Candidate
-from hivemind.search.sentences import spans_of
 from hivemind.search.words import matching
 
 __all__ = ["WEIGHTS", "Hit", "find_hits", "find_passages", "scored", "title_of"]
 
 WEIGHTS = Weights(
-    meaning=4.0, sentence=0.6, covered=0.6, together=0.35, counted=1.0, lead=0.6, neighbour=0.1, session=0.6,
+    meaning=4.0, sentence=0.6, late=2.0, covered=0.6, together=0.35, counted=1.0, lead=0.6, neighbour=0.1, session=0.6,
     answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,
 )  # fmt: skip
 """Chosen on the half of the questions that is for tuning (benchmarks/retrieval); round numbers on a plateau."""
@@ -105,8 +104,7 @@ def find_passages(
     found = []
     for hit in hits:
         part = source.parts[hit.id]
-        spans = spans_of(part.text)
-        near = spans[hit.near][0] if hit.near is not None and hit.near < len(spans) else None
+        near = None if hit.near is None else 1 - (1 - hit.near.place) * len(part.meant) / len(part.text)
         quote = quote_span(part.text, terms, index.readings.stems, near)
         found.append(part.quoted(round(hit.score, 6), hit.why, hit.confidence, quote))
     return found

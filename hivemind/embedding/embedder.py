@@ -7,7 +7,8 @@ import math
 import sys
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from hivemind.errors import UserError
 
@@ -15,7 +16,10 @@ __all__ = [
     "INSTALL",
     "Embedder",
     "EmbedderUnavailable",
+    "FineEmbedder",
+    "Meaning",
     "embed_each",
+    "embed_finely",
     "embed_packed",
     "numpy_or_none",
     "pack",
@@ -36,6 +40,25 @@ class Embedder(Protocol):
     @property
     def dimension(self) -> int: ...
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]: ...
+
+
+class Meaning(NamedTuple):
+    """What a text means: its packed vector, and those of its parts, one after another: of a text that is kept a bit for each
+    dimension, its sign; of one that is asked float32."""
+
+    vector: bytes
+    parts: bytes = b""
+
+
+@runtime_checkable
+class FineEmbedder(Embedder, Protocol):
+    """One that also says, in the same pass, what the words of a text mean where they stand.
+
+    `embed_finely` gives the packed meanings of texts: of those that are kept three tokens have one part together, of those that
+    are asked each token its own.
+    """
+
+    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[Meaning]: ...
 
 
 class EmbedderUnavailable(UserError):
@@ -94,14 +117,37 @@ def embed_packed(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
     Raises EmbedderUnavailable for whatever goes wrong: also where the embedder gave another number of vectors, another
     dimension, NaN or zeros.
     """
+    return _checked(embedder, texts, embedder.embed, lambda rows, numpy: _pack_all(numpy, rows, embedder.dimension))
+
+
+def embed_finely(embedder: FineEmbedder, texts: Sequence[str], *, asked: bool = False) -> list[Meaning]:
+    """The same, with the parts of each text."""
+    part = embedder.dimension * 4 if asked else embedder.dimension // 8
+
+    def packed(found: Sequence[Meaning], numpy: Any) -> list[Meaning]:
+        if any(not one.parts or len(one.parts) % part for one in found):
+            raise ValueError(f"parts that are not of {embedder.dimension} dimensions")
+        rows = [numpy.frombuffer(one.vector, dtype="<f4") for one in found]
+        vectors = _pack_all(numpy, rows, embedder.dimension)
+        return [Meaning(vector, one.parts) for vector, one in zip(vectors, found, strict=True)]
+
+    return _checked(embedder, texts, partial(embedder.embed_finely, asked=asked), packed)
+
+
+def _checked(
+    embedder: Embedder,
+    texts: Sequence[str],
+    ask: Callable[[list[str]], Sequence[Any]],
+    packed: Callable[[Sequence[Any], Any], list[_T]],
+) -> list[_T]:
     if not texts:
         return []
     numpy = numpy_or_none()
     if numpy is None:
         raise EmbedderUnavailable("vectors are compared by numpy, which is not installed", mend=INSTALL)
     try:
-        vectors = embedder.embed(list(texts))
-        given = len(vectors)
+        found = ask(list(texts))
+        given = len(found)
     except EmbedderUnavailable:
         raise
     except (
@@ -111,7 +157,7 @@ def embed_packed(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
     if given != len(texts):
         raise EmbedderUnavailable(f"{embedder.name} gave {given} vectors for {len(texts)} texts")
     try:
-        return _pack_all(numpy, vectors, embedder.dimension)
+        return packed(found, numpy)
     except (TypeError, ValueError, OverflowError) as error:
         raise EmbedderUnavailable(f"{embedder.name} gave what is no vector ({error})") from None
 

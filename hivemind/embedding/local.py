@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any
 
-from hivemind.embedding.embedder import INSTALL, Embedder, EmbedderUnavailable
+from hivemind.embedding.embedder import INSTALL, Embedder, EmbedderUnavailable, Meaning
 
 __all__ = ["HashingEmbedder", "MiniLM", "is_installed", "open_kind"]
 
@@ -60,6 +60,7 @@ _PIECES = 8  # of a text; what comes after them (2,000 words or so) is not looke
 _CHARACTERS = 40_000  # the same in characters, so that a novel costs no more
 _BATCH = 256  # tokens at once: with 4,096 they take 2.5 times the processor time and 880 MB
 _THREADS = 4
+_WINDOW = 3  # tokens that are kept as one part, by the signs of their mean: 3 KB for a passage of 200
 
 
 def is_installed() -> bool:
@@ -126,33 +127,55 @@ class MiniLM:
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
         """A matrix of float32, one row for each text."""
+        matrix: Sequence[Sequence[float]] = self._embed(texts, {})
+        return matrix
+
+    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[Meaning]:
+        """The vectors of the texts and of their tokens where they stand (late interaction: a question's words are each
+        compared with those of a passage)."""
+        numpy, tokens = self._numpy, dict[tuple[int, int], Any]()
+        rows = self._embed(texts, tokens)
+        found: list[list[bytes]] = [[] for _ in texts]
+        for (owner, _), states in sorted(tokens.items()):
+            if asked:
+                found[owner].append(states.astype("<f4").tobytes())
+            else:
+                sums = numpy.add.reduceat(states, numpy.arange(0, len(states), _WINDOW))
+                found[owner].append(numpy.packbits(sums > 0, axis=1).tobytes())
+        return [Meaning(row.tobytes(), b"".join(parts)) for row, parts in zip(rows, found, strict=True)]
+
+    def _embed(self, texts: list[str], tokens: dict[tuple[int, int], Any]) -> Any:
+        """One row for each text; `tokens` is told those of each piece: (number of its text, of the piece) → rows."""
         numpy = self._numpy
         sums = numpy.zeros((len(texts), self.dimension), dtype="<f4")
-        pieces = self._pieces(texts)
         try:
-            for batch in _batches(pieces):
-                vectors = self._embed([ids for _, ids in batch])
-                numpy.add.at(sums, [owner for owner, _ in batch], vectors)
+            for batch in _batches(self._pieces(texts)):
+                states, mask = self._states([ids for _, _, ids in batch])
+                means = (states * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1)[:, None]
+                means /= numpy.linalg.norm(means, axis=1, keepdims=True)
+                numpy.add.at(sums, [owner for owner, _, _ in batch], means.astype("<f4"))
+                for (owner, number, ids), own in zip(batch, states, strict=True):
+                    inner = own[1 : len(ids) - 1] if len(ids) > 2 else own[: len(ids)]  # without [CLS] and [SEP]
+                    tokens[owner, number] = inner / numpy.linalg.norm(inner, axis=1, keepdims=True)
         except EmbedderUnavailable:
             raise
         except Exception as error:  # onnxruntime's own errors, memory among them
             raise EmbedderUnavailable(f"{self.name} failed ({error})") from error
         lengths = numpy.linalg.norm(sums, axis=1, keepdims=True)
-        matrix: Sequence[Sequence[float]] = sums / numpy.maximum(lengths, 1e-12)
-        return matrix
+        return sums / numpy.maximum(lengths, 1e-12)
 
-    def _pieces(self, texts: list[str]) -> list[tuple[int, list[int]]]:
-        """(number of its text, token ids) of every piece, short ones first."""
+    def _pieces(self, texts: list[str]) -> list[_Piece]:
+        """Every piece, short ones first."""
         clean = [text[:_CHARACTERS].encode("utf-8", "replace").decode() for text in texts]
         found = [
-            (owner, piece.ids)
+            (owner, number, piece.ids)
             for owner, encoding in enumerate(self._tokenizer.encode_batch(clean))
-            for piece in (encoding, *encoding.overflowing)[:_PIECES]
+            for number, piece in enumerate((encoding, *encoding.overflowing)[:_PIECES])
         ]
-        return sorted(found, key=lambda piece: len(piece[1]))
+        return sorted(found, key=lambda piece: len(piece[2]))
 
-    def _embed(self, pieces: list[list[int]]) -> Any:
-        """The mean over the tokens of each piece, brought to length 1."""
+    def _states(self, pieces: list[list[int]]) -> tuple[Any, Any]:
+        """What the model says of each token of the pieces, and which of them there are."""
         numpy = self._numpy
         width = max(map(len, pieces))
         ids = numpy.zeros((len(pieces), width), dtype="i8")
@@ -162,15 +185,18 @@ class MiniLM:
             mask[row, : len(piece)] = 1
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros_like(ids)}
         (states,) = self._session.run(None, inputs)
-        means = (states * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1)[:, None]
-        return (means / numpy.linalg.norm(means, axis=1, keepdims=True)).astype("<f4")
+        return states, mask
 
 
-def _batches(pieces: list[tuple[int, list[int]]]) -> Iterator[list[tuple[int, list[int]]]]:
+_Piece = tuple[int, int, list[int]]
+"""(number of its text, its own in it, token ids)."""
+
+
+def _batches(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
     """Pieces of like length together, no more than `_BATCH` tokens with their padding."""
-    batch: list[tuple[int, list[int]]] = []
+    batch: list[_Piece] = []
     for piece in pieces:
-        if batch and (len(batch) + 1) * len(piece[1]) > _BATCH:
+        if batch and (len(batch) + 1) * len(piece[2]) > _BATCH:
             yield batch
             batch = []
         batch.append(piece)

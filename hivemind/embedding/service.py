@@ -2,7 +2,8 @@
 
 It is an interpreter of a session of its own, so it inherits no lock, no socket and no terminal of whoever started it.
 Messages are bytes over a Unix socket (`multiprocessing.connection`; nothing is ever unpickled): it greets with its version,
-name and dimension; `{"texts": […]}` is answered batch by batch with "=" and packed vectors, or with "!" and what is wrong.
+name and dimension; `{"texts": […], "parts": null, "kept" or "asked"}` is answered text by text with "=", the packed vector and those of
+its parts, or with "!" and what is wrong.
 Who gets no answer searches by words and asks again later; the process may be killed at any time.
 """
 
@@ -19,13 +20,20 @@ import sys
 import threading
 import time
 import traceback
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.embedding.embedder import Embedder, EmbedderUnavailable, embed_packed, unpack
+from hivemind.embedding.embedder import (
+    Embedder,
+    EmbedderUnavailable,
+    FineEmbedder,
+    Meaning,
+    embed_finely,
+    embed_packed,
+    unpack,
+)
 from hivemind.embedding.local import open_kind
 from hivemind.fs import Lock, make_socket_folder, socket_places
 from hivemind.fs.locks import is_here
@@ -36,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedEmbedder", "users_folder"]
 
-VERSION = 2
+VERSION = 3
 IDLE_S = 60.0
 _SILENT_S = 60.0  # without an answer: dozens of others may each have a batch before ours
 _START_S = 30.0
@@ -142,21 +150,28 @@ class SharedEmbedder:
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
         """One row for each text. Raises EmbedderUnavailable."""
+        return [unpack(one.vector) for one in self._together(texts, None)]
+
+    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[Meaning]:
+        """The meaning of each text with its parts. Raises EmbedderUnavailable."""
+        return self._together(texts, "asked" if asked else "kept")
+
+    def _together(self, texts: Sequence[str], parts: str | None) -> list[Meaning]:
         if self._pid != os.getpid():  # a connection is one process's: a fork makes its own
             self._pid, self._guard = os.getpid(), threading.Lock()
             self._leave()
         with self._guard:
-            return [row for part in _parts(texts, *_ASKED) for row in self._embed(part)]
+            return [one for some in _parts(texts, *_ASKED) for one in self._embed(some, parts)]
 
-    def _embed(self, texts: Sequence[str]) -> list[array[float]]:
+    def _embed(self, texts: Sequence[str], parts: str | None) -> list[Meaning]:
         if self._clock() < self._not_before:
             raise EmbedderUnavailable(f"{self.name}: its process failed a moment ago")
         try:
             try:
-                found = self._ask(texts)
+                found = self._ask(texts, parts)
             except (ConnectionError, EOFError):  # it ended, as it does when it has nothing to do, or was killed
                 self._leave()
-                found = self._ask(texts)
+                found = self._ask(texts, parts)
         except BlockingIOError:
             _kill(self._folder, self._kind)
             raise self._failed(f"said nothing for {self._silent_s:g} s") from None
@@ -178,18 +193,18 @@ class SharedEmbedder:
             self._connection.close()
             self._connection = None
 
-    def _ask(self, texts: Sequence[str]) -> list[array[float]]:
-        connection, width = self._connected(), 4 * self.dimension
-        rows: list[array[float]] = []
-        connection.send_bytes(json.dumps({"texts": texts}).encode())
-        while len(rows) < len(texts):
+    def _ask(self, texts: Sequence[str], parts: str | None) -> list[Meaning]:
+        connection, end = self._connected(), 1 + 4 * self.dimension
+        found: list[Meaning] = []
+        connection.send_bytes(json.dumps({"texts": texts, "parts": parts}).encode())
+        while len(found) < len(texts):
             told = connection.recv_bytes(_MOST_BYTES)
             if told[:1] == b"!":
                 raise EmbedderUnavailable(f"said: {told[1:].decode(errors='replace')}")
-            if told[:1] != b"=" or len(told) == 1 or (len(told) - 1) % width:
+            if told[:1] != b"=" or len(told) < end:
                 raise Unreadable("gave what is no vector")
-            rows += [unpack(told[at : at + width]) for at in range(1, len(told), width)]
-        return rows
+            found.append(Meaning(told[1:end], told[end:]))
+        return found
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -283,19 +298,25 @@ class Server:
                 if order.get("end") is True:
                     self._ended = True
                 elif isinstance(texts, list) and all(isinstance(text, str) for text in texts):
-                    self._answer(client, texts)
+                    self._answer(client, texts, order.get("parts"))
                 else:
                     return
 
-    def _answer(self, client: Connection, texts: Sequence[str]) -> None:
+    def _answer(self, client: Connection, texts: Sequence[str], parts: object) -> None:
         for batch in _parts(texts, *_BATCH):
             self._used = self._clock()
             try:
-                rows = self._turns.submit(embed_packed, self._embedder, batch).result()
+                found = self._turns.submit(self._embed, batch, parts).result()
             except EmbedderUnavailable as error:
                 client.send_bytes(b"!" + str(error).encode("utf-8", "replace"))
                 return
-            client.send_bytes(b"=" + b"".join(rows))
+            for one in found:
+                client.send_bytes(b"=" + one.vector + one.parts)
+
+    def _embed(self, texts: Sequence[str], parts: object) -> list[Meaning]:
+        if parts in ("kept", "asked") and isinstance(self._embedder, FineEmbedder):
+            return embed_finely(self._embedder, texts, asked=parts == "asked")
+        return [Meaning(vector) for vector in embed_packed(self._embedder, texts)]
 
 
 def main(folder: str, kind: str) -> int:

@@ -8,18 +8,17 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import chain, islice
 from typing import Any, Generic, Protocol, TypeVar
 
-from hivemind.embedding import Embedder, EmbedderUnavailable, embed_packed, put_vectors
+from hivemind.embedding import Embedder, EmbedderUnavailable, put_vectors
+from hivemind.embedding import Meaning as Asked
 from hivemind.fs.database import Database
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.rows import ALIVE
 from hivemind.longterm.schema import PLACES
 from hivemind.longterm.validation import Draft
 from hivemind.longterm.writing import UNNAMED, Meaning
-from hivemind.search import Waiting, embed_waiting
-from hivemind.search.sentences import keep_sentences, packed_sentences, sentences_of
+from hivemind.search import Waiting, embed_waiting, keep_parts, meaning_asked, meanings
 
 __all__ = ["HOW_TO_EMBED", "Embeddings", "count_waiting", "embed_pending", "some_failed"]
 
@@ -82,18 +81,18 @@ class Embeddings:
         if not isinstance(self.dimension, int) or isinstance(self.dimension, bool) or self.dimension < 1:
             raise EntryInvalid(f"{self.dimension!r} is no dimension", mend="a whole number from 1, such as 384")
         self.refused: set[object] = set()  # digests of contents that it does not take, though it takes others
-        self._contents, self._queries = _Recent[Meaning](), _Recent[bytes]()
+        self._contents, self._queries = _Recent[Meaning](), _Recent[Asked]()
 
     @property
     def model(self) -> str:
         """The name of the model that vectors are of; UNNAMED for those that callers give while there is no embedder."""
         return UNNAMED if self.embedder is None else self.embedder.name
 
-    def query(self, text: str) -> bytes:
-        """The packed vector of a query. Raises EmbedderUnavailable, also where there is no embedder."""
+    def query(self, text: str) -> Asked:
+        """What a query means. Raises EmbedderUnavailable, also where there is no embedder."""
         known = self._queries.recall(text)
         if known is None:
-            known = self._ask([text])[0]
+            known = meaning_asked(self._there(), text)
             self._queries.keep(text, known)
         return known
 
@@ -113,7 +112,7 @@ class Embeddings:
         if known is None and self.embedder is not None:
             row = sql.execute(
                 "SELECT v.vector, p.vectors FROM entries e JOIN vectors v ON v.key = e.seq"
-                " LEFT JOIN sentences p ON p.seq = e.seq AND p.model = v.model LEFT JOIN given g ON g.seq = e.seq"
+                " LEFT JOIN parts p ON p.seq = e.seq AND p.model = v.model LEFT JOIN given g ON g.seq = e.seq"
                 " WHERE e.digest = ? AND v.model = ? AND length(v.vector) = ? AND g.seq IS NULL LIMIT 1",
                 (digest, self.model, 4 * self.dimension),
             ).fetchone()
@@ -137,19 +136,13 @@ class Embeddings:
         return found
 
     def meant(self, contents: Sequence[str]) -> list[Meaning]:
-        """What each content means, with its sentences."""
-        sentences = [sentences_of(content) for content in contents]
-        vectors = iter(self._ask([*contents, *chain.from_iterable(sentences)]))
-        whole = list(islice(vectors, len(contents)))
-        return [
-            Meaning(self.model, vector, packed_sentences(list(islice(vectors, len(parts)))))
-            for vector, parts in zip(whole, sentences, strict=True)
-        ]
+        """What each content means, with its parts. Raises EmbedderUnavailable, also where there is no embedder."""
+        return [Meaning(self.model, *one) for one in meanings(self._there(), contents)]
 
-    def _ask(self, texts: list[str]) -> list[bytes]:
+    def _there(self) -> Embedder:
         if self.embedder is None:
             raise EmbedderUnavailable("there is no embedder", mend=HOW_TO_EMBED)
-        return embed_packed(self.embedder, texts)
+        return self.embedder
 
 
 _WAITS = (
@@ -195,7 +188,7 @@ def embed_pending(
             if sql.execute(still, (one.id, one.check)).rowcount and meaning.vector is not None:
                 sql.execute("DELETE FROM given WHERE seq = ?", (one.id,))
                 put_vectors(sql, meaning.model, [(one.id, one.id // PLACES, meaning.vector)])
-                keep_sentences(sql, one.id, meaning.model, meaning.sentences)
+                keep_parts(sql, one.id, meaning.model, meaning.parts)
 
     if embeddings.embedder is None:
         return 0

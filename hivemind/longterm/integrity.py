@@ -43,9 +43,9 @@ def problems(sql: sqlite3.Connection) -> Iterator[str]:
     (lost,) = sql.execute("SELECT count(*) FROM vectors WHERE key NOT IN (SELECT seq FROM entries)").fetchone()
     if lost:
         yield f"{lost} vectors belong to no entry"
-    (lost,) = sql.execute("SELECT count(*) FROM sentences WHERE seq NOT IN (SELECT key FROM vectors)").fetchone()
+    (lost,) = sql.execute("SELECT count(*) FROM parts WHERE seq NOT IN (SELECT key FROM vectors)").fetchone()
     if lost:
-        yield f"the sentences of {lost} entries belong to no vector"
+        yield f"the parts of {lost} entries belong to no vector"
 
 
 def _is_read_whole(sql: sqlite3.Connection, seq: int, entry: MemoryEntry) -> bool:
@@ -68,7 +68,7 @@ def rebuild(sql: sqlite3.Connection) -> None:
         f" max(made, (SELECT coalesce(max(seq) % {PLACES}, 0) FROM entries e WHERE e.space = namespaces.id))"
     )
     sql.execute("DELETE FROM vectors WHERE key NOT IN (SELECT seq FROM entries)")
-    sql.execute("DELETE FROM sentences WHERE seq NOT IN (SELECT key FROM vectors)")
+    sql.execute("DELETE FROM parts WHERE seq NOT IN (SELECT key FROM vectors)")
     for seq, content, digest in sql.execute("SELECT seq, content, digest FROM entries").fetchall():
         if digest != digest_of(content):
             sql.execute("UPDATE entries SET digest = ? WHERE seq = ?", (digest_of(content), seq))

@@ -9,18 +9,14 @@ from hivemind.fs.database import Schema
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import metadata_fits
 from hivemind.longterm.validation import digest_of
-from hivemind.search import TOKENIZER
-from hivemind.search.sentences import SENTENCES
+from hivemind.search import PARTS, TOKENIZER
 
 __all__ = ["PLACES", "SCHEMA"]
 
-VERSION = 5
+VERSION = 6
 PLACES = 1 << 32
 """How many entries a namespace can have had: an entry's `seq` is its namespace's number × PLACES + its own, so that a
 namespace is one unbroken range, in the tables and in the full-text index."""
-
-_SESSION = """CREATE INDEX entries_session ON entries(space, json_extract(metadata, '$.session'))
-    WHERE json_extract(metadata, '$.session') IS NOT NULL"""
 
 _TABLES = (
     """CREATE TABLE namespaces (
@@ -55,7 +51,8 @@ _TABLES = (
     "CREATE INDEX entries_expiry ON entries(expires_at) WHERE expires_at IS NOT NULL",
     """CREATE INDEX entries_speaker ON entries(space, json_extract(metadata, '$.speaker'))
         WHERE json_extract(metadata, '$.speaker') IS NOT NULL""",
-    _SESSION,
+    """CREATE INDEX entries_session ON entries(space, json_extract(metadata, '$.session'))
+        WHERE json_extract(metadata, '$.session') IS NOT NULL""",
     """CREATE TABLE versions (
         seq INTEGER NOT NULL REFERENCES entries(seq) ON DELETE CASCADE,
         version INTEGER NOT NULL,
@@ -109,11 +106,6 @@ _TRIGGERS = (
     END""",
 )
 
-_PASSAGES = (  # what version 3 called them
-    "CREATE TABLE passages (seq INTEGER PRIMARY KEY, model TEXT NOT NULL, vectors BLOB NOT NULL)",
-    "CREATE TRIGGER vectors_gone AFTER DELETE ON vectors BEGIN DELETE FROM passages WHERE seq = old.key; END",
-)
-
 SCHEMA = Schema(
     name="memory database",
     room="longterm",
@@ -122,11 +114,5 @@ SCHEMA = Schema(
     damaged=StoreDamaged,
     lasting=True,
     functions=(("metadata_fits", 2, metadata_fits), ("digest_of", 1, digest_of)),
-    statements=_TABLES + VECTORS + _TRIGGERS + _ADDED + SENTENCES,
-    upgrades={
-        1: ("DROP TRIGGER entries_added", *_ADDED),
-        2: _PASSAGES,
-        3: ("ALTER TABLE passages RENAME TO sentences",),
-        4: (_SESSION,),
-    },
+    statements=_TABLES + VECTORS + _TRIGGERS + _ADDED + PARTS,
 )

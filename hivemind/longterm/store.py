@@ -10,7 +10,7 @@ from sqlite3 import Connection
 from types import MappingProxyType
 from typing import Any, Literal
 
-from hivemind.embedding import Embedder, EmbedderUnavailable, open_embedder
+from hivemind.embedding import Embedder, EmbedderUnavailable, Meaning, open_embedder
 from hivemind.longterm.embeddings import HOW_TO_EMBED, embed_pending
 from hivemind.longterm.entries import Entries
 from hivemind.longterm.entry import MemorySearchResult
@@ -92,12 +92,12 @@ class MemoryStore(Entries):
         if mode != "vector":  # which compares with the query itself
             with self.database.read() as sql:
                 names = parties(sql, self._spaces(sql, paths, prefix), query)
-        vector, lack = self._meant(without(query, names), mode)
+        meaning, lack = self._meant(without(query, names), mode)
         with self.database.read() as sql:
             spaces = self._spaces(sql, paths, prefix)
             asked = Asked(
                 spaces=spaces,
-                query=Query(query, names, vector, self.embeddings.model, lack),
+                query=Query(query, names, meaning, self.embeddings.model, lack),
                 limit=most,
                 threshold=least,
                 now=self._now(),
@@ -113,8 +113,8 @@ class MemoryStore(Entries):
             return [space for path in paths for space, _ in spaces_below(sql, path, self._now())]
         return [space for path in paths if (space := space_of(sql, path)) is not None]
 
-    def _meant(self, query: str, mode: Mode) -> tuple[bytes | None, str | None]:
-        """The query's vector, or why there is none."""
+    def _meant(self, query: str, mode: Mode) -> tuple[Meaning | None, str | None]:
+        """What the query means, or why there is none."""
         if mode == "text" or not query.strip():
             return None, None
         try:

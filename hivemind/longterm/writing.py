@@ -15,7 +15,7 @@ from hivemind.longterm.namespace import Namespace, encoded
 from hivemind.longterm.rows import ALIVE, object_of, set_link
 from hivemind.longterm.schema import PLACES
 from hivemind.longterm.validation import Draft
-from hivemind.search.sentences import keep_sentences
+from hivemind.search import keep_parts
 
 __all__ = ["UNNAMED", "Meaning", "Upsert", "delete_entry", "indexed_together", "space_for", "upsert", "write_entry"]
 
@@ -34,12 +34,12 @@ _UPDATE = (
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What is known of a content's meaning: a packed vector of the model, with those of its sentences as they are kept, or
+    """What is known of a content's meaning: a packed vector of the model, with those of its parts as they are kept, or
     why there is none. `wanted`: never, if False."""
 
     model: str
     vector: bytes | None = None
-    sentences: bytes = b""
+    parts: bytes = b""
     problem: str | None = None
     wanted: bool = True
 
@@ -160,7 +160,7 @@ def _keep_meaning(sql: sqlite3.Connection, seq: int, draft: Draft, meaning: Mean
         sql.execute("INSERT INTO given VALUES (?, ?)", (seq, draft.vector))
     if vector is not None:
         put_vectors(sql, meaning.model, [(seq, seq // PLACES, vector)])
-        keep_sentences(sql, seq, meaning.model, meaning.sentences if draft.vector is None else b"")
+        keep_parts(sql, seq, meaning.model, meaning.parts if draft.vector is None else b"")
     elif not meaning.wanted:
         sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
 

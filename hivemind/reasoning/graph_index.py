@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hivemind.embedding import Embedder, EmbedderUnavailable, embed_packed
+from hivemind.embedding import Embedder, EmbedderUnavailable, Meaning
 from hivemind.fs import Lock, reached, set_aside
 from hivemind.fs.database import Database
 from hivemind.layout import Layout
@@ -32,7 +32,7 @@ from hivemind.reasoning.index_tables import (
     span,
     take,
 )
-from hivemind.search import Confidence, Index, Item, Query
+from hivemind.search import Confidence, Index, Item, Query, meaning_asked
 from hivemind.search.ranking import Candidate
 
 __all__ = ["Found", "GraphIndex", "NodeHit"]
@@ -201,13 +201,13 @@ class GraphIndex:
             if graph is None:
                 raise GraphError(f"task {task!r} was taken away meanwhile")
             keys = span(graph)
-        vector, remarks = self._vector(query, keys)
+        meaning, remarks = self._meaning(query, keys)
         model = "" if self._embedder is None else self._embedder.name
         with self._database.read() as sql:
             source = _Nodes(sql, keys, graph)
-            asked = Query(query, vector=vector, model=model)
+            asked = Query(query, meaning=meaning, model=model)
             hits, _ = self._index.search(sql, source, asked, limit, kept=_are_alike)
-            waiting = 0 if vector is None else count_waiting(sql, keys, model)
+            waiting = 0 if meaning is None else count_waiting(sql, keys, model)
             unread = sql.execute(
                 "SELECT problem FROM graphs WHERE problem IS NOT NULL AND (? IS NULL OR task = ?) ORDER BY task",
                 (task, task),
@@ -228,13 +228,13 @@ class GraphIndex:
             )  # fmt: skip
         return Found(tuple(nodes), (*(f"passed over: {problem}" for (problem,) in unread), *remarks))
 
-    def _vector(self, query: str, keys: tuple[int, int]) -> tuple[bytes | None, list[str]]:
-        """The query's vector, or why there is none. Embeds some of what waits on the way."""
+    def _meaning(self, query: str, keys: tuple[int, int]) -> tuple[Meaning | None, list[str]]:
+        """What the query means, or why there is none. Embeds some of what waits on the way."""
         if self._embedder is None or not query.strip():
             return None, []
         try:
             embed(self._database, self._embedder, _EMBEDDED_BY_A_SEARCH, keys, self._refused)
-            return embed_packed(self._embedder, [query])[0], []
+            return meaning_asked(self._embedder, query), []
         except EmbedderUnavailable as error:
             return None, [f"looked for by words only: {error}"]
 

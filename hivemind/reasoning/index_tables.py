@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from hivemind.boundary import boundary
-from hivemind.embedding import VECTORS, Embedder, embed_packed, put_vectors
+from hivemind.embedding import VECTORS, Embedder, Meaning, put_vectors
 from hivemind.errors import UserError
 from hivemind.fs import reached
 from hivemind.fs.database import Database, Schema, faults, index_fault
@@ -20,8 +20,7 @@ from hivemind.layout import Layout
 from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.node import FLUSHED, ReasoningNode
 from hivemind.reasoning.task_graph import TaskGraph
-from hivemind.search import TOKENIZER, Waiting, embed_waiting
-from hivemind.search.sentences import SENTENCES
+from hivemind.search import PARTS, TOKENIZER, Waiting, embed_waiting, keep_parts, meanings
 
 __all__ = [
     "NODES",
@@ -46,7 +45,7 @@ NODES = 1 << 32
 unbroken range, in the tables and in the full-text index."""
 
 _STATES = {True: "active", False: "folded", FLUSHED: "flushed"}
-_VERSION = 3
+_VERSION = 4
 _CHARACTERS = 40_000  # of one node: what an embedder looks at, at most
 _WITHOUT_VECTOR = (
     "nodes n WHERE n.key BETWEEN ? AND ? AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.key = n.key AND v.model = ?)"
@@ -75,7 +74,7 @@ _STATEMENTS = (
         title, text, tags, content='nodes', content_rowid='key', tokenize='{TOKENIZER}'
     )""",
     *VECTORS,
-    *SENTENCES,
+    *PARTS,
 )
 _OLDER = (
     "words",
@@ -84,6 +83,7 @@ _OLDER = (
     "waiting",
     "embedded",
     "sentences",
+    "parts",
     "vectors",
     "vectors_changes",
     "vectors_source",
@@ -319,16 +319,14 @@ def embed(database: Database, embedder: Embedder, limit: int, keys: tuple[int, i
         )
         return [Waiting(key, f"{title}\n{text}".strip()[:_CHARACTERS], (key, title, text)) for key, title, text in rows]
 
-    def keep(sql: sqlite3.Connection, found: Sequence[tuple[Waiting, bytes]]) -> None:
+    def keep(sql: sqlite3.Connection, found: Sequence[tuple[Waiting, Meaning]]) -> None:
         still = "SELECT 1 FROM nodes WHERE key = ? AND title = ? AND text = ?"
-        kept = [
-            (one.id, one.id // NODES, vector)
-            for one, vector in found
-            if sql.execute(still, one.check).fetchone()  # type: ignore[arg-type]
-        ]
-        put_vectors(sql, embedder.name, kept)
+        for one, meaning in found:
+            if sql.execute(still, one.check).fetchone():  # type: ignore[arg-type]
+                put_vectors(sql, embedder.name, [(one.id, one.id // NODES, meaning.vector)])
+                keep_parts(sql, one.id, embedder.name, meaning.parts)
 
-    done = embed_waiting(database, partial(embed_packed, embedder), waiting, keep, limit=limit, refused=refused)
+    done = embed_waiting(database, partial(meanings, embedder), waiting, keep, limit=limit, refused=refused)
     if done:
         reached("graph.index.embedded")
     return done

@@ -5,11 +5,12 @@ from __future__ import annotations
 from hivemind.search.answers import Confidence, best_of, quote_span
 from hivemind.search.index import Hit, Index, Source, Waiting, embed_waiting
 from hivemind.search.item import Item
+from hivemind.search.parts import PARTS, keep_parts, meaning_asked, meanings
 from hivemind.search.query import Query
 from hivemind.search.ranking import Weights
 from hivemind.search.words import TOKENIZER
 
 __all__ = [
-    "TOKENIZER", "Confidence", "Hit", "Index", "Item", "Query", "Source", "Waiting", "Weights", "best_of",
-    "embed_waiting", "quote_span",
+    "PARTS", "TOKENIZER", "Confidence", "Hit", "Index", "Item", "Query", "Source", "Waiting", "Weights", "best_of",
+    "embed_waiting", "keep_parts", "meaning_asked", "meanings", "quote_span",
 ]  # fmt: skip

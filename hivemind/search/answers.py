@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from hivemind.search.parts import Near, every_span
 from hivemind.search.query import Query
-from hivemind.search.sentences import every_span
 from hivemind.search.words import words_of
 
 __all__ = ["Confidence", "best_of", "confidence_of", "quote_span"]
@@ -44,7 +44,7 @@ class Confidence:
 
 
 def confidence_of(
-    query: Query, where: Mapping[str, Sequence[str]], covered: float, cosine: float | None, sentence: float | None
+    query: Query, where: Mapping[str, Sequence[str]], covered: float, cosine: float | None, near: Near | None
 ) -> Confidence:
     """Of a hit that has words of the query (`where`: by field), covers a share of it, and is so near to it in meaning."""
     asked = query.asked
@@ -52,14 +52,11 @@ def confidence_of(
     if cosine is None:
         value = min(covered * (1 + known) / 2 / _ENOUGH_BY_WORDS, _MOST_BY_WORDS)
     else:
-        nearest = cosine if sentence is None else sentence
-        value = (cosine + nearest + _WORDS * (covered + known)) / _ENOUGH
-    return Confidence(
-        value, "; ".join(_reasons(query, {word for own in where.values() for word in own}, cosine, sentence))
-    )
+        value = (cosine + (cosine if near is None else near.cosine) + _WORDS * (covered + known)) / _ENOUGH
+    return Confidence(value, "; ".join(_reasons(query, {word for own in where.values() for word in own}, cosine, near)))
 
 
-def _reasons(query: Query, found: Collection[str], cosine: float | None, sentence: float | None) -> Iterable[str]:
+def _reasons(query: Query, found: Collection[str], cosine: float | None, near: Near | None) -> Iterable[str]:
     asked = [term.word for term in query.terms]
     unknown = [term.word for term in query.terms if not term.often]
     if found:
@@ -67,7 +64,7 @@ def _reasons(query: Query, found: Collection[str], cosine: float | None, sentenc
     else:
         yield "has none of the words that are asked for"
     if cosine is not None:
-        yield f"is near in meaning ({max(cosine, cosine if sentence is None else sentence):.2f})"
+        yield f"is near in meaning ({max(cosine, cosine if near is None else near.cosine):.2f})"
     if lacking := [word for word in asked if word not in found and word not in unknown]:
         yield f"without {', '.join(lacking)}"
     if unknown:
@@ -75,11 +72,11 @@ def _reasons(query: Query, found: Collection[str], cosine: float | None, sentenc
 
 
 def quote_span(
-    text: str, terms: Mapping[str, float], stems: Callable[[Sequence[str]], list[str]], near: int | None
+    text: str, terms: Mapping[str, float], stems: Callable[[Sequence[str]], list[str]], near: float | None
 ) -> tuple[int, int]:
     """Where the quote of a passage begins and ends: whole sentences around the one that answers best, at most some 800
-    characters. `terms` are the stems that are asked for and what each weighs; `near` is a place in the sentence that is
-    nearest in meaning, where that is known."""
+    characters. `terms` are the stems that are asked for and what each weighs; `near` is a place in the stretch that is
+    nearest in meaning (0 to 1 of the text), where that is known."""
     spans = every_span(text)
     if not spans or spans[-1][1] - spans[0][0] <= _QUOTED:
         return (spans[0][0], spans[-1][1]) if spans else (0, len(text))
@@ -88,7 +85,7 @@ def quote_span(
     if near is None:
         first = max(range(len(spans)), key=lambda at: (weights[at], -at))
     else:
-        first = next((at for at, (_, end) in enumerate(spans) if near < end), len(spans) - 1)
+        first = next((at for at, (_, end) in enumerate(spans) if near * len(text) < end), len(spans) - 1)
     last, had = first, set(words[first])
     while True:
         free = [

@@ -6,7 +6,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
 from hivemind.embedding import Vectors, embed_each
@@ -14,9 +14,9 @@ from hivemind.fs import reached
 from hivemind.fs.database import Database
 from hivemind.search.answers import Confidence, confidence_of
 from hivemind.search.item import Item, Readings
+from hivemind.search.parts import Near, nearest_parts
 from hivemind.search.query import Query, query_of, rarest
 from hivemind.search.ranking import Candidate, Weights, matches, rank
-from hivemind.search.sentences import nearest_sentences
 from hivemind.search.words import matching, words_of
 
 __all__ = ["Hit", "Index", "Source", "Waiting", "embed_waiting"]
@@ -78,7 +78,8 @@ def embed_waiting(
     return done
 
 
-_CANDIDATES = 200  # looked at closely, by words and by meaning each
+_CANDIDATES = 200  # by words and by meaning each
+_CLOSELY = 200  # the best of them, whose parts are looked at
 
 Kept = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
 """Which candidates are found at all: a store's own rule."""
@@ -110,8 +111,8 @@ class Source(Protocol):
 @dataclass(frozen=True, slots=True)
 class Hit:
     """An item that answers: `score` orders the hits of one search, `similarity` is the cosine of its meaning (0 without),
-    `confidence` how far it can be trusted to answer, `near` which of its sentences is the nearest (None: not known), `why`
-    says in words what was found."""
+    `confidence` how far it can be trusted to answer, `near` how near its parts are (None: not known), `why` says in words what
+    was found."""
 
     item: Item
     score: float
@@ -119,7 +120,7 @@ class Hit:
     confidence: Confidence
     why: str
     has_vector: bool
-    near: int | None = None
+    near: Near | None = None
 
     @property
     def id(self) -> int:
@@ -129,11 +130,13 @@ class Hit:
 class Index:
     """Searches a database that a transaction sees. Keeps what it read in the items, and the index of vectors."""
 
-    def __init__(self, weights: Weights | None = None, *, candidates: int = _CANDIDATES) -> None:
+    def __init__(
+        self, weights: Weights | None = None, *, candidates: int = _CANDIDATES, closely: int = _CLOSELY
+    ) -> None:
         self.vectors = Vectors()
         self.weights = weights or Weights()
         self.readings = Readings()
-        self._candidates = candidates
+        self._candidates, self._closely = candidates, closely
 
     def search(
         self, sql: sqlite3.Connection, source: Source, query: Query, limit: int, *, kept: Kept
@@ -143,19 +146,25 @@ class Index:
         most = max(self._candidates, 4 * limit)
         words = rarest(asked.terms, most, source.total)
         ids = set(source.matching(words, most))
-        if asked.vector is not None:
+        if asked.meaning is not None:
             ids |= {one for one, _ in self.nearest(sql, source, asked, most)}
         candidates = self._read(sql, source, asked, ids)
+        ranked = rank(asked, candidates, self.weights)
+        if asked.meaning is not None:
+            best = {candidates[one.place].item.meaning for one in ranked[: max(self._closely, limit)]}
+            if near := nearest_parts(sql, asked.model, asked.meaning, best):
+                candidates = [replace(one, near=near.get(one.item.meaning)) for one in candidates]
+                ranked = rank(asked, candidates, self.weights)
         found = kept(asked, candidates)
-        ranked = [one for one in rank(asked, candidates, self.weights) if found[one.place]]
+        ranked = [one for one in ranked if found[one.place]]
         return [self._hit(one.score, candidates[one.place], one.why, asked) for one in ranked[:limit]], asked
 
     def nearest(self, sql: sqlite3.Connection, source: Source, query: Query, most: int) -> list[tuple[int, float]]:
         """(id, cosine) of at most `most` items that may be found, best first; fewer only if there are no more."""
-        assert query.vector is not None
+        assert query.meaning is not None
         reach = most
         while True:
-            near = self.vectors.nearest(sql, query.model, query.vector, reach, source.groups)
+            near = self.vectors.nearest(sql, query.model, query.meaning.vector, reach, source.groups)
             allowed = source.allowed([one for one, _ in near])
             found = [pair for pair in near if pair[0] in allowed]
             if len(found) >= most or len(near) < reach:
@@ -170,27 +179,24 @@ class Index:
     def _read(self, sql: sqlite3.Connection, source: Source, query: Query, ids: Collection[int]) -> list[Candidate]:
         items = sorted({item.id: item for item in source.items(sorted(ids))}.values(), key=lambda item: item.id)
         readings = self.readings.of(items)
-        cosines, sentences = dict[int, float](), dict[int, tuple[float, int]]()
-        if query.vector is not None:  # read anew: the index may know what this transaction does not
-            meanings = {item.meaning for item in items}
-            cosines = self.vectors.cosines(sql, query.model, query.vector, meanings)
-            sentences = nearest_sentences(sql, query.model, query.vector, meanings)
+        cosines = dict[int, float]()
+        if query.meaning is not None:  # read anew: the index may know what this transaction does not
+            cosines = self.vectors.cosines(sql, query.model, query.meaning.vector, {item.meaning for item in items})
         by_words = matches(query, items, [readings[item.id] for item in items], self.weights)
         places = {item.id: place for place, item in enumerate(items)}
         found = []
         for item, match in zip(items, by_words, strict=True):
-            sentence, place = sentences.get(item.meaning, (None, None))
-            near = [None if one is None else places.get(one) for one in (item.previous, item.next)]
+            beside = [None if one is None else places.get(one) for one in (item.previous, item.next)]
             cosine = cosines.get(item.meaning)
-            found.append(Candidate(item, readings[item.id], match, cosine, sentence, place, near[0], near[1]))
+            found.append(Candidate(item, readings[item.id], match, cosine, None, beside[0], beside[1]))
         return found
 
     def _hit(self, score: float, one: Candidate, why: Callable[[Candidate], str], query: Query) -> Hit:
         said = why(one)
         if query.lack is not None:
             said += f"; by words only: {query.lack}"
-        elif query.vector is not None and one.cosine is None:
+        elif query.meaning is not None and one.cosine is None:
             said += "; not embedded yet"
         similarity = 0.0 if one.cosine is None else min(1.0, max(0.0, one.cosine))
-        trust = confidence_of(query, one.match.where, one.match.covered, one.cosine, one.sentence)
-        return Hit(one.item, score, similarity, trust, said, one.cosine is not None, one.place)
+        trust = confidence_of(query, one.match.where, one.match.covered, one.cosine, one.near)
+        return Hit(one.item, score, similarity, trust, said, one.cosine is not None, one.near)

@@ -10,6 +10,7 @@ from datetime import date, datetime
 from functools import lru_cache
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.embedding import Meaning
 from hivemind.search.words import Stems, matching, rarity, words_of
 from hivemind.words import GENERIC_WORDS, STOP_WORDS
 
@@ -146,13 +147,13 @@ class Term:
 class Query:
     """What is asked. `names`, in small letters, are of who takes part: they say whose items count more, not what about.
 
-    `vector` is what it means, packed, and `model` whose vector that is; without one words alone decide, and `lack` says
+    `meaning` is what it means, and `model` whose vector that is; without one words alone decide, and `lack` says
     why where there might be one.
     """
 
     text: str
     names: frozenset[str] = frozenset()
-    vector: bytes | None = None
+    meaning: Meaning | None = None
     model: str = ""
     lack: str | None = None
     terms: tuple[Term, ...] = ()

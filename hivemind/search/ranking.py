@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from hivemind.search.item import Item, Reading
+from hivemind.search.parts import Near
 from hivemind.search.query import Query, has_name, has_time, in_first_person
 from hivemind.search.words import bm25_of_tallies, words_of
 from hivemind.words import NUMBERS
@@ -30,6 +31,7 @@ class Weights:
 
     meaning: float = 2.0  # beside the words' 1
     sentence: float = 0.4  # the share in it of the nearest sentence, where there are several
+    late: float = 0.0  # how near the words that are asked are to its own, 0 to 1 over the candidates
     heading: float = 1.1  # of a word in the nearest title, beside one in the text
     titles: float = 0.8
     labels: float = 0.5
@@ -64,22 +66,21 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An item that may answer, as it was read, with the cosine of its vector (None: it has none yet) and of its nearest
-    sentence, and which one that is. `previous` and `next` are the places, among all candidates, of the items beside it."""
+    """An item that may answer, as it was read, with the cosine of its vector (None: it has none yet) and how near its parts
+    are. `previous` and `next` are the places, among all candidates, of the items beside it."""
 
     item: Item
     reading: Reading
     match: Match
     cosine: float | None = None
-    sentence: float | None = None
-    place: int | None = None
+    near: Near | None = None
     previous: int | None = None
     next: int | None = None
 
     @property
     def nearness(self) -> float:
         """The cosine of its vector or of its nearest sentence, whichever is more; -1 without any."""
-        return max(-1.0 if value is None else value for value in (self.cosine, self.sentence))
+        return max(-1.0 if self.cosine is None else self.cosine, -1.0 if self.near is None else self.near.cosine)
 
     @property
     def session(self) -> tuple[int, str] | None:
@@ -185,13 +186,17 @@ def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> lis
         _with_neighbours(cosines, candidates, weights) if known else None,
         weights.meaning,
     )
+    late = [None if one.near is None else one.near.words for one in candidates]
+    close = _scale([value for value in late if value is not None])
     sessions = _sessions(query, candidates, cosines, weights) if known else [0.0] * len(candidates)
     found = []
     for place, one in enumerate(candidates):
         signs = _signs(query, one, weights)
         if sessions[place]:
             signs.append(("its session or file", weights.session * sessions[place]))
-        score = max(0.0, base[place] + sum(worth for _, worth in signs))
+        words = late[place]
+        worth = 0.0 if words is None else weights.late * close(words)
+        score = max(0.0, base[place] + worth + sum(worth for _, worth in signs))
         found.append(Ranked(place, score * one.item.standing, signs))
     return sorted(found, key=lambda one: (-one.score, candidates[one.place].item.age))
 
@@ -231,9 +236,9 @@ def _signs(query: Query, one: Candidate, weights: Weights) -> list[tuple[str, fl
 
 def _nearness(one: Candidate, share: float) -> float | None:
     """The cosine of an item, with its share of its nearest sentence's."""
-    if one.cosine is None or one.sentence is None:
+    if one.cosine is None or one.near is None:
         return one.cosine
-    return one.cosine + share * (one.sentence - one.cosine)
+    return one.cosine + share * (one.near.cosine - one.cosine)
 
 
 def _with_neighbours(cosines: Sequence[float], candidates: Sequence[Candidate], weights: Weights) -> list[float]:

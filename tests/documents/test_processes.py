@@ -152,7 +152,7 @@ def test_a_part_that_fails_is_undone_alone(tmp_path: Path) -> None:
         assert len(docmem.serialize(root.id)) == 2
 
 
-@pytest.mark.parametrize("version", [4, 99])
+@pytest.mark.parametrize("version", [5, 99])
 def test_a_database_of_another_version_is_refused_and_kept(tmp_path: Path, version: int) -> None:
     path = tmp_path / "documents.db"
     with Docmem(path) as docmem:

@@ -150,12 +150,13 @@ def test_a_store_is_used_on_after_a_fork(database: Path) -> None:
 # files that are not as they should be
 
 
-def test_a_database_of_another_version_is_refused_and_kept(database: Path) -> None:
+@pytest.mark.parametrize("version", [5, 7])
+def test_a_database_of_another_version_is_refused_and_kept(database: Path, version: int) -> None:
     with open_store(database, None) as store:
         store.put(SHARED, "k", "x")
         with store.database.write() as sql:
-            sql.execute("PRAGMA user_version = 7")
-    with pytest.raises(UnknownVersion, match="version 7"):
+            sql.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(UnknownVersion, match=f"version {version}"):
         open_store(database, None).list(SHARED)
 
 
@@ -214,47 +215,3 @@ def test_what_was_changed_behind_the_programs_back_is_named_and_mended(tmp_path:
         assert store.check() == []
         assert [hit.key for hit in store.search(SHARED, "lorries", mode="text")] == ["a"]
         assert store.embed_pending() == 1
-
-
-def test_a_database_without_sentences_is_brought_up_to_date(database: Path) -> None:
-    said = "We saw the harbour in the rain. The cello was out of tune."
-    with open_store(database, HashingEmbedder()) as store:
-        store.put(SHARED, "old", said)
-        with store.database.write() as sql:
-            sql.execute("DROP INDEX entries_session")
-            sql.execute("DROP TRIGGER vectors_gone")
-            sql.execute("DROP TABLE sentences")
-            sql.execute("PRAGMA user_version = 2")
-    with open_store(database, HashingEmbedder()) as store:
-        assert [hit.key for hit in store.search(SHARED, "cello")] == ["old"]
-        store.put(SHARED, "new", said + " It rained on.")
-        assert {hit.key for hit in store.search(SHARED, "cello")} == {"old", "new"}
-        assert store.check() == []
-
-
-def test_a_database_of_the_first_version_is_brought_up_to_date(database: Path) -> None:
-    with open_store(database, None) as store:
-        store.put(SHARED, "old", "what was said before")
-        with store.database.write() as sql:
-            for what in (
-                "TRIGGER entries_added",
-                "TRIGGER entries_counted",
-                "TABLE unindexed",
-                "INDEX entries_problem",
-                "INDEX entries_session",
-                "TRIGGER vectors_gone",
-                "TABLE sentences",
-            ):
-                sql.execute(f"DROP {what}")
-            sql.execute(  # as version 1 had it
-                """CREATE TRIGGER entries_added AFTER INSERT ON entries BEGIN
-                    INSERT INTO words(rowid, content) VALUES (new.seq, new.content);
-                    UPDATE namespaces SET entries = entries + 1, made = new.seq % 4294967296 WHERE id = new.space;
-                END"""
-            )
-            sql.execute("PRAGMA user_version = 1")
-    with open_store(database, None) as store:
-        store.put_many(SHARED, {"one": "what was said since", "two": "something else was said"})
-        store.put(SHARED, "three", "what was said last")
-        assert {hit.key for hit in store.search(SHARED, "said", mode="text")} == {"old", "one", "two", "three"}
-        assert store.check() == []

@@ -243,7 +243,7 @@ NONSENSE = {
     "a version's time": ("UPDATE versions SET updated_at = ? WHERE version = 1", 10**17),
     "a namespace": ("UPDATE namespaces SET path = ? WHERE id = 1", "[" * 100_000),
     "a vector": ("UPDATE given SET vector = ?", b"123"),
-    "sentences": ("UPDATE sentences SET vectors = ?", b"123"),
+    "parts": ("UPDATE parts SET vectors = ?", b"123"),
     "a time": ("UPDATE entries SET created_at = ? WHERE key = 'k3'", 10**17),
 }
 

@@ -1,4 +1,4 @@
-"""What one sentence of a memory says is found among all that the others say."""
+"""What one part of a memory says is found among all that the others say."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hivemind.search import meaning_asked, meanings
+from hivemind.search.parts import nearest_parts, sentences_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind.embedding import HashingEmbedder, embed_packed
+from hivemind.embedding import HashingEmbedder, MiniLM, pack
+from hivemind.embedding.embedder import Meaning
+from hivemind.embedding.local import is_installed
 from hivemind.longterm import MemoryEntry, MemoryStore, open_store
-from hivemind.search.sentences import nearest_sentences, packed_sentences, sentences_of
 
 TALK = ("shared", "talk")
 SAID = "We saw the harbour in the rain, all of us. The cello was out of tune."
@@ -31,7 +34,7 @@ def kept(store: MemoryStore) -> list[tuple[str, int]]:
     """(key, bytes of its sentences) of each entry that has some."""
     with store.database.read() as sql:
         return sql.execute(
-            "SELECT e.key, length(p.vectors) FROM sentences p LEFT JOIN entries e ON e.seq = p.seq ORDER BY e.key"
+            "SELECT e.key, length(p.vectors) FROM parts p LEFT JOIN entries e ON e.seq = p.seq ORDER BY e.key"
         ).fetchall()
 
 
@@ -61,17 +64,63 @@ def test_of_however_many_sentences_there_are_only_so_many_sentences(content: str
 def test_the_nearest_sentence_counts(tmp_path: Path) -> None:
     with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
         store.put_many(TALK, {"two": SAID, "one": "We saw the harbour in the rain, and the cello was out of tune."})
-        query = embed_packed(HashingEmbedder(), ["the cello was out of tune"])[0]
+        query = meaning_asked(HashingEmbedder(), "the cello was out of tune")
         with store.database.read() as sql:
             seqs = [seq for (seq,) in sql.execute("SELECT seq FROM entries ORDER BY seq")]
-            (seq, (cosine, place)), *others = nearest_sentences(sql, HashingEmbedder().name, query, seqs).items()
-        assert (seq, place, others) == (seqs[0], 1, [])
-        assert cosine == pytest.approx(1.0, abs=0.01)
+            (seq, near), *others = nearest_parts(sql, HashingEmbedder().name, query, seqs).items()
+        assert (seq, near.place, near.words, others) == (seqs[0], 0.75, None, [])
+        assert near.cosine == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_vector_loses_little_by_being_kept_small() -> None:
-    whole = embed_packed(HashingEmbedder(), [SAID])[0]
-    assert len(packed_sentences([whole, whole])) == 2 * len(whole) // 4
+    (meaning,) = meanings(HashingEmbedder(), [SAID])
+    assert len(meaning.parts) == 2 * len(meaning.vector) // 4
+
+
+class Letters(HashingEmbedder):
+    """Knows of each word its first letter: a dimension for each."""
+
+    def __init__(self) -> None:
+        super().__init__(32)
+        self.name = "letters"
+
+    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[Meaning]:
+        found = []
+        for text in texts:
+            rows = [[1.0 if ord(word[0]) % 32 == at else -1.0 for at in range(32)] for word in text.lower().split()]
+            whole = [sum(column) + 0.01 for column in zip(*rows, strict=True)]
+            signs = b"".join(
+                int("".join("1" if value > 0 else "0" for value in row), 2).to_bytes(4, "big") for row in rows
+            )
+            found.append(Meaning(pack(whole, 32), b"".join(pack(row, 32) for row in rows) if asked else signs))
+        return found
+
+
+def test_each_word_that_is_asked_is_compared_with_those_of_an_item(tmp_path: Path) -> None:
+    with open_store(tmp_path / "memory.db", Letters(), dimension=32, durable=False) as store:
+        texts = ["a b c d e f g h i j k l m", "n o p q r s t u v w x y z", "a", "z y"]
+        store.put_many(TALK, {str(at): text for at, text in enumerate(texts)})
+        query = meaning_asked(Letters(), "a z")
+        with store.database.read() as sql:
+            seqs = [seq for (seq,) in sql.execute("SELECT seq FROM entries ORDER BY seq")]
+            near = nearest_parts(sql, "letters", query, seqs)
+        one_of_two = (1 + 1 - 4 / 32) / 2  # the other word differs from each in two dimensions
+        assert [near[seq].words for seq in seqs] == pytest.approx([one_of_two] * 4)
+        assert [near[seq].place for seq in seqs] == [pytest.approx(at) for at in (1 / 6, 5 / 6, 0.5, 0.5)]
+        whole = dict(zip(seqs, texts, strict=True))
+        assert {whole[seq]: one.cosine for seq, one in near.items()}["a"] > 0.5
+
+
+@pytest.mark.skipif(not is_installed(), reason="the extra embed is not installed")
+def test_minilm_says_what_words_mean_where_they_stand() -> None:
+    texts = ["The bank of the river was green. " * 60, "A bank has money.", ""]
+    model = MiniLM(1)
+    kept = model.embed_finely(texts)
+    assert [one.vector for one in kept] == [bytes(memoryview(row)) for row in model.embed(texts)]  # type: ignore[arg-type]
+    tokens = [60 * 8, 5, 2]  # of each text; a piece has 254 of them
+    assert [len(one.parts) for one in kept] == [48 * (85 + -(-(tokens[0] - 254) // 3)), 48 * 2, 48]
+    (asked,) = model.embed_finely(texts[1:2], asked=True)
+    assert len(asked.parts) == 4 * 384 * 5
 
 
 def test_an_entry_has_the_sentences_of_what_it_says_now(tmp_path: Path) -> None:

@@ -1,0 +1,155 @@
+"""The parts of an item, each with a vector of its own, so that what one of them says is found among all that the others
+say, and the words of a question are each compared with those of an item (late interaction). They are looked at closely
+where an item is a candidate already, and are in no index.
+
+Of an embedder that knows what words mean where they stand, parts are three tokens each, a bit for each dimension; of another
+the sentences, one signed byte for each dimension, scaled to its largest number.
+"""
+
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+from __future__ import annotations
+
+import math
+import re
+import sqlite3
+from array import array
+from collections.abc import Collection, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+from hivemind.boundary import boundary
+from hivemind.embedding import Embedder, FineEmbedder, Meaning, embed_finely, embed_packed, unpack
+from hivemind.embedding.embedder import numpy_or_none
+
+__all__ = ["PARTS", "Near", "every_span", "keep_parts", "meaning_asked", "meanings", "nearest_parts", "sentences_of"]
+
+PARTS = (
+    "CREATE TABLE parts (seq INTEGER PRIMARY KEY, model TEXT NOT NULL, vectors BLOB NOT NULL)",
+    "CREATE TRIGGER vectors_gone AFTER DELETE ON vectors BEGIN DELETE FROM parts WHERE seq = old.key; END",
+)
+"""The table of them, beside a table `vectors`: an item has its parts with its vector, and loses them with it."""
+
+_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n(?=\s*(?:[-*+#|>]|\d+[.)])\s)")  # a line that goes on is no end
+_SHORTEST = 13  # letters: "Thanks, Ann!" says nothing
+_MOST = 16  # of one content; of a longer one they are of several sentences
+_MARKS = 500  # parameters of one statement
+_LARGEST = 127
+_BLOCK = 4  # parts: half of a stretch
+
+
+def sentences_of(content: str) -> list[str]:
+    """The sentences of a text that have vectors of their own, without the shortest, several together in a long text; none
+    where there are not two."""
+    found = [span for span in every_span(content) if span[1] - span[0] >= _SHORTEST]
+    if len(found) < 2:
+        return []
+    each = math.ceil(len(found) / _MOST)
+    return [content[found[at][0] : found[min(at + each, len(found)) - 1][1]] for at in range(0, len(found), each)]
+
+
+def every_span(content: str) -> list[tuple[int, int]]:
+    """Where each sentence of a text begins and ends, white space around it left out."""
+    found, start = [], 0
+    for end in (*(match.span() for match in _END.finditer(content)), (len(content), len(content))):
+        part = content[start : end[0]]
+        first = start + len(part) - len(part.lstrip())
+        if part.strip():
+            found.append((first, first + len(part.strip())))
+        start = end[1]
+    return found
+
+
+def meanings(embedder: Embedder, texts: Sequence[str]) -> list[Meaning]:
+    """What texts mean, with their parts as they are kept. Raises EmbedderUnavailable."""
+    if isinstance(embedder, FineEmbedder):
+        return embed_finely(embedder, texts)
+    sentences = [sentences_of(text) for text in texts]
+    vectors = iter(embed_packed(embedder, [*texts, *chain.from_iterable(sentences)]))
+    whole = list(islice(vectors, len(texts)))
+    return [
+        Meaning(vector, b"".join(map(_as_bytes, islice(vectors, len(own)))))
+        for vector, own in zip(whole, sentences, strict=True)
+    ]
+
+
+def meaning_asked(embedder: Embedder, text: str) -> Meaning:
+    """What a question means, with its words where the embedder knows them. Raises EmbedderUnavailable."""
+    if isinstance(embedder, FineEmbedder):
+        return embed_finely(embedder, [text], asked=True)[0]
+    return Meaning(embed_packed(embedder, [text])[0])
+
+
+def _as_bytes(vector: bytes) -> bytes:
+    numbers = unpack(vector)
+    scale = _LARGEST / max(max(numbers), -min(numbers))
+    return array("b", [round(number * scale) for number in numbers]).tobytes()
+
+
+def keep_parts(sql: sqlite3.Connection, seq: int, model: str, parts: bytes) -> None:
+    """Write the parts of an item, in place of those that it had."""
+    if parts:
+        sql.execute("INSERT OR REPLACE INTO parts(seq, model, vectors) VALUES (?, ?, ?)", (seq, model, parts))
+    else:
+        sql.execute("DELETE FROM parts WHERE seq = ?", (seq,))
+
+
+class Near(NamedTuple):
+    """How near the parts of an item are: the cosine of its nearest sentence (or stretch of 24 tokens), where in its text that
+    is (0 to 1), and the mean, over the words that are asked, of the nearest part of each (None: not known)."""
+
+    cosine: float
+    place: float
+    words: float | None
+
+
+def nearest_parts(sql: sqlite3.Connection, model: str, asked: Meaning, seqs: Collection[int]) -> dict[int, Near]:
+    """How near those of these items are that have parts of the model."""
+    wanted, rows = list(seqs), list[tuple[int, bytes]]()
+    dimension = len(asked.vector) // 4
+    width = dimension // 8 if asked.parts else dimension
+    for at in range(0, len(wanted), _MARKS):
+        some = wanted[at : at + _MARKS]
+        rows += sql.execute(
+            "SELECT seq, vectors FROM parts WHERE model = ? AND length(vectors) % ? = 0 AND seq IN"
+            f" ({','.join('?' * len(some))})",
+            (model, width, *some),
+        ).fetchall()
+    numpy = numpy_or_none()
+    if not rows or numpy is None:
+        return {}
+    with boundary("table of parts"):
+        joined = b"".join(vectors for _, vectors in rows)
+        counts = numpy.array([len(vectors) // width for _, vectors in rows])
+        starts = numpy.concatenate([[0], counts.cumsum()[:-1]])
+        query = numpy.frombuffer(asked.vector, dtype="<f4")
+        if not asked.parts:
+            matrix = numpy.frombuffer(joined, dtype="i1").reshape(-1, dimension).astype("f4")
+            words = [None] * len(rows)
+        else:
+            bits = numpy.unpackbits(numpy.frombuffer(joined, dtype="u1").reshape(-1, width), axis=1)
+            parts = bits.astype("f4") * 2 - 1
+            each = parts @ numpy.frombuffer(asked.parts, dtype="<f4").reshape(-1, dimension).T
+            words = (numpy.maximum.reduceat(each, starts).mean(axis=1) / math.sqrt(dimension)).tolist()
+            matrix, starts, counts = _stretches(numpy, parts, starts, counts)
+        cosines = matrix @ query / numpy.sqrt((matrix * matrix).sum(axis=1))
+        found = {}
+        for (seq, _), start, count, word in zip(rows, starts.tolist(), counts.tolist(), words, strict=True):
+            place = int(cosines[start : start + count].argmax())
+            found[seq] = Near(float(cosines[start + place]), (place + 0.5) / count, word)
+        return found
+
+
+def _stretches(numpy: Any, parts: Any, starts: Any, counts: Any) -> tuple[Any, Any, Any]:
+    """The sums of parts that stand together, each overlapping half of the next, where those of each item begin, how many."""
+    blocks = -(-counts // _BLOCK)
+    begin = numpy.concatenate([[0], blocks.cumsum()[:-1]])
+    inner = numpy.arange(blocks.sum()) - numpy.repeat(begin, blocks)
+    sums = numpy.add.reduceat(parts, numpy.repeat(starts, blocks) + inner * _BLOCK)
+    both = sums.copy()
+    both[:-1] += sums[1:]
+    last = begin + blocks - 1
+    both[last] = sums[last]
+    keep = numpy.ones(len(both), dtype=bool)
+    keep[last[blocks > 1]] = False  # it is the second half of the one before
+    many = numpy.maximum(blocks - 1, 1)
+    return both[keep], numpy.concatenate([[0], many.cumsum()[:-1]]), many
