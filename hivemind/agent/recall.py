@@ -16,7 +16,7 @@ from hivemind.memory.loading import Source
 from hivemind.minds import Turn
 from hivemind.minds.extractive import questions_in
 from hivemind.presence.parts import Parts
-from hivemind.reasoning import SHARED
+from hivemind.reasoning import SHARED, NodeHit
 from hivemind.taskrun.focus import Focus
 from hivemind.tools.documents import DOCUMENTS
 
@@ -32,6 +32,7 @@ PASSAGE = "passage"
 PER_QUESTION = 6
 _ASKED_CHARS = 2_000
 _NODES = 12
+_ANSWERING = ("decision", "note")
 _EDGE = 24  # characters by which a quote's beginning and end are found within its lines
 _PARTS = 2  # parts of documents for each question, of which several passages were found,
 _PART_TOKENS = 800  # and the most that one of them is shown of
@@ -146,7 +147,10 @@ def _parts(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[Know
 
 
 def noted(hive: Parts, agent: str, question: str) -> list[ContextMemoryBlock]:
-    """Nodes of the tasks' graphs that answer a question, folded ones too: published ones, and those of the agent's own lane."""
+    """Nodes of the tasks' graphs that answer a question, folded ones too: published ones, and those of the agent's own lane.
+
+    Decisions and notes can be quoted as answers; evidence is quoted from its file, and a note that has a question for its title
+    is what was found for it before."""
     lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
     hits = {hit.text: hit for hit in hive.graph_index.find(question, limit=_NODES).hits if hit.lane in lanes}
     return [
@@ -155,10 +159,20 @@ def noted(hive: Parts, agent: str, question: str) -> list[ContextMemoryBlock]:
             context_type="graph",
             summary=hit.text,
             confidence=min(1.0, hit.score),
-            metadata={"path": f"{hit.path} node {hit.node_id}", "origin": "agent", "why": hit.why},
+            metadata={
+                "path": f"{hit.path} node {hit.node_id}",
+                "origin": "agent",
+                "why": hit.confidence.reason,
+                "task": hit.task,
+                "answers": {question: round(hit.confidence.value, 2)} if _is_answer(hit) else {},
+            },
         )
         for hit in hits.values()
     ]
+
+
+def _is_answer(hit: NodeHit) -> bool:
+    return hit.kind in _ANSWERING and not hit.title.rstrip().endswith("?")
 
 
 def _block(passage: Passage, question: str, best: float, timestamp: datetime, is_cut: bool) -> KnowledgeMemoryBlock:

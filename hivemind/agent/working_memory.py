@@ -114,7 +114,9 @@ class WorkingMemory:
 
     def found(self, focus: Focus, questions: Sequence[str]) -> list[Entry]:
         """What the hive knows about the questions, whole, best first for each: for a mind that works by rule."""
-        blocks = self._recalled(focus, questions)
+        nodes = [node for one in questions for node in noted(self._hive, self._name, one)]
+        others = [node for node in nodes if focus.work is None or node.metadata["task"] != focus.id]
+        blocks = [*self._recalled(focus, questions), *others]
         return [
             entry_of(block, loaded.content, form=loaded.form or "full", outside=loaded.outside)
             | ({} if loaded.error is None else {"content": ""})

@@ -2,8 +2,8 @@
 
 It is an interpreter of a session of its own, so it inherits no lock, no socket and no terminal of whoever started it.
 Messages are bytes over a Unix socket (`multiprocessing.connection`; nothing is ever unpickled): it greets with its version,
-name and dimension; `{"texts": […], "parts": null, "kept" or "asked"}` is answered text by text with "=", the packed vector and those of
-its parts, or with "!" and what is wrong.
+name and dimension; `{"texts": […], "parts": null, "kept" or "asked"}` is answered text by text with "=", the packed vector
+and those of its parts, or with "!" and what is wrong.
 Who gets no answer searches by words and asks again later; the process may be killed at any time.
 """
 

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from hivemind.minds import Thought, Turn
+from hivemind.reasoning import TaskGraph
 from tests.agent.conftest import Crew, until_idle
 
 OARS = "# Oars\n\n" + "\n\n".join(
@@ -74,3 +75,16 @@ def test_a_task_without_steps_is_asked_about_by_its_text_and_not_by_its_title_al
     crew.drop("---\ntitle: An order\n---\nBuy the wood for a mast of the kestrel class.\n")
     crew.start(think).cycle()
     assert "is made of pine" in seen[0]
+
+
+def test_what_another_task_decided_answers_with_the_task_that_it_is_from(crew: Crew) -> None:
+    folder = crew.root / "tasks/done/masts"
+    folder.mkdir(parents=True)
+    with TaskGraph(folder, durable=False).change() as graph:
+        graph.add_node("task", "Decide about masts")
+        graph.add_edge(1, graph.add_node("decision", "The masts of the kestrel class are made of pine.").node_id)
+    crew.drop("---\ntitle: Masts\n---\nWhat are the masts of the kestrel class made of?\n")
+    until_idle(crew.start())
+    said = (crew.root / "tasks/done/t/result.md").read_text()
+    assert "The masts of the kestrel class are made of pine." in said
+    assert "tasks/done/masts/graph.jsonl node 2" in said

@@ -54,3 +54,11 @@ def test_a_weak_passage_does_not_hide_a_better_memory():
 def test_where_nothing_answers_the_nearest_is_there_as_weak():
     quotes = quotes_for(Q, [passage("berths and boats", 0.8)])
     assert [quote.is_weak for quote in quotes] == [True]
+
+
+def test_what_another_task_decided_answers_as_a_memory_does():
+    path = "tasks/done/berths/graph.jsonl node 3"
+    noted = entry("We let the berths by the year.", 1.3, type="context", path=path, task="berths")
+    del noted["metadata"]["source"]
+    [quote] = quotes_for(Q, [passage("berths and boats", 0.8), noted])
+    assert (quote.path, quote.remembered) == (path, "of task berths")

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hivemind.search import meaning_asked, meanings
-from hivemind.search.parts import nearest_parts, sentences_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +13,8 @@ from hivemind.embedding import HashingEmbedder, MiniLM, pack
 from hivemind.embedding.embedder import Meaning
 from hivemind.embedding.local import is_installed
 from hivemind.longterm import MemoryEntry, MemoryStore, open_store
+from hivemind.search import meaning_asked, meanings
+from hivemind.search.parts import nearest_parts, sentences_of
 
 TALK = ("shared", "talk")
 SAID = "We saw the harbour in the rain, all of us. The cello was out of tune."

@@ -16,7 +16,7 @@ MAX_QUOTES = 3
 @dataclass(frozen=True, slots=True)
 class Quote:
     """What a file says: `text` stands at `path`, 1-based lines `start` to `end`, in the version with `digest`. Or what is
-    remembered, as `path`, since the day `remembered`; then there are no lines."""
+    remembered, or was noted for a task, as `path`, since the day (or of the task) `remembered`; then there are no lines."""
 
     text: str
     path: str
@@ -40,7 +40,8 @@ def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]
     """At most three quotes, those of files and of memories ranked together; only weak ones where nothing else is there.
 
     `found` are entries of type knowledge, each store's best first, whose `answers` say how far each can be trusted to
-    answer which question, and `why`; of files with `source` (or `path`), `start_line`, `digest`, of memories with `remembered`.
+    answer which question, and `why`; of files with `source` (or `path`), `start_line`, `digest`, of memories with
+    `remembered`, of nodes of graphs with `path`.
     What is not there in full is not quoted: its lines are not those of the file.
     """
     files, memories = list[Quote](), list[Quote]()
@@ -50,8 +51,9 @@ def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]
         if value is None or told.get("error") or told.get("form", "full") != "full":
             continue
         confidence = Confidence(value, str(told.get("why", "")))
-        if "remembered" in told:
-            where, since = str(told["source"]), str(told["remembered"])[:10]
+        if "remembered" in told or told.get("type") == "context":
+            where = str(told.get("source") or told["path"])
+            since = str(told["remembered"])[:10] if "remembered" in told else f"of task {told['task']}"
             memories.append(Quote(str(entry["content"]), where, confidence, remembered=since))
         elif (quote := _of_file(entry, confidence)) is not None and not any(_overlap(quote, one) for one in files):
             files.append(quote)
