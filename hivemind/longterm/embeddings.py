@@ -92,7 +92,7 @@ class Embeddings:
         """What a query means. Raises EmbedderUnavailable, also where there is no embedder."""
         known = self._queries.recall(text)
         if known is None:
-            known = meaning_asked(self._there(), text)
+            known = meaning_asked(self._there(), text, fine=False)
             self._queries.keep(text, known)
         return known
 
@@ -136,8 +136,8 @@ class Embeddings:
         return found
 
     def meant(self, contents: Sequence[str]) -> list[Meaning]:
-        """What each content means, with its parts. Raises EmbedderUnavailable, also where there is no embedder."""
-        return [Meaning(self.model, *one) for one in meanings(self._there(), contents)]
+        """What each content means, with its sentences (of entries, which are short, they find more than finer parts). Raises EmbedderUnavailable, also where there is no embedder."""
+        return [Meaning(self.model, *one) for one in meanings(self._there(), contents, fine=False)]
 
     def _there(self) -> Embedder:
         if self.embedder is None:

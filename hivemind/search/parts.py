@@ -59,9 +59,10 @@ def every_span(content: str) -> list[tuple[int, int]]:
     return found
 
 
-def meanings(embedder: Embedder, texts: Sequence[str]) -> list[Meaning]:
-    """What texts mean, with their parts as they are kept. Raises EmbedderUnavailable."""
-    if isinstance(embedder, FineEmbedder):
+def meanings(embedder: Embedder, texts: Sequence[str], *, fine: bool = True) -> list[Meaning]:
+    """What texts mean, with their parts as they are kept; of sentences, where they are not to be fine. Raises
+    EmbedderUnavailable."""
+    if fine and isinstance(embedder, FineEmbedder):
         return embed_finely(embedder, texts)
     sentences = [sentences_of(text) for text in texts]
     vectors = iter(embed_packed(embedder, [*texts, *chain.from_iterable(sentences)]))
@@ -72,9 +73,10 @@ def meanings(embedder: Embedder, texts: Sequence[str]) -> list[Meaning]:
     ]
 
 
-def meaning_asked(embedder: Embedder, text: str) -> Meaning:
-    """What a question means, with its words where the embedder knows them. Raises EmbedderUnavailable."""
-    if isinstance(embedder, FineEmbedder):
+def meaning_asked(embedder: Embedder, text: str, *, fine: bool = True) -> Meaning:
+    """What a question means, with its words where the embedder knows them; it is compared with what was kept as finely.
+    Raises EmbedderUnavailable."""
+    if fine and isinstance(embedder, FineEmbedder):
         return embed_finely(embedder, [text], asked=True)[0]
     return Meaning(embed_packed(embedder, [text])[0])
 
