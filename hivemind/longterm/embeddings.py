@@ -136,7 +136,8 @@ class Embeddings:
         return found
 
     def meant(self, contents: Sequence[str]) -> list[Meaning]:
-        """What each content means, with its sentences (of entries, which are short, they find more than finer parts). Raises EmbedderUnavailable, also where there is no embedder."""
+        """What each content means, with its sentences: of entries, which are short, they find more than finer parts do. Raises
+        EmbedderUnavailable, also where there is no embedder."""
         return [Meaning(self.model, *one) for one in meanings(self._there(), contents, fine=False)]
 
     def _there(self) -> Embedder:

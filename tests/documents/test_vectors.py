@@ -44,7 +44,7 @@ def open_at(path: Path) -> Docmem:
 
 def nearest(docmem: Docmem, sql: sqlite3.Connection, asked: Query, limit: int) -> list[tuple[int, float]]:
     """(seq, cosine) of what is nearest in meaning alone."""
-    assert asked.vector is not None
+    assert asked.meaning is not None
     return docmem._index.nearest(sql, Nodes(sql, asked.text, None), asked, limit)
 
 
@@ -275,8 +275,8 @@ def test_whatever_was_done_it_finds_what_a_comparison_with_all_finds(
             elif what == "embed":
                 near(docmem, "owl")
         asked = docmem.asked(" ".join(query))
-        assert asked.vector is not None
-        wanted = unpack(asked.vector)
+        assert asked.meaning is not None
+        wanted = unpack(asked.meaning.vector)
         model = HashingEmbedder(64)
         with docmem.database.read() as sql:
             ids = dict(sql.execute("SELECT seq, id FROM nodes").fetchall())
