@@ -277,7 +277,7 @@ class Docmem(Trees):
     tables: Mapping[str, str] = MappingProxyType(
         {
             "nodes": "hash = node_hash(parent_id, context_type, context_name, context_value, text, order_value)",
-            **dict.fromkeys(("versions", "summaries", "tags", "files", "places", "vectors"), ""),
+            **dict.fromkeys(("versions", "summaries", "tags", "files", "places", "vectors", "parts"), ""),
         }
     )
     """What is taken over from a damaged database (`fs.backup`)."""

@@ -127,8 +127,7 @@ def embed_finely(embedder: FineEmbedder, texts: Sequence[str], *, asked: bool = 
     def packed(found: Sequence[Meaning], numpy: Any) -> list[Meaning]:
         if any(not one.parts or len(one.parts) % part for one in found):
             raise ValueError(f"parts that are not of {embedder.dimension} dimensions")
-        rows = [numpy.frombuffer(one.vector, dtype="<f4") for one in found]
-        vectors = _pack_all(numpy, rows, embedder.dimension)
+        vectors = _pack_all(numpy, [unpack(one.vector) for one in found], embedder.dimension)
         return [Meaning(vector, one.parts) for vector, one in zip(vectors, found, strict=True)]
 
     return _checked(embedder, texts, partial(embedder.embed_finely, asked=asked), packed)

@@ -168,7 +168,7 @@ class MemoryStore(Entries):
     tables: Mapping[str, str] = MappingProxyType(
         {
             "entries": "digest = digest_of(content)",
-            **dict.fromkeys(("versions", "given", "users", "vectors", "namespaces"), ""),
+            **dict.fromkeys(("versions", "given", "users", "vectors", "parts", "namespaces"), ""),
         }
     )
     """What is taken over from a damaged database (`fs.backup`): namespaces last, as they count."""

@@ -179,7 +179,7 @@ def test_a_restored_database_is_searched_by_meaning_again(layout: Layout) -> Non
         knowledge = Knowledge(docmem, layout)
         assert knowledge.restore()
         knowledge.sync()
-        assert docmem.embed_pending() > 0
+        docmem.embed_pending()
         assert near(docmem, "kestrels wait above")[0] == "kestrels wait above the sea"
         assert docmem.check() == []
 
