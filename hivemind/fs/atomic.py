@@ -160,23 +160,15 @@ def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, dura
             fsync_folder(os.path.dirname(src) or ".")
 
 
-def _load_renameat2() -> ctypes._NamedFuncPointer | None:
-    try:
-        return ctypes.CDLL(None, use_errno=True).renameat2
-    except (OSError, AttributeError):  # not Linux, or a C library before glibc 2.28
-        return None
-
-
-_renameat2 = _load_renameat2()
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _rename_noreplace(src: str, dst: str) -> None:
-    if _renameat2 is not None:
-        if _renameat2(_AT_FDCWD, os.fsencode(src), _AT_FDCWD, os.fsencode(dst), _RENAME_NOREPLACE) == 0:
-            return
-        code = ctypes.get_errno()
-        if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            raise OSError(code, os.strerror(code), src, None, dst)
+    if _libc.renameat2(_AT_FDCWD, os.fsencode(src), _AT_FDCWD, os.fsencode(dst), _RENAME_NOREPLACE) == 0:
+        return
+    code = ctypes.get_errno()
+    if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        raise OSError(code, os.strerror(code), src, None, dst)
     # A file system without RENAME_NOREPLACE: link() is exclusive for files, mkdir() for folders.
     if os.path.isdir(src) and not os.path.islink(src):
         os.mkdir(dst)

@@ -9,11 +9,10 @@ import re
 import signal
 import stat
 import time
+from contextlib import suppress
 from datetime import datetime
 
 __all__ = ["is_settled", "mounts", "needs_polling"]
-
-_CAN_LEASE = hasattr(fcntl, "F_SETLEASE") and hasattr(fcntl, "F_SETSIG")
 
 
 def is_settled(path: str | os.PathLike[str] | int, settle_ms: float, now: datetime | float) -> bool:
@@ -48,8 +47,6 @@ def _settled(file: int, settle_ms: float, now: datetime | float) -> bool:
 
 def _nobody_writes(file: int) -> bool | None:
     """Whether the kernel grants a read lease; None where it has no leases for this file."""
-    if not _CAN_LEASE:
-        return None
     try:
         _take_lease(file)
     except OSError as error:
@@ -83,16 +80,11 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def mounts(table: str = "/proc/self/mountinfo") -> list[tuple[str, str]]:
-    """(mount point, type of file system) of all that is mounted; empty where the system has no such table."""
-    try:
-        with open(table, encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.readlines()
-    except OSError:  # not Linux: whether watching works there shows when it is tried
-        return []
+    """(mount point, type of file system) of all that is mounted; empty where no descriptor is left to read it with."""
     found = []
-    for line in lines:
-        left, _, right = line.partition(" - ")
-        if right:
+    with suppress(OSError), open(table, encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            left, _, right = line.partition(" - ")
             point = _ESCAPE.sub(lambda octal: chr(int(octal.group(1), 8)), left.split(" ")[4])
             found.append((point, right.split(" ")[0]))
     return found

@@ -66,8 +66,11 @@ def unlock(file: int) -> None:
         _ofd(file, fcntl.F_OFD_SETLK, fcntl.F_UNLCK)
 
 
-def _ofd(file: int, command: int, kind: int) -> None:
-    fcntl.fcntl(file, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))  # struct flock of 64-bit Linux
+def _ofd(file: int, command: int, kind: int) -> bytes:
+    """Ask about, or set, a record lock on the whole of an open file. Raises OSError."""
+    return fcntl.fcntl(
+        file, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
+    )  # struct flock of 64-bit Linux
 
 
 @cache
@@ -244,12 +247,12 @@ def _note_in(file: int, path: str) -> dict[str, object]:
 
 def _mark(file: int) -> None:
     with contextlib.suppress(OSError):  # a file system without record locks: `_is_marked` tries for the lock there
-        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_WRLCK))
+        _ofd(file, fcntl.F_OFD_SETLK, fcntl.F_WRLCK)
 
 
 def _is_marked(file: int) -> bool:
     try:
-        answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _record_lock(fcntl.F_RDLCK))
+        answer = _ofd(file, fcntl.F_OFD_GETLK, fcntl.F_RDLCK)
     except OSError:
         return _is_locked(file)
     return bool(struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK)
@@ -263,8 +266,3 @@ def _is_locked(file: int) -> bool:
             raise
         return True
     return False
-
-
-def _record_lock(kind: int) -> bytes:
-    """`struct flock` for a whole file."""
-    return struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)

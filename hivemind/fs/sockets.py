@@ -8,7 +8,6 @@ import math
 import os
 import select
 import stat
-import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -31,7 +30,7 @@ def readable(watched: Sequence[Any], timeout_s: float | None) -> list[Any]:
     return [one for one, number in zip(watched, numbers, strict=True) if number in found]
 
 
-_MAX_PATH = 100  # Linux has room for 107 bytes, others for 103
+_MAX_PATH = 107
 
 
 @lru_cache(maxsize=4096)
@@ -40,13 +39,9 @@ def socket_places(folder: str, name: str) -> tuple[str, ...]:
     short = hashlib.blake2b(name.lower().encode(), digest_size=8).hexdigest()
     own = os.path.join(folder, short)
     home = hashlib.blake2b(os.fsencode(folder), digest_size=8).hexdigest()
-    spare = os.path.join(_temporary(), f"hivemind-{os.getuid()}-{home}", short)
+    # Not $TMPDIR: processes whose environments differ must find each other.
+    spare = f"/tmp/hivemind-{os.getuid()}-{home}/{short}"  # noqa: S108 - the folder is private
     return (own, spare) if len(os.fsencode(own)) <= _MAX_PATH else (spare,)
-
-
-def _temporary() -> str:
-    # Not $TMPDIR where /tmp will do: processes whose environments differ must find each other.
-    return "/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir()  # noqa: S108 (the folder in it is private)
 
 
 def make_socket_folder(folder: str, private: bool) -> None:
