@@ -79,7 +79,7 @@ class Scheduler:
         if review.state == "asked" and verdict_mail and message.sender == review.reviewer:
             verdict = read_verdict(message.body)
             if verdict is not None:
-                work.set_review(review.with_(state=verdict[0], problems=verdict[1]))
+                work.set_review(review.with_(state=verdict[0], problems=verdict[1]), unpark=True)
                 self.holding.unpark(work)
         about = message.task == work.task.id and not verdict_mail
         if work.wakes_at(message):  # it is told with what the task waited for

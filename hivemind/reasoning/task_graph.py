@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -208,22 +208,32 @@ class TaskGraph:
         """Write a note down."""
         text, step = a_text(text, "a note"), a_text_or_none(step, "a step")
         with self._opened():
-            self._say({"op": "note", "lane": as_lane(lane), "step": step, "text": text}, agent_id)
+            with self.change(agent_id) as graph:
+                graph.note({"op": "note", "lane": as_lane(lane), "step": step, "text": text})
             return self._history.state(self.branch).notes[-1]
 
     def add_trace(
         self, kind: str, text: str, *, agent_id: str | None = None, lane: str = SHARED, step: str | None = None
     ) -> Trace:
         """Add an action to the trace."""
-        kind, text, step = a_text(kind, "a kind"), a_text(text, "an action"), a_text_or_none(step, "a step")
-        operation = {"op": "trace", "kind": kind, "lane": as_lane(lane), "step": step, "text": text}
         with self._opened():
-            self._say(operation, agent_id)
+            self.add_traces([(kind, text)], agent_id=agent_id, lane=lane, step=step)
             return self._history.state(self.branch).traces[-1]
 
-    def _say(self, operation: dict[str, Any], agent_id: str | None) -> None:
+    def add_traces(
+        self,
+        actions: Iterable[tuple[str, str]],
+        *,
+        agent_id: str | None = None,
+        lane: str = SHARED,
+        step: str | None = None,
+    ) -> None:
+        """Add actions (kind, text) to the trace, all or none."""
+        told = {"lane": as_lane(lane), "step": a_text_or_none(step, "a step")}
         with self.change(agent_id) as graph:
-            graph.note(operation)
+            for kind, text in actions:
+                kind, text = a_text(kind, "a kind"), a_text(text, "an action")
+                graph.note({"op": "trace", "kind": kind, **told, "text": text})
 
     def publish(
         self,

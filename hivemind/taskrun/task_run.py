@@ -142,9 +142,9 @@ class TaskRun:
         """Keep something of a tool's with the task: a JSON value."""
         self._keep(name, value)
 
-    def _keep(self, name: str, value: Any) -> None:
+    def _keep(self, name: str, value: Any, *, unpark: bool = False) -> None:
         """Keep something in the task's record; None takes it away."""
-        self._hive.tasks.keep(self.task, name, value)
+        self._hive.tasks.keep(self.task, name, value, unpark=unpark)
         self._kept[name] = value
 
     def crashed(self) -> None:
@@ -254,11 +254,13 @@ class TaskRun:
 
     def trace(self, results: Iterable[Result], step: PlannedStep | None) -> None:
         """One line for the task's trace for each call; what ended the task is in its conversation only."""
-        for one in results:
-            if not self.ended:
-                outcome = "" if one.ok else f" → {mask(one.problem or '')}"
-                said = json.dumps(masked(dict(one.call.arguments)), ensure_ascii=False, default=str)
-                self.trail.trace(one.call.tool, f"{said[:_TRACED_CHARS]}{outcome}", step.id if step else None)
+        actions = []
+        for one in () if self.ended else results:
+            outcome = "" if one.ok else f" → {mask(one.problem or '')}"
+            said = json.dumps(masked(dict(one.call.arguments)), ensure_ascii=False, default=str)
+            actions.append((one.call.tool, f"{said[:_TRACED_CHARS]}{outcome}"))
+        if actions:
+            self.trail.trace(actions, step.id if step else None)
 
     # the plan
 
@@ -481,8 +483,9 @@ class TaskRun:
 
     # review and end
 
-    def set_review(self, review: Review) -> None:
-        self._keep("review", review.as_kept())
+    def set_review(self, review: Review, *, unpark: bool = False) -> None:
+        """Keep how far the review is; with `unpark` the task, which waited for it, goes on."""
+        self._keep("review", review.as_kept(), unpark=unpark)
         self.review = review
 
     def finish(self, answer: str) -> Path:

@@ -166,9 +166,9 @@ class Trail:
         copies = (graph.nodes[link.src] for link in graph.links_to(draft.node_id, "supports"))
         return any(copy.meta.get("origin", {}).get("node") == draft.node_id for copy in copies)
 
-    def trace(self, kind: str, text: str, step_id: str | None) -> None:
-        """One action for the trace."""
-        self.store.add_trace(kind, text, agent_id=self.agent, lane=self.lane, step=step_id)
+    def trace(self, actions: Iterable[tuple[str, str]], step_id: str | None) -> None:
+        """Actions (kind, text) for the trace."""
+        self.store.add_traces(actions, agent_id=self.agent, lane=self.lane, step=step_id)
 
     def sync(self) -> None:
         """See to it that the cards are on the disk, before something is written elsewhere that rests on one."""

@@ -130,13 +130,15 @@ class ClaimedTasks:
             if record.parked is not None:
                 self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
 
-    def keep(self, task: Task, name: str, value: Any) -> None:
-        """Keep a JSON value with the task under a name of the runtime's own (`Task.kept`); None takes it away."""
+    def keep(self, task: Task, name: str, value: Any, *, unpark: bool = False) -> None:
+        """Keep a JSON value with the task under a name of the runtime's own (`Task.kept`); None takes it away. With `unpark`
+        it is not parked any more."""
         with self._own(task) as record:
             kept = {key: known for key, known in record.kept.items() if key != name}
             if value is not None:
                 kept[name] = value
-            self._records.save(task.path, replace(record, kept=kept), agent_id=task.owner)
+            parked = None if unpark else record.parked
+            self._records.save(task.path, replace(record, kept=kept, parked=parked), agent_id=task.owner)
 
     def said(self, task: Task) -> tuple[Said, ...]:
         """All that people have added to a task in hand so far."""
