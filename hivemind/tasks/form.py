@@ -123,6 +123,7 @@ _MAGIC = {
     b"BZh": "compressed (bzip2)", b"\xfd7zXZ": "compressed (xz)", b"7z\xbc\xaf": "an archive (7z)", b"Rar!": "an archive (RAR)",
 }  # fmt: skip
 """How files begin that are no texts, though some of them would pass for one."""
+_SHORT_BYTES = 4096
 _HOW_TO_ATTACH = "say what to do with it: hivemind task add TEXT --attach FILE, or a folder with a task.md beside it"
 
 
@@ -148,14 +149,13 @@ def read_text(raw: bytes, name: str) -> Written:
     """
     try:
         with boundary("task", name):
-            return _read(_decode(raw, name), name)
+            return (_read_short if len(raw) <= _SHORT_BYTES else _read)(_decode(raw, name), name)
     except TaskProblem:
         raise
     except UserError as error:
         raise TaskProblem(error.what, where=error.where, mend=error.mend) from None
 
 
-@lru_cache(maxsize=4)  # a text is read when it waits, when it is claimed, and when its result is written
 def _read(text: str, name: str) -> Written:
     if is_yaml(name):
         parsed = parse(text, name)
@@ -168,6 +168,9 @@ def _read(text: str, name: str) -> Written:
         return _written(_PLAIN, body, None, name)
     parsed = parse(head, name, 2)
     return _written(validate(TaskForm, parsed), body, parsed, name)
+
+
+_read_short = lru_cache(maxsize=128)(_read)  # read when it waits, when it is claimed, and when its result is written
 
 
 class TextReader:
