@@ -22,7 +22,7 @@ __all__ = ["Guarded", "bare_environment", "start_host"]
 _END_S = 5.0
 """So long is waited for what a program leaves behind: who is stuck in a file system that is gone can't be killed before."""
 _NEEDED = ("LD_LIBRARY_PATH",)  # by some builds of Python, to start at all
-_FOLDER = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+_FOLDER = os.O_DIRECTORY | os.O_PATH
 _ENDING = b"\0"
 _starting = threading.Lock()
 _host: int | None = None  # the socket of it
