@@ -20,7 +20,20 @@ from hivemind.cli.output import as_document, say
 from hivemind.cli.streams import reader_may_go, standard_input
 from hivemind.cli.text import one_line
 
-__all__ = ["Answer", "Arg", "Command", "Parameter", "Parser", "add_commands", "command", "commands_of"]
+__all__ = [
+    "Answer",
+    "Arg",
+    "Box",
+    "Command",
+    "Parameter",
+    "Parser",
+    "Positive",
+    "Share",
+    "Text",
+    "add_commands",
+    "command",
+    "commands_of",
+]
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 _DIGITS = 18  # more fit into no counter
@@ -59,6 +72,12 @@ class Arg:
     default: Any = None  # of an argument before others that must be given
     bare: str | None = None  # what the option means without a value
     apart: str | None = None  # options that name the same group exclude each other
+
+
+Box = Annotated[str, Arg(default="human")]  # whose mailbox; may be left out before the arguments that must be given
+Positive = Annotated[int, Arg(least=1)]
+Share = Annotated[float, Arg(most=1)]
+Text = Annotated[str, Arg(stdin=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,83 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.command import command
 from hivemind.cli.opening import known_agent, look_at
 from hivemind.cli.output import as_json, cut, print_array, say
-from hivemind.cli.story import event_line, story_lines
 from hivemind.cli.streams import Bell
+from hivemind.cli.text import one_line
 from hivemind.errors import UserError
 
 if TYPE_CHECKING:
     from hivemind.coordination import Event
     from hivemind.hive import Hive
+
+
+def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of one record of an agent's own log; what is no turn is shown field by field."""
+    if record.get("kind") == "turn" and isinstance(record.get("calls"), list):
+        by = f" by {record['by']}" if record.get("by") else ""
+        yield one_line(f"{time_of(record)}{record.get('agent')}{by}, about {said(_mapping(record.get('about')))}")
+        if record.get("text"):
+            yield f"    {one_line(str(record['text']))}"
+        for call in record["calls"]:
+            yield from _call(call)
+        return
+    fields = {key: value for key, value in record.items() if key not in ("kind", "event", "time", "at")}
+    yield f"{time_of(record)}{one_line(str(record.get('kind') or record.get('event') or ''))}  {said(fields)}".rstrip()
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    """One event of the journal: its number, its kind, what it says."""
+    payload = {key: value for key, value in event.items() if key not in ("seq", "kind")}
+    return f"{event.get('seq'):>6}  {one_line(str(event.get('kind'))):18} {said(payload)}".rstrip()
+
+
+def _call(action: object) -> Iterator[str]:
+    if not isinstance(action, dict):
+        yield f"    {_value(action)}"
+        return
+    yield f"    {one_line(str(action.get('tool')))}  {_told(action.get('arguments'))}".rstrip()
+    for key, value in action.items():
+        if key not in ("id", "tool", "arguments"):
+            yield f"      {one_line(key)}: {_told(value)}"
+
+
+def _told(value: object) -> str:
+    return said(value) if isinstance(value, dict) else _value(value)
+
+
+def said(fields: Mapping[str, Any]) -> str:
+    """`key=value …`, a value in quotes where it could be taken for more than one."""
+    return "  ".join(f"{one_line(str(key))}={_value(value)}" for key, value in fields.items() if value is not None)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str) and value and value.isprintable() and not set(value) & set(" ='\""):
+        return value
+    return one_line(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def time_of(record: Mapping[str, Any]) -> str:
+    """The record's time of day in this machine's zone, if it has one."""
+    with suppress(Unreadable), boundary("time"):
+        if "at" in record:
+            return f"{datetime.fromisoformat(str(record['at'])).astimezone():%H:%M:%S}  "
+        return f"{datetime.fromtimestamp(float(record['time']), UTC).astimezone():%H:%M:%S}  "
+    return ""
+
 
 _NET_S = 5.0  # how often a follower looks although nothing was reported
 

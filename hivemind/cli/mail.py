@@ -16,8 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hivemind.cli.arguments import Box, Positive, Text
-from hivemind.cli.command import Answer, command
+from hivemind.cli.command import Answer, Box, Positive, Text, command
 from hivemind.cli.opening import known_agent, known_name, known_names, look_at, open_hive
 from hivemind.cli.output import headed, table_lines, warn
 from hivemind.cli.text import clock_time, one_line

@@ -32,7 +32,7 @@ MODULES = {
     "reserve": "reserve",
     "view": "view",
     "graph": "graph branch",
-    "doc": "doc doc_change",
+    "doc": "doc",
     "memory": "memory",
     "doctor": "doctor",
     "mcp": "mcp",

@@ -19,8 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.cli.arguments import Positive, Share
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.command import Answer, Arg, Positive, Share, command
 from hivemind.cli.opening import look_at, open_hive
 from hivemind.cli.output import progress, table_lines
 from hivemind.cli.text import one_line

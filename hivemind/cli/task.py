@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import boundary
-from hivemind.cli.arguments import Text
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.command import Answer, Arg, Text, command
 from hivemind.cli.opening import known_agent, listed, look_at, open_hive
 from hivemind.cli.output import headed, say, table_lines
 from hivemind.cli.text import age, fit, one_line

@@ -12,8 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.cli.arguments import Text
-from hivemind.cli.command import Answer, command
+from hivemind.cli.command import Answer, Text, command
 from hivemind.cli.opening import anywhere, known_name, open_hive
 from hivemind.cli.output import table_lines
 from hivemind.errors import UserError

@@ -10,11 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hivemind.cli.arguments import Positive
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.command import Answer, Arg, Positive, command
+from hivemind.cli.log import time_of
 from hivemind.cli.opening import look_at
 from hivemind.cli.output import as_json, say
-from hivemind.cli.story import time_of
 from hivemind.cli.streams import Bell
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError

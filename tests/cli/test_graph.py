@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from hivemind import Hive
-from hivemind.cli.tree import ranges, tree_lines
+from hivemind.cli.graph import ranges, tree_lines
 from hivemind.coordination import Commits
 from hivemind.reasoning import ReasoningGraph, TaskGraph
 from tests.cli.conftest import Command

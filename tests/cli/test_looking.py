@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.cli.story import story_lines
+from hivemind.cli.log import story_lines
 from tests.cli.conftest import Command
 
 

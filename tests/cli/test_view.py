@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hivemind import Hive
-from hivemind.cli.answer import answer_lines
+from hivemind.cli.view import answer_lines
 from hivemind.reasoning import TaskGraph
 from hivemind.views import VIEWS, render, resume, signals, snapshot, watch
 from tests.cli.conftest import Command
