@@ -35,14 +35,12 @@ _log = logging.getLogger(__name__)
 class Hive:
     """One hive. Each part is opened when it is first named, and knows nothing of the others.
 
-    `looking` says that it was opened to be looked at: nothing is made, locked or written by opening it, and its journal
-    refuses to be written.
+    If its layout is read-only nothing is made, locked or written by opening it, and its journal refuses to be written.
     """
 
-    def __init__(self, layout: Layout, config: HiveConfig, *, looking: bool = False) -> None:
+    def __init__(self, layout: Layout, config: HiveConfig) -> None:
         self.layout = layout
         self.config = config
-        self.looking = looking
         config.take_access()
         self._agents = Agents()
         self._agents_changed = -1
@@ -78,8 +76,8 @@ class Hive:
 
         Raises UserError if there is no hive.yaml, or if it says something that is not understood.
         """
-        layout = Layout.at(path)
-        return cls(layout, load_hive(layout), looking=True)
+        layout = Layout.at(path, read_only=True)
+        return cls(layout, load_hive(layout))
 
     @classmethod
     def init(cls, path: str | os.PathLike[str] = ".") -> Hive:
@@ -135,7 +133,7 @@ class Hive:
 
     @cached_property
     def journal(self) -> Journal:
-        return Journal(self.layout.journal, durable=self.config.durable, looking=self.looking)
+        return Journal(self.layout.journal, durable=self.config.durable, read_only=self.layout.read_only)
 
     @cached_property
     def steps(self) -> Steps:
@@ -157,7 +155,6 @@ class Hive:
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
             unknown_sender=self.config.mail.unknown_sender,
-            looking=self.looking,
         )
 
     @cached_property
@@ -173,7 +170,6 @@ class Hive:
             roots=self.config.read_roots(self.layout),
             ask_about_files=self.config.no_text == "ask",
             journal=self.journal,
-            looking=self.looking,
         )
 
     @cached_property
@@ -195,7 +191,7 @@ class Hive:
         return Docmem(
             self.layout.documents_db,
             token_counter=self.count_tokens,
-            embedder=None if self.looking else self.embedder,  # looking writes nothing, no vectors either
+            embedder=None if self.layout.read_only else self.embedder,  # nothing is written, no vectors either
             durable=self.config.durable,
         )
 
@@ -203,7 +199,7 @@ class Hive:
     def knowledge(self) -> Knowledge:
         from hivemind.documents import Docmem, Knowledge
 
-        lasting = not self.looking or os.access(
+        lasting = not self.layout.read_only or os.access(
             self.layout.state, os.W_OK
         )  # else what is asked is read in for this once
         documents = self.documents if lasting else Docmem(":memory:", token_counter=self.count_tokens)
@@ -213,7 +209,9 @@ class Hive:
     def graph_index(self) -> GraphIndex:
         from hivemind.reasoning import GraphIndex
 
-        lasting = not self.looking or os.access(self.layout.state, os.W_OK)  # else the graphs are read for this once
+        lasting = not self.layout.read_only or os.access(
+            self.layout.state, os.W_OK
+        )  # else the graphs are read for this once
         return GraphIndex(self.layout, self.embedder, lasting=lasting)
 
     @cached_property

@@ -18,13 +18,17 @@ HUMAN = "human"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The paths of one hive, all below `root` (absolute, symbolic links resolved). Touches no disk."""
+    """The paths of one hive, all below `root` (absolute, symbolic links resolved). Touches no disk.
+
+    If `read_only`, opening and reading the hive's parts makes, locks and writes nothing.
+    """
 
     root: Path
+    read_only: bool = False
 
     @classmethod
-    def at(cls, root: str | os.PathLike[str]) -> Layout:
-        return cls(Path(os.path.realpath(root)))
+    def at(cls, root: str | os.PathLike[str], *, read_only: bool = False) -> Layout:
+        return cls(Path(os.path.realpath(root)), read_only)
 
     # what people see and change
     @property

@@ -36,7 +36,7 @@ class Preview:
 def preview_context(hive: Parts, name: str) -> Preview:
     """The opening of the agent's next epoch, from what lies on the disk."""
     config = hive.agents[name]
-    memory = WorkingMemory(hive, name, looking=True)
+    memory = WorkingMemory(hive, name, read_only=True)
     works = [
         TaskRun(hive, hive.tasks.get(summary.id), name)
         for summary in hive.tasks.list(TaskState.ACTIVE)

@@ -72,10 +72,10 @@ class Selected:
 
 
 class WorkingMemory:
-    """One agent's blocks, saved when it rests. With `looking` nothing is written: for a preview."""
+    """One agent's blocks, saved when it rests. With `read_only` nothing is written: for a preview."""
 
-    def __init__(self, hive: Parts, name: str, *, looking: bool = False) -> None:
-        self._hive, self._name, self._looking = hive, name, looking
+    def __init__(self, hive: Parts, name: str, *, read_only: bool = False) -> None:
+        self._hive, self._name, self._read_only = hive, name, read_only
         self._config = hive.agents[name]
         self._path = hive.layout.agent_state(name) / "memory"
         self.blocks = self._saved()
@@ -98,7 +98,7 @@ class WorkingMemory:
         try:
             return WorkingMemoryManager.load(self._path)
         except (Unreadable, LogDamaged):  # it only held what can be sensed again; kept for whoever wants to look
-            if not self._looking:
+            if not self._read_only:
                 self._path.rename(self._path.with_name(f"memory.damaged-{time.time_ns()}"))
             return WorkingMemoryManager(self._config.max_tokens)
 
@@ -194,7 +194,7 @@ class WorkingMemory:
 
     def save(self) -> None:
         """Save what changed since the last time."""
-        if not self._looking:
+        if not self._read_only:
             self.blocks.save(self._path, durable=self._hive.config.durable)
 
 

@@ -47,7 +47,7 @@ def agents(hive: Hive) -> Answer:
 def run(hive: Hive, name: str) -> int:
     """Run one agent in this process, without a supervisor.
 
-    It ends with Ctrl-C or SIGTERM: current action finished or left, leases given back.
+    Ends on Ctrl-C or SIGTERM: the current action is finished or dropped, and leases are released.
 
     arguments:
       AGENT  the agent
@@ -173,8 +173,8 @@ def context(
 ) -> Answer | None:
     """Show the opening that an agent would begin a conversation with now.
 
-    With --why: every block there was to choose from, its score and the parts that it is the product of, its
-    tokens, whether it is in, and because of what.
+    With --why: every block that could be chosen, its score and the factors of the score, its tokens, whether it is
+    included, and why.
 
     arguments:
       AGENT  the agent

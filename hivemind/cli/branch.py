@@ -99,7 +99,7 @@ def delete(hive: Hive, task: str, name: str, *, agent: str = HUMAN) -> Answer:
 
 @command("graph branch diff", look_at)
 def diff(hive: Hive, task: str, one: str, other: str) -> Answer:
-    """What the second branch has that the first has not, and the reverse.
+    """Show how two branches differ.
 
     arguments:
       TASK  the task's id
@@ -138,10 +138,10 @@ def merge(
     use_into: Annotated[list[str] | None, Arg(bare=_ALL)] = None,
     agent: str = HUMAN,
 ) -> Answer:
-    """Bring what changed in one branch into another.
+    """Merge what changed in one branch into another.
 
-    What both have changed is a conflict, and nothing is written while one is left (exit status 1). --use-from and
-    --use-into resolve one that is named, or, without a name, all that are not named.
+    What both have changed is a conflict; nothing is written while one is unresolved (exit status 1). --use-from and
+    --use-into resolve the conflict that is named, or, without a name, all others.
 
     arguments:
       TASK  the task's id

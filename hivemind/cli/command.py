@@ -319,4 +319,4 @@ def _number(rule: Arg) -> Callable[[str], float]:
 
 
 def _bounds(rule: Arg) -> str:
-    return f" from {rule.least:g} up" if rule.most == float("inf") else f" from {rule.least:g} to {rule.most:g}"
+    return f" of at least {rule.least:g}" if rule.most == float("inf") else f" from {rule.least:g} to {rule.most:g}"

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 @command("doc import", open_hive)
 def import_(hive: Hive, path: list[str]) -> Answer:
-    """Make documents of files, or of all files in folders.
+    """Import files, or all files in folders, as documents.
 
     Markdown, reStructuredText, source code, HTML, PDF and any other text; their nodes are readonly. A .toml file is
     read as a tree, as `doc export` writes it. A file that was imported before is brought up to date. Exit status 1 if
-    a file could not be imported: the others are.
+    a file could not be imported; the others are imported all the same.
 
     arguments:
       PATH  a file, or a folder; - reads TOML from standard input
@@ -107,9 +107,9 @@ def _imported(hive: Hive, path: str) -> dict[str, Any]:
 def export(
     hive: Hive, node: str, *, format_: Literal["toml", "text", "json"] = "toml", output: str | None = None
 ) -> None:
-    """Give a document, or a part of it, to another program.
+    """Export a document, or a part of one.
 
-    toml is what `doc import` reads: the same tree again. Without --output it goes to standard output.
+    `doc import` reads toml back as the same tree. Without --output it is written to standard output.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
@@ -136,7 +136,7 @@ def export(
 
 @command("doc note", open_hive)
 def note(hive: Hive, node: str, text: Text, *, author: str = HUMAN) -> Answer:
-    """Put a note after a node, also after a readonly one.
+    """Add a note after a node, even after a readonly one.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
@@ -166,15 +166,15 @@ def summarize(
     stale: Annotated[bool, Arg(apart="given")] = False,
     max_tokens: Positive = 120,
 ) -> Answer:
-    """Put a summary over the first leaves below a node, or write one anew.
+    """Summarise the first leaves below a node, or rewrite a summary.
 
-    By extract: whole sentences that say most of what the whole says. The nodes that it sums up stay below it.
+    Without --text it is an extract: the sentences that say most of the whole. The summarised nodes stay below it.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
       --text TEXT  the summary itself; - reads standard input
-      --remove  take the summary away: its nodes stand in its place again
-      --stale  write all summaries anew whose nodes have changed since
+      --remove  remove the summary: its nodes take its place again
+      --stale  rewrite every summary whose nodes have changed since
       --max-tokens N  how long it may be (default: 120 tokens)
 
     examples:
@@ -187,7 +187,7 @@ def summarize(
         if node is not None:
             raise UserError("--stale means all of them", mend="leave NODE out, or --stale")
         made = [documents.summarize(one.id, None, max_tokens) for one in documents.stale_summaries()]
-        line = f"{len(made)} summaries written anew." if made else "No summary is out of date."
+        line = f"{_counted(len(made), 'summary', 'summaries')} rewritten." if made else "No summary is out of date."
         return Answer([record_of(documents, one, brief=True) for one in made], [line])
     if node is None:
         raise UserError("no node is named", mend="give NODE, or --stale for all that are out of date")
@@ -195,16 +195,16 @@ def summarize(
     if remove:
         children = documents.remove_summary(found.id)
         record = [record_of(documents, one, brief=True) for one in children]
-        return Answer(record, [f"{len(children)} nodes stand in its place again."])
+        return Answer(record, [f"{_counted(len(children), 'node', 'nodes')} took its place."])
     summary = documents.summarize(found.id, None if text is None else lambda *_: text, max_tokens)
     return _written(hive, summary, summary.text)
 
 
 @command("doc restore", open_hive)
 def restore(hive: Hive, node: str, version: Positive) -> Answer:
-    """Give a node the text of an earlier version.
+    """Bring back an earlier version of a node.
 
-    What it says now becomes a version too. A readonly node is not restored: its file says what it says.
+    The present text is kept as a version. A readonly node cannot be restored: its text is that of its file.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
@@ -221,7 +221,7 @@ def restore(hive: Hive, node: str, version: Positive) -> Answer:
 def delete(hive: Hive, node: str) -> Answer:
     """Delete a node and all below it.
 
-    What came from a file in knowledge/ goes when the file goes.
+    Nodes of a file in knowledge/ are deleted with the file.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
@@ -237,7 +237,7 @@ def delete(hive: Hive, node: str) -> Answer:
         )
     below = hive.documents.size(found.id)[0]
     hive.documents.delete(found.id)
-    return Answer({"node": found.id, "deleted": below + 1}, [f"{below + 1} node{'s' if below else ''} deleted."])
+    return Answer({"node": found.id, "deleted": below + 1}, [f"{_counted(below + 1, 'node', 'nodes')} deleted."])
 
 
 _EMBEDDED_AT_ONCE = 64  # passages between two words of how far it is
@@ -283,6 +283,10 @@ def record_of(documents: Docmem, node: Node, *, brief: bool = False) -> dict[str
             "below": documents.size(node.id)[0],
         }
     return record
+
+
+def _counted(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"
 
 
 def title_line(node: Node) -> str:
@@ -376,7 +380,7 @@ def _heads(node: Node, record: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 @command("doc history", open_hive)
 def history(hive: Hive, node: str) -> Answer:
-    """Show what a node said before.
+    """Show the versions of a node.
 
     Versions count from 1; the last one is how it stands. `doc restore` brings one back.
 
@@ -418,12 +422,12 @@ def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | N
 
 @command("doc index", open_hive)
 def index(hive: Hive, *, wait: bool = False) -> Answer:
-    """Bring documents up to date, and say how far their meaning is known.
+    """Update the documents' index, and show how much of it is embedded.
 
-    Agents that rest go on with it, and a search first embeds what it is about. Interrupted, it goes on from there.
+    Idle agents go on embedding, and a search first embeds what it is about. Interruptible: the next call resumes.
 
     arguments:
-      --wait  embed all that is left now, and show how far it is
+      --wait  embed everything that is left, and show the progress
 
     examples:
       hivemind doc index
@@ -455,9 +459,9 @@ def _embed_all(hive: Hive) -> None:
 
 @command("doc find", open_hive)
 def find(hive: Hive, query: str, *, limit: Positive = 10, below: str | None = None) -> Answer:
-    """Find the nodes that answer best, in all documents.
+    """Search all documents.
 
-    A summary stands for what it sums up; @tag in the query finds what has that tag.
+    A summary represents the nodes below it; @tag in the query finds what has that tag.
 
     arguments:
       QUERY  words, a question, or @tags

@@ -166,7 +166,7 @@ def graph_at(store: TaskGraph, branch: str | None, seq: int | None = None) -> Re
 def show(hive: Hive, task: str, *, which: Which) -> Answer:
     """Show the graph as a tree.
 
-    A node is open, in the shared lane and active if nothing else is said in its brackets.
+    Unless its brackets say otherwise, a node is open, active and in the shared lane.
 
     arguments:
       TASK  the task's id
@@ -204,10 +204,10 @@ def export(
     output: str | None = None,
     which: Which,
 ) -> None:
-    """Give the graph to another program, or as a picture.
+    """Export the graph for another program, or as a picture.
 
-    json is the snapshot that graph.json has; svg needs nothing, png needs rsvg-convert (else Graphviz draws it).
-    Without --output it goes to standard output.
+    json is the snapshot in graph.json; png needs rsvg-convert (or else Graphviz draws it). Without --output it is
+    written to standard output.
 
     arguments:
       TASK  the task's id
@@ -262,7 +262,7 @@ def _picture(graph: ReasoningGraph, kind: str, *, every: bool, where: str | None
 def publish(hive: Hive, task: str, node: int, *, agent: str) -> Answer:
     """Copy a draft from an agent's lane to the shared one.
 
-    Published again it stays as it is; a draft that has changed makes a new revision of its copy.
+    Publishing it again changes nothing, unless the draft has changed: then its copy gets a new revision.
 
     arguments:
       TASK  the task's id
@@ -298,8 +298,8 @@ def publish(hive: Hive, task: str, node: int, *, agent: str) -> Answer:
 def find(hive: Hive, query: str, *, task: str | None = None, limit: Positive = 10) -> Answer:
     """Find nodes in the graphs of all tasks, by words and by meaning.
 
-    Active nodes and folded, flushed and superseded ones, of tasks in any state, in every lane. The index,
-    .hive/graphs.db, is made of the graphs' own files; first it takes in those that have changed.
+    Nodes of every status and every lane, of tasks in any state. The index, .hive/graphs.db, is built from the graphs'
+    own files, and brought up to date first.
 
     arguments:
       QUERY  words or a question; any characters

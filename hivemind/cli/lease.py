@@ -1,6 +1,6 @@
-"""See who holds which step; claim, renew and release one.
+"""List, claim, renew and release leases of steps.
 
-A lease lasts for a number of the journal's events, not for a time. Exit status 1: the rules refuse it now.
+A lease lasts for a number of events in the journal, not for a time. Exit status 1: the rules refuse it now.
 
 examples:
   hivemind lease list
@@ -26,7 +26,7 @@ _COLUMNS = ("step", "agent", "left", "generation", "title")
 
 @command("lease list", look_at)
 def leases(hive: Hive, *, agent: str | None = None) -> Answer:
-    """List the steps that are leased, their holders, the events that are left.
+    """List leased steps, their holders, and how many events each lease has left.
 
     arguments:
       --agent WHO  only what this agent holds
@@ -48,15 +48,15 @@ def claim(
 ) -> Answer:
     """Take a step, so that nobody else changes it.
 
-    What the agent holds already stays as it is, unless --renew is given. A step that is done, and one of a task
-    that is over, cannot be claimed.
+    A lease that the agent already holds stays as it is unless --renew is given. A finished step, or one of a
+    finished task, cannot be claimed.
 
     arguments:
       STEP  the step's id, as `lease list` and `view resume` show it
       --agent WHO  who holds it: an agent, or human
-      --ttl N  for N events (default: 200; 1 to 10,000)
+      --ttl N  how many events it lasts, 1 to 10,000 (default: 200)
       --force  take it over from whoever holds it
-      --renew  if the agent holds it already: for N events from now, never fewer than are left
+      --renew  if the agent already holds it, extend it: N events from now, never fewer than are left
 
     examples:
       hivemind lease claim what-is-a-lease.s1 --agent human --ttl 500
@@ -68,13 +68,13 @@ def claim(
 
 @command("lease renew", open_hive)
 def renew(hive: Hive, step: str, *, agent: str, generation: int | None = None, ttl: int | None = None) -> Answer:
-    """Let a lease last from now on (without --ttl never shorter than it is).
+    """Extend a lease from now on; without --ttl it never becomes shorter.
 
     arguments:
       STEP  the step's id, as `lease list` and `view resume` show it
       --agent WHO  who holds it: an agent, or human
-      --generation N  refuse if the lease has passed on since
-      --ttl N  for N events (default: 200; 1 to 10,000)
+      --generation N  refuse if the lease has changed hands since
+      --ttl N  how many events it lasts, 1 to 10,000 (default: 200)
 
     examples:
       hivemind lease renew what-is-a-lease.s1 --agent human --generation 3
@@ -85,12 +85,12 @@ def renew(hive: Hive, step: str, *, agent: str, generation: int | None = None, t
 
 @command("lease release", open_hive)
 def release(hive: Hive, step: str, *, agent: str, generation: int | None = None) -> Answer:
-    """Give a step back.
+    """Release a step.
 
     arguments:
       STEP  the step's id, as `lease list` and `view resume` show it
       --agent WHO  who holds it: an agent, or human
-      --generation N  refuse if the lease has passed on since
+      --generation N  refuse if the lease has changed hands since
 
     examples:
       hivemind lease release what-is-a-lease.s1 --agent human

@@ -95,14 +95,14 @@ def log(
 ) -> None:
     """Show the journal of the hive, or the log of one agent.
 
-    An event is its number, its kind and what it says. The number is the hive's own time: no clock is in it.
-    --json gives an array; with --follow, which has no end, one JSON object a line.
+    Each line is an event: its number, its kind and its fields. Events are ordered by their number; the journal has
+    no clock times. --json prints an array; with --follow, one JSON object per line.
 
     arguments:
-      --follow  go on as new events come; Ctrl-C ends it
+      --follow  keep printing new events; Ctrl-C ends it
       --since SEQ  only events after this number
       --kind KIND  only this kind (step.done), or a family of them (step)
-      --agent AGENT  what this agent did that belongs to no task instead: mail above all
+      --agent AGENT  show instead what this agent did outside of tasks, mostly mail
 
     examples:
       hivemind log --kind lease --kind agent

@@ -262,7 +262,7 @@ def thread(hive: Hive, box: Box, id_: str) -> Answer:
 
 @command("mail status", look_at)
 def status(hive: Hive, box: Box, id_: str) -> Answer:
-    """Show what became of a message that BOX sent.
+    """Show who has received, read and answered a message that BOX sent.
 
     arguments:
       BOX  whose mailbox (default: human, yours)

@@ -39,8 +39,8 @@ def mcp(
       --profile  how many tools it is shown: core (default), daily, full
       --http  serve on 127.0.0.1 instead
       --port N  with --http (default: 8765; 0: any)
-      --config FORM  print what a coding agent's configuration has to say for this, and serve nothing: claude,
-          codex, cursor, gemini, json, vscode
+      --config FORM  print the configuration that a coding agent needs for this, and serve nothing: claude, codex,
+          cursor, gemini, json, vscode
 
     examples:
       hivemind agent add claude --mind mcp

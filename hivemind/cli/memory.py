@@ -132,10 +132,10 @@ def remember(
     expires_in: Annotated[timedelta | None, Arg(read=_duration)] = None,
     allow_duplicate: bool = False,
 ) -> Answer:
-    """Keep something.
+    """Remember something.
 
-    Without --key, what is there already is not stored again. With --key, the entry under it is changed; what
-    is not said stays, and what it said before is kept: see `memory history`.
+    Without --key, what is already there is not stored again. With --key, the entry of that name is changed: options
+    that are left out stay as they are, and its earlier versions are kept (`memory history`).
 
     arguments:
       TEXT  what is to be remembered, at most 2048 tokens
@@ -265,7 +265,7 @@ def show(hive: Hive, key: str, *, whose: Namespace) -> Answer:
 
 @command("memory history", look_at)
 def history(hive: Hive, key: str, *, whose: Namespace) -> Answer:
-    """Show what an entry said before.
+    """Show the earlier versions of an entry.
 
     arguments:
       KEY  the entry's key
@@ -280,11 +280,11 @@ def history(hive: Hive, key: str, *, whose: Namespace) -> Answer:
 
 @command("memory forget", open_hive)
 def forget(hive: Hive, key: str | None = None, *, whose: Namespace, expired: bool = False) -> Answer:
-    """Forget an entry for good, with all that it ever said.
+    """Forget an entry for good, with its history.
 
     arguments:
       KEY  the entry's key
-      --expired  instead: all whose time is over, everywhere
+      --expired  instead: every expired entry, in all namespaces
 
     examples:
       hivemind memory forget invoices
@@ -321,9 +321,9 @@ def status(hive: Hive) -> Answer:
 
 @command("memory reindex", open_hive)
 def reindex(hive: Hive) -> Answer:
-    """Embed all that has no vector of the present model.
+    """Embed every entry that has no vector of the current model.
 
-    After a change of the embedder, or where embedding failed. Interrupted, it goes on where it stopped.
+    Needed after a change of the embedder, or where embedding failed. Interruptible: the next call resumes.
 
     examples:
       hivemind memory reindex

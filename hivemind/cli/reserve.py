@@ -27,15 +27,15 @@ _COLUMNS = ("reservation", "agent", "paths", "shared", "reason")
 
 @command("reserve paths", open_hive)
 def paths(hive: Hive, paths: list[str], *, shared: bool = False, reason: str = "", agent: str = HUMAN) -> Answer:
-    """Reserve all paths that patterns match, or none of them.
+    """Reserve every path that the patterns match, or none of them.
 
-    A reservation of a person lasts until it is given back, one of an agent no longer than its process. It binds the
-    tools of agents and MCP clients; a program that writes by itself does not ask.
+    A person's reservation lasts until it is released, an agent's no longer than its process. The tools of agents and
+    MCP clients respect it; other programs are not held back.
 
     arguments:
       PATTERN  from the hive's folder: *, ** and ? as in a shell, in quotes
-      --shared  others may reserve them as shared, too
-      --reason TEXT  shown to who asks for them
+      --shared  others may hold a shared reservation of them, too
+      --reason TEXT  shown to whoever is refused
       --agent WHO  for whom: an agent, or human (default)
 
     examples:
@@ -72,7 +72,7 @@ def reservations(hive: Hive, *, agent: str | None = None) -> Answer:
 
 @command("reserve release", open_hive)
 def release(hive: Hive, reservation: int | None = None, *, agent: str = HUMAN) -> Answer:
-    """Give reserved paths back.
+    """Release reserved paths.
 
     arguments:
       N  which (default: all of them)
@@ -86,4 +86,4 @@ def release(hive: Hive, reservation: int | None = None, *, agent: str = HUMAN) -
 
     holder = known_name(hive, agent)
     ended = use_by_hand(hive, holder, "release", {} if reservation is None else {"reservation": reservation})
-    return Answer(ended, [f"{holder} has given {ended['released']} back."])
+    return Answer(ended, [f"{holder} has released {ended['released']}."])

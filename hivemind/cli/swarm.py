@@ -279,7 +279,8 @@ def _status_lines(now: Overview) -> Iterator[str]:
     if now.supervisor is not None:
         yield f"Swarm      process {now.supervisor.get('pid', '?')}, up since {now.supervisor.get('since', '?')}"
     else:
-        yield f"Swarm      not up{'' if now.has_state else ', and there is no .hive here (yet, or any more)'}"
+        why = ": hivemind up starts it" if now.has_state else ", and there is no .hive here (yet, or any more)"
+        yield f"Swarm      not up{why}"
     if now.disk_full:
         yield "Disk       disk full: all work rests; make room, and it goes on"
     if now.watching:

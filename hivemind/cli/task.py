@@ -74,7 +74,7 @@ def add(
     if file is not None and text is not None:
         raise UserError("a text and --file are two tasks", mend="give one of them")
     if file is None and text is None and title is None:
-        raise UserError("there is nothing to do", mend='hivemind task add "What is a lease?", or - for standard input')
+        raise UserError("a task needs a text", mend='hivemind task add "What is a lease?", or - for standard input')
     told = text if file is None else _read(Path(file))
     if assignee is not None:
         known_agent(hive, assignee)
@@ -141,7 +141,7 @@ def tasks(
 
     arguments:
       --state  only those
-      --ignored  what lies in the inbox and is not taken for a task, and why
+      --ignored  files in the inbox that are not tasks, and why
 
     examples:
       hivemind task list --state failed
@@ -265,7 +265,7 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
 
 @command("task say", open_hive)
 def say_more(hive: Hive, id_: str, text: Text) -> Answer:
-    """Add to a task that was claimed already; its agent goes on with it.
+    """Say more about a task that an agent has already claimed.
 
     arguments:
       TASK  the task's id
@@ -287,9 +287,9 @@ def say_more(hive: Hive, id_: str, text: Text) -> Answer:
 def replay(hive: Hive, id_: str, *, script: bool = False) -> Answer | None:
     """Run a finished task again from its log, without its model.
 
-    Shows each turn that would now go another way: another call, another result of a tool.
-    Everything happens in a copy that is thrown away: no model is asked, no program is run, nothing is sent, and the
-    hive stays as it is. Exit status: 0 if every turn goes as it went, 1 if any differs.
+    Shows each turn that would differ now: another tool call, or another result. Everything happens in a copy that is
+    thrown away: no model is asked, no program is run, nothing is sent, and the hive stays as it is. Exit status: 0 if
+    no turn differs, 1 if any does.
 
     arguments:
       TASK  the task's id
@@ -373,7 +373,7 @@ def _moved(hive: Hive, ids: list[str], move: Callable[[str], Path], said: str) -
 
 @command("task merge", open_hive)
 def merge(hive: Hive, ids: list[str], *, json: bool) -> None:
-    """Merge the branches of tasks that are over into the branches that they began from.
+    """Merge the branches of finished tasks into the branches that they were made from.
 
     arguments:
       TASK  the task's id

@@ -1,4 +1,4 @@
-"""See the tools of minds and MCP clients, and use one by hand.
+"""List the tools of minds and MCP clients, and call one by hand.
 
 examples:
   hivemind tool list
@@ -41,7 +41,7 @@ def tools(_: str | None) -> Answer:
 
 @command("tool show", anywhere, own_form=True)
 def show(_: str | None, name: str) -> Answer:
-    """Show what a mind is told of a tool, as JSON.
+    """Show a tool's name, description and parameters, as JSON.
 
     arguments:
       TOOL  its name, as `tool list` has it
@@ -58,10 +58,10 @@ def show(_: str | None, name: str) -> Answer:
 def call(
     hive: Hive, name: str, given: list[str] | None = None, *, arguments: Text | None = None, agent: str = HUMAN
 ) -> Answer:
-    """Use a tool; its result is JSON.
+    """Call a tool; its result is JSON.
 
-    A list is given by naming it several times, anything else that is no text as JSON. Nothing is in focus, so what
-    works on a task in hand is for its agent alone, or for `hivemind mcp`.
+    Give a list by repeating its name; anything else that is not text, as JSON. No task is in focus: tools that work
+    on a claimed task are for its agent, or for `hivemind mcp`.
 
     arguments:
       TOOL  its name, as `tool list` has it

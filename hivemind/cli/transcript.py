@@ -42,15 +42,15 @@ def transcript(
 ) -> Answer | None:
     """Show what was said, done and answered in a task, turn by turn.
 
-    Each turn with its tokens, the share of them that the provider's cache had, its price and its time; what the
-    conversation begins with, and why it begins anew; news; requests that got no answer.
-    --json gives one object; with --follow one entry a line.
+    For each turn: its tokens and the share of them that came from the provider's cache, its price and its duration.
+    Also how the conversation begins, why it was begun again, news, and requests that failed.
+    --json prints one object; with --follow, one entry per line.
 
     arguments:
       TASK  the task's id
       --turn N  only this turn, and all of it
-      --follow  go on until the task ends
-      --html FILE  write it as one page for a browser
+      --follow  keep printing until the task ends
+      --html FILE  write it as one HTML page
       --attempt N  of an attempt before a retry
 
     examples:

@@ -1,4 +1,4 @@
-"""See what is in front of an agent: where it is, why, what comes next.
+"""Show where a task stands for an agent, why, and what comes next.
 
 Nothing is written by looking. What an agent has in its own lane is seen with --agent, --all-lanes or --view audit.
 
@@ -200,8 +200,8 @@ class Place:
     arguments:
       --step ID  only this step; focus: the first open one that is not blocked
       --agent AGENT  as this agent sees it: with its focus and its lane
-      --all-lanes  drafts in every agent's lane too
-      --limit N  N cards or signals at most
+      --all-lanes  also drafts in other agents' lanes
+      --limit N  at most N cards or signals
     """
 
     step: str | None = None
@@ -224,7 +224,7 @@ class Bounds(Place):
 
     arguments:
       --view VIEW  smart (default), focus_only, explore, audit or full
-      --budget N  at most N bytes of JSON; the capsule goes last
+      --budget N  at most N bytes of JSON; the summary at the top is cut last
     """
 
     view: str = "smart"
@@ -241,7 +241,7 @@ class Bounds(Place):
 
 @command("view resume", anywhere)
 def resume(at: str | None, task: str | None = None, *, bounds: Bounds) -> Answer:
-    """Everything that is needed to go on with a task.
+    """Show everything that is needed to continue a task.
 
     arguments:
       TASK  the task's id (default: what the agent has in focus)
@@ -256,7 +256,7 @@ def resume(at: str | None, task: str | None = None, *, bounds: Bounds) -> Answer
 
 @command("view snapshot", anywhere)
 def snapshot(at: str | None, task: str | None = None, *, bounds: Bounds) -> Answer:
-    """The same at a glance: no notes, no actions, no events.
+    """Show the same at a glance: without notes, actions and events.
 
     arguments:
       TASK  the task's id (default: what the agent has in focus)
@@ -273,9 +273,9 @@ def snapshot(at: str | None, task: str | None = None, *, bounds: Bounds) -> Answ
 def watch(
     at: str | None, task: str | None = None, *, bounds: Bounds, since: int = 0, since_card: int | None = None
 ) -> Answer:
-    """What has come since an earlier look.
+    """Show what is new since an earlier look.
 
-    An answer's `seq` and `card_seq` (--json) are what the next look gives as --since and --since-card.
+    Pass `seq` and `card_seq` of the previous answer (--json) as --since and --since-card.
 
     arguments:
       TASK  the task's id (default: what the agent has in focus)
@@ -292,7 +292,7 @@ def watch(
 
 @command("view signals", anywhere)
 def signals(at: str | None, task: str | None = None, *, place: Place) -> Answer:
-    """What is worth knowing, the gravest first, and what would help.
+    """List what needs attention, the most serious first, and what would help.
 
     arguments:
       TASK  the task's id (default: what the agent has in focus)

@@ -16,7 +16,7 @@ __all__ = ["check_journal"]
 
 def check_journal(folder: Path, *, durable: bool, running: bool) -> Iterator[Finding]:
     """Every event read once; the end only while nothing of the hive is `running`."""
-    journal = Journal(folder, looking=True)
+    journal = Journal(folder, read_only=True)
     try:
         for _ in journal.events():
             pass

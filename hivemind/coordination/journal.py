@@ -106,7 +106,7 @@ class Journal:
     an event survives the death of its process at once, and power loss once the system has written it back.
     `segment_bytes` is for a new journal; an existing one keeps its own.
 
-    With `looking` nothing is made, locked or written, so that a log on a read-only disk can be read; what would append
+    With `read_only` nothing is made, locked or written, so that a log on a read-only disk can be read; what would append
     raises UserError.
     """
 
@@ -116,12 +116,12 @@ class Journal:
         *,
         durable: bool = True,
         segment_bytes: int = SEGMENT_BYTES,
-        looking: bool = False,
+        read_only: bool = False,
     ) -> None:
         self.durable = durable
-        self.looking = looking
+        self.read_only = read_only
         self.folder = os.path.abspath(folder)
-        self._log = Segments(self.folder, "journal", _FORMAT, limit=segment_bytes, durable=durable, looking=looking)
+        self._log = Segments(self.folder, "journal", _FORMAT, limit=segment_bytes, durable=durable, read_only=read_only)
         self._mutex = threading.RLock()
         self._state: State | None = None
         self._snapshot_due = 0
@@ -274,8 +274,8 @@ class Journal:
         return None if self._state is None else self._log.place
 
     def _refuse_onlooker(self) -> None:
-        if self.looking:
-            raise UserError("was opened to be looked at", where=self.folder, mend="open it without looking=True")
+        if self.read_only:
+            raise UserError("was opened to be looked at", where=self.folder, mend="open it to be changed: Hive.open")
 
     def _fresh(self) -> None:
         """Fold what is new. Who holds the lock also mends a torn end."""

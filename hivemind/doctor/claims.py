@@ -71,7 +71,7 @@ def check_farewells(patient: Patient) -> Iterator[Finding]:
     others are at work."""
     if not patient.has_journal:
         return
-    journal = Journal(patient.layout.journal, looking=True)
+    journal = Journal(patient.layout.journal, read_only=True)
     try:
         started = journal.view(_started)
     except (UserError, OSError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -64,10 +64,9 @@ class Patient:
     @cached_property
     def tasks(self) -> Tasks:
         return Tasks(
-            self.layout,
+            replace(self.layout, read_only=True),
             agents=lambda: {} if self.agents is None else self.agents.roles(),
             durable=self.durable,
-            looking=True,
         )
 
     @cached_property

@@ -80,7 +80,7 @@ class Sync:
     ) -> None:
         self._docmem, self._layout, self._roots = docmem, layout, roots
         self._tell = tell or _log.info
-        self._crash_count = CrashCount(layout.reading)
+        self._crash_count = CrashCount(layout.reading, read_only=layout.read_only)
         self._report = SyncReport()
 
     def run(self, tops: Sequence[Path]) -> SyncReport:

@@ -29,11 +29,11 @@ _KEPT_S = 30 * 86400.0
 class CrashCount:
     """The marks in one folder, for one process. Opened at the first reading, so that a fork has its own.
 
-    Who is only `looking` makes no mark and takes none away.
+    Who is only `read_only` makes no mark and takes none away.
     """
 
-    def __init__(self, folder: Path, *, looking: bool = False) -> None:
-        self._looking = looking
+    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+        self._read_only = read_only
         self._folder = os.fspath(folder)
         self._path = ""
         self._pid = 0
@@ -50,8 +50,8 @@ class CrashCount:
         made (a full disk, a read-only hive) the input is read without one.
         """
         key = _key(kind, name, version)
-        marked = not self._looking and self._open()
-        if (marked or self._looking) and self._died_over(key) >= deaths:
+        marked = not self._read_only and self._open()
+        if (marked or self._read_only) and self._died_over(key) >= deaths:
             raise Unreadable(
                 f"is a {kind} during whose reading {self._deaths[key]} processes died",
                 where=name,
@@ -130,7 +130,7 @@ class CrashCount:
                 key, age = os.pread(mark, _KEY_BYTES, 0), time.time() - os.fstat(mark).st_mtime
                 if key[:1] not in (b"", b"\0") and age <= _KEPT_S:
                     yield key
-                elif not self._looking:
+                elif not self._read_only:
                     os.unlink(path)
             except OSError:
                 continue  # its process lives

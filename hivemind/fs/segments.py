@@ -55,12 +55,12 @@ class Segments:
     """The log in `folder`. `place` is up to where it has been read; who appends has read to the end, under the lock.
 
     A segment of `limit` bytes or more is closed: the log goes on in the file that is named by the next number. Each
-    record MUST have a text `kind`. With `looking` nothing is made, locked or written.
+    record MUST have a text `kind`. With `read_only` nothing is made, locked or written.
     """
 
-    def __init__(self, folder: str, kind: str, version: int, *, limit: int, durable: bool, looking: bool) -> None:
+    def __init__(self, folder: str, kind: str, version: int, *, limit: int, durable: bool, read_only: bool) -> None:
         self.folder, self.kind, self.version, self.limit = folder, kind, version, limit
-        self.durable, self.looking = durable, looking
+        self.durable, self.read_only = durable, read_only
         self.place = Place(0, 1, 0, 0)
         self.torn = False
         """Whether more stood after the last whole record than was read."""
@@ -85,11 +85,11 @@ class Segments:
         if self._pid:
             self._close_locks()
         else:
-            if not self.looking:
+            if not self.read_only:
                 make_folder(self.folder, durable=self.durable)
             self.limit = self._format()
         self._synced = self._open_beside("synced")
-        if not self.looking:
+        if not self.read_only:
             self._turn, self._line = self._beside("lock"), self._beside("line")
         self._pid = os.getpid()
 
@@ -98,7 +98,7 @@ class Segments:
 
     def _open_beside(self, name: str) -> int | None:
         """The file; for an onlooker None where there is none."""
-        if not self.looking:
+        if not self.read_only:
             return self._beside(name)
         try:
             return open_own(os.path.join(self.folder, name), os.O_RDONLY)
@@ -108,7 +108,7 @@ class Segments:
     def _format(self) -> int:
         path = os.path.join(self.folder, "format.json")
         found = load_record(path, self.kind, self.version)
-        if found is None and not self.looking:
+        if found is None and not self.read_only:
             record = f'{{"kind":"{self.kind}","version":{self.version},"segment_bytes":{self.limit}}}\n'
             try:
                 create(path, record)
@@ -186,7 +186,7 @@ class Segments:
         return True
 
     def _open_segment(self, first: int) -> int:
-        return open_own(self.path_of(first), os.O_RDONLY if self.looking else os.O_RDWR)
+        return open_own(self.path_of(first), os.O_RDONLY if self.read_only else os.O_RDWR)
 
     def _follow(self) -> bool:
         """Go on to the next segment, if it is there."""
@@ -370,7 +370,7 @@ class Segments:
         if self._known() >= wanted:
             return
         with self._mutex:
-            if self.looking:
+            if self.read_only:
                 os.fdatasync(self._segment(place.first))
                 return
             assert self._synced is not None

@@ -79,7 +79,6 @@ class Mail:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         roots: Iterable[Path] = (),
         unknown_sender: str = "needs_you",
-        looking: bool = False,
     ) -> None:
         roots = tuple(roots)
         seal = Seal(layout.mail_key, durable)
@@ -89,7 +88,7 @@ class Mail:
         self._answers_strangers = unknown_sender == "answer"
         self._names = Names()
         self._addressing = Addressing(workspace, agents)
-        self.reader = Reader(layout, self.boxes, seal, self._addressing.domain, settle_ms, roots, looking)
+        self.reader = Reader(layout, self.boxes, seal, self._addressing.domain, settle_ms, roots)
         self._sender = Sender(layout, self.boxes, seal, self._addressing, self._names, durable, clock)
 
     # -- sending

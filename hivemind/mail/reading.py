@@ -83,7 +83,6 @@ class Reader:
         domain: str,
         settle_ms: float,
         roots: Iterable[Path],
-        looking: bool,
     ) -> None:
         self._layout = layout
         self._boxes = boxes
@@ -91,7 +90,7 @@ class Reader:
         self._domain = domain
         self._settle_ms = settle_ms
         self._roots = tuple(roots)
-        self.crashes = CrashCount(layout.reading, looking=looking)
+        self.crashes = CrashCount(layout.reading, read_only=layout.read_only)
 
     def settled(self, entry: Entry) -> bool:
         """False while someone is still writing the file. What the runtime delivered was finished before it came."""

@@ -30,7 +30,7 @@ from hivemind.fs.locks import lock
 from hivemind.layout import Layout
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
-from hivemind.tasks import Task
+from hivemind.tasks import Task, TaskState
 
 __all__ = ["Worktree", "Worktrees", "check_repository", "merge_task", "put_away", "put_away_ended"]
 
@@ -374,8 +374,8 @@ def _recorded(layout: Layout, kept: Mapping[str, Any]) -> list[Worktree]:
 def merge_task(hive: Parts, task_id: str) -> list[str]:
     """Merge the branches of a task that is over into those that it began from, as a person asks for it; returns what became of
     it, a line each. A checkout is brought forward only if it is clean. Raises UserError."""
-    if hive.tasks.is_open(hive.tasks.get(task_id).id):
-        raise UserError("is still worked on", where=task_id, mend="its branch can be merged when it is over")
+    if hive.tasks.get(task_id).state in (TaskState.INBOX, TaskState.ACTIVE):
+        raise UserError("is not over yet", where=task_id, mend="its branch can be merged when it is")
     found = [one for one in _recorded(hive.layout, hive.tasks.kept(task_id)) if one.branch is not None]
     if not found:
         raise UserError("has no branch", where=task_id, mend="roots with worktree: true in hive.yaml give tasks one")

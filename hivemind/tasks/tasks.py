@@ -43,8 +43,7 @@ class Tasks(ClaimedTasks):
     must rest where it cannot be known that nobody writes it any more; `grace_s` how long a task may name a dependency
     that is not there yet. `roots` are folders outside the hive that links among attachments may lead to. With
     `ask_about_files` a drop that is no text becomes a question to a person. The `journal` is told of every change of a
-    task's record; without one nobody notices if something else changes it. With `looking` no folder is made, for a hive
-    that is only read.
+    task's record; without one nobody notices if something else changes it.
     """
 
     def __init__(
@@ -62,11 +61,11 @@ class Tasks(ClaimedTasks):
         rename: Callable[[str, str], None] = rename,
         ask_about_files: bool = False,
         journal: Journal | None = None,
-        looking: bool = False,
     ) -> None:
-        for folder in () if looking else (layout.inbox, layout.active, layout.done, layout.failed, layout.locks):
+        folders = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
+        for folder in () if layout.read_only else folders:
             make_folder(folder, durable=durable)
-        self._crashes = CrashCount(layout.reading, looking=looking)
+        self._crashes = CrashCount(layout.reading, read_only=layout.read_only)
         reader, records = TextReader(self._crashes, max_bytes), Records(journal, durable=durable)
         self._settings = settings = Settings(
             layout, reader, records, agents, durable, settle_ms, grace_s, clock, roots, settled, rename, ask_about_files

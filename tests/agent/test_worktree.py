@@ -413,10 +413,11 @@ def test_a_branch_that_is_checked_out_nowhere_is_merged_as_well_and_a_conflict_i
 
 def test_a_task_that_is_worked_on_or_has_no_branch_is_not_merged(crew, merging):
     does(at_work(crew), write("boat", "a red boat\n"))
-    assert "is still worked on" in merging()
+    assert "is not over yet" in merging()
     crew.close()
     crew.configure()
     crew.drop("x\n", "u.md")
+    assert "is not over yet" in merging("u")
     Hive.open(crew.root).tasks.cancel("u")
     assert "has no branch" in merging("u")
 

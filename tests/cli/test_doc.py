@@ -125,12 +125,12 @@ def test_notes_summaries_and_history(run: Command, hive: Path, notes: str) -> No
     assert summary[0] == "About oars."
     assert run("doc", "summarize", "--stale").out == "No summary is out of date.\n"
     Hive.open(hive).documents.append_child(summary[1], "memory", "by", "hand", "Oars break.")
-    assert run("doc", "summarize", "--stale").out == "1 summaries written anew.\n"
+    assert run("doc", "summarize", "--stale").out == "1 summary rewritten.\n"
     assert len(run("doc", "history", summary[1], "--json").json) == 2
     assert run("doc", "restore", summary[1], "1").status == 0
     assert run("doc", "show", summary[1], "--json").json["text"] == "About oars."
     assert run("doc", "restore", summary[1], "9").status == 2
-    assert run("doc", "summarize", summary[1], "--remove").out == "3 nodes stand in its place again.\n"
+    assert run("doc", "summarize", summary[1], "--remove").out == "3 nodes took its place.\n"
     assert run("doc", "summarize").status == 2
     assert run("doc", "note", note, " ").status == 2
 

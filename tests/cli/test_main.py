@@ -77,7 +77,7 @@ def test_asking_for_help_imports_nothing_heavy() -> None:
         (["task", "list", "--stat", "done"], "unrecognized arguments"),
         (["task", "show"], "required: TASK"),
         (["log", "--since", "yesterday"], "'yesterday' is not a whole number"),
-        (["down", "--timeout", "nan"], "'nan' is not a number from 0"),
+        (["down", "--timeout", "nan"], "'nan' is not a number from 0 to 1e+06"),
         (["mail", "send", "--to", "human"], "required: BODY"),
         (["lease", "claim", "t.s1"], "required: --agent"),
         (["lease", "claim", "t.s1", "--agent", "x", "--ttl", "-5"], "'-5' is not a whole number"),

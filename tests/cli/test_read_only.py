@@ -81,7 +81,20 @@ def _sandbox(root: Path) -> list[str]:
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         pytest.skip("bwrap makes the read-only disk")
-    words = [bwrap, "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--ro-bind", str(root), str(root)]
+    words = [
+        bwrap,
+        "--bind",
+        "/",
+        "/",
+        "--dev-bind",
+        "/dev",
+        "/dev",
+        "--proc",
+        "/proc",
+        "--ro-bind",
+        str(root),
+        str(root),
+    ]
     if subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
         pytest.skip("bwrap may not make namespaces here")
     return words

@@ -66,7 +66,7 @@ def test_paths_are_reserved_seen_and_given_back(run: Command, hive: Path) -> Non
     assert refused.json["code"] == "RESERVATION_HELD"
     writes = ("tool", "call", "write_file", "path=knowledge/boats/a.md", "text=x", "--agent", "analyst")
     assert "human has reserved" in run(*writes).err
-    assert run("reserve", "release", "1").out == "human has given 1 back.\n"
+    assert run("reserve", "release", "1").out == "human has released 1.\n"
     assert run("reserve", "list").out == "Nothing is reserved.\n"
     assert run(*writes).status == 0
     assert run("reserve", "release", "1").status == 2
