@@ -42,7 +42,7 @@ _LEFT_OUT = {
 }
 
 
-def _answer_lines(answer: View, typed: Typed, columns: int | None = None) -> Iterator[str]:
+def answer_lines(answer: View, typed: Typed, columns: int | None = None) -> Iterator[str]:
     """The lines of `resume`, `snapshot` and `watch`; `typed` makes a call into what a person can type.
 
     What is listed is cut to `columns`; the capsule, whose calls a person copies, never is.
@@ -60,7 +60,7 @@ def _answer_lines(answer: View, typed: Typed, columns: int | None = None) -> Ite
     yield from _left_out(answer)
 
 
-def _signal_lines(signals: list[dict[str, Any]], typed: Typed) -> Iterator[str]:
+def signal_lines(signals: list[dict[str, Any]], typed: Typed) -> Iterator[str]:
     """The lines of `signals`: each with what would help."""
     if not signals:
         yield "Nothing calls for attention."
@@ -236,7 +236,7 @@ class Bounds(Place):
 
         found = self.look(at, task, views, view=self.view, context_budget=self.budget, **more)
         typed = partial(as_command, agent=self.agent, task=found.get("task", {}).get("id"), hive=at)
-        return Answer(found, _answer_lines(found, typed, terminal_size()[0] if is_terminal() else None), form=render)
+        return Answer(found, answer_lines(found, typed, terminal_size()[0] if is_terminal() else None), form=render)
 
 
 @command("view resume", anywhere)
@@ -303,7 +303,7 @@ def signals(at: str | None, task: str | None = None, *, place: Place) -> Answer:
     from hivemind.views import signals
 
     found = place.look(at, task, signals)
-    return Answer(found, _signal_lines(found, partial(as_command, agent=place.agent, task=task, hive=at)))
+    return Answer(found, signal_lines(found, partial(as_command, agent=place.agent, task=task, hive=at)))
 
 
 def _known_task(hive: Hive, text: str | None) -> str | None:

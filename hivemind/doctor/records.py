@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.doctor.patient import Patient
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.check import check_temporary, listed
 from hivemind.fs.finding import Finding
-from hivemind.tasks.record import load
+from hivemind.fs.records import load_record
+from hivemind.tasks.record import RECORD, load
 
 __all__ = ["check_leftovers", "check_places", "check_records"]
 
-_ONCE_LOCKS = ("graph.lock",)  # what earlier versions left in the folders of tasks
-
-VERSIONS = {"workspace": 2}
-"""The version of a record that this program writes, by its kind, where it is not 1; the rooms' READMEs say what each holds."""
-
-
 _FILES = ("heartbeat", "line", "lock", "mail-taken", "memory", "synced")
 """Files under .hive whose names have no ending."""
-_KINDS = {
-    "task.json": "task",
-    "format.json": "journal",
-    "workspace.json": "workspace",
-}
-"""What each record's `kind` is; of others any will do."""
-_READERS: dict[str, Callable[[Path], object]] = {"task.json": load}
-"""What reads the records of a task, from its folder."""
+_KINDS = {"format.json": ("journal", 1), "workspace.json": ("workspace", 2)}
+"""The kind and version of a record by its file's name; of any other the name is the kind, and the version is 1."""
 
 
 def check_records(patient: Patient) -> Iterator[Finding]:
     """Records of agents and tasks. Those that are damaged are set aside; those of another version only told of."""
     for path in _records(patient):
         try:
-            wrong = _wrong(path)
+            if path.name == RECORD:
+                load(path.parent)
+            else:
+                load_record(path, *_KINDS.get(path.name, (path.stem, 1)))
         except UnknownVersion as error:
             yield Finding(path, error.what, "use the hivemind that wrote it; it is refused and kept")
-            continue
-        if wrong is not None:
+        except UserError as error:
+            if isinstance(error.__cause__, OSError):  # nothing is known of what it says
+                yield Finding(path, error.what, error.mend or "make it readable")
+                continue
             mend = "put it back from a copy, or hivemind doctor --fix sets it aside"
-            yield patient.aside.finding(path, f"{wrong}: what it said is lost to its owner", mend, quiet=True)
+            yield patient.aside.finding(path, f"{error.what}: what it said is lost to its owner", mend, quiet=True)
 
 
 def check_places(patient: Patient) -> Iterator[Finding]:
@@ -64,7 +56,7 @@ def check_places(patient: Patient) -> Iterator[Finding]:
 
 
 def check_leftovers(patient: Patient) -> Iterator[Finding]:
-    """Temporary files of writes that were never finished, and locks of earlier versions, below the hive's own folders."""
+    """Temporary files of writes that were never finished, below the hive's own folders."""
     layout = patient.layout
     for top in (layout.agents, layout.rom, layout.mailboxes, layout.knowledge, layout.tasks, layout.state):
         for folder, folders, names in os.walk(top):
@@ -72,9 +64,6 @@ def check_leftovers(patient: Patient) -> Iterator[Finding]:
                 folders[:] = [name for name in folders if name != "aside"]
             for path in (Path(folder, name) for name in names):
                 yield from check_temporary(path, patient.aside, patient.now, shared=patient.shared)
-                if path.name in _ONCE_LOCKS and top == layout.tasks:
-                    what = "is the lock of an earlier version of this program; nobody uses it"
-                    yield patient.aside.finding(path, what, note=True)
 
 
 def _may_be_folder(path: Path, mode: int) -> bool:
@@ -83,42 +72,9 @@ def _may_be_folder(path: Path, mode: int) -> bool:
     )
 
 
-def _wrong(path: Path) -> str | None:
-    """What is wrong with a record, or None. Raises UnknownVersion."""
-    try:
-        with boundary("record", path):
-            record = json.loads(read_input(path))
-    except FileNotFoundError:
-        return None  # moved on while we looked
-    except Unreadable as error:
-        return error.what
-    kind = _KINDS.get(path.name)
-    if not isinstance(record, dict) or not isinstance(record.get("kind"), str) or kind not in (None, record["kind"]):
-        return f"is no {kind or 'such'} record"
-    known = VERSIONS.get(record["kind"], 1)
-    if (version := record.get("version")) != known:
-        raise UnknownVersion(f"is a {record['kind']} record of version {version!r}, this program knows version {known}")
-    return _unread(path)
-
-
-def _unread(path: Path) -> str | None:
-    """What whoever reads the record finds wrong with its fields."""
-    read = _READERS.get(path.name)
-    if read is None:
-        return None
-    try:
-        read(path.parent)
-    except UserError as error:
-        return error.what
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        return f"is damaged ({type(error).__name__}: {error})"
-    return None
-
-
 def _records(patient: Patient) -> Iterator[Path]:
     layout = patient.layout
     for pattern in ("agents/*/*.json", "*.json", "journal/format.json"):
         yield from sorted(layout.state.glob(pattern))
     for place in (layout.inbox, layout.active, layout.done, layout.failed):
-        for name in _READERS:
-            yield from sorted(place.glob(f"*/{name}"))
+        yield from sorted(place.glob(f"*/{RECORD}"))
