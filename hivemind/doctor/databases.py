@@ -6,6 +6,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def check_databases(patient: Patient) -> Iterator[Finding]:
     for path, look in looks:
         try:
             yield from look
+        except UnknownVersion as error:
+            yield Finding(path, error.what, error.mend or "move the file away")
         except (OSError, UserError) as error:
             if not is_disk_full(error):
                 raise
@@ -64,19 +67,19 @@ def _check(
         how = f"hivemind doctor --fix keeps it in .hive/aside/, puts the last good backup in its place and {then}"
         yield Finding(path, f"is damaged: {wrong}", how, mend)
         return
-    for line in _problems(path, store)[:_SHOWN]:
+    for line in _problems(path, partial(store, path)):
         yield Finding(path, f"does not fit together: {line}", "hivemind doctor --fix mends it", mend)
 
 
-def _problems(path: Path, store: type[Docmem | MemoryStore]) -> list[str]:
+def _problems(path: Path, store: Callable[[], Docmem | MemoryStore | GraphIndex]) -> list[str]:
     """What does not fit within a sound file; nothing where it cannot be written, because the index's check is a write."""
     if not path.exists() or not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return []
     try:
-        with store(path) as opened:
-            return opened.check()
+        with closing(store()) as opened:
+            return opened.check()[:_SHOWN]
     except UserError as error:
-        if is_disk_full(error):
+        if is_disk_full(error) or isinstance(error, UnknownVersion):
             raise
         return [str(error.what)]
 
@@ -96,24 +99,10 @@ def _told(done: Sequence[str]) -> str:
 
 
 def _graph_index(patient: Patient) -> Iterator[Finding]:
-    path = patient.layout.graphs_db
-    if not path.exists() or not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
-        return
     index = GraphIndex(patient.layout)
-    try:
-        wrong = index.check()[:_SHOWN]
-    except UnknownVersion as error:
-        yield Finding(path, error.what, error.mend or "move the file away")
-        return
-    except UserError as error:
-        if is_disk_full(error):
-            raise
-        wrong = [error.what]
-    finally:
-        index.close()
-    if wrong:
+    if wrong := _problems(patient.layout.graphs_db, lambda: index):
         mend = "hivemind doctor --fix sets it aside; the next `hivemind graph find` makes it anew from the graphs"
-        yield Finding(path, f"does not fit together: {'; '.join(wrong)}", mend, index.set_aside)
+        yield Finding(patient.layout.graphs_db, f"does not fit together: {'; '.join(wrong)}", mend, index.set_aside)
 
 
 def _judge(path: Path) -> str | None:

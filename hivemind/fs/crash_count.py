@@ -8,7 +8,6 @@ nobody holds is a death: its name is the input's. Costs two writes of a few byte
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 import weakref
@@ -18,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hivemind.boundary import Unreadable
+from hivemind.fs.locks import lock, try_lock
 
 __all__ = ["MAX_DEATHS", "CrashCount"]
 
@@ -95,7 +95,7 @@ class CrashCount:
         self._path = os.path.join(self._folder, f"{self._pid}-{time.time_ns()}")
         mark = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.flock(mark, fcntl.LOCK_EX)
+            lock(mark)
             os.pwrite(mark, b"\0" * _KEY_BYTES, 0)
             whole = os.fstat(mark).st_nlink > 0
         except OSError:
@@ -126,14 +126,15 @@ class CrashCount:
             except OSError:
                 continue  # gone meanwhile
             try:
-                fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not try_lock(mark):
+                    continue  # its process lives
                 key, age = os.pread(mark, _KEY_BYTES, 0), time.time() - os.fstat(mark).st_mtime
                 if key[:1] not in (b"", b"\0") and age <= _KEPT_S:
                     yield key
                 elif not self._read_only:
                     os.unlink(path)
             except OSError:
-                continue  # its process lives
+                continue  # gone meanwhile
             finally:
                 os.close(mark)
 

@@ -17,8 +17,8 @@ from hivemind.agent.scope import focus_on
 from hivemind.agent.working_memory import WorkingMemory
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import make_folder
+from hivemind.mail import Mail
 from hivemind.masking import masked
-from hivemind.mcp_server.arrivals import Arrivals
 from hivemind.minds import Action, Result, Thought
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
@@ -33,7 +33,7 @@ from hivemind.taskrun.task_run import TaskRun
 from hivemind.tools import Session, Tool, ToolProblem, allowed_tools
 from hivemind.tools.excerpt import LONGEST
 
-__all__ = ["HiveGone", "Member"]
+__all__ = ["Arrivals", "HiveGone", "Member"]
 
 _log = logging.getLogger(__name__)
 _BEAT_S = 1.0
@@ -45,6 +45,31 @@ _ON_A_STEP = frozenset(
 )  # fmt: skip
 """Tools that change a step: its lease is taken first, as the runtime does for an agent."""
 _OF_THE_MAILBOX = frozenset({"check_mailbox", "read_mail"})
+_TICK_NS = 20_000_000
+
+
+class Arrivals:
+    """The new messages of one mailbox, each told once. A look at an unchanged mailbox is one question to the file system."""
+
+    def __init__(self, mail: Mail, name: str) -> None:
+        self._box = mail.boxes.get(name)
+        self._seen: set[str] = set()
+        self._mark = 0
+
+    def count(self) -> int:
+        """How many have come since the last call, and are not read yet; at the first call, how many lie unread in new/."""
+        try:
+            changed = os.stat(self._box.new).st_mtime_ns
+        except OSError:  # no mailbox yet, or none any more
+            return 0
+        if changed == self._mark:
+            return 0
+        # Two changes within a tick of the file system's clock have the same time: what is so young is looked at again.
+        self._mark = changed if time.time_ns() - changed > _TICK_NS else 0
+        names = set(self._box.names(True))
+        come = len(names - self._seen)
+        self._seen = names
+        return come
 
 
 class Member:

@@ -13,8 +13,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Res
 
 from hivemind.errors import UserError
 from hivemind.fs.doorbell import Doorbell
-from hivemind.mcp_server.arrivals import Arrivals
-from hivemind.mcp_server.member import Member
+from hivemind.mcp_server.member import Arrivals, Member
 
 __all__ = ["INBOX", "News"]
 

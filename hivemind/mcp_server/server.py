@@ -6,19 +6,97 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import mcp_types as types
 from mcp.server import Server, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from hivemind import __version__
+from hivemind.agent.sense import rom_blocks
 from hivemind.errors import HivemindError, UserError
 from hivemind.mcp_server.greeting import instructions
 from hivemind.mcp_server.member import Member
 from hivemind.mcp_server.news import News
-from hivemind.mcp_server.resources import TEMPLATES, list_resources, read_resource
+from hivemind.views import capsule, resume, snapshot
 
 __all__ = ["Run", "build_server"]
+
+_JSON, _TEXT = "application/json", "text/markdown"
+_BYTES = 20_000
+_NEWEST = 50
+_VIEWS = ("focus_only", "smart", "explore", "audit", "full", "snapshot")
+_TEMPLATES = {
+    "hive://view/{view}": "your task in a view: " + ", ".join(_VIEWS),
+    "hive://mail/{id}": "one message of your mailbox, left unread",
+    "hive://task/{id}": "a task: its text, and its result or error",
+}
+
+
+def _resources(member: Member) -> list[types.Resource]:
+    """The resources that every member has, its own ROM among them."""
+    shown = [
+        *((f"hive://{path}", path, "read-only memory: the rules here", _TEXT) for path in _rom(member)),
+        ("hive://inbox", "inbox", f"the newest messages of {member.name}, oldest first", _JSON),
+        ("hive://capsule", "capsule", "where you are, why, what comes next", _JSON),
+        *((f"hive://view/{view}", f"view {view}", "your task in this view", _JSON) for view in _VIEWS),
+    ]
+    return [types.Resource(uri=uri, name=name, description=what, mime_type=kind) for uri, name, what, kind in shown]
+
+
+def _read(member: Member, uri: str) -> tuple[str, str]:
+    """(text, media type). Raises UserError if there is no such resource."""
+    kind, _, rest = uri.removeprefix("hive://").partition("/")
+    rest = unquote(rest)
+    if kind == "rom" and (path := f"rom/{rest}") in _rom(member):
+        return (member.hive.layout.root / path).read_text("utf-8", "replace"), _TEXT
+    read = _READERS.get(kind)
+    if read is None or not uri.startswith("hive://"):
+        raise UserError(f"there is no resource {uri!r}", mend="resources/list names them")
+    return json.dumps(read(member, rest), ensure_ascii=False, default=str), _JSON
+
+
+def _rom(member: Member) -> list[str]:
+    return [str(block.location) for block in rom_blocks(member.hive, member.name, member.config.rom)]
+
+
+def _inbox(member: Member, _: str) -> Any:
+    return [one.as_record() for one in member.hive.mail.list(member.name, limit=_NEWEST)]
+
+
+def _message(member: Member, id_: str) -> Any:
+    one = member.hive.mail.read(member.name, id_, mark=False)
+    return {"id": one.id, "from": one.sender, "subject": one.subject, "date": one.date, "body": one.body}
+
+
+def _capsule(member: Member, _: str) -> Any:
+    return capsule(member.hive, agent_id=member.name, task=member.task)
+
+
+def _view(member: Member, view: str) -> Any:
+    if view == "snapshot":
+        return snapshot(member.hive, agent_id=member.name, task=member.task, context_budget=_BYTES)
+    return resume(member.hive, agent_id=member.name, task=member.task, view=view, context_budget=_BYTES)
+
+
+def _task(member: Member, task_id: str) -> Any:
+    task = member.hive.tasks.get(task_id)
+    told: dict[str, Any] = {"task": task.id, "title": task.title, "state": str(task.state), "text": task.full_text}
+    for name in ("result", "error"):
+        path = task.path / f"{name}.md"
+        if path.is_file():
+            told[name] = path.read_text("utf-8", "replace")
+    return told
+
+
+_READERS: dict[str, Callable[[Member, str], Any]] = {
+    "inbox": _inbox,
+    "mail": _message,
+    "capsule": _capsule,
+    "view": _view,
+    "task": _task,
+}
+
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -51,26 +129,20 @@ def build_server(member: Member, run: Run[Any], news: News) -> Server[Any]:
             return _answer(told, failed=True)
 
     async def on_list_resources(_: _Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        found = await run(lambda: list_resources(member))
-        return types.ListResourcesResult(
-            resources=[
-                types.Resource(uri=one.uri, name=one.name, description=one.description, mime_type=one.mime_type)
-                for one in found
-            ]
-        )
+        return types.ListResourcesResult(resources=await run(lambda: _resources(member)))
 
     async def on_list_templates(
         _: _Context, __: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         found = [
-            types.ResourceTemplate(uri_template=uri, name=uri, description=what) for uri, what in TEMPLATES.items()
+            types.ResourceTemplate(uri_template=uri, name=uri, description=what) for uri, what in _TEMPLATES.items()
         ]
         return types.ListResourceTemplatesResult(resource_templates=found)
 
     async def on_read_resource(_: _Context, asked: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(asked.uri)
         try:
-            text, kind = await run(lambda: read_resource(member, uri))
+            text, kind = await run(lambda: _read(member, uri))
         except UserError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error), data={"uri": uri}) from None
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=text, mime_type=kind)])

@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 import hivemind
-from hivemind.mcp_server.arrivals import Arrivals
+from hivemind.mcp_server.member import Arrivals
 from tests.mcp_server.conftest import Joined, run
 
 INBOX = "hive://inbox"
