@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Answer, Arg, Positive, Text, command
 from hivemind.cli.opening import known_name, open_hive
-from hivemind.cli.output import as_document, cut, headed, progress, say, table_lines, warn, write_file
+from hivemind.cli.output import as_document, cut, progress, say, sheet, table_lines, warn, write_file
 from hivemind.cli.streams import standard_input
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
@@ -360,8 +360,7 @@ def show(hive: Hive, node: str) -> Answer:
     """
     found = node_of(hive, node)
     record = record_of(hive.documents, found)
-    heads = (headed(name, value) for name, value in _heads(found, record))
-    return Answer(record, [*heads, "", found.text.rstrip("\n")])
+    return Answer(record, sheet(_heads(found, record), found.text))
 
 
 def _heads(node: Node, record: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hivemind.cli.command import Answer, Box, Positive, Text, command
 from hivemind.cli.opening import known_agent, known_name, known_names, look_at, open_hive
-from hivemind.cli.output import headed, table_lines, warn
+from hivemind.cli.output import sheet, table_lines, warn
 from hivemind.cli.text import clock_time, one_line
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
@@ -151,9 +151,7 @@ def _message_lines(message: Message) -> Iterator[str]:
         ("Attached", ", ".join(f"{one.name} ({len(one.content)} bytes)" for one in message.attachments)),
         ("File", message.path),
     )
-    yield from (headed(name, value) for name, value in heads if value)
-    yield ""
-    yield message.body.rstrip("\n")
+    return sheet(heads, message.body)
 
 
 @command("mail send", open_hive)

@@ -22,6 +22,7 @@ __all__ = [
     "progress",
     "put",
     "say",
+    "sheet",
     "table",
     "table_lines",
     "warn",
@@ -125,6 +126,13 @@ def cut(lines: Iterable[str]) -> Iterator[str]:
 def headed(name: str, value: object) -> str:
     """`Name:    value`, for what stands above a text."""
     return f"{name + ':' if name else '':9} {one_line(str(value))}"
+
+
+def sheet(heads: Iterable[tuple[str, object]], text: str | None) -> Iterator[str]:
+    """Those heads that have a value, and below them the text, if there is one."""
+    yield from (headed(name, value) for name, value in heads if value)
+    if text is not None:
+        yield from ("", text.rstrip("\n"))
 
 
 def table(rows: Sequence[Sequence[str]], columns: int | None) -> list[str]:

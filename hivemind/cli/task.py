@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hivemind.boundary import boundary
 from hivemind.cli.command import Answer, Arg, Text, command
 from hivemind.cli.opening import known_agent, listed, look_at, open_hive
-from hivemind.cli.output import headed, say, table_lines
+from hivemind.cli.output import say, sheet, table_lines
 from hivemind.cli.text import age, fit, one_line
 from hivemind.errors import HivemindError, UserError
 
@@ -257,10 +257,7 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
         *(("Added", f"by {said['by']} at {said['at']}: {said['text']}") for said in task["said"]),
         *(("Note", note) for note in task["notes"]),
     )
-    yield from (headed(name, value) for name, value in heads if value)
-    if outcome := task["result"] or task["error"]:
-        yield ""
-        yield outcome.rstrip("\n")
+    return sheet(heads, task["result"] or task["error"] or None)
 
 
 @command("task say", open_hive)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.cli.command import Answer, Positive, command
 from hivemind.cli.log import event_line
 from hivemind.cli.opening import anywhere, look_at
+from hivemind.cli.output import headed
 from hivemind.cli.refusal import as_command
 from hivemind.cli.text import card_line, fit, is_terminal, one_line, terminal_size
 from hivemind.names import check_name
@@ -87,30 +88,30 @@ def _capsule(answer: View, typed: Typed) -> Iterator[str]:
     yield from _step_detail(answer, capsule)
     head = "Why"
     for one in capsule.get("why", ()):
-        yield _headed(head, f"{one['severity']} {one['code']}: {one['message']}")
+        yield headed(head, f"{one['severity']} {one['code']}: {one['message']}")
         head = ""
     if answer.get("task", {}).get("over"):
-        yield _headed("Next", "nothing, the task is over")
+        yield headed("Next", "nothing, the task is over")
     for head, name in (("Next", "primary"), ("Or", "backup")):
         call = capsule.get("next", {}).get(name)
         if call is not None:
-            yield _headed(head, typed(call))
+            yield headed(head, typed(call))
     signals = _shown(answer, "signals")
     if len(signals) > len(capsule.get("why", ())):
-        yield _headed("Signals", f"{len(signals)} in all: {typed({'tool': 'signals'})}")
+        yield headed("Signals", f"{len(signals)} in all: {typed({'tool': 'signals'})}")
 
 
 def _where(answer: View, where: View) -> Iterator[str]:
     """Task, place and step; under a small budget the two of them are ids alone."""
     target, step = where.get("target"), where.get("step_focus")
-    yield _headed("Task", "none in focus: name one, or an agent" if target is None else _titled(target))
+    yield headed("Task", "none in focus: name one, or an agent" if target is None else _titled(target))
     place = [f"{name} {where[name]}" for name in ("workspace", "lane", "branch") if name in where]
     now = [f"{name} {answer[key]}" for name, key in (("event", "seq"), ("card line", "card_seq")) if key in answer]
-    yield _headed("Where", ", ".join([*place, *now]))
+    yield headed("Where", ", ".join([*place, *now]))
     if step is None:
         return
     lease = step.get("lease") if isinstance(step, dict) else None
-    yield _headed("Step", _titled(step) + ("" if lease is None else f", {_leased(lease)}"))
+    yield headed("Step", _titled(step) + ("" if lease is None else f", {_leased(lease)}"))
 
 
 def _step_detail(answer: View, capsule: View) -> Iterator[str]:
@@ -119,7 +120,7 @@ def _step_detail(answer: View, capsule: View) -> Iterator[str]:
     detail |= {key: value for key, value in (capsule.get("next", {}).get("primary") or {}).items() if key == "lacks"}
     for head, name in (("Criteria", "success_criteria"), ("Tests", "tests"), ("Lacks", "lacks")):
         if detail.get(name):
-            yield _headed(head, "; ".join(detail[name]))
+            yield headed(head, "; ".join(detail[name]))
 
 
 def _titled(one: Any) -> str:
@@ -128,10 +129,6 @@ def _titled(one: Any) -> str:
 
 def _leased(lease: View) -> str:
     return f"leased by {lease['agent_id']} to event {lease['expires_seq']} (generation {lease['generation']})"
-
-
-def _headed(head: str, text: str) -> str:
-    return f"{head + ':' if head else '':9} {one_line(text)}"
 
 
 def _step_line(step: View) -> str:
