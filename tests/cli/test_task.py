@@ -60,7 +60,7 @@ def test_the_text_may_come_from_a_file_or_from_standard_input(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "nothing to do"),
+        ([], "a task needs a text"),
         (["  "], "says nothing"),
         (["x", "--file", "y"], "two tasks"),
         (["--file", "/nowhere/x.md"], "cannot be read"),
