@@ -19,6 +19,8 @@ from hivemind.presence.watching import ring_all
 
 __all__ = ["ACTS", "Done", "Upload"]
 
+_ENDS_S = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -161,7 +163,31 @@ def mark_read(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
     return Done("Marked as read.", form.get("from", f"/mail/{box}"), {"act": "mail read", "box": box, "id": message.id})
 
 
+def stop_one(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
+    """Have an agent end; it is not started again until somebody says so."""
+    from hivemind.swarm.shutdown import stop_agent
+
+    name = check_name(form["agent"], "agent name")
+    if hive.agent_files.get(name).outside:
+        raise UserError(f"{name} comes from outside (mind: mcp)", mend="end its program where it runs")
+    ended = stop_agent(hive.layout, name, durable=hive.config.durable, timeout_s=_ENDS_S)
+    said = f"{name} is stopped." if ended is None or ended.over else f"{name} is told to end, and has not yet."
+    return Done(said, f"/agents/{name}", {"act": "agent stop", "agent": name})
+
+
+def start_one(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
+    from hivemind.swarm.shutdown import start_agent
+
+    name = check_name(form["agent"], "agent name")
+    hive.agent_files.get(name)
+    was = start_agent(hive.layout, name, durable=hive.config.durable)
+    said = f"{name} is started, if the swarm is up." if was else f"{name} was not stopped."
+    return Done(said, f"/agents/{name}", {"act": "agent start", "agent": name})
+
+
 ACTS: Mapping[str, Act] = {
+    "stop": stop_one,
+    "start": start_one,
     "add": add_task,
     "retry": retry,
     "cancel": cancel,
