@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
 from hivemind.errors import UserError
-from hivemind.fs import write
-from hivemind.reasoning.errors import a_path, a_text
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import FLUSHED, NodeKind, ReasoningNode
 
-__all__ = ["draw_picture", "save_picture", "to_dot", "to_mermaid", "to_svg"]
+__all__ = ["draw_picture", "to_dot", "to_mermaid"]
 
 _LABEL = 60
 _DOT_SECONDS = 120
-_DOT_NODES = 2_000  # with more, dot's layout takes minutes
 _COLOURS = {
     NodeKind.TASK: "#d7e3fc",
     NodeKind.SUBTASK: "#e8f0fe",
@@ -26,7 +22,6 @@ _COLOURS = {
     NodeKind.DECISION: "#fde2e4",
 }
 _OTHER_COLOUR = "#f4f4f4"
-_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 230, 44, 24, 56
 
 
 class _Arrow(NamedTuple):
@@ -99,89 +94,20 @@ def to_dot(graph: ReasoningGraph, *, every: bool = False) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def to_svg(graph: ReasoningGraph, *, every: bool = False) -> str:
-    """A plain picture, drawn without Graphviz: one row per depth below the task."""
-    drawn = _drawn(graph, every)
-    places = _places(graph, drawn)
-    width = max((x for x, _ in places.values()), default=0) + _BOX_WIDTH + _GAP_X
-    height = max((y for _, y in places.values()), default=0) + _BOX_HEIGHT + _GAP_Y
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
-        f'font-size="11"><rect width="100%" height="100%" fill="white"/>'
-    ]
-    for arrow in _arrows(graph, every):
-        (x1, y1), (x2, y2) = places[arrow.src], places[arrow.dst]
-        dash = ' stroke-dasharray="4 4"' if arrow.dashed else ""
-        parts.append(
-            f'<line x1="{x1 + _BOX_WIDTH // 2}" y1="{y1 + _BOX_HEIGHT}" x2="{x2 + _BOX_WIDTH // 2}" y2="{y2}" '
-            f'stroke="#888"{dash}><title>{escape(arrow.label)}</title></line>'
-        )
-    parts += [_box(node, *places[node.node_id]) for node in drawn]
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _box(node: ReasoningNode, x: int, y: int) -> str:
-    label = _label(node)
-    dash = "" if node.active is True else ' stroke-dasharray="4 4"'
-    rows = "".join(
-        f'<text x="{x + 8}" y="{y + 18 + 14 * at}">{escape(label[at * 36 : at * 36 + 36])}</text>' for at in range(2)
-    )
-    colour = _COLOURS.get(node.kind, _OTHER_COLOUR)
-    box = f'<rect x="{x}" y="{y}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="6" fill="{colour}" stroke="#555"{dash}/>'
-    return f"<g><title>{escape(label)}</title>{box}{rows}</g>"
-
-
-def _places(graph: ReasoningGraph, drawn: list[ReasoningNode]) -> dict[int, tuple[int, int]]:
-    """The upper left corner of each box: rows by the longest way down, in a row by id."""
-    shown, rows = {node.node_id for node in drawn}, dict[int, int]()
-    for number in [*graph.in_order(), *graph.folded_into]:
-        if number in shown:
-            rows[number] = max((rows[parent] for parent in graph.parent_ids(number) if parent in rows), default=-1) + 1
-    used: dict[int, int] = {}
-    places = {}
-    for number, row in sorted(rows.items()):
-        column = used.get(row, 0)
-        used[row] = column + 1
-        places[number] = (_GAP_X + column * (_BOX_WIDTH + _GAP_X), _GAP_Y // 2 + row * (_BOX_HEIGHT + _GAP_Y))
-    return places
-
-
-def save_picture(graph: ReasoningGraph, path: str | os.PathLike[str], *, every: bool = False) -> None:
-    """Write a picture; its kind is the file's suffix, as for `draw_picture`. Raises UserError, also if it can't be written."""
-    path = a_path(path)
-    kind = os.path.splitext(path)[1].lstrip(".").lower()
-    picture = draw_picture(graph, kind, every=every, where=path)
-    try:
-        write(path, picture)
-    except OSError as error:
-        raise UserError(f"cannot be written ({error.strerror})", where=path) from None
-
-
 def draw_picture(graph: ReasoningGraph, kind: str, *, every: bool = False, where: object = None) -> bytes:
-    """A picture of that kind: svg, or with Graphviz installed anything that `dot` draws.
+    """A picture of any kind that Graphviz draws; `hivemind.web` draws an svg without it.
 
-    An svg of very many nodes is drawn without it. Raises UserError, about `where`, if Graphviz is missing or fails.
+    Raises UserError, about `where`, if Graphviz is missing or fails.
     """
-    kind = a_text(kind, "the kind of a picture")
-    import shutil  # late, as below: drawing is rare
+    import shutil  # late: drawing is rare, and this is half of the room's import
+    import subprocess
 
     dot = shutil.which("dot")
-    if kind == "svg" and (dot is None or len(_drawn(graph, every)) > _DOT_NODES):
-        return to_svg(graph, every=every).encode("utf-8", "replace")
     if dot is None or not kind.isalnum():
-        raise UserError(
-            f"a picture of kind {kind!r} needs Graphviz",
-            where=where,
-            mend="install graphviz, or take svg, which needs nothing",
-        )
-    return _by_dot(dot, to_dot(graph, every=every), kind, where)
-
-
-def _by_dot(dot: str, text: str, kind: str, where: object) -> bytes:
-    import subprocess  # half of the room's import
-
+        mend = "install graphviz, or take svg, which needs nothing"
+        raise UserError(f"a picture of kind {kind!r} needs Graphviz", where=where, mend=mend)
+    asked = to_dot(graph, every=every).encode("utf-8", "replace")
     try:
-        asked = text.encode("utf-8", "replace")
         done = subprocess.run([dot, f"-T{kind}"], input=asked, capture_output=True, timeout=_DOT_SECONDS)
     except subprocess.TimeoutExpired:
         mend = "take svg or mermaid, or fewer nodes: --at, or without --all"

@@ -14,11 +14,8 @@ from hivemind.reasoning import (
     ReasoningGraph,
     ReasoningMemory,
     TaskGraph,
-    draw_picture,
-    save_picture,
     to_dot,
     to_mermaid,
-    to_svg,
 )
 
 WRONG: list[Any] = [
@@ -175,15 +172,13 @@ def test_a_memory_refuses_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: type(value).__name__)
-def test_pictures_refuse_in_words(value: Any, tmp_path: Path) -> None:
-    for draw in (
-        lambda: draw_picture(graph_of(), value),
-        lambda: save_picture(graph_of(), value),
-        lambda: [make(graph_of(), every=value) for make in (to_dot, to_mermaid, to_svg)],
+def test_texts_of_a_graph_and_budgets_refuse_in_words(value: Any) -> None:
+    for made in (
+        lambda: [make(graph_of(), every=value) for make in (to_dot, to_mermaid)],
         lambda: ReasoningMemory(None, len, max_tokens=value),
     ):
         with suppress(UserError):
-            draw()
+            made()
 
 
 def test_what_came_in_is_what_stays() -> None:
