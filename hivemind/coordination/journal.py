@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import logging
@@ -53,7 +52,7 @@ def _load_snapshot(log: Segments) -> tuple[State, Place, int] | None:
     """(state, place, size in bytes), or None if none fits the log: then the log is read from its beginning."""
     path = _snapshot_path(log.folder)
     try:
-        with boundary("snapshot", path), _without_collector():
+        with boundary("snapshot", path):
             first_line, _, body = read_input(path).partition(b"\n")
             head = json.loads(first_line)
             place = Place(*head["place"])
@@ -67,18 +66,6 @@ def _load_snapshot(log: Segments) -> tuple[State, Place, int] | None:
         return None
     _log.warning("journal: %s does not fit the log; reading the log instead", path)
     return None
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Nothing that is read here is garbage: looking for some takes longer than the reading."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _stands(log: Segments, place: Place, digest: str) -> bool:

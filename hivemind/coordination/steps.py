@@ -156,10 +156,6 @@ class Steps:
 
         return self._journal.view(look)
 
-    def first_open(self, task_id: str) -> Step | None:
-        """The step focus of a task: its first open step that is not blocked, by position, then id."""
-        return next((step for step in self.list(task_id) if step.status == "open"), None)
-
     # changing
 
     def define(

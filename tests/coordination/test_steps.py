@@ -269,15 +269,6 @@ def test_statuses_follow_each_other(steps: Steps) -> None:
     assert steps.reopen(step.id).confirmed == ()
 
 
-def test_the_first_open_step_is_the_focus_of_a_task(steps: Steps) -> None:
-    assert steps.first_open("t") is None
-    steps.plan("t", [{"title": "one"}, {"title": "two"}])
-    steps.block("t.s1")
-    first = steps.first_open("t")
-    assert first is not None
-    assert first.id == "t.s2"
-
-
 def test_an_unknown_step_is_named(steps: Steps) -> None:
     for change in (lambda: steps.get("nope"), lambda: steps.note("nope", "x")):
         with pytest.raises(UnknownStep):
