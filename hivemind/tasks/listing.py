@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
+from hivemind.names import check_name
 from hivemind.tasks.dependencies import READY, Dependencies, Verdict
 from hivemind.tasks.folder import names_in, on_its_way, read_task, task_of, why_failed
 from hivemind.tasks.form import Written
@@ -25,7 +26,7 @@ class Listing:
 
     def __init__(self, settings: Settings, inbox: Inbox) -> None:
         self._settings = settings
-        self._layout = settings.layout
+        self.layout = settings.layout
         self._inbox_path = os.fspath(settings.layout.inbox)
         self._inbox = inbox
 
@@ -33,18 +34,23 @@ class Listing:
 
     def get(self, task_id: str) -> Task:
         """The task with that id, wherever it lies. Raises UserError if there is none, TaskProblem if it is no task."""
+        task_id = check_name(task_id, "task id")
         for state in (TaskState.ACTIVE, TaskState.DONE, TaskState.FAILED):
             try:
-                return self._read(self._layout.tasks / state / task_id, state)
+                return self._read(self.layout.tasks / state / task_id, state)
             except (FileNotFoundError, NotADirectoryError):
                 continue
         drop, entry, _ = self._find(task_id)
-        path = self._layout.inbox / drop.name
+        path = self.layout.inbox / drop.name
         if entry.folder:
             return self._read(path, TaskState.INBOX)
         return task_of(self._written(drop), path, TaskState.INBOX, TaskRecord(), entry.id)
 
-    def waiting(self, task_id: str) -> tuple[Entry, str | None]:
+    def waiting_for(self, task_id: str) -> str | None:
+        """Why a task in the inbox is not claimed, in words; None if it can be. Raises UserError if it is not there."""
+        return self._waiting(check_name(task_id, "task id"))[1]
+
+    def _waiting(self, task_id: str) -> tuple[Entry, str | None]:
         """A task in the inbox, and why it is not claimed, in words (None: it can be). Raises UserError if it is not there."""
         _, entry, verdict = self._find(task_id)
         return entry, self._why(entry, verdict)
@@ -61,13 +67,13 @@ class Listing:
                 return drop, drop.entry, self._dependencies(drops).verdict(drop.entry)
         if any(drop.entry is None and drop.id == task_id for drop in drops):
             raise UserError("has just come or is being written", where=task_id, mend="look again in a moment")
-        if on_its_way(self._layout, task_id):
+        if on_its_way(self.layout, task_id):
             mend = "look again in a moment; if its agent has ended, hivemind doctor says what to do"
             raise UserError("is just being claimed", where=task_id, mend=mend)
         raise UserError("there is no such task", where=task_id, mend="see: hivemind task list")
 
     def _read(self, folder: Path, state: TaskState) -> Task:
-        return read_task(folder, state, self._settings.reader, self._layout.root, self._settings.roots)
+        return read_task(folder, state, self._settings.reader, self.layout.root, self._settings.roots)
 
     def _written(self, drop: Drop) -> Written:
         """What a file in the inbox says. Raises TaskProblem, FileNotFoundError."""
@@ -79,11 +85,16 @@ class Listing:
 
     # many
 
-    def list(self, state: TaskState) -> Iterator[TaskSummary]:
-        """What lies in one state: waiting tasks as they will be claimed, half-written ones last; the others by time."""
+    def list(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
+        """What lies there: waiting tasks in the order in which they will be claimed, half-written ones last; the others by
+        time."""
+        places = TaskState if state is None else (TaskState(state),)
+        return [one for place in places for one in self._list(place)]
+
+    def _list(self, state: TaskState) -> Iterator[TaskSummary]:
         if state is TaskState.INBOX:
             return self._list_waiting()
-        folder = self._layout.tasks / state
+        folder = self.layout.tasks / state
         names = (name for name in names_in(folder) if not name.startswith("."))
         found = filter(None, (self._summary(name, folder / name, state) for name in names))
         return iter(sorted(found, key=lambda one: (one.since, one.id)))
@@ -128,7 +139,7 @@ class Listing:
 
     def _drops(self) -> builtins.list[Drop]:
         """What lies in the inbox; nothing where there is none: a copy of a hive may lack empty folders."""
-        return list(self._inbox.drops()) if self._layout.inbox.is_dir() else []
+        return list(self._inbox.drops()) if self.layout.inbox.is_dir() else []
 
     def _dependencies(self, drops: builtins.list[Drop]) -> Dependencies:
         return Dependencies(self._settings, self._inbox, [drop.entry for drop in drops if drop.entry is not None])
@@ -149,13 +160,13 @@ class Listing:
     # names alone
 
     def ignored(self) -> builtins.list[Ignored]:
-        """What lies in the inbox and is not taken for a task, by name; reads no file."""
-        found = ((name, ignored_why(name)) for name in sorted(names_in(self._layout.inbox)))
+        """What lies in the inbox and is not taken for a task, and why; reads no file."""
+        found = ((name, ignored_why(name)) for name in sorted(names_in(self.layout.inbox)))
         return [Ignored(name, why) for name, why in found if why is not None]
 
     def counts(self) -> dict[TaskState, int]:
         """How many tasks there are in each state; reads no file."""
-        found = {TaskState.INBOX: sum(map(is_task_name, names_in(self._layout.inbox)))}
+        found = {TaskState.INBOX: sum(map(is_task_name, names_in(self.layout.inbox)))}
         for state in (TaskState.ACTIVE, TaskState.DONE, TaskState.FAILED):
-            found[state] = sum(not name.startswith(".") for name in names_in(self._layout.tasks / state))
+            found[state] = sum(not name.startswith(".") for name in names_in(self.layout.tasks / state))
         return found

@@ -28,7 +28,7 @@ from hivemind.tasks.listing import Listing
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.record import RECORD, Records, load
 from hivemind.tasks.step import as_written
-from hivemind.tasks.task import Ignored, Task, TaskProblem, TaskState, TaskStep, TaskSummary
+from hivemind.tasks.task import Task, TaskProblem, TaskState, TaskStep
 
 __all__ = ["MAX_BYTES", "Tasks"]
 
@@ -36,7 +36,7 @@ MAX_BYTES = 1024 * 1024
 _NET_S = 1.0  # how often `wait` looks although no change was reported
 
 
-class Tasks(ClaimedTasks):
+class Tasks(ClaimedTasks, Listing):
     """The tasks of one hive. A task's state is the folder it lies in: inbox, active, done, failed.
 
     `agents` gives the hive's agents with their roles. `max_bytes` bounds a task's text. `settle_ms` is how long a drop
@@ -67,14 +67,14 @@ class Tasks(ClaimedTasks):
             make_folder(folder, durable=durable)
         self._crashes = CrashCount(layout.reading, read_only=layout.read_only)
         reader, records = TextReader(self._crashes, max_bytes), Records(journal, durable=durable)
-        self._settings = settings = Settings(
+        settings = Settings(
             layout, reader, records, agents, durable, settle_ms, grace_s, clock, roots, settled, rename, ask_about_files
         )
         inbox = Inbox(settings)
         self._queue = QueueCache(settings, inbox)
-        super().__init__(settings, Claims(settings, inbox, self._queue))
+        ClaimedTasks.__init__(self, settings, Claims(settings, inbox, self._queue))
+        Listing.__init__(self, settings, inbox)
         self._adding = Adding(layout, max_bytes=max_bytes, durable=durable)
-        self._listing = Listing(settings, inbox)
         self._recovered: set[str] = set()
         self._names: dict[str, str] = {}
 
@@ -161,7 +161,7 @@ class Tasks(ClaimedTasks):
         """
         agent, task_id = self._agent(agent), check_name(task_id, "task id")
         role = self._settings.agents().get(agent) if role is None else role
-        entry, why = self._listing.waiting(task_id)
+        entry, why = self._waiting(task_id)
         if entry.lane not in lanes_of(agent, role):
             whom = " of the role ".join(filter(None, (entry.assignee or "an agent", entry.role)))
             raise UserError(f"is for {whom}", where=task_id, mend="see: hivemind task list")
@@ -321,7 +321,7 @@ class Tasks(ClaimedTasks):
             raise UserError("is over already", where=task_id, mend="see: hivemind task show")
         with self._persons():
             self._claims.reclaim(HUMAN)
-            entry, _ = self._listing.waiting(task_id)
+            entry, _ = self._waiting(task_id)
             taken = self._claims.take_entry(HUMAN, entry)
             if taken is None:
                 raise UserError("was claimed or withdrawn this very moment", where=task_id, mend="try again")
@@ -346,10 +346,6 @@ class Tasks(ClaimedTasks):
 
     # looking
 
-    def get(self, task_id: str) -> Task:
-        """The task with that id, wherever it lies. Raises UserError if there is none, TaskProblem if it is no task."""
-        return self._listing.get(check_name(task_id, "task id"))
-
     def wait(self, task_id: str, timeout: float | None = None, *, watch: str = "auto") -> Task:
         """The task once it is done or failed, for a program that waits for its result; its folder is `path`.
 
@@ -372,20 +368,3 @@ class Tasks(ClaimedTasks):
                     )
                 moved.wait(min(_NET_S, left))
                 moved.clear()
-
-    def list(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
-        """What lies there: waiting tasks in the order in which they will be claimed, the others by time."""
-        places = TaskState if state is None else (TaskState(state),)
-        return [one for place in places for one in self._listing.list(place)]
-
-    def ignored(self) -> builtins.list[Ignored]:
-        """What lies in the inbox and is not taken for a task, and why; reads no file."""
-        return self._listing.ignored()
-
-    def counts(self) -> dict[TaskState, int]:
-        """How many tasks there are in each state; reads no file."""
-        return self._listing.counts()
-
-    def waiting_for(self, task_id: str) -> str | None:
-        """Why a task in the inbox is not claimed, in words; None if it can be. Raises UserError if it is not there."""
-        return self._listing.waiting(check_name(task_id, "task id"))[1]
