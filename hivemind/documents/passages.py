@@ -317,7 +317,7 @@ class Reader:
         members = [_Member(*one) for one in rows]
         titles = self._titles(members[0].parent_id)
         titles = titles if titles[:1] == (file.title,) else (file.title, *titles)
-        leads = number == 1 or self._kind_before(file_id, members[0].number) == "heading"
+        leads = number == 1 or self._kind_before(file_id, number, members[0].number) == "heading"
         return Part(lead, file, members, titles, leads, self._beside(file_id, lead))
 
     def _beside(self, file_id: int, lead: int) -> tuple[int | None, int | None]:
@@ -334,8 +334,12 @@ class Reader:
             return None, None
         return leads[at - 1] if at else None, leads[at + 1] if at + 1 < len(leads) else None
 
-    def _kind_before(self, file_id: int, number: int) -> str:
-        row = self._sql.execute("SELECT kind FROM places WHERE file_id = ? AND number = ?", (file_id, number - 1))
+    def _kind_before(self, file_id: int, passage: int, number: int) -> str:
+        """The kind of the node before the first of a passage, which ends the passage before: so the index finds it."""
+        row = self._sql.execute(
+            "SELECT kind FROM places WHERE file_id = ? AND passage = ? AND number = ?",
+            (file_id, passage - 1, number - 1),
+        )
         return str(row.fetchone()[0])
 
     def _titles(self, node_id: str | None) -> tuple[str, ...]:

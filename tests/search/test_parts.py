@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hivemind.embedding import HashingEmbedder, MiniLM, pack
@@ -54,6 +54,7 @@ def test_sentences_are_those_that_say_something(content: str, found: list[str]) 
     assert sentences_of(content) == found
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(max_size=400) | st.lists(st.text("ab .!?\n", max_size=40), max_size=60).map(". ".join))
 def test_of_however_many_sentences_there_are_only_so_many_sentences(content: str) -> None:
     found = sentences_of(content)
