@@ -66,7 +66,8 @@ def _fill(layout: Layout, source: Path) -> None:
         raise UserError("there is a hive already", where=layout.config, mend="hivemind up starts it")
     names = [*FILES]
     for folder_name in FOLDERS:
-        names += sorted(path.relative_to(source).as_posix() for path in (source / folder_name).rglob("*.md"))
+        for ending in ("*.md", "*.png"):  # the manual with its pictures
+            names += sorted(path.relative_to(source).as_posix() for path in (source / folder_name).rglob(ending))
     for name in names:
         _copy(source / name, layout.root / name)
     _put(layout.root / ".gitignore", _IGNORED.encode())
