@@ -134,6 +134,23 @@ def _as_seconds(value: Any) -> Any:
     return value
 
 
+class WebhookConfig(_Strict):
+    """Where a POST request goes for each notification; it is signed with the secret in the environment under `secret_env`, as
+    Standard Webhooks has it."""
+
+    url: str = Field(pattern=r"^https?://[^/\s]")
+    secret_env: str | None = None
+
+
+class NotifyConfig(_Strict):
+    """Of which ends of people's tasks they are told, and how: by a letter to `human`, a program, a webhook."""
+
+    events: Annotated[tuple[Literal["done", "failed", "parked"], ...], BeforeValidator(_as_list)] = ("failed",)
+    letter: bool = True
+    program: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
+    webhook: WebhookConfig | None = None
+
+
 class McpConfig(_Strict):
     """Members from outside. `return_after`: seconds after which the tasks of one that has left go back; None: never."""
 
@@ -222,6 +239,8 @@ class HiveConfig(_Strict):
     roots: list[Annotated[RootConfig, BeforeValidator(_as_root)]] = []
     mail: MailConfig = MailConfig()
     mcp: McpConfig = McpConfig()
+    notify: NotifyConfig = NotifyConfig()
+    zone: str = "UTC"
     prices: dict[str, PriceConfig] = {}
     budget: Annotated[SharedBudgetConfig, BeforeValidator(_or_default)] = SharedBudgetConfig()
     agents: dict[str, Any] = {}
@@ -236,6 +255,17 @@ class HiveConfig(_Strict):
         It is said in one place, to the kernel, as the umask: databases, mail, logs and what commands write included.
         """
         os.umask(0o007 if self.access == "group" else 0o077)
+
+    @field_validator("zone")
+    @classmethod
+    def _zone(cls, value: str) -> str:
+        from zoneinfo import ZoneInfo  # few commands need it
+
+        try:
+            ZoneInfo(value)
+        except (OSError, ValueError, LookupError):
+            raise ValueError(f"{value!r} is no time zone: write Europe/Berlin, or UTC") from None
+        return value
 
     @field_validator("workspace")
     @classmethod

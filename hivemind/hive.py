@@ -169,6 +169,8 @@ class Hive:
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
             ask_about_files=self.config.no_text == "ask",
+            tell_of=self.config.notify.events,
+            zone=self.config.zone,
             journal=self.journal,
         )
 

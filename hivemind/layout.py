@@ -72,6 +72,11 @@ class Layout:
         return self.tasks / "failed"
 
     @property
+    def schedule(self) -> Path:
+        """Tasks that come again, a file each."""
+        return self.tasks / "schedule"
+
+    @property
     def worktrees(self) -> Path:
         """The worktrees of tasks, a folder for each task; made when the first one is."""
         return self.root / "worktrees"
@@ -141,6 +146,21 @@ class Layout:
     def task_queue(self) -> Path:
         """The order in which waiting tasks are claimed: a cache that may be deleted at any time."""
         return self.state / "tasks.queue"
+
+    @property
+    def schedule_record(self) -> Path:
+        """Up to which time the tasks of `schedule` were dropped."""
+        return self.state / "schedule.json"
+
+    @property
+    def due_record(self) -> Path:
+        """When `hivemind due` has something to do again."""
+        return self.state / "due.json"
+
+    @property
+    def outbox(self) -> Path:
+        """What a person is still to be told of tasks, a file each."""
+        return self.state / "outbox"
 
     @property
     def workspace_record(self) -> Path:

@@ -195,6 +195,8 @@ def written(default: object) -> str:
         return "{" + ", ".join(f"{name}: {written(value)}" for name, value in default) + "}"
     if isinstance(default, float) and default == int(default):
         return str(int(default))
+    if isinstance(default, tuple):
+        return f"[{', '.join(default)}]"
     if isinstance(default, MailConfig):
         return f"{{unknown_sender: {default.unknown_sender}}}"
     return str(default)

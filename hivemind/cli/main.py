@@ -23,6 +23,7 @@ MODULES = {
     "up": "swarm",
     "down": "swarm",
     "status": "swarm",
+    "due": "swarm",
     "task": "task transcript timeline",
     "mail": "mail",
     "agent": "agent",

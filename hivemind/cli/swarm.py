@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hivemind.cli.command import Answer, Arg, command
-from hivemind.cli.opening import anywhere, layout_of, listed, look_at
+from hivemind.cli.opening import anywhere, layout_of, listed, look_at, open_hive
 from hivemind.cli.output import say, table_lines, warn
 from hivemind.cli.picture import Screen, picture_lines, tokens_of
 from hivemind.cli.text import is_terminal, natural, one_line
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hivemind.layout import Layout
     from hivemind.swarm.overview import AgentNow, Overview
     from hivemind.swarm.swarm import SwarmPicture, SwarmResult
+    from hivemind.tasks import Scheduled
 
 INTERRUPTED = 130
 _FREE = ("extractive", "mcp")
@@ -243,6 +244,25 @@ def down(layout: Layout, *, timeout: Annotated[float, Arg(most=1000000.0)] = 15.
     return Answer({"pid": pid, "ended": over}, [line] if over else (), 0 if over else 1)
 
 
+@command("due", open_hive)
+def due(hive: Hive) -> Answer:
+    """Do once what is due, as a swarm that is up does by itself.
+
+    Drops the tasks of tasks/schedule/ whose time has come, and tells people of tasks that are done, failed or
+    parked (`notify:` in hive.yaml). For a hive without a supervisor: call it from cron.
+
+    examples:
+      hivemind due
+    """
+    from hivemind.swarm.due import do_due
+
+    done = do_due(hive)
+    lines = [*(f"dropped {task}" for task in done.dropped), *(f"told by {one}" for one in done.told)]
+    record = {"dropped": list(done.dropped), "told": list(done.told), "next": done.next}
+    then = "" if done.next is None else f"; due again at {done.next:%Y-%m-%d %H:%M:%S} UTC"
+    return Answer(record, [*lines, f"{len(done.dropped)} dropped, {len(done.told)} told{then}."])
+
+
 @command("status", look_at)
 def status(hive: Hive) -> Answer:
     """Show who is up, what each agent does, how the tasks stand.
@@ -269,6 +289,8 @@ def status(hive: Hive) -> Answer:
         "parked": _reasons(now.parked),
         "needs_you": _reasons(now.needs_you, "id", "what"),
         "left": _reasons(now.left),
+        "schedule": [asdict(one) for one in now.schedule],
+        "untold": now.untold,
         "mail_waits": _reasons(now.mail_waits, "agent"),
     }
     return Answer(record, _status_lines(now))
@@ -301,11 +323,18 @@ def _status_lines(now: Overview) -> Iterator[str]:
         ("Stuck", [(agent.name, agent.problem) for agent in now.agents if agent.problem], "status --json"),
         ("Mail waits", now.mail_waits, "status --json"),
         ("Left", now.left, "status --json"),
+        ("Comes again", [(one.name, _when(one)) for one in now.schedule], "status --json"),
         ("Leased", leased, "lease list"),
         ("Parked", now.parked, "task list"),
         ("Waiting", now.waiting, "task list"),
     ):
         yield from _named_lines(title, named, rest)
+
+
+def _when(one: Scheduled) -> str:
+    if one.problem is not None:
+        return one.problem
+    return "never again" if one.next is None else f"next at {one.next:%a %Y-%m-%d %H:%M} UTC ({one.every})"
 
 
 def _named_lines(title: str, named: Sequence[tuple[str, str]], rest: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ process of a hive watches (the supervisor, or else the first agent): a user has 
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 from hivemind.fs import Lock
@@ -21,16 +22,19 @@ SUPERVISOR = "_supervisor"  # no agent can have that name: it begins with no let
 
 
 class HiveWatch:
-    """Watches the mailboxes, the inbox and agents/ of a hive until it is closed. `agents_written` is set once a file in
-    agents/ may have changed, and is for who reads it to clear; what is taken away there shows in the folder's time only."""
+    """Watches the mailboxes, the inbox, agents/ and tasks/schedule/ of a hive until it is closed.
+
+    `agents_written` and `schedule_written` are set once a file there may have changed, and are for who reads them to clear;
+    what is taken away shows in the folder's time only.
+    """
 
     def __init__(self, hive: Parts) -> None:
         self._hive = hive
         self._boxes = {hive.layout.mailbox(name) / "new": name for name in hive.agents}
-        self.agents_written = False
-        for folder in (*self._boxes, hive.layout.agents):
+        self.agents_written = self.schedule_written = False
+        for folder in (*self._boxes, hive.layout.agents, hive.layout.schedule):
             folder.mkdir(parents=True, exist_ok=True)
-        flat = [*self._boxes, hive.layout.inbox, hive.layout.agents]
+        flat = [*self._boxes, hive.layout.inbox, hive.layout.agents, hive.layout.schedule]
         self._watcher = open_watcher(hive.config.watch, flat, [], self._changed)
         if self._watcher.reason is not None and hive.config.watch != "poll":
             _log.warning("watching: %s", self.described)
@@ -54,8 +58,9 @@ class HiveWatch:
 
     def _changed(self, path: Path) -> None:
         bells = self._hive.layout.doorbells
-        if path == self._hive.layout.agents:
-            self.agents_written = True
+        if path in (self._hive.layout.agents, self._hive.layout.schedule):
+            self.agents_written |= path == self._hive.layout.agents
+            self.schedule_written |= path == self._hive.layout.schedule and bool(os.listdir(path))
             ring(bells, SUPERVISOR)
             return
         name = self._boxes.get(path) or self._boxes.get(path.parent)

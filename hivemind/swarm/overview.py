@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from hivemind.presence.status import AgentStatus, read_status
 from hivemind.presence.watching import supervisor_lock, watch_lock
 from hivemind.swarm.absence import absences
 from hivemind.swarm.idle import is_full, nobody_for
-from hivemind.tasks import TaskState, TaskSummary
+from hivemind.tasks import Scheduled, TaskState, TaskSummary
 from hivemind.tasks.inbox import is_task_name
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class Overview:
     has_state: bool = True
     left: tuple[tuple[str, str], ...] = ()
     disk_full: bool = False
+    schedule: tuple[Scheduled, ...] = ()
+    untold: int = 0
 
 
 def overview(hive: Parts) -> Overview:
@@ -123,6 +126,8 @@ def overview(hive: Parts) -> Overview:
         supervisor=supervisor,
         left=tuple((task, str(absence)) for absence in absences(hive) for task in absence.tasks),
         disk_full=is_full(hive.layout),
+        schedule=tuple(hive.tasks.schedule.look(datetime.now(UTC))),
+        untold=hive.tasks.outbox.count,
         has_state=hive.layout.state.is_dir(),
         watching=str(watcher["watching"]) if "watching" in watcher else None,
         embedder=search_now(hive),

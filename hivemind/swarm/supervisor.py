@@ -26,6 +26,7 @@ from hivemind.presence.status import read_status
 from hivemind.presence.watching import SUPERVISOR, HiveWatch, supervisor_lock
 from hivemind.swarm.absence import return_removed, return_tasks
 from hivemind.swarm.agent_files import AgentFiles
+from hivemind.swarm.due import DueWork
 from hivemind.swarm.nursery import END_WITHIN_S, Nursery, RunAgent
 
 __all__ = ["Supervisor"]
@@ -75,6 +76,7 @@ class Supervisor:
         self._nursery_parts = (warm, run_agent)
         self._nursery = Nursery(warm, run_agent)
         self._files = files
+        self._due = DueWork(hive.layout)
         self._children = {name: _Child(name) for name in names}
         self._stop_stopped()
         self._watch: HiveWatch | None = None
@@ -97,6 +99,11 @@ class Supervisor:
     def watching(self) -> str:
         """How the hive is watched: `inotify` or `poll`, with the reason of a fallback."""
         return self._watch.described if self._watch else "not watching"
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether something that is due is being done, or should be."""
+        return self._due.busy or self._due.left_s <= 0
 
     def stop(self) -> None:
         """Have `run` end the swarm in order. May be called from a signal's callback."""
@@ -126,6 +133,7 @@ class Supervisor:
                 finally:
                     self._watch.close()
                     self._end()
+                    self._due.close()
         finally:
             signal.set_wakeup_fd(old_wakeup)
             for number, callback in before.items():
@@ -152,11 +160,15 @@ class Supervisor:
             self._follow_files()
             self._start_due()
             self._kill_hung()
+            check_here(self._lock, self._hive.layout)
+            assert self._watch is not None
+            written, self._watch.schedule_written = self._watch.schedule_written, False
+            self._due.look(written)
 
     def _next_moment(self, tick_s: float | None) -> float:
         """Seconds until something is due: a restart, a look for hung agents, a tick."""
         now = time.monotonic()
-        due = [_LOOK_S, self._hive.config.hang_after / 3]
+        due = [_LOOK_S, self._hive.config.hang_after / 3, self._due.left_s]
         due += [child.start_at - now for child in self._children.values() if child.start_at is not None and self._ready]
         if tick_s is not None:
             due.append(tick_s)

@@ -193,7 +193,7 @@ class _Run:
         found = survey(self._hive, self._names)
         self._parked = found.parked
         seq = self._hive.journal.seq
-        if found.busy or self._quiet_since is None or self._quiet_since[1] != seq:
+        if found.busy or self._supervisor.is_telling or self._quiet_since is None or self._quiet_since[1] != seq:
             self._quiet_since = None if found.busy else (now, seq)
             return False
         self._idle = now - self._quiet_since[0] >= _QUIET_S

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hivemind.tasks.claim import Orphan, Taken
 from hivemind.tasks.folder import why_failed
+from hivemind.tasks.outbox import Notice
+from hivemind.tasks.schedule import Scheduled
 from hivemind.tasks.step import parse_duration
 from hivemind.tasks.task import (
     BEING_WRITTEN,
@@ -24,9 +26,11 @@ __all__ = [
     "BEING_WRITTEN",
     "FILES",
     "Ignored",
+    "Notice",
     "Orphan",
     "Parked",
     "Said",
+    "Scheduled",
     "Taken",
     "Task",
     "TaskMoved",

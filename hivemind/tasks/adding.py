@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from hivemind.frontmatter import parse, split
-from hivemind.fs import Lock, create, fsync_folder, move, reached, write
+from hivemind.fs import Lock, create, fsync_folder, make_folder, move, reached, write
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name, slug
@@ -22,7 +22,7 @@ from hivemind.tasks.inbox import ENDINGS
 from hivemind.tasks.record import RECORD, TaskRecord
 from hivemind.tasks.task import TaskProblem
 
-__all__ = ["Adding", "Attached"]
+__all__ = ["Adding", "Attached", "compose"]
 
 Attached: TypeAlias = str | os.PathLike[str] | tuple[str, bytes]
 """A file or folder to go with a task; or a file's name and what is in it."""
@@ -54,16 +54,24 @@ class Adding:
         _refuse_surrogates(text, *(value for value in fields.values() if isinstance(value, str)))
         head, body, _ = split(text)
         wanted = {**(parse(head, "the text", 2).values if head is not None else {}), **fields}
-        title = _title(_compose(wanted, body))
+        title = _title(compose(wanted, body))
         beside = list(attachments)
+        comes_again = wanted.get("every") is not None
+        if comes_again and (by != HUMAN or parent is not None or beside):
+            what = "every: goes without attachments" if beside else "only people make tasks that come again (every:)"
+            raise TaskProblem(what, where="the task")
         # Two who add at once must not find the same id free; people and claims need no lock.
         with Lock(self._layout.locks / "tasks-add.lock"):
             while True:
                 task_id = self._id(wanted.get("id"), title)
-                content = _compose({**wanted, "id": task_id}, body)
+                content = compose({**wanted, "id": task_id}, body)
                 if len(content) > self._max_bytes:
                     raise TaskProblem(f"has {len(content):,} bytes, at most {self._max_bytes:,}", where=task_id)
                 try:
+                    if comes_again:
+                        make_folder(self._layout.schedule, durable=self._durable)
+                        create(self._layout.schedule / f"{task_id}.md", content, durable=self._durable)
+                        return task_id
                     self._drop(task_id, content, TaskRecord(by, parent), beside)
                 except FileExistsError:
                     continue  # dropped by hand under that name this very moment
@@ -71,17 +79,21 @@ class Adding:
 
     def _id(self, given: Any, title: str) -> str:
         if given is None:
-            return free_name(slug(title), self._taken)
+            return free_name(slug(title), self.taken)
         task_id = check_name(str(given), "id")
-        if self._taken(task_id):
+        if self.taken(task_id):
             raise TaskProblem(f"id: {task_id!r} is taken", where=task_id, mend="give another id, or none")
         return task_id
 
-    def _taken(self, task_id: str) -> bool:
+    def taken(self, task_id: str) -> bool:
         """Looks in the direction in which tasks move, so that one on its way is not missed."""
         inbox = self._layout.inbox
         return (
-            any(os.path.lexists(inbox / (task_id + ending)) for ending in ENDINGS)
+            any(
+                os.path.lexists(folder / (task_id + one))
+                for folder in (inbox, self._layout.schedule)
+                for one in ENDINGS
+            )
             or on_its_way(self._layout, task_id)
             or place_of(self._layout, task_id) is not None
         )
@@ -132,7 +144,7 @@ def _attach(folder: Path, files: list[Attached], *, durable: bool) -> None:
         fsync_folder(folder)
 
 
-def _compose(fields: Mapping[str, Any], body: str) -> bytes:
+def compose(fields: Mapping[str, Any], body: str) -> bytes:
     """A task file: front matter (none if there are no fields) and text."""
     given = {key: value for key, value in fields.items() if value is not None}
     if not given and not body.startswith("---"):

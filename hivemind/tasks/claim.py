@@ -245,6 +245,9 @@ class Claims:
                 raw, found = read_regular(taken.path, taken.name, self._reader.max_bytes)
             written = self._reader.read(raw, taken.name, found)
             _check(taken, written)
+            if written.form.every is not None:
+                self._put_into_schedule(taken)
+                return None
             task_id = self._id(taken.name, False, written)
         except UserError as problem:
             if isinstance(problem, NoText) and self._settings.ask_about_files:
@@ -256,6 +259,16 @@ class Claims:
         move(taken.path, build / text_file(record), durable=False)
         reached("tasks.claim.moved")
         return self._open(build, task_id, record, written, taken.name)
+
+    def _put_into_schedule(self, taken: Taken) -> None:
+        """A file that says `every:` is no task but where tasks come from. Raises TaskProblem if its name is taken there."""
+        make_folder(self._layout.schedule, durable=self._durable)
+        try:
+            move(taken.path, self._layout.schedule / taken.name, durable=self._durable)
+        except FileExistsError:
+            where = self._layout.relative(self._layout.schedule / taken.name)
+            raise TaskProblem(f"{where} is there already", where=taken.name, mend="give it another name") from None
+        reached("tasks.schedule.moved")
 
     def _with_a_question(self, taken: Taken) -> Taken:
         """The folder of a drop that is no text, as a person would have dropped it with a question."""
@@ -284,6 +297,9 @@ class Claims:
                 raw, text, found = dropped_text(folder, known, self._reader.max_bytes)
                 written = self._reader.read(raw, text, found)
                 _check(taken, written)
+                if written.form.every is not None:
+                    what = "every: goes with a file, and this is a folder"
+                    raise TaskProblem(what, where=written.where("every"), mend="drop its text alone")
                 task_id = self._id(taken.name, True, written)
                 record = self._record(taken, incarnation, known or TaskRecord(), raw, text)
                 apart = record.parent is not None and not is_open(self._layout, record.parent)
@@ -439,7 +455,7 @@ class Claims:
             reached("tasks.claim.moved")
         write(folder / "error.md", error, durable=False)
         reached("tasks.reject.explained")
-        path = self._fail(folder, task_id or id_of(taken.name, is_folder))
+        path = self._fail(folder, task_id or id_of(taken.name, is_folder), told=task_id is None)  # not who cancels it
         return Rejected(path.name, taken.name, reason)
 
     def _set_aside_if_it_can_be(self, folder: Path) -> None:
@@ -452,11 +468,17 @@ class Claims:
                 set_aside(folder, durable=False)
         remove(folder / "error.md")
 
-    def _fail(self, folder: Path, task_id: str) -> Path:
+    def _fail(self, folder: Path, task_id: str, *, told: bool = True) -> Path:
         self._sync(folder, "error.md")
+        record = None
+        with suppress(UserError):  # its record may be the problem
+            record = load(folder)
         while True:
+            free = self._free(task_id)
+            if told:
+                self._settings.outbox.put("failed", free, record, None)
             try:
-                target = self._publish(folder, self._layout.failed / self._free(task_id))
+                target = self._publish(folder, self._layout.failed / free)
             except FileExistsError:
                 continue  # taken this very moment
             wake_parent(self._layout, target)
@@ -566,6 +588,7 @@ class Claims:
     def give_up(self, path: Path, agent: str | None, problem: UserError) -> Path:
         """Fail a task in active/ because of what became of its folder; where it lies now."""
         remove_ends(path)
+        self._settings.outbox.put("failed", path.name, None, None)
         write(path / "error.md", explained(path.name, problem, "could not go on"), durable=self._durable)
         where = leave(self._layout, path, self._layout.failed, durable=self._durable)
         self._records.failed(path.name, agent, str(problem))

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from hivemind.tasks.task import Parked, Said, Task, TaskMoved
 
 __all__ = ["ClaimedTasks"]
 
+_SHORT = timedelta(seconds=60)  # nobody is told of a task that rests no longer than that
 _RESULT, _ERROR, _GRAPH = "result.md", "error.md", "graph.json"
 
 
@@ -38,6 +39,7 @@ class ClaimedTasks:
         self._records = settings.records
         self._durable = settings.durable
         self._clock = settings.clock
+        self._outbox = settings.outbox
         self._logs: dict[str, Log] = {}  # of tasks in hand, as this process knows them
 
     def _follow(self, task: Task) -> Task:
@@ -66,6 +68,7 @@ class ClaimedTasks:
                     self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
                 self._seal(task)
                 self._records.ending(task.id, end)
+                self._outbox.put("done" if name == _RESULT else "failed", task.id, record, task.notify)
                 remove_ends(task.path, but=name)
                 write(task.path / name, end, durable=self._durable)
                 reached("tasks.close.written")
@@ -121,6 +124,9 @@ class ClaimedTasks:
         parked = Parked(reason, until, self._clock())
         with self._own(task) as record:
             if record.parked is None or (record.parked.reason, record.parked.until) != (reason, until):
+                lasts = until is None or until - parked.since > _SHORT
+                if lasts and "wait_for" not in record.kept:  # its own subtasks, or who judges it
+                    self._outbox.put("parked", task.id, record, task.notify, reason)
                 self._records.save(task.path, replace(record, parked=parked), agent_id=task.owner)
         return parked
 

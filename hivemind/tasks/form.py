@@ -15,6 +15,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import Parsed, parse, split, validate
 from hivemind.fs import CrashCount
+from hivemind.tasks.every import Every
 from hivemind.tasks.step import (
     Agent,
     Id,
@@ -29,7 +30,7 @@ from hivemind.tasks.step import (
     moment,
     named,
 )
-from hivemind.tasks.task import TaskBudget, TaskProblem, TaskReview
+from hivemind.tasks.task import TaskBudget, TaskEvent, TaskProblem, TaskReview
 from hivemind.tokens import LEAST_CONTEXT
 
 __all__ = ["DEFAULT_PRIORITY", "PRIORITIES", "NoText", "TaskForm", "TextReader", "Written", "is_yaml", "read_text"]
@@ -73,6 +74,17 @@ def _as_budget(value: Any) -> Any:
     return {"tokens": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _as_events(value: Any) -> Any:
+    return () if value in ("never", False) else listed(value)
+
+
+def _as_every(value: Any) -> Any:
+    if not isinstance(value, str):  # YAML makes a number of 17:30
+        raise ValueError('write it in quotes: every: "17:30"')  # noqa: TRY004 - pydantic takes no other
+    Every.of(value)
+    return value
+
+
 class TaskForm(Strict):
     """The front matter of a task."""
 
@@ -91,6 +103,10 @@ class TaskForm(Strict):
     review: ReviewForm | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
     budget: Annotated[BudgetForm, BeforeValidator(_as_budget)] = BudgetForm()
+    notify: Annotated[tuple[TaskEvent, ...] | None, BeforeValidator(_as_events)] = None
+    every: Annotated[str, BeforeValidator(_as_every)] | None = None
+    until: Annotated[datetime, BeforeValidator(moment)] | None = None
+    missed: Literal["once", "all"] = "once"
 
 
 class _YamlForm(TaskForm):

@@ -21,6 +21,7 @@ from hivemind.fs.paths import OutsideError, inside
 from hivemind.layout import Layout
 from hivemind.names import slug
 from hivemind.tasks.form import DEFAULT_PRIORITY, TextReader, has_front_matter
+from hivemind.tasks.outbox import Outbox
 from hivemind.tasks.record import RECORD, Records, TaskRecord, has_ended, is_made_whole, load
 from hivemind.tasks.task import TaskProblem
 
@@ -74,6 +75,7 @@ class Settings:
     settled: Settled
     rename: Callable[[str, str], None]
     ask_about_files: bool
+    outbox: Outbox
 
 
 # names

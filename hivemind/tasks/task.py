@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from hivemind.errors import UserError
 
@@ -54,6 +54,10 @@ class TaskMoved(UserError):
     def __init__(self, what: str, *, where: object, kept: Path | None = None) -> None:
         super().__init__(what, where=where, mend=f"the late result is in {kept}" if kept else None)
         self.kept = kept
+
+
+TaskEvent: TypeAlias = Literal["done", "failed", "parked"]
+"""What a person is told of a task, if it or hive.yaml says so (`notify:`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,7 @@ class Task:
     review: TaskReview | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
     budget: TaskBudget = TaskBudget()
+    notify: tuple[TaskEvent, ...] | None = None
     attachments: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
     owner: str | None = None

@@ -18,15 +18,17 @@ from hivemind.errors import UserError
 from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_watcher, reached
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
-from hivemind.tasks.adding import Adding, Attached
+from hivemind.tasks.adding import Adding, Attached, compose
 from hivemind.tasks.claim import Claims, Orphan, Rejected, Taken, rename
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.folder import ATTEMPTS, is_open, open_log
 from hivemind.tasks.form import TextReader
 from hivemind.tasks.inbox import Inbox, Settings, Settled
 from hivemind.tasks.listing import Listing
+from hivemind.tasks.outbox import Outbox
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.record import RECORD, Records, load
+from hivemind.tasks.schedule import Schedule
 from hivemind.tasks.step import as_written
 from hivemind.tasks.task import Task, TaskProblem, TaskState, TaskStep
 
@@ -44,6 +46,7 @@ class Tasks(ClaimedTasks, Listing):
     that is not there yet. `roots` are folders outside the hive that links among attachments may lead to. With
     `ask_about_files` a drop that is no text becomes a question to a person. The `journal` is told of every change of a
     task's record; without one nobody notices if something else changes it.
+        self.outbox = outbox = Outbox(layout, tell_of, durable=durable)
     """
 
     def __init__(
@@ -60,21 +63,28 @@ class Tasks(ClaimedTasks, Listing):
         settled: Settled = is_settled,
         rename: Callable[[str, str], None] = rename,
         ask_about_files: bool = False,
+        tell_of: Collection[str] = (),
+        zone: str = "UTC",
         journal: Journal | None = None,
     ) -> None:
         folders = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
         for folder in () if layout.read_only else folders:
             make_folder(folder, durable=durable)
         self._crashes = CrashCount(layout.reading, read_only=layout.read_only)
+        self.outbox = outbox = Outbox(layout, tell_of, durable=durable)
         reader, records = TextReader(self._crashes, max_bytes), Records(journal, durable=durable)
         settings = Settings(
-            layout, reader, records, agents, durable, settle_ms, grace_s, clock, roots, settled, rename, ask_about_files
-        )
+            layout, reader, records, agents, durable, settle_ms, grace_s, clock, roots, settled, rename,
+            ask_about_files, outbox,
+        )  # fmt: skip
         inbox = Inbox(settings)
         self._queue = QueueCache(settings, inbox)
         ClaimedTasks.__init__(self, settings, Claims(settings, inbox, self._queue))
         Listing.__init__(self, settings, inbox)
         self._adding = Adding(layout, max_bytes=max_bytes, durable=durable)
+        self.schedule = Schedule(
+            layout, zone=zone, max_bytes=max_bytes, durable=durable, taken=self._adding.taken, compose=compose
+        )
         self._recovered: set[str] = set()
         self._names: dict[str, str] = {}
 
@@ -105,6 +115,10 @@ class Tasks(ClaimedTasks, Listing):
         max_tokens: int | None = None,
         review: Mapping[str, Any] | None = None,
         budget: Mapping[str, Any] | int | None = None,
+        notify: Iterable[str] | None = None,
+        every: str | None = None,
+        until: datetime | str | None = None,
+        missed: str | None = None,
         attachments: Iterable[Attached] = (),
     ) -> str:
         """Drop a task into the inbox and return its id. `by` is who makes it: the runtime says so, never a mind; `parent`
@@ -128,6 +142,10 @@ class Tasks(ClaimedTasks, Listing):
             "max_tokens": max_tokens,
             "review": review,
             "budget": budget,
+            "notify": None if notify is None else [*notify] or "never",
+            "every": every,
+            "until": until,
+            "missed": missed,
         }
         given = {key: value for key, value in fields.items() if value is not None}
         return self._adding.add(text or "", given, by=by, parent=parent, attachments=attachments)

@@ -1,0 +1,120 @@
+"""`every:` of a task: when it comes again (README.md, *Work that comes again*)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from hivemind.tasks.step import parse_duration
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+__all__ = ["Every", "zone_of"]
+
+_LEAST_S = 60.0
+_CRON = re.compile(r"[\d*]\S*(?: +\S+){4}")
+_AT = re.compile(r"(?:([A-Za-z][A-Za-z,-]*) +)?(\d{1,2}):(\d{2})")
+_DAY = "MON|TUE|WED|THU|FRI|SAT|SUN"
+_DAYS = re.compile(rf"(?:{_DAY})(?:[,-](?:{_DAY}))*")
+_LOOK_BACK = (timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedelta(days=3700))
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """When a task comes again: each `seconds` after its file was written, or at the times of a cron line in a `zone`
+    (None: the hive's)."""
+
+    seconds: float | None
+    cron: str = ""
+    zone: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Every:
+        """Read `1h`, `07:30`, `Mon 07:30`, `Mon-Fri 07:30 Europe/Berlin`, `30 7 * * 1`. Raises ValueError."""
+        said = " ".join(text.split())
+        words, zone = said, None
+        if re.search(r" [A-Z][A-Za-z]+(/\S+)?$", said) and not _CRON.fullmatch(said):
+            words, _, zone = said.rpartition(" ")
+            zone_of(zone)
+        if found := _AT.fullmatch(words):
+            days = (found[1] or "*").upper()
+            if days != "*" and not _DAYS.fullmatch(days):
+                raise ValueError(f"{found[1]!r} names no days: write Mon, Mon-Fri or Mon,Thu")
+            words = f"{int(found[3])} {int(found[2])} * * {_wrapped(days)}"
+        if _CRON.fullmatch(words):
+            from cronsim import CronSim, CronSimError  # most tasks come once
+
+            try:
+                CronSim(words, datetime(2026, 1, 1, tzinfo=UTC))
+            except CronSimError as error:
+                raise ValueError(f"{text!r} is no time: {error}") from None
+            return cls(None, words, zone)
+        try:
+            seconds = parse_duration(words)
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is no time that comes again: write 1h, 07:30, Mon 07:30, Mon-Fri 07:30 Europe/Berlin, or a cron "
+                "line (30 7 * * 1)"
+            ) from None
+        if zone is not None or seconds < _LEAST_S:
+            raise ValueError(f"{text!r}: a distance is a minute or more, and has no time zone")
+        return cls(seconds)
+
+    def times_after(self, since: datetime, moment: datetime, zone: str) -> Iterator[datetime]:
+        """The times after `moment`, oldest first, in UTC. Distances count from `since`."""
+        if self.seconds is not None:
+            count = max(0, int((moment - since).total_seconds() // self.seconds))
+            while True:
+                count += 1
+                yield since + timedelta(seconds=self.seconds * count)
+        from cronsim import CronSim
+
+        for found in CronSim(self.cron, moment.astimezone(zone_of(self.zone or zone))):
+            time = found.astimezone(UTC)
+            if time > moment:  # asked in the second of two equal hours, it names the first one's time
+                yield time
+
+    def newest_time(self, since: datetime, moment: datetime, now: datetime, zone: str) -> datetime | None:
+        """The last time after `moment` that is not after `now`."""
+        if self.seconds is not None:
+            count = int((now - since).total_seconds() // self.seconds)
+            found = since + timedelta(seconds=self.seconds * count)
+            return found if moment < found <= now else None
+        for back in _LOOK_BACK:  # short ones first: of a time each minute the last hour is enough
+            start = max(moment, now - back)
+            found = moment
+            for one in self.times_after(since, start, zone):
+                if one > now:
+                    break
+                found = one
+            if found > moment:
+                return found
+        return None
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """Raises ValueError for what is no time zone."""
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, LookupError):
+        raise ValueError(f"{name!r} is no time zone: write Europe/Berlin, or UTC") from None
+
+
+def _wrapped(days: str) -> str:
+    """`FRI-MON` as cron takes it: it knows no range over the week's end."""
+    order = _DAY.split("|")
+    found: list[str] = []
+    for part in days.split(","):
+        first, dash, last = part.partition("-")
+        if not dash or part == "*":
+            found.append(part)
+            continue
+        at, end = order.index(first), order.index(last)
+        found += [order[(at + number) % 7] for number in range((end - at) % 7 + 1)]
+    return ",".join(dict.fromkeys(found))

@@ -1,0 +1,205 @@
+"""Work that comes again: `every:` in a task of tasks/schedule/, and the task that is dropped at each of its times
+(README.md, *Work that comes again*).
+
+Whoever is killed in between does no harm: a time's task has an id of its own, made of the time, and is created only if
+nothing has that id; then the time is noted as done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from hivemind.boundary import Unreadable, boundary, read_input
+from hivemind.errors import UserError
+from hivemind.fs import DamagedRecord, Lock, create, load_record, make_folder, reached, save_record, set_aside
+from hivemind.layout import Layout
+from hivemind.names import MAX_LENGTH, slug
+from hivemind.tasks.every import Every
+from hivemind.tasks.form import Written, read_text
+from hivemind.tasks.inbox import is_task_name
+
+__all__ = ["Schedule", "Scheduled"]
+
+_KIND, _VERSION = "schedule", 1
+_AT_ONCE = 100  # tasks of one schedule that are dropped in one go, where it wants all that were missed
+_log = logging.getLogger(__name__)
+Compose: TypeAlias = Callable[[dict[str, Any], str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """One file of tasks/schedule/: `every` as it is written, the `next` time (None: there is none any more), the `last` one
+    that a task was dropped for, or the `problem` because of which none is."""
+
+    name: str
+    every: str = ""
+    next: datetime | None = None
+    last: datetime | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is known of a file: `since` is when it was written, `last` the last time that was dealt with."""
+
+    every: str
+    since: datetime
+    last: datetime | None = None
+
+
+class Schedule:
+    """tasks/schedule/ of one hive. `taken` tells whether a task has an id, `compose` makes a task file."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        zone: str,
+        max_bytes: int,
+        durable: bool,
+        taken: Callable[[str], bool],
+        compose: Compose,
+    ) -> None:
+        self._layout, self._zone = layout, zone
+        self._max_bytes, self._durable = max_bytes, durable
+        self._taken, self._compose = taken, compose
+
+    def look(self, now: datetime) -> list[Scheduled]:
+        """Every file of the schedule, by name; writes nothing."""
+        try:
+            known = self._known()
+        except UserError as problem:
+            return [Scheduled(self._layout.schedule_record.name, problem=str(problem))]
+        return [self._scheduled(path, known.get(path.name), now) for path in self._files()]
+
+    def drop_due(self, now: datetime) -> tuple[list[str], datetime | None]:
+        """Drop the tasks whose time has come. Gives their ids, and when to call again; None: when a file has changed.
+
+        Of two that call at once one waits for the other. Raises OSError.
+        """
+        if not self._files():
+            return [], None
+        make_folder(self._layout.locks, durable=self._durable)
+        with Lock(self._layout.locks / "schedule.lock"):
+            try:
+                before = self._known()
+            except (DamagedRecord, Unreadable) as error:  # what was dropped is known by its id, too
+                _log.warning("%s; kept as %s", error, set_aside(self._layout.schedule_record).name)
+                before = {}
+            known = {name: one for name, one in before.items() if (self._layout.schedule / name).exists()}
+            dropped, moments = [], []
+            for path in self._files():
+                try:
+                    written, entry, times, following = self._plan(path, known.get(path.name), now)
+                except UserError as problem:
+                    _log.warning("schedule: %s", problem)
+                    continue
+                for time in times:
+                    dropped += self._drop(path, written, time)
+                    entry = replace(entry, last=time)
+                if entry != known.get(path.name):
+                    known[path.name] = entry
+                    self._save(known)
+                reached("tasks.schedule.noted")
+                moments += [now if len(times) == _AT_ONCE else following] if following is not None else []
+        return dropped, min(moments, default=None)
+
+    def _plan(
+        self, path: Path, known: _Entry | None, now: datetime
+    ) -> tuple[Written, _Entry, list[datetime], datetime | None]:
+        """What a file says, what is known of it, the times that are due and the next one. Raises UserError."""
+        try:
+            with boundary("schedule's file", path):
+                written, every, entry = self._read(path, known, now)
+                return (
+                    written,
+                    entry,
+                    self._due_times(written, every, entry, now),
+                    self._following_time(written, every, entry, now),
+                )
+        except OSError as error:
+            raise UserError(f"cannot be read ({error.strerror})", where=path) from None
+
+    def _due_times(self, written: Written, every: Every, entry: _Entry, now: datetime) -> list[datetime]:
+        until, after = written.form.until, entry.last or entry.since
+        end = now if until is None else min(now, until)
+        if written.form.missed == "once":
+            newest = every.newest_time(entry.since, after, end, self._zone)
+            return [] if newest is None else [newest]
+        found = islice(every.times_after(entry.since, after, self._zone), _AT_ONCE)
+        return [time for time in found if time <= end]
+
+    def _following_time(self, written: Written, every: Every, entry: _Entry, now: datetime) -> datetime | None:
+        time = next(every.times_after(entry.since, max(now, entry.last or now), self._zone), None)
+        return None if time is None or (written.form.until is not None and time > written.form.until) else time
+
+    def _drop(self, path: Path, written: Written, time: datetime) -> list[str]:
+        """Drop the task of one time, unless it was dropped already. Gives its id."""
+        stamp = f"-{time:%Y%m%dt%H%M%Sz}"
+        task_id = (written.form.id or slug(path.stem))[: MAX_LENGTH - len(stamp)].rstrip("-._") + stamp
+        if self._taken(task_id):
+            return []
+        own = {"every", "until", "missed", "text"}
+        given = (
+            {} if written.parsed is None else {key: one for key, one in written.parsed.values.items() if key not in own}
+        )
+        try:
+            content = self._compose({**given, "id": task_id}, written.text)
+            create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
+        except FileExistsError:
+            return []
+        reached("tasks.schedule.dropped")
+        return [task_id]
+
+    # what lies there, and what is known of it
+
+    def _files(self) -> list[Path]:
+        try:
+            found = sorted(self._layout.schedule.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [path for path in found if is_task_name(path.name)]
+
+    def _read(self, path: Path, known: _Entry | None, now: datetime) -> tuple[Written, Every, _Entry]:
+        """Raises UserError for what is no task, or says no time; OSError."""
+        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        written = read_text(read_input(path, self._max_bytes), path.name)
+        if written.form.every is None:
+            raise UserError(
+                "has no every:", where=path, mend="say when the task comes again, or move it to tasks/inbox/"
+            )
+        if known is None or known.every != written.form.every:
+            known = _Entry(written.form.every, min(changed, now).replace(microsecond=0))
+        return written, Every.of(written.form.every), known
+
+    def _scheduled(self, path: Path, known: _Entry | None, now: datetime) -> Scheduled:
+        try:
+            _, entry, due, following = self._plan(path, known, now)
+        except UserError as problem:
+            return Scheduled(path.name, problem=str(problem))
+        return Scheduled(path.name, entry.every, due[0] if due else following, entry.last)
+
+    def _known(self) -> dict[str, _Entry]:
+        record = load_record(self._layout.schedule_record, _KIND, _VERSION) or {}
+        with boundary("schedule's record", self._layout.schedule_record):
+            return {
+                str(name): _Entry(
+                    str(one["every"]),
+                    datetime.fromisoformat(one["since"]),
+                    None if one["last"] is None else datetime.fromisoformat(one["last"]),
+                )
+                for name, one in record.get("files", {}).items()
+            }
+
+    def _save(self, known: dict[str, _Entry]) -> None:
+        files = {
+            name: {"every": one.every, "since": one.since.isoformat(), "last": one.last and one.last.isoformat()}
+            for name, one in known.items()
+        }
+        save_record(self._layout.schedule_record, _KIND, _VERSION, {"files": files}, durable=self._durable)
