@@ -112,20 +112,12 @@ class Journal:
         self._mutex = threading.RLock()
         self._state: State | None = None
         self._snapshot_due = 0
-        self._ahead: Place | None = None  # where the event ends that is to be on the disk with the next one
 
     # what others use
 
     def append(self, kind: str, /, **payload: Any) -> Event:
         """Append one event of any kind with any JSON payload. Raises UserError if it is none or cannot be written."""
         return self.transact(lambda _: [(kind, payload)])[0]
-
-    def append_ahead(self, kind: str, /, **payload: Any) -> Event:
-        """The same for an event on which nothing rests but what this process appends next: it is on the disk with that.
-
-        What was there before it is on the disk when this returns, and so is the event before another process shows it.
-        """
-        return self.change(lambda _: [(kind, payload)], lambda _, events: events[0], ahead=True)
 
     def transact(self, decide: Callable[[State], Sequence[Draft]]) -> list[Event]:
         """Check and append as one step that nothing can come between: `decide` sees the newest state under the lock.
@@ -135,28 +127,19 @@ class Journal:
         """
         return self.change(decide, lambda _, events: events)
 
-    def change(
-        self,
-        decide: Callable[[State], Sequence[Draft]],
-        look: Callable[[State, list[Event]], _T],
-        *,
-        ahead: bool = False,
-    ) -> _T:
-        """The same, and returns what `look` makes of the state and the events right after, before anyone else writes; `ahead`
-        as in `append_ahead`."""
-        place = before = None
+    def change(self, decide: Callable[[State], Sequence[Draft]], look: Callable[[State, list[Event]], _T]) -> _T:
+        """The same, and returns what `look` makes of the state and the events right after, before anyone else writes."""
+        place = None
         try:
             with self._mutex:
                 state = self._begin()
-                before = self._log.place
                 try:
                     drafts = decide(state)
                     found = look(state, self._write(state, drafts) if drafts else [])
                 finally:
                     place = self._end()
         finally:
-            self._settle(before if ahead else place)
-            self._ahead = place if ahead else self._ahead
+            self._settle(place)
         self._snapshot_if_due()
         return found
 
@@ -299,7 +282,7 @@ class Journal:
         return self._state
 
     def _settle(self, place: Place | None) -> None:
-        if self.durable and place is not None and place.seq and place != self._ahead:
+        if self.durable and place is not None and place.seq:
             self._log.cover(place)
 
     # writing
