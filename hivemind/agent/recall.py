@@ -90,8 +90,9 @@ def subjects_of(focus: Focus) -> list[str]:
     return questions_of(focus) or [f"{focus.title}\n{focus.text}"[:_ASKED_CHARS]]
 
 
-def recalled(hive: Parts, focus: Focus, questions: Sequence[str]) -> list[KnowledgeMemoryBlock]:
-    """Passages of knowledge/ and the task's attachments for each question, as blocks that point at their lines.
+def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool = True) -> list[KnowledgeMemoryBlock]:
+    """Passages of knowledge/ and the task's attachments for each question, as blocks that point at their lines; with `weak`
+    those too that are only the nearest to it.
 
     Best first, and newest: where scores are equal, the newer block is selected first.
     """
@@ -104,6 +105,7 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str]) -> list[Knowle
     now = datetime.now(UTC)
     for question in questions:
         passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope)
+        passages = [one for one in passages if weak or one.confidence.level != "weak"]
         best = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
             block = _block(passage.quoted(), question, best, now - timedelta(microseconds=rank), passage.is_cut)

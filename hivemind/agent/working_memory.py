@@ -125,7 +125,7 @@ class WorkingMemory:
 
     def select(self, focus: Focus, questions: Sequence[str], tokens: int) -> Selected:
         """Score, select and build: what of all blocks is worth its place in `tokens` tokens."""
-        blocks = [*self._recalled(focus, questions), *_attachments(focus), *self.blocks]
+        blocks = [*self._recalled(focus, questions, weak=False), *_attachments(focus), *self.blocks]
         return self._chosen(blocks, questions, tokens)
 
     def recall(self, focus: Focus, question: str, tokens: int, stands: Callable[[str], bool]) -> Sequence[Entry]:
@@ -163,11 +163,9 @@ class WorkingMemory:
             if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{loaded.content}") >= _ABOUT
         ]
 
-    def _recalled(self, focus: Focus, questions: Sequence[str]) -> list[MemoryBlock]:
-        return [
-            *recalled(self._hive, focus, questions),
-            *remembered(self._hive, self._name, questions),
-        ]
+    def _recalled(self, focus: Focus, questions: Sequence[str], *, weak: bool = True) -> list[MemoryBlock]:
+        known = recalled(self._hive, focus, questions, weak=weak)
+        return [*known, *remembered(self._hive, self._name, questions)]
 
     # what stays
 

@@ -58,7 +58,7 @@ class Spent:
     def cost(self) -> str:
         """What it cost, in words; empty where nothing costs anything."""
         known = f"{self.money:.4f}" if self.money else ""
-        unknown = f"{self.unpriced} tokens at an unknown price" if self.unpriced else ""
+        unknown = f"{self.unpriced:,} tokens at an unknown price" if self.unpriced else ""
         return ", ".join(filter(None, [known and f"cost {known}", unknown]))
 
 
@@ -220,7 +220,7 @@ def _provenance(review: Review, agent: str, spent: Spent | None, cited: bool) ->
         yield f"* Worked on by {agent}."
     else:
         cost = f", {spent.cost}" if spent.cost else ""
-        yield f"* Worked on by {agent}: {spent.cycles} cycles, {spent.tokens} tokens, {spent.seconds:.1f} s{cost}."
+        yield f"* Worked on by {agent}: {spent.cycles:,} turns, {spent.tokens:,} tokens, {spent.seconds:.1f} s{cost}."
     if review.state == "approved":
         yield f"* Checked by {review.reviewer}: every quote stands where it is said to stand."
     elif review.state == "self":

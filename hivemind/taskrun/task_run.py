@@ -440,8 +440,9 @@ class TaskRun:
         """What each step gave, in order, read from the graph and the outputs of commands."""
         return [self._finding(step) for step in self.steps()]
 
-    def _findings_when_done(self) -> list[Finding]:
-        """The same, with what was quoted from the task's own folder cited where that will lie: in tasks/done/."""
+    def _findings_when_done(self, *, answered: bool) -> list[Finding]:
+        """The same, with what was quoted from the task's own folder cited where that will lie: in tasks/done/. Of a task without
+        steps that is `answered` in its agent's words the command that happened to be its last tells nothing."""
         here = self._hive.layout.relative(self.task.path)
         there = self._hive.layout.relative(self._hive.layout.done / self.task.id)
 
@@ -449,7 +450,12 @@ class TaskRun:
             inside = citation.path.startswith(f"{here}/")
             return replace(citation, path=there + citation.path[len(here) :]) if inside else citation
 
-        return [replace(one, citations=tuple(map(moved, one.citations))) for one in self.findings()]
+        found = []
+        for step, one in zip(self.steps(), self.findings(), strict=True):
+            one = replace(one, command=None) if answered and step.is_implicit else one
+            if not (step.is_implicit and one.empty):
+                found.append(replace(one, citations=tuple(map(moved, one.citations))))
+        return found
 
     def _finding(self, step: PlannedStep) -> Finding:
         cards = self.trail.of_step(step.id)
@@ -503,7 +509,7 @@ class TaskRun:
         self.trail.publish_all(self._commit_publication)
         self.trail.save()
         notes = self._hive.tasks.get(self.task.id).notes  # its text may have been edited meanwhile
-        found = self._findings_when_done()
+        found = self._findings_when_done(answered=bool(answer.strip()))
         text = compose(
             self.task.title, answer, found, self.review, self.agent, self.spent(), notes, self._provenance(),
             self.worktrees.changes(),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -122,6 +123,48 @@ def test_a_call_that_an_earlier_process_began_is_made_once_or_answered_as_interr
     assert "interrupted" in first["error"]
     assert second["ok"]
     assert (crew.root / "knowledge/log.md").read_text() == "begun\n", "nobody knows: it is not done a second time"
+
+
+LIVES = """
+import json, os, sys
+from hivemind import Hive
+from hivemind.agent.agent import Agent
+from hivemind.minds import Action, Thought
+from hivemind.presence.identity import announce, take_name
+from tests.agent.conftest import Mind, until_idle
+
+def think(turn):
+    with open(sys.argv[2], "a") as file:
+        file.write(json.dumps([one.as_record() for one in turn.messages]) + "\\n")
+    at = sum(one.role == "assistant" for one in turn.messages)
+    read = Action("read_file", {"path": "knowledge/boats.md"})
+    write = Action("write_file", {"path": f"{at}.txt", "text": "oak"})
+    return Thought(f"Turn {at}", (read, write, Action("finish_step", {})) if at < 2 else (Action("finish_task", {}),))
+
+hive = Hive.open(sys.argv[1])
+lock = take_name(hive.layout, "ada")
+agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+agent.mind = Mind(think)
+agent.scheduler.resume()
+until_idle(agent)
+agent.close()
+"""
+
+
+@pytest.mark.parametrize("point", [1, 2, 3, 4, 5, 10])
+def test_killed_after_any_line_the_conversation_goes_on_byte_for_byte(crew: Crew, point: int) -> None:
+    sent = crew.root.parent / "sent"
+    path = crew.root / "tasks/active/t/messages.jsonl"
+    words = [sys.executable, "-c", LIVES, str(crew.root), str(sent)]
+    environment = {**os.environ, "HIVEMIND_CRASH_AT": f"messages.append.written:{point}"}
+    assert subprocess.run(words, env=environment, timeout=60).returncode == -signal.SIGKILL
+    before = path.read_bytes()
+    assert subprocess.run(words, timeout=60).returncode == 0
+    done = crew.root / "tasks/done/t"
+    assert (done / "messages.jsonl").read_bytes().startswith(before)
+    requests = [json.loads(line) for line in sent.read_text().splitlines()]
+    assert all(now[: len(earlier)] == earlier for earlier, now in pairwise(requests))
+    assert [call["tool"] for call in calls_of(done) if call["ok"]].count("finish_step") == 2
 
 
 def test_a_letter_that_an_earlier_process_sent_is_sent_once(crew: Crew) -> None:
