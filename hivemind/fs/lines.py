@@ -17,12 +17,11 @@ from hivemind.fs.atomic import open_own
 __all__ = [
     "LogDamaged",
     "Record",
-    "before_hole",
     "damaged",
-    "followed",
     "keep_torn",
     "look_at",
     "put",
+    "read_records",
     "records_of",
     "take",
     "true_size",
@@ -50,20 +49,50 @@ def damaged(path: str, offset: int, what: str) -> LogDamaged:
     )
 
 
-def whole_lines(file: int, offset: int) -> Iterator[tuple[int, bytes]]:
-    """The whole lines from `offset` on, many at a time: (where they begin, the lines)."""
+def whole_lines(file: int, offset: int, *, holes: bool = True) -> Iterator[tuple[int, bytes]]:
+    """The whole lines from `offset` on, many at a time: (where they begin, the lines). Where there may
+    be `holes` they end at one: a line with zeros in it, as a power cut leaves them of what was not synced."""
     size = _CHUNK
     while True:
         lines = os.pread(file, size, offset)
-        cut = lines.rfind(b"\n") + 1
+        hole = lines.find(b"\0") if holes else -1
+        cut = lines.rfind(b"\n", 0, len(lines) if hole < 0 else hole) + 1
         if cut:
             yield offset, lines[:cut]
             offset += cut
             size = _CHUNK
-        elif len(lines) < size:  # the end, or a line that is not whole
+        if hole >= 0 or (not cut and len(lines) < size):  # the end, or a line that is not whole
             return
-        else:
-            size *= 2
+        size = size if cut else size * 2
+
+
+def read_records(
+    path: str,
+    file: int,
+    offset: int,
+    due: int | None,
+    *,
+    needs: str | None = None,
+    skip: int = 0,
+    ends: bool = True,
+    holes: bool = True,
+) -> Iterator[tuple[list[Record], int, int]]:
+    """The records from `offset` on, many at a time: (records, where the line of the last begins, where it ends). The first line
+    has `skip` bytes of another kind before it.
+
+    Stops at a line that is not what was written (see `take`): a torn end. Raises LogDamaged if it can be none, as whole
+    lines follow it, or the log goes on elsewhere (`ends` is false).
+    """
+    for at, lines in whole_lines(file, offset, holes=holes):
+        records, used, wrong = take(lines[skip:], due, needs)
+        end, skip = at + skip + used, 0
+        if records and due is not None:
+            due = records[-1]["seq"] + 1
+        yield records, at + lines.rfind(b"\n", 0, end - at - 1) + 1, end
+        if wrong is not None:
+            if not ends or _followed(file, end):
+                raise damaged(path, end, wrong)
+            return
 
 
 def take(lines: bytes, due: int | None, needs: str | None = None) -> tuple[list[Record], int, str | None]:
@@ -132,21 +161,23 @@ def records_of(line: bytes) -> list[Record]:
     return found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
 
 
-def followed(file: int, offset: int) -> bool:
+def _followed(file: int, offset: int) -> bool:
     """Whether a record stands at `offset` or after it: then the line there is no torn end, it was changed."""
     return any(records_of(line) for _, lines in whole_lines(file, offset) for line in lines.split(b"\n")[:-1])
 
 
-def whole_end(file: int, size: int) -> tuple[int, list[Record], bytes]:
-    """Where the last line that holds records ends, with its newline; those; and what is torn after it.
+def whole_end(file: int, size: int, *, holes: bool = True) -> tuple[int, list[Record], bytes]:
+    """Where the last line that holds records ends, with its newline; those; and what is torn after it, from a hole on all
+    of it where there may be `holes`.
 
     An end beyond `size` says that only the newline is missing.
     """
+    whole = _before_hole(file, size) if holes else size
     width = _TAIL
     while True:
-        start = max(0, size - width)
+        start = max(0, whole - width)
         tail = os.pread(file, size - start, start)
-        lines, end = tail.split(b"\n"), size
+        lines, end = tail[: whole - start].split(b"\n"), whole
         for at in range(len(lines) - 1, -1 if start == 0 else 0, -1):
             if records := records_of(lines[at]):
                 return end + 1, records, tail[end + 1 - start :]
@@ -156,14 +187,10 @@ def whole_end(file: int, size: int) -> tuple[int, list[Record], bytes]:
         width *= 4
 
 
-def before_hole(file: int, size: int) -> int:
-    """Where the first line begins that has zeros in it, as a power cut leaves them of what was not synced; `size` if none
-    has: no line that was written has any."""
+def _before_hole(file: int, size: int) -> int:
+    """Where the first line begins that has zeros in it; `size` if none has: no line that was written has any."""
     offset = begin = 0
-    while offset < size:
-        chunk = os.pread(file, min(_CHUNK, size - offset), offset)
-        if not chunk:
-            break
+    while offset < size and (chunk := os.pread(file, min(_CHUNK, size - offset), offset)):
         hole = chunk.find(b"\0")
         newline = chunk.rfind(b"\n", 0, len(chunk) if hole < 0 else hole)
         begin = begin if newline < 0 else offset + newline + 1

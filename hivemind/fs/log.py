@@ -21,16 +21,12 @@ from hivemind.fs.crash import reached
 from hivemind.fs.lines import (
     LogDamaged,
     Record,
-    before_hole,
-    damaged,
-    followed,
     keep_torn,
     put,
+    read_records,
     records_of,
-    take,
     true_size,
     whole_end,
-    whole_lines,
 )
 from hivemind.fs.locks import lock
 from hivemind.fs.records import as_line
@@ -38,7 +34,6 @@ from hivemind.fs.records import as_line
 __all__ = ["Log"]
 
 _AWAY = "move the file away"
-_HEADER_BYTES = 4096
 _log = logging.getLogger(__name__)
 
 
@@ -68,6 +63,7 @@ class Log:
         self.durable = durable
         self.lazy = lazy
         self.segment_bytes = segment_bytes
+        self._holes = numbered or lazy  # lines build on one another, or rest unsynced: after a hole none counts
         self.epoch = 0
         """Rises when `read` begins anew, as the file is another one, or shorter than it was."""
         self.seq = 0
@@ -142,32 +138,23 @@ class Log:
         if self._identity not in (None, _identity(status)) or status.st_size < self._offset:
             self.rewind()
         self._identity = _identity(status)
-        for offset, lines in whole_lines(file, self._offset):
-            hole = lines.find(b"\0") if self.numbered or self.lazy else -1
-            if hole >= 0:
-                lines = lines[: lines.rfind(b"\n", 0, hole) + 1]
-            begin = 0 if offset else self._header_of(lines)
-            found, used, wrong = take(lines[begin:] if begin else lines, self.seq + 1 if self.numbered else None)
-            self._offset = offset + begin + used
+        head = b"" if self._offset else _first_line(file)
+        begin = self._header_of(head) if head.endswith(b"\n") else 0
+        due = self.seq + 1 if self.numbered else None
+        for found, _, end in read_records(self.path, file, self._offset, due, skip=begin, holes=self._holes):
+            self._offset = end
             if found and self.numbered:
                 self.seq = found[-1]["seq"]
             yield found
-            if wrong is not None:
-                if followed(file, self._offset):
-                    raise damaged(self.path, self._offset, wrong)
-                return
-            if hole >= 0:
-                return
         if self._offset == status.st_size:
             self._know(status, self.seq)
 
-    def _header_of(self, lines: bytes) -> int:
-        """The length of the header. 0 where the first line is torn, or, in a log that is not numbered, is no JSON: it is left
-        out like any other. Raises LogDamaged, UnknownVersion."""
-        line = lines[: lines.find(b"\n") + 1] or lines
-        records = records_of(line)
+    def _header_of(self, line: bytes) -> int:
+        """The length of the header, the file's first line. 0 where that is torn, or, in a log that is not numbered, is no JSON:
+        it is left out like any other. Raises LogDamaged, UnknownVersion."""
+        records = [] if b"\0" in line else records_of(line)
         if not records:
-            if self.numbered and line.endswith(b"\n"):
+            if self.numbered and line.endswith(b"\n") and b"\0" not in line:
                 raise LogDamaged(f"is no {self.kind}", where=f"{self.path}:1", mend=_AWAY)
             return 0
         header = records[0]
@@ -262,11 +249,8 @@ class Log:
             return
         fresh = open_own(self.path, os.O_RDONLY)  # what was cached while others wrote is not believed
         try:
-            whole = self._before_hole(fresh, size)
-            head = os.pread(fresh, min(_HEADER_BYTES, whole), 0)
-            self._header_of(head if b"\n" in head else os.pread(fresh, whole, 0))
-            end, records, torn = whole_end(fresh, whole)
-            torn += os.pread(fresh, size - whole, whole)
+            self._header_of(_first_line(fresh))
+            end, records, torn = whole_end(fresh, size, holes=self._holes)
         finally:
             os.close(fresh)
         seq = records[-1].get("seq") if records and self.numbered else 0
@@ -286,15 +270,9 @@ class Log:
         except FileNotFoundError:
             return b""
         try:
-            size = true_size(file)
-            whole = self._before_hole(file, size)
-            return whole_end(file, whole)[2] + os.pread(file, size - whole, whole)
+            return whole_end(file, true_size(file), holes=self._holes)[2]
         finally:
             os.close(file)
-
-    def _before_hole(self, file: int, size: int) -> int:
-        """The length of what is whole: where lines build on one another or rest unsynced, none counts after a hole."""
-        return before_hole(file, size) if self.numbered or self.lazy else size
 
     def append(
         self,
@@ -458,6 +436,14 @@ class Log:
             raise error
         mend = mend_of(error) or "look after the disk, then go on"
         raise UserError(f"{what} ({error.strerror})", where=self.path, mend=mend) from error
+
+
+def _first_line(file: int) -> bytes:
+    """The first line, with its newline if it has one."""
+    size = 4096
+    while b"\n" not in (head := os.pread(file, size, 0)) and len(head) == size:
+        size *= 4
+    return head[: head.find(b"\n") + 1] or head
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -20,13 +20,12 @@ from hivemind.fs.lines import (
     LogDamaged,
     Record,
     damaged,
-    followed,
     keep_torn,
     look_at,
     put,
+    read_records,
     records_of,
     take,
-    whole_lines,
 )
 from hivemind.fs.locks import lock, try_lock, unlock
 from hivemind.fs.records import load_record
@@ -202,18 +201,13 @@ class Segments:
         self._file, self.place = file, Place(self.place.seq, self.place.seq + 1, 0, 0)
 
     def _take(self, found: list[Record], file: int) -> None:
-        for offset, lines in whole_lines(file, self.place.end):
-            records, used, wrong = take(lines, self.place.seq + 1, "kind")
+        first, begun = self.place.first, self.place.end
+        path, ends = self.path_of(first), self.segments()[-1:] <= [first]
+        for records, start, end in read_records(path, file, begun, self.place.seq + 1, needs="kind", ends=ends):
             if records:
-                start = offset + lines.rfind(b"\n", 0, used - 1) + 1
-                self.place = Place(records[-1]["seq"], self.place.first, start, offset + used)
-                self.taken += used
+                self.place = Place(records[-1]["seq"], first, start, end)
                 found += records
-            if wrong is not None:
-                later = self.segments()[-1:] > [self.place.first]
-                if later or followed(file, self.place.end):
-                    raise damaged(self.path_of(self.place.first), self.place.end, wrong)
-                return
+        self.taken += self.place.end - begun
 
     def records(self, since: int, is_beyond: Callable[[int], bool]) -> Iterator[Record]:
         """The records after the number `since`, one by one; `is_beyond` says of a number whether nobody was told of it."""
@@ -228,18 +222,14 @@ class Segments:
         path = self.path_of(first)
         file = open_own(path, os.O_RDONLY)
         try:
-            due, start = first, 0
-            if since >= first:
-                start, due = offset_after(file, since), 0
-            for offset, lines in whole_lines(file, start):
-                found = records_of(lines[: lines.index(b"\n")]) if not due else []
-                records, used, wrong = take(lines, found[0].get("seq", 0) if found else due, "kind")
-                yield from (record for record in records if record["seq"] > since)
-                due = records[-1]["seq"] + 1 if records else due
-                if wrong is not None:
-                    if following is None and is_beyond(due):
-                        return
-                    raise damaged(path, offset + used, wrong)
+            due, start = _after(file, first, since)
+            try:
+                for records, _, _ in read_records(path, file, start, due, needs="kind", ends=False):
+                    yield from (record for record in records if record["seq"] > since)
+                    due = records[-1]["seq"] + 1 if records else due
+            except LogDamaged:
+                if following is not None or not is_beyond(due):
+                    raise
             if following is not None and due and due != following:
                 raise LogDamaged(
                     f"the log ends with event {due - 1} there, and goes on with {following}",
@@ -425,27 +415,9 @@ class Segments:
         raise UserError(f"{what} ({error.strerror})", where=where, mend=mend_of(error)) from error
 
 
-def offset_after(file: int, since: int) -> int:
-    """Where to begin reading a segment for the records after `since`: a line not far before them, found by bisection."""
-    low, high = 0, os.fstat(file).st_size
-    while high - low > 4096:
-        middle = (low + high) // 2
-        begin = middle + len(_line_at(file, middle))
-        found = records_of(_line_at(file, begin)) if begin < high else []
-        last = found[-1].get("seq") if found else None
-        if isinstance(last, int) and last <= since:  # a damaged line: whoever reads it from before on will say so
-            low = begin
-        else:
-            high = middle
-    return low
-
-
-def _line_at(file: int, offset: int) -> bytes:
-    """What stands from `offset` to the next newline, with it; empty if there is no newline any more."""
-    size = 4096
-    while True:
-        piece = os.pread(file, size, offset)
-        cut = piece.find(b"\n") + 1
-        if cut or len(piece) < size:
-            return piece[:cut]
-        size *= 4
+def _after(file: int, first: int, since: int) -> tuple[int, int]:
+    """The number of a record not after `since + 1`, mostly that one, and where its line begins in a segment."""
+    lines = os.pread(file, os.fstat(file).st_size, 0) if since >= first else b""
+    at = lines.rfind(b"\n", 0, max(0, lines.find(b'{"seq":%d,' % (since + 1)))) + 1
+    found = records_of(lines[at : lines.find(b"\n", at)])
+    return (found[0]["seq"], at) if found and isinstance(found[0].get("seq"), int) else (first, 0)
