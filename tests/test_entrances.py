@@ -20,14 +20,14 @@ HIVEMIND = Path(__file__).parents[1] / "hivemind"
 
 OWN_INPUT = {
     **dict.fromkeys(
-        ("guard.py _read_order", "tools/matcher.py _main", "tools/matching.py _find_elsewhere"),
+        ("guard.py _read_order", "tools/matcher.py _main", "tools/file_search.py _find_elsewhere"),
         "marshal between a process and its child, through a pipe that nobody else has",
     ),
     **dict.fromkeys(
         (
             "swarm/nursery.py reports",
-            "tools/ripgrep.py _lines",
-            "tools/ripgrep.py _path",
+            "tools/file_search.py _lines",
+            "tools/file_search.py _path",
             "swarm/nursery.py _hear",
             "swarm/nursery.py _obey",
             "swarm/detach.py detach",

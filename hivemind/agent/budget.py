@@ -2,19 +2,158 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from hivemind.agent.shared_account import Held, SharedAccount
 from hivemind.config import BudgetConfig, TokenBudget
+from hivemind.errors import UserError
+from hivemind.fs import DamagedRecord, Lock, load_record, save_record, set_aside
 from hivemind.layout import Layout
 from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskMoved
 
-__all__ = ["Budget"]
+__all__ = [
+    "Budget",
+    "Held",
+]
 
-_NOTHING = Held("", 0, 0.0)
+VERSION = 1
+_AGAIN_S = 30.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is reserved for one request, in the account of which day."""
+
+    day: str
+    tokens: int
+    money: float
+
+
+@dataclass(slots=True)
+class _Used:
+    """The account as it stands in the record; `day` is empty in one that is not of a day."""
+
+    day: str = ""
+    tokens: int = 0
+    money: float = 0.0
+
+    def turn_over(self, now: datetime) -> None:
+        """Begin a new day's account, if it is one. A clock that is set back by hours gives no second budget."""
+        today = now.date()
+        if not today.isoformat() <= self.day <= (today + timedelta(days=1)).isoformat():
+            self.day, self.tokens, self.money = today.isoformat(), 0, 0.0
+
+
+class SharedAccount:
+    """The account at `path`, bounded by `limit`, begun anew each day if it is `daily`. With a `lock` several processes share
+    it: each change is one reading and one writing under it, so that what they hold together never passes the bound.
+    `durable`: a power cut forgets nothing of it either, at two flushes a change, beside which a thought takes seconds.
+
+    What is held counts as used, and stays so if the process ends before it says what was. A damaged account is set aside
+    and a new one begun. One that can't be read, or is another version's, is left as it is, and nothing more is thought
+    until a person has seen to it: what was used up is not known.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        limit: TokenBudget,
+        whose: str,
+        lock: Path | None = None,
+        *,
+        durable: bool = False,
+        daily: bool = True,
+    ) -> None:
+        self._path, self._limit, self._whose, self._durable, self._daily = path, limit, whose, durable, daily
+        self._lock = nullcontext() if lock is None else Lock(lock)
+
+    @property
+    def bounded(self) -> bool:
+        return self._limit.tokens is not None or self._limit.money is not None
+
+    def hold(self, tokens: int, money: float, now: datetime) -> Held:
+        """Reserve what a request may use up at most. Raises Parking if that would pass the bound, or if what was used up is
+        not known; OSError if it can't be written."""
+        if not self.bounded:
+            return Held("", 0, 0.0)
+        with self._known(now) as account:
+            self._has_room(account, tokens, money, now)
+            self._add(account, tokens, money)
+            return Held(account.day, tokens, money)
+
+    def settle(self, held: Held, tokens: int, money: float, now: datetime) -> None:
+        """Book what a request has used up, instead of what was held for it; for none that was held, `Held("", 0, 0)`.
+
+        Nothing is raised: where it can't be written, what was held counts."""
+        if not self.bounded:
+            return
+        try:
+            with self._known(now) as account:
+                if account.day == held.day:  # else it was the old day's, and went with it
+                    account.tokens = max(0, account.tokens - held.tokens)
+                    account.money = max(0.0, account.money - held.money)
+                self._add(account, tokens, money)
+        except FileNotFoundError:  # the task is over: what is used up after its end is the day's
+            return
+        except (Parking, OSError) as error:
+            _log.warning("%s: %d tokens are not booked: %s", self._path, tokens, error)
+
+    @contextmanager
+    def _known(self, now: datetime) -> Iterator[_Used]:
+        """The account as it is today, under the lock. Raises Parking if it can't be read."""
+        with self._lock:
+            try:
+                record = load_record(self._path, "budget", VERSION)
+                account = _Used() if record is None else _checked(record, self._path)
+            except DamagedRecord as error:
+                kept = set_aside(self._path).name
+                _log.warning("%s; a new account is begun, this one is kept as %s", error, kept)
+                account = _Used()
+            except UserError as error:
+                raise Parking(f"its budget is not known: {error}", again_s=_AGAIN_S) from None
+            if self._daily:
+                account.turn_over(now)
+            yield account
+
+    def _has_room(self, account: _Used, tokens: int, money: float, now: datetime) -> None:
+        most, dearest = self._limit.tokens, self._limit.money
+        until = _tomorrow(now) if self._daily else None
+        if most is not None and account.tokens + tokens > most:
+            raise Parking(f"{self._whose} budget of {most} tokens is used up", until)
+        if dearest is not None and account.money >= dearest:
+            raise Parking(f"{self._whose} budget of {dearest:g} is used up", until)
+        if dearest is not None and account.money + money > dearest:
+            raise Parking(f"{self._whose} budget of {dearest:g} has no room for another question", until)
+
+    def _add(self, account: _Used, tokens: int, money: float) -> None:
+        fields = {"day": account.day, "tokens": account.tokens + tokens, "money": account.money + money}
+        save_record(self._path, "budget", VERSION, fields, durable=self._durable)
+
+
+def _checked(record: dict[str, Any], path: Path) -> _Used:
+    """The account of a record. Raises DamagedRecord if it is none: edited by hand, or half of one."""
+    day, tokens, money = record.get("day"), record.get("tokens"), record.get("money")
+    if (
+        isinstance(day, str)
+        and isinstance(tokens, int)
+        and isinstance(money, int | float)
+        and tokens >= 0
+        and money >= 0
+    ):
+        return _Used(day, tokens, float(money))
+    raise DamagedRecord("is no account of what was used up", where=path, mend="hivemind doctor --fix sets it aside")
+
+
+def _tomorrow(now: datetime) -> datetime:
+    return datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), UTC)
 
 
 class Budget:

@@ -2,29 +2,130 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from hivemind.agent.opening import materials, quoted, source_of
 from hivemind.documents import Passage, title_of
+from hivemind.errors import UserError
 from hivemind.layout import HUMAN
+from hivemind.longterm import (
+    MemorySearchResult,
+    MemoryStore,
+    named,
+    shortened,
+    shown,
+)
 from hivemind.memory import ContextMemoryBlock, Given, KnowledgeMemoryBlock, Priority
 from hivemind.memory.loading import Source
 from hivemind.minds import Turn
 from hivemind.minds.extractive import questions_in
 from hivemind.presence.parts import Parts
 from hivemind.reasoning import SHARED, NodeHit
+from hivemind.search import Confidence
 from hivemind.taskrun.focus import Focus
 from hivemind.tools.documents import DOCUMENTS
+from hivemind.tools.memory import namespaces_of, soundly
 
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
     from hivemind.agent.working_memory import WorkingMemory
 
-__all__ = ["PASSAGE", "answer", "document_sources", "noted", "questions_of", "recall", "recalled", "subjects_of"]
+__all__ = [
+    "PASSAGE",
+    "SOURCE",
+    "answer",
+    "document_sources",
+    "memory_source",
+    "noted",
+    "questions_of",
+    "recall",
+    "recalled",
+    "remembered",
+    "subjects_of",
+]
+
+SOURCE = "memory"
+"""What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
+MAX_TOKENS = 1_000
+_MOST = 20  # hits (seed 001, *Query Optimization*)
+_LONGEST = 2_000  # characters of what is asked: a mail may be a book
+_log = logging.getLogger(__name__)
+
+
+def remembered(
+    hive: Parts, agent: str, questions: Sequence[str], *, max_tokens: int = MAX_TOKENS
+) -> list[KnowledgeMemoryBlock]:
+    """What the agent and its workspace remember about the questions, best first, within `max_tokens`. A hit
+    that does not fit is passed over. Nothing is written, not even a database."""
+    if not "".join(questions).strip() or not hive.memory.database.was_made:
+        return []
+    try:
+        found = soundly(hive, lambda: _hits(hive, agent, [one[:_LONGEST] for one in questions]))
+    except (UserError, OSError) as error:  # of another version, no room to restore it: work goes on without it
+        _log.warning("%s: nothing is remembered now: %s", agent, error)
+        return []
+    now, left = datetime.now(UTC), max_tokens
+    blocks = []
+    for number, (hit, answers) in enumerate(found):
+        told = {one: answers[one[:_LONGEST]] for one in questions if one[:_LONGEST] in answers}
+        block = _memory_block(hit, told, now - timedelta(microseconds=number))
+        tokens = hive.count_tokens(hit.content)
+        if tokens <= left:
+            left -= tokens
+            block.metadata["tokens"] = tokens
+            blocks.append(block)
+    return blocks
+
+
+def _hits(hive: Parts, agent: str, questions: Sequence[str]) -> list[tuple[MemorySearchResult, dict[str, Confidence]]]:
+    """What is remembered about any of the questions, the best of each first, and how far it can be trusted to answer each."""
+    ranked: dict[tuple[object, ...], tuple[int, MemorySearchResult]] = {}
+    answers: dict[tuple[object, ...], dict[str, Confidence]] = {}
+    for question in questions:
+        for rank, hit in enumerate(hive.memory.search_in(namespaces_of(hive, agent), question, limit=_MOST)):
+            place = (hit.namespace, hit.key)
+            if place not in ranked or rank < ranked[place][0]:
+                ranked[place] = rank, hit
+            if hit.confidence is not None:
+                answers.setdefault(place, {})[question] = hit.confidence
+    best = sorted(ranked.items(), key=lambda one: one[1][0])
+    return [(hit, answers.get(place, {})) for place, (_, hit) in best]
+
+
+def _memory_block(hit: MemorySearchResult, answers: dict[str, Confidence], timestamp: datetime) -> KnowledgeMemoryBlock:
+    where = shown((*hit.namespace, hit.key))
+    return KnowledgeMemoryBlock(
+        timestamp=timestamp,
+        id=f"{SOURCE}:{where}",
+        topic=hit.key,
+        location=f"{SOURCE}:{where}",
+        relevance_score=hit.similarity or min(1.0, hit.score),
+        metadata={
+            "origin": "agent",
+            "remembered": hit.updated_at.isoformat(timespec="seconds"),
+            "answers": {question: round(one.value, 2) for question, one in answers.items()},
+            "why": next((one.reason for one in answers.values()), hit.why),
+        },
+    )
+
+
+def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]) -> Callable[[str, int | None], str]:
+    """What gives a context the content of `memory:` blocks, cut to a number of tokens where one is given."""
+
+    def content_of(reference: str, max_tokens: int | None) -> str:
+        *namespace, key = named(reference)
+        entry = memory().get(namespace, key)
+        if entry is None:
+            raise UserError("it was forgotten meanwhile")
+        return entry.content if max_tokens is None else shortened(entry.content, count, max_tokens)
+
+    return content_of
+
 
 PASSAGE = "passage"
 """What a location begins with that names the passage that is quoted with a node."""
@@ -108,7 +209,7 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool 
         passages = [one for one in passages if weak or one.confidence.level != "weak"]
         best = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
-            block = _block(passage.quoted(), question, best, now - timedelta(microseconds=rank), passage.is_cut)
+            block = _passage_block(passage.quoted(), question, best, now - timedelta(microseconds=rank), passage.is_cut)
             known = blocks.get(block.id)
             if known is not None:
                 known.metadata["answers"] |= block.metadata["answers"]
@@ -177,7 +278,9 @@ def _is_answer(hit: NodeHit) -> bool:
     return hit.kind in _ANSWERING and not hit.title.rstrip().endswith("?")
 
 
-def _block(passage: Passage, question: str, best: float, timestamp: datetime, is_cut: bool) -> KnowledgeMemoryBlock:
+def _passage_block(
+    passage: Passage, question: str, best: float, timestamp: datetime, is_cut: bool
+) -> KnowledgeMemoryBlock:
     edges = {"begins": passage.text[:_EDGE], "ends": passage.text[-_EDGE:]} if is_cut else {}
     return KnowledgeMemoryBlock(
         timestamp=timestamp,

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hivemind.agent.opening import materials
-from hivemind.agent.recall import document_sources, noted, recalled
-from hivemind.agent.remembering import SOURCE, memory_source, remembered
+from hivemind.agent.recall import SOURCE, document_sources, memory_source, noted, recalled, remembered
 from hivemind.agent.sense import message_block, rom_blocks
 from hivemind.boundary import Unreadable
 from hivemind.fs import LogDamaged

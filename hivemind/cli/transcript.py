@@ -59,8 +59,7 @@ def transcript(
       hivemind task transcript what-is-a-lease --html lease.html
     """
     from hivemind.fs import write
-    from hivemind.taskrun.transcript import Transcript
-    from hivemind.taskrun.transcript_page import transcript_page
+    from hivemind.taskrun.transcript import Transcript, transcript_page
 
     task = hive.tasks.get(id_)
     if follow and attempt is None:

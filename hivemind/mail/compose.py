@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from hivemind.errors import UserError
 from hivemind.mail.header import encode_text, field, one_line
-from hivemind.mail.message import Attachment
+from hivemind.mail.message import Attachment, Content
 
 __all__ = ["IMPORTANCE", "MAX_SUBJECT", "MONTHS", "Draft", "bounce", "compose"]
 
@@ -26,27 +26,12 @@ _LONG_LINE = re.compile(rb"[^\n]{999}")
 _CONTENT_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft(Content):
     """All that a message is made of; addresses and ids are whole and checked, texts may be anything."""
 
     message_id: str
-    sender: str
-    to: tuple[str, ...]
-    subject: str
-    body: str
     date: datetime
-    cc: tuple[str, ...] = ()
-    in_reply_to: str | None = None
-    references: tuple[str, ...] = ()
-    task: str | None = None
-    step: str | None = None
-    lane: str | None = None
-    importance: str | None = None
-    automatic: bool = False
-    expects_reply: bool = False
-    hops: int = 0
-    attachments: tuple[Attachment, ...] = ()
 
 
 def compose(draft: Draft) -> tuple[bytes, bytes]:
@@ -89,7 +74,6 @@ def bounce(original: Draft, recipient: str, reason: str, message_id: str, sender
         task=original.task,
         step=original.step,
         automatic=True,
-        hops=original.hops + 1,
     )
 
 
@@ -112,8 +96,6 @@ def _hive_fields(draft: Draft) -> Iterable[str]:
         yield field("X-Hive-Expects-Reply", "yes")
     if draft.automatic:
         yield field("Auto-Submitted", "auto-replied")
-    if draft.hops:
-        yield field("X-Hive-Hops", str(draft.hops))
 
 
 def _text(body: str) -> tuple[str, str, bytes]:

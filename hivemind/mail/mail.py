@@ -23,42 +23,12 @@ from hivemind.mail.sending import Sender, Sending
 from hivemind.masking import mask
 from hivemind.names import check_name, is_name
 
-__all__ = ["Mail", "digest"]
-
-_SUBJECT_CHARS = 100
-_REST_CHARS = 40
-
-
-def digest(messages: Iterable[Message | MessageSummary], total: int, limit_chars: int) -> str:
-    """One line for each message, in the order given, and how many of `total` there was no room for.
-
-    At most `limit_chars` characters. `messages` is read only as far as there is room; empty if `total` is 0.
-    """
-    lines: list[str] = []
-    room = limit_chars - _REST_CHARS
-    for message in messages:
-        line = _line(message)
-        if len(line) + 1 > room:
-            break
-        lines.append(line)
-        room -= len(line) + 1
-    left = total - len(lines)
-    if left > 0:
-        lines.append(f"({left} more unread)" if lines else f"({left} unread)")
-    return "\n".join(lines)[: max(0, limit_chars)]
-
-
-def _line(message: Message | MessageSummary) -> str:
-    subject = message.subject if len(message.subject) <= _SUBJECT_CHARS else message.subject[: _SUBJECT_CHARS - 1] + "…"
-    when = message.date.strftime("%Y-%m-%d %H:%M")
-    return f"- {when} {message.sender}: {subject or '(no subject)'} | {message.preview} <{message.id}>"
-
+__all__ = ["Mail"]
 
 Status = Literal["delivered", "read", "answered", "dead", "missing"]
 
 _ID = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]+@[!#-'*+\-./0-9=?A-Z^_`a-z{|}~\[\]:]+")
 _MAX_ID = 250
-_MAX_HOPS = 50
 
 
 class Mail:
@@ -116,10 +86,9 @@ class Mail:
 
         The report says who has it and who has not; unknown recipients bounce. With a `message_id` that was sent before
         only those get it who have it not. `attachments` are files, or Attachment values. `cause` is the message because of
-        which an agent writes: each such message counts one hop more (as RFC 5321, 6.3 counts relays against mail loops),
-        and what is written because of an automatic message is automatic itself and does not bounce (RFC 3834, 2).
-        Raises UserError for no recipient at all, a bad sender, id or importance, an attachment that cannot be read, or
-        the 51st message in a row that was written because of the one before.
+        which an agent writes: what is written because of an automatic message is automatic itself and does not bounce
+        (RFC 3834, 2). Raises UserError for no recipient at all, a bad sender, id or importance, an attachment that cannot
+        be read.
         """
         sender = check_name(sender, "sender")
         recipients = self._addressing.resolve(to)
@@ -150,7 +119,6 @@ class Mail:
             importance=importance,
             automatic=cause is not None and cause.automatic,
             expects_reply=expects_reply,
-            hops=0 if cause is None else _next_hop(cause),
             attachments=tuple(_attachment(one) for one in attachments),
         )
         sending = Sending.to(sender, draft, ours or base, (*recipients, *copies))
@@ -290,17 +258,6 @@ class Mail:
         maildir = self.boxes.get(check_name(box, "mailbox"))
         return sum("S" not in entry.flags for entry in maildir.entries())
 
-    def digest(self, box: str, limit_chars: int = 2000) -> str:
-        """The unread messages, oldest first, one line each, in at most `limit_chars` characters.
-
-        Reads only those that it shows.
-        """
-        box = check_name(box, "mailbox")
-        maildir = self.boxes.get(box)
-        unread = sorted((entry for entry in maildir.entries() if "S" not in entry.flags), key=time_key)
-        summaries = (self.reader.summary(box, maildir, entry) for entry in unread if self.reader.settled(entry))
-        return digest((one for one in summaries if one is not None), len(unread), limit_chars)
-
     # -- keeping
 
     def ensure(self, box: str) -> Path:
@@ -348,16 +305,6 @@ class Mail:
             maildir = self.boxes.get(box, folder)
             if os.path.dirname(message.path) in (maildir.new, maildir.cur):
                 maildir.flag(Entry(message.base, message.flags, message.path, False), flags, self.durable)
-
-
-def _next_hop(cause: Message) -> int:
-    if cause.hops >= _MAX_HOPS:
-        raise UserError(
-            f"mail has gone to and fro {_MAX_HOPS} times here with no task and no person between: this one is not sent",
-            where=cause.path,
-            mend="leave it: a person's message or a task begins anew",
-        )
-    return cause.hops + 1
 
 
 def _referred(given: str) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
+from typing import Any
 
 from hivemind.layout import HUMAN
 from hivemind.mail.header import one_line
 
-__all__ = ["DISK_FULL", "PREVIEW_CHARS", "Attachment", "Message", "MessageSummary", "SendReport"]
+__all__ = ["DISK_FULL", "PREVIEW_CHARS", "Attachment", "Content", "Message", "MessageSummary", "SendReport"]
 
 PREVIEW_CHARS = 200
 DISK_FULL = "disk full"
@@ -73,27 +74,14 @@ class MessageSummary:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message, whole. The first fields are as in MessageSummary.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What a message says, whoever wrote it: names of this hive or whole addresses of others, a text, what it is about."""
 
-    `trusted` is true if the runtime wrote it: only then is `sender` more than what the file says of itself. `box` is
-    whose mailbox it was read from, `base` the base name of its file, `key` what an Intake knows it by. `hops` counts the
-    messages before it, each written because of the one before.
-    """
-
-    id: str
     sender: str
     to: tuple[str, ...]
     subject: str
-    date: datetime
-    flags: str
-    path: str
     body: str
-    trusted: bool
-    box: str
-    base: str
-    key: str
     cc: tuple[str, ...] = ()
     in_reply_to: str | None = None
     references: tuple[str, ...] = ()
@@ -103,8 +91,30 @@ class Message:
     importance: str | None = None
     automatic: bool = False
     expects_reply: bool = False
-    hops: int = 0
     attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """These fields by name."""
+        return {name: getattr(self, name) for name in Content.__slots__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message(Content):
+    """A message, whole; `id`, `flags` and `path` as in MessageSummary.
+
+    `trusted` is true if the runtime wrote it: only then is `sender` more than what the file says of itself. `box` is
+    whose mailbox it was read from, `base` the base name of its file, `key` what an Intake knows it by.
+    """
+
+    id: str
+    date: datetime
+    flags: str
+    path: str
+    trusted: bool
+    box: str
+    base: str
+    key: str
 
     @property
     def preview(self) -> str:

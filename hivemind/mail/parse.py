@@ -14,7 +14,7 @@ from functools import lru_cache
 from hivemind.layout import HUMAN
 from hivemind.mail.compose import MONTHS
 from hivemind.mail.header import addresses, decode_text, one_line, read_fields
-from hivemind.mail.message import Attachment
+from hivemind.mail.message import Content
 from hivemind.mail.mime import content_of
 from hivemind.names import is_name
 
@@ -28,28 +28,13 @@ _DATE = re.compile(r"(?:\w{3}, )?(\d{1,2}) (\w{3}) (\d{4}) (\d{2}):(\d{2}):(\d{2
 _YEARS = range(1970, 9000)  # a date beyond them is none: no time zone may carry it out of the calendar
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """What the bytes of a message say, before it is known where they lie. `id` is None if they give none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed(Content):
+    """What the bytes of a message say, before it is known where they lie. `id` and `date` are None if they give none."""
 
     id: str | None
-    sender: str
-    to: tuple[str, ...]
-    cc: tuple[str, ...]
-    subject: str
     date: datetime | None
-    body: str
     body_at: int
-    in_reply_to: str | None
-    references: tuple[str, ...]
-    task: str | None
-    step: str | None
-    lane: str | None
-    importance: str | None
-    automatic: bool
-    expects_reply: bool
-    hops: int
-    attachments: tuple[Attachment, ...]
 
 
 def parse_message(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
@@ -83,7 +68,6 @@ def parse_message(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
         importance=_text(fields, "importance").lower() or None,
         automatic=fields.get("auto-submitted", "no").strip().lower() != "no",
         expects_reply=fields.get("x-hive-expects-reply", "no").strip().lower() == "yes",
-        hops=_hops(fields.get("x-hive-hops", "")),
         attachments=attachments,
     )
 
@@ -111,11 +95,6 @@ def bounded(references: list[str]) -> tuple[str, ...]:
 def _text(fields: dict[str, str], name: str) -> str:
     value = fields.get(name)
     return one_line(decode_text(value)) if value else ""
-
-
-def _hops(value: str) -> int:
-    value = value.strip()
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
 
 
 def _one_id(value: str, domain: str) -> str | None:

@@ -111,28 +111,14 @@ class Reader:
         parsed = parse_message(raw, self._domain)
         return Message(
             id=parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self._domain),
-            sender=parsed.sender,
-            to=parsed.to or (box,),
-            subject=parsed.subject,
             date=_date(parsed, state),
             flags=found.flags,
             path=found.path,
-            body=parsed.body,
             trusted=self._seal.holds(raw),
             box=box,
             base=found.base,
             key=_key(found.base, state),
-            cc=parsed.cc,
-            in_reply_to=parsed.in_reply_to,
-            references=parsed.references,
-            task=parsed.task,
-            step=parsed.step,
-            lane=parsed.lane,
-            importance=parsed.importance,
-            automatic=parsed.automatic,
-            expects_reply=parsed.expects_reply,
-            hops=parsed.hops,
-            attachments=parsed.attachments,
+            **{**parsed.content, "to": parsed.to or (box,)},
         )
 
     def summary(self, box: str, maildir: Maildir, entry: Entry) -> MessageSummary | None:

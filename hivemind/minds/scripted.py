@@ -11,8 +11,8 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
+from hivemind.minds.json_text import fault_of
 from hivemind.minds.mind import MindUnavailable, ToolSchema
-from hivemind.minds.plain import fault_of
 from hivemind.minds.turn import Action, MindError, Thought, Turn, Usage
 
 __all__ = ["ScriptedMind", "thought_from"]

@@ -21,9 +21,8 @@ from hivemind.layout import Layout
 from hivemind.minds.open import open_mind
 from hivemind.presence.identity import announce, take_name
 from hivemind.presence.parts import Parts
-from hivemind.replay.compare import Difference, differences
 from hivemind.replay.outside import replayed_tools
-from hivemind.replay.record import RULE, Course, RecordedMind, turns_of, written_in
+from hivemind.replay.record import RULE, Course, Difference, RecordedMind, differences, turns_of, written_in
 from hivemind.tasks import FILES, Task, TaskState
 
 __all__ = ["Replay", "ReplayedTurn", "replay"]

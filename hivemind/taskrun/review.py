@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from hivemind.boundary import boundary
 
-__all__ = ["Citation", "Review", "read_request", "read_verdict", "request_body", "verdict_line"]
+__all__ = ["Citation", "Review", "read_request", "read_verdict", "request_body"]
 
 MAX_ROUNDS = 2
 _BLOCK = re.compile(r"^```json hivemind-review\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
@@ -124,13 +124,6 @@ def read_request(body: str) -> list[Citation] | None:
         return None
     with boundary("review request", mend="ask the sender to send it again"):
         return [Citation.of(item) for item in json.loads(found[1])]
-
-
-def verdict_line(problems: Iterable[str], checked: int) -> str:
-    """The answer to a request: `approved` or `rejected`, and each problem on a line of its own."""
-    problems = list(problems)
-    verdict = "rejected" if problems else "approved"
-    return "\n".join([f"{verdict}: {checked} citations checked.", *problems])
 
 
 def read_verdict(body: str) -> tuple[Literal["approved", "rejected"], tuple[str, ...]] | None:

@@ -93,14 +93,14 @@ class TaskRun:
         lane = hive.agents[agent].lane or f"agent/{agent}"
         self.trail = Trail(task, agent, lane, durable=self._durable, committed=self._commits.has, guard=self._guard)
         self._kept = dict(task.kept)
-        self.waits = StepWaits(self._kept.get("waits"), partial(self._keep, "waits"))
+        self.waits = StepWaits(self._kept.get("waits"), partial(self.keep, "waits"))
         self.review = Review.of(self._kept.get("review"))
         self._folder = task.path
         self.handed: str | None = None
         self._account = Account()
         self.wait = TaskWait.of(self._kept.get("wait_for"))
         self.attempt = _attempt_of(task)
-        self.worktrees = Worktrees(hive, task, agent, self.attempt, self._kept, partial(self._keep, "worktrees"))
+        self.worktrees = Worktrees(hive, task, agent, self.attempt, self._kept, partial(self.keep, "worktrees"))
         self._said = len(task.said)
 
     def _guard(self, steps: Sequence[str]) -> AbstractContextManager[None]:
@@ -138,12 +138,8 @@ class TaskRun:
         """What is kept with the task by now."""
         return self._kept
 
-    def keep(self, name: str, value: Any) -> None:
-        """Keep something of a tool's with the task: a JSON value."""
-        self._keep(name, value)
-
-    def _keep(self, name: str, value: Any, *, unpark: bool = False) -> None:
-        """Keep something in the task's record; None takes it away."""
+    def keep(self, name: str, value: Any, *, unpark: bool = False) -> None:
+        """Keep a JSON value in the task's record; None takes it away. With `unpark` the task, which waited for it, goes on."""
         self._hive.tasks.keep(self.task, name, value, unpark=unpark)
         self._kept[name] = value
 
@@ -151,7 +147,7 @@ class TaskRun:
         """Count that a process ended over the task without a word. Raises UserError once that was the last."""
         crashes = self._kept.get("crashes")
         crashes = 1 + (crashes if isinstance(crashes, int) else 0)
-        self._keep("crashes", crashes)
+        self.keep("crashes", crashes)
         if crashes >= MAX_CRASHES:
             raise UserError(
                 f"its agent's process ended {crashes} times while it worked on this task, without a word",
@@ -161,7 +157,7 @@ class TaskRun:
     def went_on(self) -> None:
         """A step was finished: crashes are counted anew."""
         if self._kept.get("crashes"):
-            self._keep("crashes", None)
+            self.keep("crashes", None)
 
     def hear(self) -> bool:
         """Take in what people have added to the task: a step for each, where there is a plan already. True if it is news."""
@@ -218,7 +214,7 @@ class TaskRun:
         """Remember the subtasks that a call is going to make."""
         made = self._kept.get("subtasks", {})
         if made.get(key) != [*ids]:
-            self._keep("subtasks", {**made, key: [*ids]})
+            self.keep("subtasks", {**made, key: [*ids]})
 
     def wait_for(self, tasks: Sequence[str], mode: Literal["any", "all"], timeout_s: float | None) -> TaskWait:
         """The wait for other tasks: begun now, or the same one, if it is under way."""
@@ -240,7 +236,7 @@ class TaskRun:
         return wait is not None
 
     def _set_wait(self, wait: TaskWait | None) -> None:
-        self._keep("wait_for", None if wait is None else wait.as_kept())
+        self.keep("wait_for", None if wait is None else wait.as_kept())
         self.wait = wait
 
     @property
@@ -359,7 +355,7 @@ class TaskRun:
                 "nobody knows whether it took effect",
                 mend="look for yourself, then retry the task or do the rest by hand",
             )
-        self._keep("once", [*begun, step.id])
+        self.keep("once", [*begun, step.id])
         return None
 
     # what is found
@@ -398,9 +394,6 @@ class TaskRun:
         self._commits.publish(
             commit_id, card=card, agent_id=self.agent, step_id=step, generation=held, lane=self.trail.lane
         )
-
-    def link_cards(self, src: int, dst: int, relation: str) -> None:
-        self.trail.link(src, dst, relation)
 
     def branch(self, name: str, base: str) -> Branch:
         """Make a branch of the task's graph. Raises GraphError."""
@@ -473,12 +466,8 @@ class TaskRun:
     def citations(self) -> list[Citation]:
         return [citation for finding in self.findings() for citation in finding.citations]
 
-    def answers_so_far(self) -> str:
-        """The findings as text, for a `write:` step that gives none of its own; steps that gave nothing (yet) are left out."""
-        return self.draft("")
-
     def draft(self, answer: str) -> str:
-        """What result.md would say by now, with the answer in the agent's own words."""
+        """What result.md would say by now, with the answer in the agent's own words, without steps that gave nothing (yet)."""
         found = [finding for finding in self.findings() if not finding.empty]
         return compose(self.task.title, answer, found, self.review, self.agent, None)
 
@@ -491,7 +480,7 @@ class TaskRun:
 
     def set_review(self, review: Review, *, unpark: bool = False) -> None:
         """Keep how far the review is; with `unpark` the task, which waited for it, goes on."""
-        self._keep("review", review.as_kept(), unpark=unpark)
+        self.keep("review", review.as_kept(), unpark=unpark)
         self.review = review
 
     def finish(self, answer: str) -> Path:

@@ -74,7 +74,7 @@ def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
 @tool
 def link_cards(session: Session, arguments: LinkCards) -> dict[str, Any]:
     """Say that one card supports, blocks or supersedes another."""
-    session.work.link_cards(arguments.src, arguments.dst, arguments.relation)
+    session.work.trail.link(arguments.src, arguments.dst, arguments.relation)
     return {"src": arguments.src, "dst": arguments.dst, "relation": arguments.relation}
 
 

@@ -2,25 +2,151 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import marshal
+import math
 import os
+import shutil
+import subprocess
+import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from hivemind.guarded import Guarded, bare_environment
 from hivemind.masking import mask
+from hivemind.tools import matcher
 from hivemind.tools.files import MAX_FOUND, MAX_TEXT_BYTES, READING_S, named, path_filter, path_pattern, read_text, walk
-from hivemind.tools.matching import LIMIT_S, SHOWN_CHARS, search_lines
+from hivemind.tools.matcher import SHOWN_CHARS, Found, find
 from hivemind.tools.path_access import Place, is_readable, read_bytes, readable
-from hivemind.tools.ripgrep import Line, ripgrep
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["SEARCH_TOOLS"]
+__all__ = ["LIMIT_S", "SEARCH_TOOLS", "SHOWN_CHARS", "Line", "ripgrep", "search_lines"]
 
-Found = tuple[str, int, str]
+_WORDS = (
+    "rg", "--json", "--no-config", "--no-messages", "--sort=path", "--max-filesize=4M", "--max-count=1000",
+    "--no-ignore-global",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line that matches: its file, from the folder that was searched, its number from 1, its text if that is UTF-8."""
+
+    path: str
+    number: int
+    text: str | None
+
+
+def ripgrep(
+    folder: Path, what: str, pattern: str, *, glob: str | None, hidden: bool, ignore: bool, limit_s: float
+) -> Iterator[Line] | None:
+    """The lines below a folder that match, by path; `what` is one file in it, or empty. None where ripgrep cannot tell: it is not
+    installed, or the expression is none of its own (it knows no lookaround).
+
+    `ignore`: what `.gitignore` names is passed over. Raises ToolProblem, when the lines are read, after `limit_s`.
+    """
+    program = shutil.which("rg")
+    if program is None:
+        return None
+    words = [program, *_WORDS[1:], *(["--hidden"] if hidden else []), *([] if ignore else ["--no-ignore"])]
+    words += [*([f"--glob=/{glob}"] if glob else []), "--glob=!.git", f"--regexp={pattern}", "--", f"./{what}"]
+    if subprocess.run(
+        [program, "--no-config", f"--regexp={pattern}", "-"], input=b"", capture_output=True, check=False,
+        env=bare_environment(), timeout=limit_s,
+    ).returncode not in (0, 1):  # fmt: skip
+        return None
+    return _lines(words, folder, pattern, limit_s)
+
+
+def _lines(words: list[str], folder: Path, pattern: str, limit_s: float) -> Iterator[Line]:
+    late = threading.Event()
+    with (
+        open(os.devnull, "wb") as nowhere,
+        Guarded(words, folder=folder, environment=bare_environment(), stderr=nowhere) as process,
+    ):
+
+        def end() -> None:
+            late.set()
+            process.terminate()
+
+        timer = threading.Timer(limit_s, end)
+        timer.start()
+        try:
+            for raw in process.output:
+                record = json.loads(raw)
+                if record["type"] == "match":
+                    found = record["data"]
+                    yield Line(_path(found["path"]), found["line_number"], found["lines"].get("text"))
+        finally:
+            timer.cancel()
+    if late.is_set():
+        raise ToolProblem(f"the search took more than {limit_s:g} s", where=repr(pattern), mend="search fewer files")
+
+
+def _path(told: dict[str, str]) -> str:
+    """The path as the system has it: one that is no UTF-8 comes in base64."""
+    raw = told["text"].encode() if "text" in told else base64.b64decode(told["bytes"])
+    return os.fsdecode(raw).removeprefix("./")
+
+
+LIMIT_S = 10.0
+_MEMORY_BYTES = 1 << 30
+_MOST_CHARS = 33_554_432
+_SIGNS = frozenset(r"\.^$*+?{}[]|()")
+
+
+def search_lines(pattern: str, texts: Iterable[tuple[str, str]], most: int) -> Found:
+    """The first lines of named texts that match, and whether there may be more: over `most`, or beyond 32 Mi characters.
+
+    Raises ToolProblem for what is no regular expression, and for one that takes more than ten seconds or 1 GiB.
+    """
+    bounded: list[tuple[str, str]] = []
+    room = _MOST_CHARS
+    for name, text in texts:
+        room -= len(text)
+        if room < 0:
+            break
+        bounded.append((name, text))
+    found, cut = (
+        find(lambda line: pattern in line, bounded, most)
+        if _SIGNS.isdisjoint(pattern)
+        else _find_elsewhere(pattern, bounded, most)
+    )
+    return found, cut or room < 0
+
+
+def _find_elsewhere(pattern: str, texts: list[tuple[str, str]], most: int) -> Found:
+    asked = marshal.dumps((pattern, texts, most))
+    # Its own limits end it if we are killed; Python takes some of the time to start.
+    words = [sys.executable, "-I", "-S", matcher.__file__, str(math.ceil(LIMIT_S) + 1), str(_MEMORY_BYTES)]
+    try:
+        done = subprocess.run(
+            words, input=asked, capture_output=True, timeout=LIMIT_S, check=False, env=bare_environment()
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolProblem(
+            f"the search took more than {LIMIT_S:g} s", where=repr(pattern),
+            mend="search fewer files, or without repeats within repeats such as (a+)+",
+        ) from None  # fmt: skip
+    except OSError as error:
+        raise ToolProblem(f"the search can't be started ({error.strerror})") from None
+    if done.returncode != 0:
+        raise ToolProblem("the search took too much time or memory", where=repr(pattern), mend="a simpler expression")
+    answer: Found | str = marshal.loads(done.stdout)  # noqa: S302 - from the script beside us
+    if isinstance(answer, str):
+        raise ToolProblem(f"{pattern!r} is no regular expression: {answer}")
+    return answer
+
+
+FoundLine = tuple[str, int, str]
 
 
 class SearchFiles(Arguments):
@@ -51,7 +177,7 @@ def search_files(session: Session, arguments: SearchFiles) -> dict[str, Any]:
     return {"hits": [{"path": path, "line": line, "text": text} for path, line, text in found[:MAX_FOUND]], "cut": cut}
 
 
-def _first(lines: Iterator[Found], most: int) -> list[Found]:
+def _first(lines: Iterator[FoundLine], most: int) -> list[FoundLine]:
     found = []
     for line in lines:
         found.append(line)
@@ -60,7 +186,7 @@ def _first(lines: Iterator[Found], most: int) -> list[Found]:
     return found
 
 
-def _by_ripgrep(session: Session, top: Place, arguments: SearchFiles) -> Iterator[Found] | None:
+def _by_ripgrep(session: Session, top: Place, arguments: SearchFiles) -> Iterator[FoundLine] | None:
     """What ripgrep finds, as far as the agent may see it; None where it cannot tell.
 
     It is told where to look by an open folder, and what it found is read again as every tool reads: a link that somebody puts
@@ -83,7 +209,9 @@ def _by_ripgrep(session: Session, top: Place, arguments: SearchFiles) -> Iterato
     return _seen(session, base, folder, lines, arguments)
 
 
-def _seen(session: Session, base: Place, folder: int, lines: Iterable[Line], arguments: SearchFiles) -> Iterator[Found]:
+def _seen(
+    session: Session, base: Place, folder: int, lines: Iterable[Line], arguments: SearchFiles
+) -> Iterator[FoundLine]:
     fits = path_filter(arguments.glob)
     try:
         for path, group in groupby(lines, key=lambda line: line.path):
@@ -96,7 +224,7 @@ def _seen(session: Session, base: Place, folder: int, lines: Iterable[Line], arg
         os.close(folder)
 
 
-def _checked(session: Session, place: Place, lines: list[Line], pattern: str) -> Iterator[Found]:
+def _checked(session: Session, place: Place, lines: list[Line], pattern: str) -> Iterator[FoundLine]:
     """The lines of one file as they may be shown: one that masking has changed must match as it is now."""
     try:
         raw = read_bytes(session, place, MAX_TEXT_BYTES).decode("utf-8", "replace")

@@ -195,7 +195,7 @@ def _wrote(result: Mapping[str, Any]) -> str:
 def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
     """Write a whole text file, into the task's folder unless the path says knowledge/… or a root open for writing."""
     target = writable(session, arguments.path)
-    text = session.work.answers_so_far() if arguments.text is None else arguments.text
+    text = session.work.draft("") if arguments.text is None else arguments.text
     with target.reserved(session, "write_file"):
         if arguments.text is not None and MASK in text:
             _refuse_mask(session, target, read_text(session, target.place) if target.exists else "", text)

@@ -2,19 +2,145 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
+import secrets
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from hivemind.boundary import boundary
 from hivemind.names import check_name
-from hivemind.tools.asking import ask_person
-from hivemind.tools.criteria import check_no_review
-from hivemind.tools.finish import finish
+from hivemind.presence.identity import holder_of
+from hivemind.presence.status import read_status
+from hivemind.taskrun.parking import Parking
+from hivemind.taskrun.review import MAX_ROUNDS, Citation, Review, request_body
+from hivemind.tools.criteria import check_no_review, judge
 from hivemind.tools.session import Session
+from hivemind.tools.steps import ask_person
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["TASK_TOOLS"]
+if TYPE_CHECKING:
+    from hivemind.presence.parts import Parts
+    from hivemind.tools.session import Session
+
+__all__ = ["TASK_TOOLS", "choose_reviewer", "finish"]
+
+REVIEWER = "reviewer"
+
+
+def finish(session: Session, answer: str) -> dict[str, Any]:
+    """Take the next step towards the end. Raises Parking while a reviewer has the answer.
+
+    Nothing quoted: nothing to check. Approved: done. Rejected: the steps are done anew once, with what is in the files
+    now; rejected again: the task fails with the reviewer's words. No other agent alive: checked here, and the result says so.
+    """
+    work = session.work
+    citations = work.citations()
+    match work.review.state:
+        case "approved" | "self":
+            return _end(session, answer)
+        case "rejected":
+            return _again_or_fail(session)
+        case "asked" if not _overdue(work.review, session.hive.config.review_timeout_s):
+            return _send(session, citations, answer)  # again: a crash may have come between the record and the mail
+    if not citations:
+        return _end(session, answer)
+    return _ask(session, citations, answer)
+
+
+def _ask(session: Session, citations: list[Citation], answer: str) -> dict[str, Any]:
+    """Choose who is to check, note it with the task, then ask. With nobody there: check here."""
+    hive, work = session.hive, session.work
+    review = work.review
+    reviewer = choose_reviewer(hive, session.agent, work.task.id, review.tried)
+    if reviewer is None:
+        problems = [
+            f"{one.place}: {found.reason}" for one in citations if not (found := hive.knowledge.verify(one)).stands
+        ]
+        state: Literal["rejected", "self"] = "rejected" if problems else "self"
+        work.set_review(review.with_(state=state, reviewer=session.agent, problems=tuple(problems)))
+        return _again_or_fail(session) if problems else _end(session, answer)
+    # Kept with the task before the mail is sent: the same request again after a crash, another one for another task
+    # that happens to have this id.
+    message_id = f"review.{work.task.id}.{secrets.token_hex(8)}@{hive.config.workspace}"
+    tried = (*review.tried, reviewer)
+    work.set_review(
+        review.with_(state="asked", reviewer=reviewer, message_id=message_id, asked_at=time.time(), tried=tried)
+    )
+    return _send(session, citations, answer)
+
+
+def _send(session: Session, citations: list[Citation], answer: str) -> dict[str, Any]:
+    """Send the request, and wait. Sent again it is delivered only where it is missing: its Message-ID is the same."""
+    hive, work = session.hive, session.work
+    review = work.review
+    assert review.reviewer is not None
+    report = hive.mail.send(
+        session.agent, [review.reviewer], f"Review: {work.task.title}", request_body(work.task.title, citations),
+        message_id=review.message_id, task=work.task.id,
+    )  # fmt: skip
+    if report.failed:  # its mailbox can't be written: somebody else will do
+        work.set_review(review.with_(state="none"))
+        return _ask(session, citations, answer)
+    with boundary("task's review"):
+        until = datetime.fromtimestamp(review.asked_at, UTC) + timedelta(seconds=hive.config.review_timeout_s)
+    raise Parking(f"{review.reviewer} checks the sources", until)
+
+
+def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) -> str | None:
+    """Another agent that is alive and was not asked yet: one of the role `reviewer` if there is one, then by turns.
+
+    The task's id decides among equals, so that reviews spread over the swarm and a test can tell who is asked. Who thinks
+    outside (MCP) is asked only if it has that role: nothing wakes such a program.
+    """
+    others = [name for name in hive.agents if name != agent and name not in tried]
+    alive = [name for name in others if holder_of(hive.layout, name) is not None]
+    named = [name for name in alive if hive.agents[name].role == REVIEWER]
+    choice = named or [name for name in alive if not _thinks_outside(hive, name)]
+    return choice[sum(task.encode()) % len(choice)] if choice else None
+
+
+def _thinks_outside(hive: Parts, name: str) -> bool:
+    """True for a member by its file, and for any other agent that a client uses just now."""
+    status = read_status(hive.layout.agent_state(name), name)
+    return hive.agents[name].outside or (status is not None and status.mind == "mcp")
+
+
+def _overdue(review: Review, timeout_s: float) -> bool:
+    """Later than the timeout; a clock that was set back counts as overdue too, rather than waiting for ever."""
+    waited = time.time() - review.asked_at
+    return waited >= timeout_s or waited < -timeout_s
+
+
+def _again_or_fail(session: Session) -> dict[str, Any]:
+    """A rejected answer: ask anew the steps that it came from, or give up after the second round."""
+    work = session.work
+    review = work.review
+    if review.round + 1 >= MAX_ROUNDS:
+        reasons = "; ".join(review.problems)
+        where = work.fail(f"{review.reviewer} rejected the sources {MAX_ROUNDS} times: {reasons}")
+        return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(where)}
+    for step in work.steps():
+        if any(card.citation is not None for card in work.trail.of_step(step.id)):
+            if (
+                step.step.status == "done"
+            ):  # first the step, then its quotes: killed in between it is asked anew all the same
+                session.hive.steps.reopen(step.id, reason="its sources were rejected", agent_id=session.agent)
+            work.trail.withdraw(step.id)
+    work.set_review(Review(round=review.round + 1, problems=review.problems))
+    return {"task": work.task.id, "state": "again", "problems": list(review.problems)}
+
+
+def _end(session: Session, answer: str) -> dict[str, Any]:
+    """The end, unless a review by criteria is wanted and says otherwise. Raises Parking while that is under way."""
+    work = session.work
+    again = judge(session, answer)
+    if again is not None:
+        return again
+    where = work.finish(answer)
+    result = session.hive.layout.relative(where / "result.md")
+    return {"task": work.task.id, "state": "done", "path": result}
 
 
 class Wait(Arguments):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind.errors import UserError
-from hivemind.taskrun.review import Citation, Review, read_request, read_verdict, request_body, verdict_line
+from hivemind.taskrun.review import Citation, Review, read_request, read_verdict, request_body
 
 text = st.text(st.characters(exclude_categories=("Cs",)))
 citations = st.lists(
@@ -40,7 +40,8 @@ def test_a_request_that_cannot_be_read_says_so():
 
 @given(st.lists(st.sampled_from(["knowledge/a.md:3: stands nowhere", "b: gone"])))
 def test_a_verdict_read_again_is_the_same(problems):
-    verdict = read_verdict(verdict_line(problems, 3))
+    word = "rejected" if problems else "approved"
+    verdict = read_verdict("\n".join([f"{word}: 3 citations checked.", *problems]))
     assert verdict == (("rejected", tuple(problems)) if problems else ("approved", ()))
 
 

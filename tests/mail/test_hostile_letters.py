@@ -58,7 +58,6 @@ def test_a_hostile_letter_keeps_no_other_from_being_listed(mail: Mail, hostile: 
     assert [one.subject for one in listed][1:] == ["good"]
     json.dumps([one.as_record() for one in listed])
     assert [one.date.astimezone(timezone(timedelta(hours=hours))) for one in listed for hours in (-12, 14)]
-    assert "good" in mail.digest("bob")
     assert [one.body for one in mail.thread("bob", listed[1].id)] == ["b"]
     with pytest.raises(UserError, match="no message"):
         mail.read("bob", "no@such.id")

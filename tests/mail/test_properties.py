@@ -56,7 +56,6 @@ def test_any_bytes_as_a_letter(raw: bytes, name: str) -> None:
         listed = mail.list("bob")
         assert "good" in [one.subject for one in listed]
         json.dumps([one.as_record() for one in listed], ensure_ascii=False).encode()
-        assert len(mail.digest("bob").encode()) > 0
         intake = open_intake(mail, root)
         for message in intake.new():
             json.dumps(

@@ -8,7 +8,6 @@ from typing import Any
 
 from hivemind.minds.extractive.plan import plan_steps, questions_in
 from hivemind.minds.extractive.quote import Quote, quotes_for
-from hivemind.minds.extractive.situation import Situation
 from hivemind.minds.mind import ToolSchema
 from hivemind.minds.turn import Action, MindError, Thought, Turn
 
@@ -26,16 +25,15 @@ class ExtractiveMind:
     """It gives no JSON: a memory that is its own makes patches and folds by rule, too."""
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - it knows its tools
-        now = Situation(turn)
         if turn.focus.kind == "message":
-            return _about_mail(now)
+            return _about_mail(turn)
         match turn.focus.tool:
             case "plan_steps":
                 steps = plan_steps(turn.focus.title, turn.focus.text)
                 wishes = [{"title": step, "ask": step} for step in steps]
                 return _do("One step per question or list item.", Action("plan_steps", {"steps": wishes}))
             case "finish_step" | "verify_step":
-                return _about_step(now)
+                return _about_step(turn)
             case "finish_task":
                 return _do("Every step is done.", Action("finish_task", {}))
         return Thought("There is nothing to do.")
@@ -52,18 +50,29 @@ class ExtractiveMind:
         return " ".join(words)
 
 
+def _last_result(turn: Turn, tool: str) -> Mapping[str, Any] | None:
+    """What the newest use of `tool` in the turn before gave, or None if it was not used."""
+    return next((one.value for one in reversed(turn.before) if one.call.tool == tool), None)
+
+
+def _found_for(turn: Turn, question: str) -> list[Mapping[str, Any]]:
+    """What was recalled for one question, of files and of memory, best first."""
+    mine = [entry for entry in turn.found if question in entry["metadata"].get("answers", {})]
+    return sorted(mine, key=lambda entry: (-entry["metadata"].get("relevance", 0), str(entry["id"])))
+
+
 def _do(text: str, *actions: Action) -> Thought:
     return Thought(text, actions, chained=True)
 
 
-def _about_step(now: Situation) -> Thought:
-    step = now.step
+def _about_step(turn: Turn) -> Thought:
+    step = turn.focus.todo
     identity = str(step.get("id"))
     argument = step.get("argument")
     finish = Action("finish_step", {"step": identity})
     match step.get("kind"):
         case "run":
-            return _run(now, identity, finish)
+            return _run(turn, identity, finish)
         case "write":
             return _do("Write the file.", Action("write_file", {**dict(argument or {}), "step": identity}), finish)
         case "mail":
@@ -71,11 +80,11 @@ def _about_step(now: Situation) -> Thought:
         case "wait":
             return _do("Wait.", Action("wait", {"step": identity, "until": argument}), finish)
         case _:
-            return _answer(now, identity, str(argument or step.get("title")), finish)
+            return _answer(turn, identity, str(argument or step.get("title")), finish)
 
 
-def _run(now: Situation, step: str, finish: Action) -> Thought:
-    last = now.last_result("run_command")
+def _run(turn: Turn, step: str, finish: Action) -> Thought:
+    last = _last_result(turn, "run_command")
     if last is not None and last.get("step") == step and last.get("exit_status") not in (0, None):
         reason = f"the command `{last.get('command')}` ended with status {last['exit_status']}"
         printed = str(last.get("output_tail") or "").strip()
@@ -84,8 +93,8 @@ def _run(now: Situation, step: str, finish: Action) -> Thought:
     return _do("Run the command that the task gives.", Action("run_command", {"step": step}), finish)
 
 
-def _answer(now: Situation, step: str, question: str, finish: Action) -> Thought:
-    quotes = quotes_for(question, now.found_for(question))
+def _answer(turn: Turn, step: str, question: str, finish: Action) -> Thought:
+    quotes = quotes_for(question, _found_for(turn, question))
     cited = [quote for quote in quotes if not (quote.is_weak or quote.remembered)]
     cards = [Action("add_card", {"step": step, "kind": "note", "title": question, "text": _told(quotes)})]
     cards += [Action("add_card", _evidence(step, quote)) for quote in cited]
@@ -123,11 +132,11 @@ def _evidence(step: str, quote: Quote) -> dict[str, Any]:
     }
 
 
-def _about_mail(now: Situation) -> Thought:
-    focus = now.focus
+def _about_mail(turn: Turn) -> Thought:
+    focus = turn.focus
     assert focus.message is not None
     if focus.asks_review:
-        checked = now.last_result("check_citations")
+        checked = _last_result(turn, "check_citations")
         if checked is None:
             return _do("Check each quote where it is said to stand.", Action("check_citations", {"message": focus.id}))
         problems = [str(problem) for problem in checked.get("problems", ())]
@@ -135,13 +144,13 @@ def _about_mail(now: Situation) -> Thought:
         body = "\n".join([f"{verdict}: {checked.get('checked', 0)} citations checked.", *problems])
         return _do(verdict, Action("reply_mail", {"id": focus.id, "body": body, "verdict": verdict}))
     if (focus.message.origin == "human" or focus.stranger) and not focus.heard:
-        return _do("Answer with quotes.", Action("reply_mail", {"id": focus.id, "body": _reply(now)}))
+        return _do("Answer with quotes.", Action("reply_mail", {"id": focus.id, "body": _reply(turn)}))
     return Thought("Read.")
 
 
-def _reply(now: Situation) -> str:
+def _reply(turn: Turn) -> str:
     parts: list[str] = []
-    for question in questions_in(now.focus.title, now.focus.text):
+    for question in questions_in(turn.focus.title, turn.focus.text):
         parts.append(f"**{question}**\n")
-        parts.append(f"{_told(quotes_for(question, now.found_for(question)), whole=True)}\n")
+        parts.append(f"{_told(quotes_for(question, _found_for(turn, question)), whole=True)}\n")
     return "\n".join(parts) or f"{NOTHING_FOUND}\n"

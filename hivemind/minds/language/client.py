@@ -30,14 +30,13 @@ from pydantic_ai.tools import ToolDefinition
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.masking import masked
+from hivemind.minds.json_text import fault_of, whole_text
 from hivemind.minds.language.answer import Answer, Call
 from hivemind.minds.language.config import ModelConfig
-from hivemind.minds.language.connection import http_client
+from hivemind.minds.language.connection import http_client, open_model
 from hivemind.minds.language.errors import Refused, in_our_words
-from hivemind.minds.language.provider import open_model
 from hivemind.minds.mind import ToolSchema
 from hivemind.minds.pictures import picture_bytes
-from hivemind.minds.plain import fault_of, whole_text
 from hivemind.minds.turn import Action, ChatMessage, MindError, Usage
 
 __all__ = ["Client"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from hivemind.minds.json_text import whole_text
 from hivemind.minds.language.answer import Answer
 from hivemind.minds.mind import ContextTooLong, MindUnavailable
-from hivemind.minds.plain import whole_text
 from hivemind.minds.turn import MindError
 
 __all__ = ["Refused", "in_our_words"]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hivemind.minds.language.answer import Answer, thought_in
-from hivemind.minds.language.caller import Caller
+from hivemind.minds.json_text import NoJson, fault_in, find_json
+from hivemind.minds.language.answer import Answer, answer_schema, completion_messages, in_words, thought_in
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.language.errors import Refused
-from hivemind.minds.language.json_text import NoJson, fault_in, find_json
-from hivemind.minds.language.prompt import answer_schema, completion_messages, in_words
 from hivemind.minds.meter import Asked, Exchange, Meter, Unmetered
 from hivemind.minds.mind import MindUnavailable, ToolSchema
 from hivemind.minds.patience import Patience
@@ -30,33 +30,67 @@ if TYPE_CHECKING:
 
 __all__ = ["CORRECTIONS", "LanguageMind", "warm"]
 
+T = TypeVar("T")
+
+
 CORRECTIONS = 3
 _DIGITS = 6
 
 
 class _Line:
-    """The thread and the connections of a mind, and of all that are counted by other meters; opened when first asked."""
+    """The thread with an event loop, and the connections in it, of a mind and of all that are counted by other meters; started
+    with the first question, so that an agent that asks nothing has none.
+
+    The client libraries are asynchronous and keep connections open in the loop that they were made in; the agent and the
+    thread that folds a task's conversation ask the same mind.
+    """
 
     def __init__(self, config: ModelConfig, root: Path | None) -> None:
         self._config, self._root = config, root
         self._mutex = threading.Lock()
-        self._client: Client | None = None
-        self.caller = Caller()
+        self._open: tuple[Client, asyncio.AbstractEventLoop, threading.Thread] | None = None
 
-    @property
-    def client(self) -> Client:
+    def ask(
+        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None
+    ) -> Answer:
+        """The answer to a conversation, asked in the thread. Raises as `Client.ask` does."""
+        client, loop = self._opened()
+        return asyncio.run_coroutine_threadsafe(client.ask(messages, tools, schema), loop).result()
+
+    def close(self) -> None:
+        """Let go of the connections and end the thread. A later question opens others."""
+        with self._mutex:
+            if self._open is not None:
+                client, loop, thread = self._open
+                self._open = None
+                asyncio.run_coroutine_threadsafe(client.close(), loop).result()
+                loop.call_soon_threadsafe(loop.stop)
+                thread.join()
+
+    def _opened(self) -> tuple[Client, asyncio.AbstractEventLoop]:
         from hivemind.minds.language.client import Client
 
         with self._mutex:
-            if self._client is None:
-                self._client = Client(self._config, self._root)
-                self.caller.on_close(self._client.close)
-            return self._client
+            if self._open is None:
+                client, loop = Client(self._config, self._root), asyncio.new_event_loop()
+                thread = threading.Thread(target=_serve, args=(loop,), name="model", daemon=True)
+                thread.start()
+                weakref.finalize(self, _stop, loop)
+                self._open = client, loop, thread
+            return self._open[:2]
 
-    def close(self) -> None:
-        with self._mutex:
-            self.caller.close()
-            self._client = None
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(loop.stop)
 
 
 class LanguageMind:
@@ -96,7 +130,7 @@ class LanguageMind:
         """What its tokens cost, or None if nobody knows."""
         if self._own_prices is not None:
             return self._own_prices
-        from hivemind.minds.language.provider import published_prices
+        from hivemind.minds.language.connection import published_prices
 
         return published_prices(self.config)
 
@@ -150,7 +184,7 @@ class LanguageMind:
             by_schema = schema if self._by_schema else None
             pictures = sum(len(one.parts) for one in messages)
             asked = Asked(cause, self.name, parts, digest, self.config.max_output, self.prices, pictures)
-            return self._metered(asked, lambda: self._line.client.ask(messages, tools, by_schema))
+            return self._metered(asked, lambda: self._line.ask(messages, tools, by_schema))
 
         try:
             return self.patience.call(once)
@@ -160,10 +194,10 @@ class LanguageMind:
             self._by_schema = False  # a server that knows no JSON by schema is told the form in words, as it was anyway
             return self.patience.call(once)
 
-    def _metered(self, asked: Asked, ask: Callable[[], Any]) -> Answer:
+    def _metered(self, asked: Asked, ask: Callable[[], Answer]) -> Answer:
         self.meter.before(asked)
         try:
-            answer: Answer = self._line.caller.run(ask)
+            answer = ask()
         except MindError as error:
             lost = isinstance(error, MindUnavailable) and error.lost
             came = error.answer if isinstance(error, Refused) else None

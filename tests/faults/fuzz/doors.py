@@ -134,7 +134,6 @@ class Doors:
         for one in hive.mail.list("ann"):
             _in_words(partial(hive.mail.read, "ann", one.id, mark=False))
             _in_words(partial(hive.mail.thread, "ann", one.id))
-        hive.mail.digest("ann")
         intake = Intake(hive.mail, "ann", hive.layout.agent_state("ann"))
         subjects, keys = [], set()
         for message in intake.new():
