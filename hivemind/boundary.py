@@ -13,10 +13,17 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.errors import HivemindError, UserError
 
-__all__ = ["Unreadable", "boundary", "read_input"]
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = ["Unreadable", "boundary", "checked", "read_input"]
+
+_T = TypeVar("_T")
+_adapters: dict[Any, TypeAdapter[Any]] = {}
 
 _MACHINE = frozenset(
     {
@@ -54,6 +61,17 @@ def boundary(kind: str, where: object = None, *, mend: str | None = None) -> Ite
         said = (error.strerror if isinstance(error, OSError) else None) or str(error)
         reason = f"{type(error).__name__}: {said}"[:500] if said else type(error).__name__
         raise Unreadable(f"is a {kind} that cannot be read ({reason})", where=where, mend=mend) from error
+
+
+def checked(kind: type[_T], given: object, what: str, where: object = None) -> _T:
+    """The dataclass whose fields `given`, a JSON object, has with their types (a list for a tuple). Raises Unreadable."""
+    from pydantic import TypeAdapter
+
+    with boundary(what, where):
+        if kind not in _adapters:
+            _adapters[kind] = TypeAdapter(kind)
+        found: _T = _adapters[kind].validate_python(given)
+        return found
 
 
 def read_input(path: str | os.PathLike[str], most: int | None = None) -> bytes:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from hivemind.boundary import Unreadable, checked
 from hivemind.config import BudgetConfig, TokenBudget
 from hivemind.errors import UserError
 from hivemind.fs import DamagedRecord, Lock, load_record, save_record, set_aside
@@ -41,9 +44,9 @@ class Held:
 class _Used:
     """The account as it stands in the record; `day` is empty in one that is not of a day."""
 
-    day: str = ""
-    tokens: int = 0
-    money: float = 0.0
+    day: str
+    tokens: Annotated[int, Field(ge=0)]
+    money: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
     def turn_over(self, now: datetime) -> None:
         """Begin a new day's account, if it is one. A clock that is set back by hours gives no second budget."""
@@ -112,11 +115,11 @@ class SharedAccount:
         with self._lock:
             try:
                 record = load_record(self._path, "budget", VERSION)
-                account = _Used() if record is None else _checked(record, self._path)
+                account = _Used("", 0, 0.0) if record is None else _checked(record, self._path)
             except DamagedRecord as error:
                 kept = set_aside(self._path).name
                 _log.warning("%s; a new account is begun, this one is kept as %s", error, kept)
-                account = _Used()
+                account = _Used("", 0, 0.0)
             except UserError as error:
                 raise Parking(f"its budget is not known: {error}", again_s=_AGAIN_S) from None
             if self._daily:
@@ -140,15 +143,10 @@ class SharedAccount:
 
 def _checked(record: dict[str, Any], path: Path) -> _Used:
     """The account of a record. Raises DamagedRecord if it is none: edited by hand, or half of one."""
-    day, tokens, money = record.get("day"), record.get("tokens"), record.get("money")
-    if (
-        isinstance(day, str)
-        and isinstance(tokens, int)
-        and isinstance(money, int | float)
-        and tokens >= 0
-        and money >= 0
-    ):
-        return _Used(day, tokens, float(money))
+    with suppress(Unreadable):
+        return checked(
+            _Used, {key: record[key] for key in ("day", "tokens", "money") if key in record}, "account", path
+        )
     raise DamagedRecord("is no account of what was used up", where=path, mend="hivemind doctor --fix sets it aside")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from hivemind.agent.active_tasks import ActiveTasks
@@ -79,7 +80,7 @@ class Scheduler:
         if review.state == "asked" and verdict_mail and message.sender == review.reviewer:
             verdict = read_verdict(message.body)
             if verdict is not None:
-                work.set_review(review.with_(state=verdict[0], problems=verdict[1]), unpark=True)
+                work.set_review(replace(review, state=verdict[0], problems=verdict[1]), unpark=True)
                 self.holding.unpark(work)
         about = message.task == work.task.id and not verdict_mail
         if work.wakes_at(message):  # it is told with what the task waited for

@@ -107,8 +107,8 @@ class _Log:
             work.keep("criteria", {"missing": [], "approved": "the log"})
         if state is not None and work.citations():
             problems = tuple(found["result"].get("problems", ())) or (("as recorded",) if state != "done" else ())
-            verdict = work.review.with_(
-                state="approved" if state == "done" else "rejected", reviewer="the log", problems=problems
+            verdict = replace(
+                work.review, state="approved" if state == "done" else "rejected", reviewer="the log", problems=problems
             )
             work.set_review(verdict)
         return tool.use(session, arguments)

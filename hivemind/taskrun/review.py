@@ -7,13 +7,12 @@ the verdict is the reply. A hive of one agent checks for itself, and the result 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
-from hivemind.boundary import boundary
+from hivemind.boundary import boundary, checked
 
 __all__ = ["Citation", "Review", "read_request", "read_verdict", "request_body"]
 
@@ -39,15 +38,6 @@ class Citation:
         lines = str(self.start_line) if self.start_line == self.end_line else f"{self.start_line}-{self.end_line}"
         return f"{self.path}:{lines}"
 
-    @classmethod
-    def of(cls, item: Any) -> Citation:
-        """A citation from its JSON form. Raises KeyError, TypeError or ValueError for what is none."""
-        node = item.get("node")
-        lines = int(item["start_line"]), int(item["end_line"])
-        return cls(
-            str(item["path"]), *lines, str(item["digest"]), str(item["text"]), None if node is None else int(node)
-        )
-
 
 State = Literal["asked", "approved", "rejected", "self", "none"]
 
@@ -66,31 +56,8 @@ class Review:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any] | None) -> Review:
-        """The review that `as_kept` gave; a new one for None. Raises Unreadable for anything else."""
-        if kept is None:
-            return cls()
-        with boundary("task's review"):
-            found = cls(**{**kept, "tried": _texts(kept["tried"]), "problems": _texts(kept["problems"])})
-            found._check()
-            return found
-
-    def _check(self) -> None:
-        """Raise TypeError or ValueError for what cannot be."""
-        _texts([self.reviewer or "", self.message_id or ""])
-        if self.state not in get_args(State) or self.round < 0 or not math.isfinite(self.asked_at):
-            raise ValueError(self.state)
-
-    def as_kept(self) -> dict[str, Any]:
-        return {**asdict(self), "tried": [*self.tried], "problems": [*self.problems]}
-
-    def with_(self, **changes: Any) -> Review:
-        return replace(self, **changes)
-
-
-def _texts(items: Any) -> tuple[str, ...]:
-    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise TypeError(f"no list of texts: {items!r:.50}")
-    return tuple(items)
+        """The review whose fields were kept; a new one for None. Raises Unreadable for anything else."""
+        return cls() if kept is None else checked(cls, kept, "task's review")
 
 
 def request_body(title: str, citations: Sequence[Citation]) -> str:
@@ -123,7 +90,7 @@ def read_request(body: str) -> list[Citation] | None:
     if found is None:
         return None
     with boundary("review request", mend="ask the sender to send it again"):
-        return [Citation.of(item) for item in json.loads(found[1])]
+        return [checked(Citation, item, "citation") for item in json.loads(found[1])]
 
 
 def read_verdict(body: str) -> tuple[Literal["approved", "rejected"], tuple[str, ...]] | None:

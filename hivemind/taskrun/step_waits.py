@@ -6,15 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
-from hivemind.boundary import boundary
+from hivemind.boundary import boundary, checked
 from hivemind.layout import HUMAN
 from hivemind.taskrun.parking import Parking
 
 __all__ = ["StepWaits", "Wait", "blocked", "is_question", "question_id"]
-
-KINDS = ("until", "mail", "human", "task")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +24,11 @@ class Wait:
     """
 
     step: str
-    kind: str
+    kind: Literal["until", "mail", "human", "task"]
     what: str
     message_id: str | None = None
     answer: str | None = None
     lasts: float | None = None
-
-    @classmethod
-    def of(cls, item: Mapping[str, Any]) -> Wait:
-        """A wait from its JSON form. Raises KeyError, TypeError or ValueError for what is none."""
-        wait = cls(**item)
-        texts = (wait.step, wait.kind, wait.what, wait.message_id or "", wait.answer or "")
-        if wait.kind not in KINDS or not all(isinstance(text, str) for text in texts):
-            raise ValueError(wait.kind)
-        if wait.kind == "until":
-            datetime.fromisoformat(wait.what)
-        if wait.lasts is not None:
-            timedelta(seconds=wait.lasts)
-        return wait
 
     @property
     def due(self) -> datetime:
@@ -99,7 +84,7 @@ class StepWaits:
         self._keep_all = keep
         with boundary("task's waits"):
             told = kept or {"steps": []}
-            self._waits = {item["step"]: Wait.of(item) for item in told["steps"]}
+            self._waits = {item["step"]: checked(Wait, item, "task's wait") for item in told["steps"]}
             self._early = {str(sender): str(message) for sender, message in told.get("early", {}).items()}
 
     def get(self, step: str) -> Wait | None:
@@ -115,7 +100,8 @@ class StepWaits:
                     lasts = float(what)
                     kind, what = "until", (now + timedelta(seconds=lasts)).isoformat()
             answer = self._early.pop(str(what), None) if kind == "mail" else None
-            self._keep(Wait(step, kind, str(what), answer=answer, lasts=lasts))
+            told = {"step": step, "kind": kind, "what": str(what), "answer": answer, "lasts": lasts}
+            self._keep(checked(Wait, told, "wait", step))
         return self._waits[step]
 
     def asked(self, step: str, message_id: str) -> None:

@@ -8,7 +8,7 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
@@ -236,7 +236,7 @@ class TaskRun:
         return wait is not None
 
     def _set_wait(self, wait: TaskWait | None) -> None:
-        self.keep("wait_for", None if wait is None else wait.as_kept())
+        self.keep("wait_for", None if wait is None else asdict(wait))
         self.wait = wait
 
     @property
@@ -480,7 +480,7 @@ class TaskRun:
 
     def set_review(self, review: Review, *, unpark: bool = False) -> None:
         """Keep how far the review is; with `unpark` the task, which waited for it, goes on."""
-        self.keep("review", review.as_kept(), unpark=unpark)
+        self.keep("review", asdict(review), unpark=unpark)
         self.review = review
 
     def finish(self, answer: str) -> Path:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from hivemind.boundary import boundary
+from hivemind.boundary import checked
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.presence.parts import Parts
@@ -30,17 +29,8 @@ class TaskWait:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any] | None) -> TaskWait | None:
-        """The wait that `as_kept` gave. Raises Unreadable for anything else."""
-        if kept is None:
-            return None
-        with boundary("task's wait"):
-            wait = cls(**{**kept, "tasks": tuple(map(str, kept["tasks"]))})
-            if wait.until is not None:
-                datetime.fromisoformat(wait.until)
-            return wait
-
-    def as_kept(self) -> dict[str, Any]:
-        return {**asdict(self), "tasks": [*self.tasks]}
+        """The wait whose fields were kept. Raises Unreadable for anything else."""
+        return None if kept is None else checked(cls, kept, "task's wait")
 
     @property
     def reason(self) -> str:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hivemind.boundary import boundary
+from hivemind.boundary import boundary, checked
 from hivemind.masking import mask
 from hivemind.reasoning import LOG_NAME, NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
 from hivemind.taskrun.review import Citation
@@ -194,6 +194,7 @@ def _unfold(graph: ReasoningGraph, node: ReasoningNode) -> None:
 
 def _card(node: ReasoningNode) -> Card:
     told = node.meta.get("citation")
-    with boundary("citation", f"node {node.node_id}"):
-        citation = None if told is None else Citation.of({**told, "node": node.node_id})
+    where = f"node {node.node_id}"
+    with boundary("citation", where):
+        citation = None if told is None else checked(Citation, {**told, "node": node.node_id}, "citation", where)
     return Card(node.node_id, str(node.kind), node.text, citation, node.meta.get("artifact"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from hivemind.boundary import boundary
+from hivemind.boundary import checked
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 from hivemind.masking import mask
@@ -248,14 +248,11 @@ def _answered(session: Session, state: Judging) -> dict[str, Any] | None:
 
 
 def _of(kept: dict[str, Any] | None) -> Judging:
-    if kept is None:
-        return Judging()
-    with boundary("task's review"):
-        return Judging(**{**kept, "missing": tuple(map(str, kept["missing"]))})
+    return Judging() if kept is None else checked(Judging, kept, "task's review")
 
 
 def _keep(session: Session, state: Judging) -> Judging:
-    session.work.keep("criteria", {**asdict(state), "missing": list(state.missing)})
+    session.work.keep("criteria", asdict(state))
     return state
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,14 +60,14 @@ def _ask(session: Session, citations: list[Citation], answer: str) -> dict[str, 
             f"{one.place}: {found.reason}" for one in citations if not (found := hive.knowledge.verify(one)).stands
         ]
         state: Literal["rejected", "self"] = "rejected" if problems else "self"
-        work.set_review(review.with_(state=state, reviewer=session.agent, problems=tuple(problems)))
+        work.set_review(replace(review, state=state, reviewer=session.agent, problems=tuple(problems)))
         return _again_or_fail(session) if problems else _end(session, answer)
     # Kept with the task before the mail is sent: the same request again after a crash, another one for another task
     # that happens to have this id.
     message_id = f"review.{work.task.id}.{secrets.token_hex(8)}@{hive.config.workspace}"
     tried = (*review.tried, reviewer)
     work.set_review(
-        review.with_(state="asked", reviewer=reviewer, message_id=message_id, asked_at=time.time(), tried=tried)
+        replace(review, state="asked", reviewer=reviewer, message_id=message_id, asked_at=time.time(), tried=tried)
     )
     return _send(session, citations, answer)
 
@@ -81,7 +82,7 @@ def _send(session: Session, citations: list[Citation], answer: str) -> dict[str,
         message_id=review.message_id, task=work.task.id,
     )  # fmt: skip
     if report.failed:  # its mailbox can't be written: somebody else will do
-        work.set_review(review.with_(state="none"))
+        work.set_review(replace(review, state="none"))
         return _ask(session, citations, answer)
     with boundary("task's review"):
         until = datetime.fromtimestamp(review.asked_at, UTC) + timedelta(seconds=hive.config.review_timeout_s)

@@ -11,7 +11,7 @@ import pytest
 from hivemind import Hive, fs
 from hivemind.coordination import Reservations
 from hivemind.fs.paths import folder_inside
-from hivemind.tools import TOOLS, matching
+from hivemind.tools import TOOLS
 from hivemind.tools.path_access import Place
 from tests.agent.conftest import Crew, doing, hands
 from tests.messages import calls_of
@@ -229,7 +229,7 @@ def test_lines_are_found_by_a_text_and_by_an_expression(crew: Crew, finder: str)
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)*c"])
 def test_an_expression_that_takes_for_ever_is_given_up(crew: Crew, monkeypatch, tmp_path: Path, pattern: str) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # ripgrep would not mind
-    monkeypatch.setattr(matching, "LIMIT_S", 0.7)
+    monkeypatch.setattr(file_search, "LIMIT_S", 0.7)
     (crew.root / "knowledge/a.txt").write_text("a" * 60 + "b\n")
     assert "took more than" in hands(crew)("search_files", pattern=pattern)["error"]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -54,4 +55,4 @@ def test_an_answer_that_decides_nothing_is_no_verdict():
 def test_a_review_is_kept_with_its_task():
     assert Review.of(None) == Review()
     review = Review("asked", "ada", "m@hive", 12.5, 1, ("bob", "ada"), ("why",))
-    assert Review.of(json.loads(json.dumps(review.as_kept()))) == review
+    assert Review.of(json.loads(json.dumps(asdict(review)))) == review
