@@ -11,7 +11,7 @@ import pytest
 from hivemind import Hive, fs
 from hivemind.coordination import Reservations
 from hivemind.fs.paths import folder_inside
-from hivemind.tools import TOOLS
+from hivemind.tools import TOOLS, file_search
 from hivemind.tools.path_access import Place
 from tests.agent.conftest import Crew, doing, hands
 from tests.messages import calls_of
