@@ -260,6 +260,51 @@ def test_a_lease_that_was_lost_meanwhile_is_told_once(crew: Crew) -> None:
     assert [told(sent).count(f"The lease of step {step} was taken from you") for sent in script.sent] == [0, 1, 1]
 
 
+def test_a_budget_that_comes_to_its_end_is_told_once_at_four_fifths(crew: Crew) -> None:
+    crew.agent_file("role: analyst\nbudget: {task: {tokens: 6000}}\n")
+    script = Script(*([("list_files", {"path": "knowledge", "glob": f"{at}.md"})] for at in range(12)))
+    agent = script.of(crew.start())
+    until_idle(agent)
+    parked = agent.hive.tasks.get("t").parked
+    assert parked is not None
+    assert "budget of 6000 tokens is used up" in parked.reason
+    news = [told(sent).count("of the task's 6,000 tokens are used. Come to an end.") for sent in script.sent]
+    assert (news[0], news[-1]) == (0, 1)
+
+
+def test_an_epoch_ends_when_its_tools_change_and_when_no_cache_has_it_any_more(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Script(*[[READ]] * 4).of(crew.start())
+    for _ in range(2):
+        agent.cycle()
+    crew.end(agent)
+    crew.agent_file("role: analyst\ntoolset: researcher\n")
+    agent = Script(*[[READ]] * 4).of(crew.start())
+    for _ in range(3):
+        agent.cycle()
+    monkeypatch.setattr("hivemind.agent.build._CACHE_S", -1.0)
+    agent.cycle()
+    assert [one["cause"] for one in epochs(crew)] == ["start", "changed", "cold"]
+
+
+def test_what_belongs_to_a_finished_task_makes_no_later_opening_longer(crew: Crew) -> None:
+    (crew.root / "tasks/inbox/t.md").unlink()
+    lengths = []
+
+    def think(turn: Turn) -> Thought:
+        lengths.append(sum(len(one.text) for one in turn.messages[:2]))
+        return Thought("", (Action("finish_task", {"result": "oak " * 50}),))
+
+    agent = crew.start(think)
+    for number in range(8):
+        crew.drop(f"---\ntitle: Build boat {number}\n---\nBuild boat {number} of oak.\n", f"boat-{number}.md")
+        agent.hive.mail.send("bob", ["ada"], f"Boat {number}", "Oak for the boat. " * 20, task=f"boat-{number}")
+        until_idle(agent)
+    assert len(lengths) == 8
+    assert max(lengths) - min(lengths) < 100
+
+
 def test_secrets_are_masked_before_they_are_stored_and_what_is_stored_is_what_is_sent(crew: Crew) -> None:
     secret = "ghp_a1b2c3d4e5f6g7h8i9j0k1l2m3n4"
     (crew.root / "knowledge/key.md").write_text(f"The key is {secret}.\n")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from hivemind.config import AgentConfig
 from hivemind.minds import extractive
-from hivemind.tools import MEMBER_TOOLS, TOOLS
+from hivemind.tools import MEMBER_TOOLS, TOOLS, ToolProblem, allowed_tools
 from tests.agent.conftest import Crew, hands, until_idle
 from tests.messages import calls_of
 
@@ -67,3 +71,19 @@ def test_the_extractive_mind_names_no_tool_that_there_is_not() -> None:
 def test_the_tags_of_a_card_stand_in_the_graph(crew: Crew) -> None:
     assert "result" in hands(crew)("add_card", kind="note", text="The keel is of oak.", tags=["boats"])
     assert '"boats"' in (crew.root / "tasks/active/t/graph.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"toolset": ["painter"]}, "toolsets: coder"),
+        ({"tools": ["paint"]}, "tools: "),
+        ({"tools": ["claim_task"]}, "tools: "),
+    ],
+)
+def test_a_name_under_tools_that_cannot_be_given_is_refused_with_those_that_can(
+    given: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ToolProblem, match=told):
+        allowed_tools(AgentConfig(**given))
+    assert len(allowed_tools(AgentConfig(toolset=["coder"]))) <= 16
