@@ -49,6 +49,17 @@ __all__ = [
     "subjects_of",
 ]
 
+PASSAGE = "passage"
+"""What a location begins with that names the passage that is quoted with a node."""
+PER_QUESTION = 6
+_ASKED_CHARS = 2_000
+_NODES = 12
+_ANSWERING = ("decision", "note")
+_EDGE = 24  # characters by which a quote's beginning and end are found within its lines
+_PARTS = 2  # parts of documents for each question, of which several passages were found,
+_PART_TOKENS = 800  # and the most that one of them is shown of
+_EXTRACTED = frozenset({".pdf", ".html", ".htm", ".xhtml"})  # whose passages are no lines of the file
+
 SOURCE = "memory"
 """What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
 MAX_TOKENS = 1_000
@@ -125,19 +136,6 @@ def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]
         return entry.content if max_tokens is None else shortened(entry.content, count, max_tokens)
 
     return content_of
-
-
-PASSAGE = "passage"
-"""What a location begins with that names the passage that is quoted with a node."""
-
-PER_QUESTION = 6
-_ASKED_CHARS = 2_000
-_NODES = 12
-_ANSWERING = ("decision", "note")
-_EDGE = 24  # characters by which a quote's beginning and end are found within its lines
-_PARTS = 2  # parts of documents for each question, of which several passages were found,
-_PART_TOKENS = 800  # and the most that one of them is shown of
-_EXTRACTED = frozenset({".pdf", ".html", ".htm", ".xhtml"})  # whose passages are no lines of the file
 
 
 def recall(agent: Agent, turn: Turn) -> None:

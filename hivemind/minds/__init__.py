@@ -7,7 +7,7 @@ from hivemind.minds.mind import ContextTooLong, Mind, MindUnavailable, ToolSchem
 from hivemind.minds.open import is_language_model, open_mind, warm_mind
 from hivemind.minds.patience import Patience
 from hivemind.minds.prices import Prices
-from hivemind.minds.turn import Action, ChatMessage, Focus, MindError, Result, Thought, Turn, Usage
+from hivemind.minds.turn import Action, ChatMessage, MindError, Result, Thought, Turn, Usage
 
 __all__ = [
     "Action",
@@ -15,7 +15,6 @@ __all__ = [
     "ChatMessage",
     "ContextTooLong",
     "Exchange",
-    "Focus",
     "Meter",
     "Mind",
     "MindError",

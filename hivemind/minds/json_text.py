@@ -1,4 +1,4 @@
-"""JSON in what a model wrote: fenced, with words around it, or cut off."""
+"""JSON in what a model wrote: fenced, with words around it, or cut off; and what of it no log can hold."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.minds.turn import MindError
 
 __all__ = ["DEEPEST", "NoJson", "fault_in", "fault_of", "find_json", "whole_text"]
+
+_FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_START = re.compile(r"[\[{]")
+_LOOKS = 50  # brackets in prose that may be the beginning of the JSON
 
 DEEPEST = 64
 """How many lists and objects may stand in each other: no tool asks for more than a few, and what walks them recurses."""
@@ -43,11 +47,6 @@ def fault_of(value: Any) -> str | None:
 def whole_text(text: str) -> str:
     """The text with `?` for what no file can hold: halves of characters, which JSON can write."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-_FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
-_START = re.compile(r"[\[{]")
-_LOOKS = 50  # brackets in prose that may be the beginning of the JSON
 
 
 class NoJson(MindError):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from hivemind.errors import HivemindError
-from hivemind.mail import Message
 
-__all__ = ["Action", "ChatMessage", "Focus", "MindError", "Result", "Thought", "Turn", "Usage"]
+__all__ = ["Action", "ChatMessage", "MindError", "Result", "Thought", "Turn", "Usage"]
 
 _MOST = 2**53  # beyond it numbers are no longer exact in JSON
 Role = Literal["system", "user", "assistant", "tool"]
@@ -163,40 +162,13 @@ class Result:
         return {**self.call.as_record(), "ok": self.ok, "result": dict(self.value), **told}
 
 
-class Focus(Protocol):
-    """What a turn is about, as a mind may read it: a task at one of its steps, a message, or nothing.
-
-    `kind` is task, message or nothing; `tool` what comes next by rule: plan_steps, finish_step, finish_task, reply_mail.
-    `todo` is the step in focus (id, title, kind, argument …), {} if there is none.
-    """
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def tool(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def todo(self) -> Mapping[str, Any]: ...
-    @property
-    def message(self) -> Message | None: ...
-    @property
-    def asks_review(self) -> bool: ...
-    @property
-    def heard(self) -> bool: ...
-    @property
-    def stranger(self) -> bool: ...
-
-
 @dataclass(slots=True)
 class Turn:
     """One turn of the cycle, filled in step by step: sense, scope, recall, select, build, think, act, tidy.
 
-    `focus` is a Focus (the agent's own knows more than a mind may read).
+    `focus` is what it is about, a task at one of its steps, a message, or nothing. A mind may read of it: `kind` (task, message,
+    nothing), `id`, `tool` (what comes next by rule: plan_steps, finish_step, finish_task, reply_mail), `title`, `text`, `todo`
+    (the step: id, title, kind, argument …, or {}), `message`, `asks_review`, `heard` and `stranger`.
     `found` are the entries of what was recalled (id, content, metadata) for a mind that works by rule, `messages` the
     conversation for one that reads, `before` the results of the turn before about the same thing. `epoch` says why the
     conversation begins anew, `taken_up` that the calls are those of an earlier answer, `parking` why the task rests after
@@ -217,7 +189,7 @@ class Turn:
 
     def as_record(self) -> dict[str, Any]:
         """What a program that thinks is told of the turn, beside its messages."""
-        focus: Focus = self.focus
+        focus = self.focus
         return {
             "agent": self.agent, "about": {"kind": focus.kind, "id": focus.id, "next": focus.tool},
             "title": focus.title, "step": dict(focus.todo),

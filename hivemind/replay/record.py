@@ -23,6 +23,9 @@ __all__ = [
     "written_in",
 ]
 
+Record = Mapping[str, Any]
+RULE = "extractive"
+
 _PASSING = frozenset({
     "seconds", "timestamp", "time", "date", "since", "until", "id", "message_id", "generation", "seq", "expires_seq",
     "acquired_seq", "left",
@@ -71,10 +74,6 @@ def _lasting(value: Any, passing: Collection[str]) -> Any:
     if isinstance(value, Mapping):
         return {key: _lasting(item, passing) for key, item in value.items() if key not in passing}
     return [_lasting(item, passing) for item in value] if isinstance(value, list) else value
-
-
-Record = Mapping[str, Any]
-RULE = "extractive"
 
 
 def turns_of(records: Iterable[Record]) -> list[Record]:

@@ -19,6 +19,8 @@ from hivemind.taskrun.report import Account
 
 __all__ = ["Entry", "Transcript", "transcript_page"]
 
+Record = Mapping[str, Any]
+
 _LONG = 1_500
 _NAMED_CHARS = 80
 _PAGE = """<!doctype html>
@@ -95,9 +97,6 @@ def _entry(at: int, entry: Entry) -> Iterator[str]:
 
 def _pre(text: str) -> str:
     return f"<pre>{_told(text)}</pre>\n"
-
-
-Record = Mapping[str, Any]
 
 
 @dataclass(slots=True)

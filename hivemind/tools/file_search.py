@@ -30,6 +30,12 @@ from hivemind.tools.tool import Arguments, ToolProblem, tool
 
 __all__ = ["LIMIT_S", "SEARCH_TOOLS", "SHOWN_CHARS", "Line", "ripgrep", "search_lines"]
 
+LIMIT_S = 10.0
+_MEMORY_BYTES = 1 << 30
+_MOST_CHARS = 33_554_432
+_SIGNS = frozenset(r"\.^$*+?{}[]|()")
+FoundLine = tuple[str, int, str]
+
 _WORDS = (
     "rg", "--json", "--no-config", "--no-messages", "--sort=path", "--max-filesize=4M", "--max-count=1000",
     "--no-ignore-global",
@@ -97,12 +103,6 @@ def _path(told: dict[str, str]) -> str:
     return os.fsdecode(raw).removeprefix("./")
 
 
-LIMIT_S = 10.0
-_MEMORY_BYTES = 1 << 30
-_MOST_CHARS = 33_554_432
-_SIGNS = frozenset(r"\.^$*+?{}[]|()")
-
-
 def search_lines(pattern: str, texts: Iterable[tuple[str, str]], most: int) -> Found:
     """The first lines of named texts that match, and whether there may be more: over `most`, or beyond 32 Mi characters.
 
@@ -144,9 +144,6 @@ def _find_elsewhere(pattern: str, texts: list[tuple[str, str]], most: int) -> Fo
     if isinstance(answer, str):
         raise ToolProblem(f"{pattern!r} is no regular expression: {answer}")
     return answer
-
-
-FoundLine = tuple[str, int, str]
 
 
 class SearchFiles(Arguments):

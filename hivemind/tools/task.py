@@ -1,4 +1,4 @@
-"""Tools for the whole task: waiting, asking a person, handing over, ending."""
+"""Tools for the whole task: waiting, asking a person, handing over, ending, with the check of its quotes by another agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model answered: its text and calls, and the thought that they amount to."""
+"""What a model answered, and the thought that it amounts to; and for one that cannot call tools how it is told of them in words."""
 
 from __future__ import annotations
 

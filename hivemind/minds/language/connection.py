@@ -1,4 +1,4 @@
-"""The connections to a provider: what of a request leaves this machine, and how much of an answer is read."""
+"""The client of a provider: what of a request leaves this machine, how much of an answer is read, what the model costs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,20 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 __all__ = ["LARGEST_ANSWER", "http_client", "open_model", "published_prices"]
+
+LARGEST_ANSWER = 8_000_000
+"""Bytes of an answer, unpacked; an answer of 100,000 tokens has a twentieth of it."""
+_CONNECT_S = 10.0
+_NAME = "hivemind"
+_SENT = frozenset({
+    "accept", "anthropic-beta", "anthropic-version", "connection", "content-length", "content-type", "host",
+    "transfer-encoding",
+})  # fmt: skip
+_KEYS = {"authorization": "Bearer {}", "x-api-key": "{}", "x-goog-api-key": "{}"}
+_OPENAI = "api.openai.com"
+_OPENAI_ACCOUNT = frozenset({"openai-organization", "openai-project"})
+_PLAIN, _PACKED = ("", "identity"), ("gzip", "x-gzip")
+_GZIP = 16 + zlib.MAX_WBITS
 
 _OLLAMA = "http://localhost:11434/v1"
 _PUBLISHED = ("anthropic", "openai", "google")
@@ -81,22 +95,6 @@ def published_prices(config: ModelConfig) -> Prices | None:
         return None
     money = (float(one.total_price) for one in (taken, given, kept, written))
     return Prices(*money)
-
-
-LARGEST_ANSWER = 8_000_000
-"""Bytes of an answer, unpacked; an answer of 100,000 tokens has a twentieth of it."""
-
-_CONNECT_S = 10.0
-_NAME = "hivemind"
-_SENT = frozenset({
-    "accept", "anthropic-beta", "anthropic-version", "connection", "content-length", "content-type", "host",
-    "transfer-encoding",
-})  # fmt: skip
-_KEYS = {"authorization": "Bearer {}", "x-api-key": "{}", "x-goog-api-key": "{}"}
-_OPENAI = "api.openai.com"
-_OPENAI_ACCOUNT = frozenset({"openai-organization", "openai-project"})
-_PLAIN, _PACKED = ("", "identity"), ("gzip", "x-gzip")
-_GZIP = 16 + zlib.MAX_WBITS
 
 
 def http_client(config: ModelConfig) -> httpx2.AsyncClient:
