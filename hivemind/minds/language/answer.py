@@ -1,4 +1,4 @@
-"""What a model answered, and the thought that it amounts to; and for one that cannot call tools how it is told of them in words."""
+"""What a model answered, and the thought that it amounts to; how one that cannot call tools is told of them in words."""
 
 from __future__ import annotations
 
