@@ -90,7 +90,7 @@ def read_request(body: str) -> list[Citation] | None:
     if found is None:
         return None
     with boundary("review request", mend="ask the sender to send it again"):
-        return [checked(Citation, item, "citation") for item in json.loads(found[1])]
+        return [checked(Citation, item, "review request") for item in json.loads(found[1])]
 
 
 def read_verdict(body: str) -> tuple[Literal["approved", "rejected"], tuple[str, ...]] | None:
