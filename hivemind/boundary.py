@@ -65,12 +65,16 @@ def boundary(kind: str, where: object = None, *, mend: str | None = None) -> Ite
 
 def checked(kind: type[_T], given: object, what: str, where: object = None) -> _T:
     """The dataclass whose fields `given`, a JSON object, has with their types (a list for a tuple). Raises Unreadable."""
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
 
     with boundary(what, where):
         if kind not in _adapters:
             _adapters[kind] = TypeAdapter(kind)
-        found: _T = _adapters[kind].validate_python(given)
+        try:
+            found: _T = _adapters[kind].validate_python(given)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         return found
 
 
