@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 $(VENV)/.base: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ echo "python3 has no venv module: on Debian, apt-get install python3-venv" >&2; exit 1; }
-	@echo "Installing hivemind and its six packages into $(VENV)/ ..."
+	@echo "Installing hivemind and its seven packages into $(VENV)/ ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 

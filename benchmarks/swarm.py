@@ -30,7 +30,7 @@ from hivemind.presence.status import Statuses
 
 __all__ = ["run"]
 
-_IMPORTS = "pydantic, tiktoken, yaml, filelock"
+_IMPORTS = "pydantic, watchdog.observers, tiktoken, yaml, filelock"
 _PATIENCE_S = 120.0
 _KNOWLEDGE = """# Pumps
 

@@ -97,7 +97,7 @@ class Supervisor:
 
     @property
     def watching(self) -> str:
-        """How the hive is watched: `inotify` or `poll`, with the reason of a fallback."""
+        """How the hive is watched: `inotify`, `watchdog`, `poll`, with the reason of a fallback."""
         return self._watch.described if self._watch else "not watching"
 
     @property

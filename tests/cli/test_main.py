@@ -60,7 +60,7 @@ def test_asking_for_help_imports_nothing_heavy() -> None:
     program = (
         "import sys; from hivemind.cli import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
-        "heavy = {'pydantic', 'yaml', 'tiktoken', 'sqlite3', 'email', 'numpy', 'asyncio', 'hivemind.config'}\n"
+        "heavy = {'pydantic', 'yaml', 'tiktoken', 'sqlite3', 'watchdog', 'email', 'numpy', 'asyncio', 'hivemind.config'}\n"
         "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

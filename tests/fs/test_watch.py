@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.errors import UserError
-from hivemind.fs import open_watcher
+from hivemind.fs import Watcher, open_watcher
 from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.fs.watch.folders import Event, FolderWatcher, Inotify
 from hivemind.fs.watch.watcher import PollWatcher
@@ -170,34 +170,36 @@ def test_a_real_overflow_loses_no_folder(tmp_path: Path) -> None:
     watcher.close()
 
 
-@pytest.mark.parametrize("mode", _MODES)
-def test_a_line_that_is_appended_to_a_file_in_a_folder_of_logs_is_told(tmp_path: Path, seen: Seen, mode: str) -> None:
-    folder = tmp_path / "journal"
-    folder.mkdir()
-    with open(folder / "log", "w") as file, open_watcher(mode, [], [folder], seen):
-        seen.wait_for(folder)
-        old = time.time() - 10 * 86_400
-        os.utime(folder, (old, old))  # nothing but the file changes from now on
-        seen.wait_for(folder)
-        seen.forget()
-        file.write("a line\n")
-        file.flush()
-        seen.wait_for(folder)
+def _watch_tree(tree: Path, seen: Seen) -> Watcher:
+    return open_watcher("inotify", [], [tree], seen)
 
 
-def test_reading_a_log_is_no_change(tmp_path: Path, seen: Seen) -> None:
-    logs, other = tmp_path / "logs", tmp_path / "other"
-    for folder in (logs, other):
-        folder.mkdir()
-    (logs / "a").write_text("x")
-    with open_watcher("inotify", [other], [logs], seen):
-        seen.wait_for(logs)
-        seen.wait_for(other)
-        seen.forget()
-        (logs / "a").read_text()
-        (other / "b").write_text("x")
-        seen.wait_for(other)
-        assert logs not in seen._paths
+def _poll_tree(tree: Path, seen: Seen) -> PollWatcher:
+    return PollWatcher([], [tree], seen, interval_s=0.01, tree_s=0.01)
+
+
+@pytest.mark.parametrize("watch", [_watch_tree, _poll_tree])
+def test_changes_in_trees_are_told_with_the_file(
+    tmp_path: Path, seen: Seen, watch: Callable[[Path, Seen], Watcher | PollWatcher]
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "deep" / "er").mkdir(parents=True)
+    (tree / "deep" / "old.md").write_text("x")
+    watcher = watch(tree, seen)
+    (tree / "deep" / "er" / "new.md").write_text("x")
+    seen.wait_for(tree / "deep" / "er" / "new.md")
+    (tree / "deep" / "old.md").unlink()
+    seen.wait_for(tree / "deep" / "old.md")
+    watcher.close()
+
+
+def test_reading_a_tree_is_no_change(tmp_path: Path, seen: Seen) -> None:
+    (tmp_path / "a.md").write_text("x")
+    with open_watcher("inotify", [], [tmp_path], seen):
+        (tmp_path / "a.md").read_text()
+        (tmp_path / "b.md").write_text("x")
+        seen.wait_for(tmp_path / "b.md")
+        assert tmp_path / "a.md" not in seen._paths
 
 
 def test_without_an_inotify_instance_it_polls_and_says_why(tmp_path: Path, seen: Seen) -> None:
@@ -211,7 +213,7 @@ def test_without_an_inotify_instance_it_polls_and_says_why(tmp_path: Path, seen:
                 spare.append(os.open("/dev/null", os.O_RDONLY))
             except OSError:
                 break
-        watcher = open_watcher("auto", [tmp_path], [tmp_path / "logs"], seen)
+        watcher = open_watcher("auto", [tmp_path], [tmp_path / "tree"], seen)
     finally:
         for file in spare:
             os.close(file)
@@ -267,7 +269,7 @@ watcher.close()
 
 
 def test_polling_sees_a_second_change_within_one_tick_of_the_clock(tmp_path: Path, seen: Seen) -> None:
-    watcher = PollWatcher([tmp_path], seen, interval_s=0.01)
+    watcher = PollWatcher([tmp_path], [], seen, interval_s=0.01)
     seen.wait_for(tmp_path)
     state = tmp_path.stat()
     (tmp_path / "hidden").write_text("x")
@@ -280,7 +282,7 @@ def test_polling_sees_a_second_change_within_one_tick_of_the_clock(tmp_path: Pat
 def test_polling_does_not_mind_a_clock_that_was_set_back(tmp_path: Path, seen: Seen) -> None:
     old = time.time() - 10 * 86_400
     os.utime(tmp_path, (old, old))
-    watcher = PollWatcher([tmp_path], seen, interval_s=0.01)
+    watcher = PollWatcher([tmp_path], [], seen, interval_s=0.01)
     seen.wait_for(tmp_path)
     seen.forget()
     os.utime(tmp_path, (old - 5, old - 5))
@@ -312,3 +314,7 @@ _TABLE = """\
 def test_network_file_systems_are_known_by_their_mount(tmp_path: Path, path: str, kind: str | None) -> None:
     (tmp_path / "mountinfo").write_text(_TABLE)
     assert needs_polling(path, mounts(os.fspath(tmp_path / "mountinfo"))) == kind
+
+
+def test_a_system_without_that_table_is_taken_for_local(tmp_path: Path) -> None:
+    assert needs_polling(tmp_path, mounts(os.fspath(tmp_path / "none"))) is None

@@ -14,7 +14,6 @@ from typing import Any
 
 __all__ = ["Event", "FolderWatcher", "Inotify"]
 
-_IN_MODIFY = 0x2
 _IN_CLOSE_WRITE = 0x8
 _IN_MOVED_TO = 0x80
 _IN_CREATE = 0x100
@@ -63,13 +62,10 @@ class Inotify:
             raise OSError(code, os.strerror(code), path)
         return result
 
-    def add(self, folder: str | os.PathLike[str], *, growing: bool = False) -> int:
-        """Watch a folder, `growing` also each write to a file in it; returns its watch number.
-
-        Raises OSError (no such folder, no watch left, ...).
-        """
-        path, mask = os.fspath(folder), _MASK | (_IN_MODIFY if growing else 0)
-        return self._checked(self._libc.inotify_add_watch(self.fd, os.fsencode(path), mask), path)
+    def add(self, folder: str | os.PathLike[str]) -> int:
+        """Watch a folder; returns its watch number. Raises OSError (no such folder, no watch left, ...)."""
+        path = os.fspath(folder)
+        return self._checked(self._libc.inotify_add_watch(self.fd, os.fsencode(path), _MASK), path)
 
     def remove(self, watch: int) -> None:
         """End a watch. One that the kernel has ended already is no error."""
@@ -106,15 +102,15 @@ class FolderWatcher:
     """
 
     def __init__(
-        self, folders: Iterable[Path], on_change: Callable[[Path], None], growing: Iterable[Path] = ()
+        self, folders: Iterable[Path], on_change: Callable[[Path], None], on_check: Callable[[], None] | None = None
     ) -> None:
-        """`growing` are folders of which each write to a file is told. Raises OSError if there is no inotify instance."""
+        """Raises OSError if there is no inotify instance to be had. `on_check` is called every ten seconds."""
         self._inotify = Inotify()
         self._on_change = on_change
-        self._growing = frozenset(growing)
+        self._on_check = on_check
         self._guard = threading.Lock()
         self._watched: dict[int, tuple[Path, int]] = {}  # watch number -> folder, its inode
-        self._missing: set[Path] = {*folders, *self._growing}
+        self._missing: set[Path] = set(folders)
         self._closing = False
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name="hivemind-watch", daemon=True)
@@ -168,7 +164,7 @@ class FolderWatcher:
         with self._guard:
             for folder in sorted(self._missing):
                 try:
-                    watch = self._inotify.add(folder, growing=folder in self._growing)
+                    watch = self._inotify.add(folder)
                     inode = os.stat(folder).st_ino
                 except (FileNotFoundError, NotADirectoryError):
                     continue
@@ -209,3 +205,5 @@ class FolderWatcher:
                     same = False
                 if not same:
                     self._lose(watch)
+        if self._on_check is not None:
+            self._on_check()

@@ -7,44 +7,50 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from hivemind.errors import UserError
 from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.fs.watch.folders import FolderWatcher
 
-__all__ = ["Kind", "PollWatcher", "Watcher", "open_watcher"]
+if TYPE_CHECKING:
+    from watchdog.events import FileSystemEvent
+    from watchdog.observers.api import BaseObserver, ObservedWatch
+
+__all__ = ["Kind", "PollWatcher", "TreeWatcher", "Watcher", "open_watcher"]
 
 _YOUNG_NS = 2_000_000_000  # a folder's time may be this coarse: it is called again until its time is older
 _SHARE = 20  # looking may take one part in so many of the time
 
 
 class PollWatcher:
-    """Calls `on_change(folder)` for a folder whose time has changed, of a `growing` one also if a file in it has.
+    """Calls `on_change(folder)` for a flat folder whose time has changed and `on_change(file)` for files in trees.
 
-    They are looked at every `interval_s`, more seldom where that takes long (it never uses more than a twentieth of a
-    processor). Times are compared for being equal, never for being later, so a clock that is set back does no harm.
-    `on_change` must not raise: that would end the thread.
+    Folders are looked at every `interval_s`, trees every `tree_s`, more seldom where a look takes long (it never uses
+    more than a twentieth of a processor). Times are compared for being equal, never for being later, so a clock that is
+    set back does no harm. `on_change` must not raise: that would end the thread.
     """
 
     def __init__(
         self,
         folders: Iterable[Path],
+        trees: Iterable[Path],
         on_change: Callable[[Path], None],
-        growing: Iterable[Path] = (),
         *,
         interval_s: float = 0.1,
+        tree_s: float = 2.0,
     ) -> None:
-        self._growing = frozenset(growing)
-        self._folders: dict[Path, tuple[int, ...] | None] = dict.fromkeys([*folders, *self._growing])
+        self._folders: dict[Path, tuple[int, int] | None] = dict.fromkeys(folders)
+        self._trees = {tree: _look(tree) for tree in trees}
         self._on_change = on_change
         self._interval_s = interval_s
+        self._tree_s = tree_s
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hivemind-poll", daemon=True)
         self._thread.start()
 
     def add(self, folder: Path) -> None:
-        """Look at one more folder; it need not exist yet."""
+        """Look at one more flat folder; it need not exist yet."""
         self._folders = {folder: None, **self._folders}  # a new dict: the thread may be walking over the old one
 
     def close(self) -> None:
@@ -53,51 +59,148 @@ class PollWatcher:
         self._thread.join()
 
     def _run(self) -> None:
+        trees_due = time.monotonic() + self._tree_s
         wait = 0.0
         while not self._closing.wait(wait):
             began = time.monotonic()
-            self._look()
+            self._look_at_folders()
             wait = max(self._interval_s, _SHARE * (time.monotonic() - began))
+            if self._trees and began >= trees_due:
+                walk = time.monotonic()
+                self._look_at_trees()
+                trees_due = time.monotonic() + max(self._tree_s, _SHARE * (time.monotonic() - walk))
 
-    def _look(self) -> None:
+    def _look_at_folders(self) -> None:
         seen = self._folders
         for folder, before in list(seen.items()):
             try:
                 found = os.stat(folder)
-                now = (found.st_ino, found.st_mtime_ns, *(_files(folder) if folder in self._growing else ()))
             except OSError:  # not there (yet): coming into being will show as a change
                 seen[folder] = None
                 continue
+            now = (found.st_ino, found.st_mtime_ns)
             if now != before or abs(time.time_ns() - found.st_mtime_ns) < _YOUNG_NS:
                 seen[folder] = now
                 self._on_change(folder)
 
+    def _look_at_trees(self) -> None:
+        for tree, before in self._trees.items():
+            now = _look(tree)
+            self._trees[tree] = now
+            for path in sorted(dict(set(now.items()) ^ set(before.items()))):
+                self._on_change(Path(path))
 
-def _files(folder: Path) -> list[int]:
-    """Inode, time and size of each file in a folder. Raises OSError."""
-    with os.scandir(folder) as entries:
-        found = sorted((one.inode(), one.stat(follow_symlinks=False)) for one in entries)
-    return [number for inode, one in found for number in (inode, one.st_mtime_ns, one.st_size)]
+
+def _look(tree: Path) -> dict[str, tuple[int, int, int]]:
+    """Inode, time and size of each file below `tree`; symbolic links are not followed."""
+    found: dict[str, tuple[int, int, int]] = {}
+    todo = [os.fspath(tree)]
+    while todo:
+        try:
+            with os.scandir(todo.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(entry.path)
+                    else:
+                        state = entry.stat(follow_symlinks=False)
+                        found[entry.path] = (state.st_ino, state.st_mtime_ns, state.st_size)
+        except OSError:  # removed while we looked: the next look settles it
+            continue
+    return found
+
+
+class TreeWatcher:
+    """Calls `on_change(path)` from watchdog's thread for each file or folder made, written, moved or deleted in a tree.
+
+    Raises OSError if nothing can be watched.
+    """
+
+    def __init__(self, trees: Iterable[Path], on_change: Callable[[Path], None]) -> None:
+        from watchdog.observers import Observer
+
+        self._on_change = on_change
+        self._observer: BaseObserver = Observer()
+        self._roots: dict[Path, tuple[ObservedWatch | None, int]] = {}
+        self._observer.start()
+        try:
+            for tree in trees:
+                self.add(tree)
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, tree: Path) -> None:
+        """Watch one more tree; one that does not exist is looked for at each `check`."""
+        try:
+            inode = os.stat(tree).st_ino
+            self._roots[tree] = (self._schedule(tree), inode)
+        except FileNotFoundError:
+            self._roots[tree] = (None, 0)
+
+    def _schedule(self, tree: Path) -> ObservedWatch:
+        from watchdog import events
+
+        class Relay(events.FileSystemEventHandler):
+            def on_any_event(relay, event: FileSystemEvent) -> None:  # noqa: N805 (self is the watcher)
+                self._relay(event)
+
+        wanted: list[type[FileSystemEvent]] = [
+            events.FileCreatedEvent, events.FileModifiedEvent, events.FileClosedEvent, events.FileMovedEvent,
+            events.FileDeletedEvent, events.DirCreatedEvent, events.DirMovedEvent, events.DirDeletedEvent,
+        ]  # fmt: skip
+        return self._observer.schedule(Relay(), os.fspath(tree), recursive=True, event_filter=wanted)
+
+    def _relay(self, event: FileSystemEvent) -> None:
+        for path in (event.src_path, event.dest_path):
+            if path:
+                self._on_change(Path(os.fsdecode(path)))
+
+    def check(self) -> None:
+        """Watch anew each tree that was replaced, or has come into being, since it was last looked at."""
+        for tree, (watch, inode) in list(self._roots.items()):
+            try:
+                found = os.stat(tree).st_ino
+            except FileNotFoundError:
+                found = 0
+            if found == inode:
+                continue
+            if watch is not None:
+                self._observer.unschedule(watch)
+            self.add(tree)
+            self._on_change(tree)
+
+    def close(self) -> None:
+        """End watchdog's threads. A second call does nothing."""
+        self._observer.stop()
+        self._observer.join()
 
 
 Kind = Literal["inotify", "poll"]
 
 
-class Watcher:
-    """What watches: `kind` is how, `reason` why it is not the usual way (or None)."""
+class _Folders(Protocol):
+    def add(self, folder: Path, /) -> None: ...
 
-    def __init__(self, kind: Kind, reason: str | None, folders: FolderWatcher | PollWatcher) -> None:
+    def close(self) -> None: ...
+
+
+class Watcher:
+    """What watches: `kind` is how the flat folders are watched, `reason` why it is not the usual way (or None)."""
+
+    def __init__(self, kind: Kind, reason: str | None, folders: _Folders, others: Iterable[_Folders] = ()) -> None:
         self.kind: Kind = kind
         self.reason = reason
         self._folders = folders
+        self._others = tuple(others)
 
     def add(self, folder: Path) -> None:
-        """Watch one more folder; it need not exist yet."""
+        """Watch one more flat folder; it need not exist yet."""
         self._folders.add(folder)
 
     def close(self) -> None:
         """End all watching; `on_change` is not called any more afterwards. A second call does nothing."""
-        self._folders.close()
+        for part in (self._folders, *self._others):
+            part.close()
 
     def __enter__(self) -> Watcher:
         return self
@@ -107,28 +210,51 @@ class Watcher:
 
 
 def open_watcher(
-    mode: str, folders: Iterable[Path], growing: Iterable[Path], on_change: Callable[[Path], None]
+    mode: str, folders: Iterable[Path], trees: Iterable[Path], on_change: Callable[[Path], None]
 ) -> Watcher:
-    """Watch flat folders; `mode` is `auto`, `inotify` or `poll` (`watch:` in hive.yaml).
+    """Watch flat `folders` and recursive `trees`; `mode` is `auto`, `inotify` or `poll` (`watch:` in hive.yaml).
 
-    `on_change` is called with the folder, from a thread of the watcher's, when a file appeared in it or was closed after
-    writing; of a `growing` one (of logs) also when a file in it was written to. It must be quick, and must not raise. Each
+    `on_change` is called from a thread of the watcher's: with the folder when something appeared in a flat folder or
+    has been written there, with the file when it happened in a tree; it must be quick, and must not raise. Each flat
     folder is called once at the beginning: what came before the watch is seen as well.
     `auto` polls on network file systems; `inotify` watches there too. Both poll, and say so in `reason`, when the
     kernel has no inotify instance left. Raises UserError for another mode.
     """
-    flat, logs = list(folders), list(growing)
+    flat, deep = list(folders), list(trees)
     if mode not in ("auto", "inotify", "poll"):
         raise UserError(f"{mode!r} is no way of watching", where="watch", mend="one of auto, inotify, poll")
-    reason = "hive.yaml says watch: poll" if mode == "poll" else None
+    if mode == "poll":
+        return Watcher("poll", "hive.yaml says watch: poll", PollWatcher(flat, deep, on_change))
     if mode == "auto":
         mounted = mounts()
-        kinds = ((folder, needs_polling(folder, mounted)) for folder in (*flat, *logs))
-        remote = next((one for one in kinds if one[1] is not None), None)
-        reason = remote and f"{remote[0]} lies on {remote[1]}, where changes made elsewhere are not reported"
-    if reason is None:
+        for folder in (*flat, *deep):
+            kind = needs_polling(folder, mounted)
+            if kind is not None:
+                reason = f"{folder} lies on {kind}, where changes made elsewhere are not reported"
+                return Watcher("poll", reason, PollWatcher(flat, deep, on_change))
+    return _open_native(flat, deep, on_change)
+
+
+def _open_native(flat: list[Path], deep: list[Path], on_change: Callable[[Path], None]) -> Watcher:
+    reason = None
+    others: list[TreeWatcher | PollWatcher] = []
+    trees: TreeWatcher | None = None
+    if deep:
         try:
-            return Watcher("inotify", None, FolderWatcher(flat, on_change, logs))
+            trees = TreeWatcher(deep, on_change)
+            others.append(trees)
         except OSError as error:
-            reason = f"no inotify instance to be had: {error.strerror or error}"
-    return Watcher("poll", reason, PollWatcher(flat, on_change, logs))
+            reason = f"{_shown(deep)} are polled: {error.strerror or error}"
+            others.append(PollWatcher([], deep, on_change))
+    try:
+        watcher = FolderWatcher(flat, on_change, None if trees is None else trees.check)
+    except OSError as error:
+        for other in others:
+            other.close()
+        reason = f"no inotify instance to be had: {error.strerror or error}"
+        return Watcher("poll", reason, PollWatcher(flat, deep, on_change))
+    return Watcher("inotify", reason, watcher, others)
+
+
+def _shown(paths: list[Path]) -> str:
+    return ", ".join(os.fspath(path) for path in paths)
