@@ -49,6 +49,8 @@ __all__ = [
     "subjects_of",
 ]
 
+ABOUT = 0.5
+"""The share of the words of a question that a text must have to be about it."""
 PASSAGE = "passage"
 """What a location begins with that names the passage that is quoted with a node."""
 PER_QUESTION = 6
@@ -189,6 +191,11 @@ def subjects_of(focus: Focus) -> list[str]:
     return questions_of(focus) or [f"{focus.title}\n{focus.text}"[:_ASKED_CHARS]]
 
 
+def _is_about(hive: Parts, question: str, passage: Passage) -> bool:
+    """Whether a passage has half of the words of what is asked."""
+    return hive.memory.coverage(question, passage.text) >= ABOUT
+
+
 def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool = True) -> list[KnowledgeMemoryBlock]:
     """Passages of knowledge/ and the task's attachments for each question, as blocks that point at their lines; with `weak`
     those too that are only the nearest to it.
@@ -204,7 +211,8 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool 
     now = datetime.now(UTC)
     for question in questions:
         passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope)
-        passages = [one for one in passages if weak or one.confidence.level != "weak"]
+        if not weak:
+            passages = [one for one in passages if one.confidence.level != "weak" or _is_about(hive, question, one)]
         best = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
             block = _passage_block(passage.quoted(), question, best, now - timedelta(microseconds=rank), passage.is_cut)
@@ -248,12 +256,14 @@ def _parts(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[Know
 
 
 def noted(hive: Parts, agent: str, question: str) -> list[ContextMemoryBlock]:
-    """Nodes of the tasks' graphs that answer a question, folded ones too: published ones, and those of the agent's own lane.
+    """Nodes that answer a question, in the graphs of tasks that are over, folded ones too: published ones, and those of the
+    agent's own lane.
 
     Decisions and notes can be quoted as answers; evidence is quoted from its file, and a note that has a question for its title
     is what was found for it before."""
     lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
-    hits = {hit.text: hit for hit in hive.graph_index.find(question, limit=_NODES).hits if hit.lane in lanes}
+    found = hive.graph_index.find(question, limit=_NODES, over=True)
+    hits = {hit.text: hit for hit in found.hits if hit.lane in lanes}
     return [
         ContextMemoryBlock(
             id=f"graph:{hit.task}:{hit.node_id}",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hivemind.agent.opening import materials
-from hivemind.agent.recall import SOURCE, document_sources, memory_source, noted, recalled, remembered
+from hivemind.agent.recall import ABOUT, SOURCE, document_sources, memory_source, noted, recalled, remembered
 from hivemind.agent.sense import message_block, rom_blocks
 from hivemind.boundary import Unreadable
 from hivemind.fs import LogDamaged
@@ -42,7 +42,6 @@ Entry = Mapping[str, Any]
 _TIDY_ABOVE = 200
 _LOGGED_OUT = 20
 _LETTERS = 100  # the newest are candidates for an opening; older ones are in the mailbox
-_ABOUT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,7 @@ class WorkingMemory:
         return [
             block
             for block, loaded in zip(blocks, self._loader.load_many(blocks), strict=True)
-            if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{loaded.content}") >= _ABOUT
+            if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{loaded.content}") >= ABOUT
         ]
 
     def _recalled(self, focus: Focus, questions: Sequence[str], *, weak: bool = True) -> list[MemoryBlock]:

@@ -416,8 +416,26 @@ class Segments:
 
 
 def _after(file: int, first: int, since: int) -> tuple[int, int]:
-    """The number of a record not after `since + 1`, mostly that one, and where its line begins in a segment."""
-    lines = os.pread(file, os.fstat(file).st_size, 0) if since >= first else b""
-    at = lines.rfind(b"\n", 0, max(0, lines.find(b'{"seq":%d,' % (since + 1)))) + 1
-    found = records_of(lines[at : lines.find(b"\n", at)])
-    return (found[0]["seq"], at) if found and isinstance(found[0].get("seq"), int) else (first, 0)
+    """The number of a record not far before those after `since`, and where its line begins in a segment: by bisection."""
+    low, high, due = 0, os.fstat(file).st_size if since >= first else 0, first
+    while high - low > 4096:
+        middle = (low + high) // 2
+        begin = middle + len(_line_at(file, middle))
+        found = records_of(_line_at(file, begin)) if begin < high else []
+        numbers = [one.get("seq") for one in found]
+        if numbers and isinstance(numbers[0], int) and isinstance(numbers[-1], int) and numbers[-1] <= since:
+            low, due = begin, numbers[0]
+        else:  # a damaged line, too: whoever reads it from before on will say so
+            high = middle
+    return due, low
+
+
+def _line_at(file: int, offset: int) -> bytes:
+    """What stands from `offset` to the next newline, with it; empty if there is no newline any more."""
+    size = 4096
+    while True:
+        piece = os.pread(file, size, offset)
+        cut = piece.find(b"\n") + 1
+        if cut or len(piece) < size:
+            return piece[:cut]
+        size *= 4

@@ -154,8 +154,17 @@ class GraphIndex:
         self._index = Index()
         self._refused: set[object] = set()
 
-    def find(self, query: str, *, task: str | None = None, limit: int = 10, progress: Progress | None = None) -> Found:
-        """The nodes of all tasks' graphs, or of one, that answer best; equal ones by task and number.
+    def find(
+        self,
+        query: str,
+        *,
+        task: str | None = None,
+        limit: int = 10,
+        over: bool = False,
+        progress: Progress | None = None,
+    ) -> Found:
+        """The nodes of all tasks' graphs, or of one, that answer best; equal ones by task and number. With `over` no graph of an
+        active task is read for it: those change with every turn.
 
         Any characters may stand in the query; one without words finds nothing by words. `progress` is told (read, of how
         many) while graphs are read. Raises GraphError for arguments that cannot be, and for a task without a graph.
@@ -164,7 +173,7 @@ class GraphIndex:
         limit = a_whole_number(limit, "a limit", 1)
         if task is not None and source_of(self._layout, task) is None:
             raise GraphError(f"task {task!r} has no graph", mend="hivemind task list shows the tasks")
-        found, damage = self._mended(lambda: self._find(query, task, limit, progress))
+        found, damage = self._mended(lambda: self._find(query, task, limit, progress, over=over))
         return found if damage is None else Found(found.hits, (damage, *found.remarks))
 
     def refresh(self, task: str | None = None, progress: Progress | None = None) -> int:
@@ -192,8 +201,8 @@ class GraphIndex:
 
     # -- searching -----------------------------------------------------------------------------------------------
 
-    def _find(self, query: str, task: str | None, limit: int, progress: Progress | None) -> Found:
-        self._refresh(task, progress)
+    def _find(self, query: str, task: str | None, limit: int, progress: Progress | None, *, over: bool) -> Found:
+        self._refresh(task, progress, over=over)
         graph, keys = None, _ALL
         if task is not None:
             with self._database.read() as sql:
@@ -240,7 +249,7 @@ class GraphIndex:
 
     # -- keeping up ----------------------------------------------------------------------------------------------
 
-    def _refresh(self, task: str | None, progress: Progress | None) -> int:
+    def _refresh(self, task: str | None, progress: Progress | None, *, over: bool = False) -> int:
         if task is None:
             present = sources(self._layout)
         else:
@@ -253,7 +262,9 @@ class GraphIndex:
             with self._database.write() as sql:
                 for name in gone:
                     drop(sql, name)
-        changed = [one for one in present.values() if known.get(one.task) != one.stamp]
+        changed = [
+            one for one in present.values() if known.get(one.task) != one.stamp and not (over and one.place == "active")
+        ]
         for at, source in enumerate(changed, 1):
             if progress is not None:
                 progress(at, len(changed))

@@ -43,7 +43,7 @@ class Crew:
         Hive.init(root)
         (root / ".hive" / "workspace.json").unlink()  # it names the folder: the scenes are copied about
         self.configure()
-        for path in [*(root / "agents").glob("*.yaml"), *(root / "knowledge").rglob("*.md")]:
+        for path in [*(root / "agents").glob("*.yaml"), *(root / "knowledge").rglob("*.*")]:
             path.unlink()
         self.agent_file("role: analyst\n")
         self._agents: list[Agent] = []

@@ -177,8 +177,8 @@ def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[S
 
 @pytest.mark.parametrize("victim", ["program", "agent", "supervisor"])
 def test_a_kill_in_the_middle_leaves_the_task_to_end_once(hive: tuple[Swarm, Played, Path], victim: str, program: str):
-    if program != "codex" and victim != "program":
-        pytest.skip("tried with codex: what is killed is ours")
+    if not os.environ.get("HIVEMIND_CODING_KILLS"):
+        pytest.skip("takes minutes: HIVEMIND_CODING_KILLS=1 tries it; test_program.py kills a played one")
     swarm, server, root = hive
     swarm.drop("job.md", "---\nrole: lead\n---\nLet app.py say three.\n")
     up = swarm.start("up", **environment(server.root))

@@ -32,7 +32,9 @@ DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
     "replaced by another record": lambda _: b"{}\n",
     "removed": lambda _: None,
 }
-MADE_ANEW = re.compile(r"\.hive/(tasks\.board|journal/(synced|snapshot.*|lock|line)|locks/.*|(documents|graphs)\.db.*|logs/.*)")
+MADE_ANEW = re.compile(
+    r"\.hive/(tasks\.board|journal/(synced|snapshot.*|lock|line)|locks/.*|(documents|graphs)\.db.*|logs/.*)"
+)
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,7 @@ def swarm_with(hive: Any) -> None:
 def test_three_hundred_steps_in_a_swarm_that_is_killed_on_the_way(hive: Any) -> None:
     """Killed by us while it works, and again and again in the middle of a turn's record."""
     swarm_with(hive)
-    up = hive.start("up", "--until-idle", HIVEMIND_CRASH_AT=f"messages.append.written:{STEPS}")
+    up = hive.start("up", "--until-idle", HIVEMIND_CRASH_AT=f"messages.append.written:{STEPS // 3}")
     folder = hive.root / "tasks" / "active" / "long"
     hive.wait(lambda: len(turns_of(folder)) > STEPS // 10, "a tenth of the task")
     owner = turns_of(folder)[0]["agent"]
