@@ -255,14 +255,14 @@ def _parts(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[Know
     return found
 
 
-def noted(hive: Parts, agent: str, question: str) -> list[ContextMemoryBlock]:
-    """Nodes that answer a question, in the graphs of tasks that are over, folded ones too: published ones, and those of the
-    agent's own lane.
+def noted(hive: Parts, agent: str, question: str, *, over: bool = False) -> list[ContextMemoryBlock]:
+    """Nodes of the tasks' graphs that answer a question, folded ones too: published ones, and those of the agent's own lane;
+    with `over` as they were when their tasks were last looked at, or are over.
 
     Decisions and notes can be quoted as answers; evidence is quoted from its file, and a note that has a question for its title
     is what was found for it before."""
     lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
-    found = hive.graph_index.find(question, limit=_NODES, over=True)
+    found = hive.graph_index.find(question, limit=_NODES, over=over)
     hits = {hit.text: hit for hit in found.hits if hit.lane in lanes}
     return [
         ContextMemoryBlock(

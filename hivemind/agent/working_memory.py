@@ -112,7 +112,7 @@ class WorkingMemory:
 
     def found(self, focus: Focus, questions: Sequence[str]) -> list[Entry]:
         """What the hive knows about the questions, whole, best first for each: for a mind that works by rule."""
-        nodes = [node for one in questions for node in noted(self._hive, self._name, one)]
+        nodes = [node for one in questions for node in noted(self._hive, self._name, one, over=True)]
         others = [node for node in nodes if focus.work is None or node.metadata["task"] != focus.id]
         blocks = [*self._recalled(focus, questions), *others]
         return [
