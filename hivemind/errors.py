@@ -55,7 +55,7 @@ def is_disk_full(error: BaseException | None) -> bool:
     A full disk is a pause: it uses up no try of a letter, a task or a step, and what is said of it is "disk full".
     """
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:  # one that is raised again out of what it caused stands before itself
+    while error is not None and id(error) not in seen:  # one raised again out of what it caused stands behind itself
         seen.add(id(error))
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
