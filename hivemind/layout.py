@@ -16,6 +16,16 @@ CONFIG_NAME = "hive.yaml"
 HUMAN = "human"
 
 
+class _Place:
+    """A path below the root of a layout."""
+
+    def __init__(self, below: str) -> None:
+        self._below = below
+
+    def __get__(self, layout: Layout, _: type[Layout]) -> Path:
+        return layout.root / self._below
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The paths of one hive, all below `root` (absolute, symbolic links resolved). Touches no disk.
@@ -31,60 +41,41 @@ class Layout:
         return cls(Path(os.path.realpath(root)), read_only)
 
     # what people see and change
-    @property
-    def config(self) -> Path:
-        return self.root / CONFIG_NAME
+    config = _Place(CONFIG_NAME)
+    agents = _Place("agents")
+    rom = _Place("rom")
+    mailboxes = _Place("mailboxes")
+    knowledge = _Place("knowledge")
+    tasks = _Place("tasks")
+    inbox = _Place("tasks/inbox")
+    active = _Place("tasks/active")
+    done = _Place("tasks/done")
+    failed = _Place("tasks/failed")
+    schedule = _Place("tasks/schedule")  # tasks that come again, a file each
+    claimed = _Place("tasks/active/.claimed")  # on their way from the inbox to `active`, a folder for each agent
+    worktrees = _Place("worktrees")  # a folder for each task; made when the first one is
 
-    @property
-    def agents(self) -> Path:
-        return self.root / "agents"
-
-    @property
-    def rom(self) -> Path:
-        return self.root / "rom"
-
-    @property
-    def mailboxes(self) -> Path:
-        return self.root / "mailboxes"
-
-    @property
-    def knowledge(self) -> Path:
-        return self.root / "knowledge"
-
-    @property
-    def tasks(self) -> Path:
-        return self.root / "tasks"
-
-    @property
-    def inbox(self) -> Path:
-        return self.tasks / "inbox"
-
-    @property
-    def active(self) -> Path:
-        return self.tasks / "active"
-
-    @property
-    def done(self) -> Path:
-        return self.tasks / "done"
-
-    @property
-    def failed(self) -> Path:
-        return self.tasks / "failed"
-
-    @property
-    def schedule(self) -> Path:
-        """Tasks that come again, a file each."""
-        return self.tasks / "schedule"
-
-    @property
-    def worktrees(self) -> Path:
-        """The worktrees of tasks, a folder for each task; made when the first one is."""
-        return self.root / "worktrees"
-
-    @property
-    def claimed(self) -> Path:
-        """Tasks on their way from the inbox to `active`, one folder for each agent."""
-        return self.active / ".claimed"
+    # what the program alone owns
+    state = _Place(".hive")
+    journal = _Place(".hive/journal")
+    locks = _Place(".hive/locks")
+    stopped = _Place(".hive/stopped")  # agents that a person has stopped: an empty file each, until `agent start`
+    doorbells = _Place(".hive/doorbells")
+    logs = _Place(".hive/logs")
+    reading = _Place(".hive/reading")  # marks of what each process is reading: who died over an input is found there
+    aside = _Place(".hive/aside")  # what was damaged, or in the way, in a folder for each day
+    backups = _Place(".hive/backups")  # the last two of each database that holds what is nowhere else
+    mail_key = _Place(".hive/mail.key")  # the runtime seals its messages with it
+    task_queue = _Place(".hive/tasks.queue")  # the order in which waiting tasks are claimed: a cache
+    schedule_record = _Place(".hive/schedule.json")  # up to which time the tasks of `schedule` were dropped
+    due_record = _Place(".hive/due.json")  # when `hivemind due` has something to do again
+    outbox = _Place(".hive/outbox")  # what a person is still to be told of tasks, a file each
+    workspace_record = _Place(".hive/workspace.json")  # which workspace of which project this state belongs to
+    budget_record = _Place(".hive/budget.json")  # what all agents together have used up on a day
+    memory_db = _Place(".hive/memory.db")
+    documents_db = _Place(".hive/documents.db")
+    graphs_db = _Place(".hive/graphs.db")  # the index of the graphs of all tasks: a cache
+    web_db = _Place(".hive/web.db")  # what the page shows of tasks that are over, and what they cost: a cache
 
     def mailbox(self, agent: str) -> Path:
         return self.mailboxes / check_name(agent, "agent name")
@@ -92,107 +83,13 @@ class Layout:
     def agent_config(self, agent: str) -> Path:
         return self.agents / f"{check_name(agent, 'agent name')}.yaml"
 
-    # what the program alone owns
-    @property
-    def state(self) -> Path:
-        return self.root / ".hive"
-
-    @property
-    def journal(self) -> Path:
-        return self.state / "journal"
-
-    @property
-    def locks(self) -> Path:
-        return self.state / "locks"
-
-    @property
-    def stopped(self) -> Path:
-        """The agents that a person has stopped: an empty file each, until `hivemind agent start`."""
-        return self.state / "stopped"
-
-    @property
-    def doorbells(self) -> Path:
-        return self.state / "doorbells"
-
-    @property
-    def logs(self) -> Path:
-        return self.state / "logs"
-
-    @property
-    def reading(self) -> Path:
-        """Marks of what each process is reading: who died over an input is found there."""
-        return self.state / "reading"
-
-    @property
-    def aside(self) -> Path:
-        """Where what was damaged, or in the way, is kept, in a folder for each day."""
-        return self.state / "aside"
-
-    @property
-    def backups(self) -> Path:
-        """The last two backups of each database that holds what is nowhere else."""
-        return self.state / "backups"
-
-    @property
-    def mail_key(self) -> Path:
-        """The key that the runtime seals its messages with."""
-        return self.state / "mail.key"
+    def agent_state(self, agent: str) -> Path:
+        """The folder that an agent's own process keeps its state in."""
+        return self.state / "agents" / check_name(agent, "agent name")
 
     def sends(self, sender: str) -> Path:
         """What became of the sends of one sender that were given a Message-ID, or failed for someone."""
         return self.state / "sends" / check_name(sender, "sender")
-
-    @property
-    def task_queue(self) -> Path:
-        """The order in which waiting tasks are claimed: a cache that may be deleted at any time."""
-        return self.state / "tasks.queue"
-
-    @property
-    def schedule_record(self) -> Path:
-        """Up to which time the tasks of `schedule` were dropped."""
-        return self.state / "schedule.json"
-
-    @property
-    def due_record(self) -> Path:
-        """When `hivemind due` has something to do again."""
-        return self.state / "due.json"
-
-    @property
-    def outbox(self) -> Path:
-        """What a person is still to be told of tasks, a file each."""
-        return self.state / "outbox"
-
-    @property
-    def workspace_record(self) -> Path:
-        """Which workspace of which project this state belongs to."""
-        return self.state / "workspace.json"
-
-    @property
-    def budget_record(self) -> Path:
-        """What all agents together have used up on a day."""
-        return self.state / "budget.json"
-
-    @property
-    def memory_db(self) -> Path:
-        return self.state / "memory.db"
-
-    @property
-    def documents_db(self) -> Path:
-        return self.state / "documents.db"
-
-    @property
-    def graphs_db(self) -> Path:
-        """The index of the graphs of all tasks: derived from their own files, it may be deleted at any time."""
-        return self.state / "graphs.db"
-
-    @property
-    def web_db(self) -> Path:
-        """What the page shows of tasks that are over, and what they cost: derived, it may be deleted at any time."""
-        return self.state / "web.db"
-
-    def agent_state(self, agent: str) -> Path:
-        """The folder that an agent's own process keeps its state in."""
-        return self.state / "agents" / check_name(agent, "agent name")
 
     def folders(self) -> tuple[Path, ...]:
         """Every folder that a hive has, parents first."""

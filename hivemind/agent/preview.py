@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hivemind.agent.build import room_of
 from hivemind.agent.opening import material, system_message, task_opening
@@ -31,6 +32,24 @@ class Preview:
     target: dict[str, str] | None
     tokens: int
     budget: int
+
+    def choices(self) -> list[dict[str, Any]]:
+        """Each block that could be chosen, those that are in first, the best first: its score and its parts, and why."""
+        inside = {entry["id"] for entry in self.selected.entries}
+        found = [
+            {
+                "block": choice.id,
+                "type": choice.block.type.value,
+                "priority": choice.block.priority.name.lower(),
+                "in": choice.id in inside,
+                "score": choice.score,
+                "parts": self.selected.explain(choice.block),
+                "tokens": choice.tokens,
+                "because": choice.reason,
+            }
+            for choice in self.selected.selection
+        ]
+        return sorted(found, key=lambda one: (not one["in"], -one["score"], one["block"]))
 
 
 def preview_context(hive: Parts, name: str) -> Preview:

@@ -199,7 +199,7 @@ def context(
     if not why:
         messages = (f"--- {one.role}\n{one.text.rstrip(chr(10))}\n" for one in preview.messages)
         return Answer([message.as_record() for message in preview.messages], [*messages, _summary(preview)])
-    blocks = sorted(_choices(preview), key=lambda one: (not one["in"], -one["score"], one["block"]))
+    blocks = preview.choices()
     record = {"target": preview.target, "budget": preview.budget, "tokens": preview.tokens, "blocks": blocks}
     return Answer(record, [*_why_lines(blocks), _summary(preview)])
 
@@ -209,21 +209,6 @@ def _summary(preview: Preview) -> str:
     about = f"for {target['kind']} {target['id']}" if target and target["id"] else "with nothing in hand"
     used = f"{preview.tokens:,} of {preview.budget:,} tokens (the tools' descriptions among them)"
     return f"{len(preview.selected.entries)} blocks selected, {used}, {about}."
-
-
-def _choices(preview: Preview) -> Iterator[dict[str, Any]]:
-    inside = {entry["id"] for entry in preview.selected.entries}
-    for choice in preview.selected.selection:
-        yield {
-            "block": choice.id,
-            "type": choice.block.type.value,
-            "priority": choice.block.priority.name.lower(),
-            "in": choice.id in inside,
-            "score": choice.score,
-            "parts": preview.selected.explain(choice.block),
-            "tokens": choice.tokens,
-            "because": choice.reason,
-        }
 
 
 def _why_lines(blocks: list[dict[str, Any]]) -> Iterator[str]:

@@ -9,7 +9,6 @@ examples:
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,60 +27,11 @@ if TYPE_CHECKING:
     from hivemind.hive import Hive
     from hivemind.reasoning import NodeHit, ReasoningGraph, ReasoningNode, TaskGraph
 
-_DEEPEST = 16  # levels that are indented; a chain may have 100,000
-
 
 def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
-    """One line a node, below its oldest parent. `every` shows what is folded below its summary, and what is flushed.
-
-    Without it a flushed node is left out and what hangs below it stands in its place, as in the seed's outline.
-    """
-    members = _members(graph) if every else {}
-    seen: set[int] = set()
-    if graph.root is not None:
-        yield from _below(graph, graph.root.node_id, members, seen, every)
-    tops = [node for node in graph.nodes.values() if not graph.parent_ids(node.node_id)]
-    loose = [node for node in tops if node.node_id not in seen and (every or node.active is not False)]
-    for at, node in enumerate(loose):
-        if at == 0:
-            yield "Hanging on nothing:"
-        yield from _below(graph, node.node_id, members, seen, every)
-
-
-def _members(graph: ReasoningGraph) -> dict[int, list[int]]:
-    """What stands below a summary, and below what is folded into it, as it was before it was folded."""
-    found: dict[int, list[int]] = {}
-    into = graph.folded_into
-    inside = {edge.dst: edge.src for edge in graph.drawn if edge.dst in into and into.get(edge.src) == into[edge.dst]}
-    for member, summary in sorted(into.items()):
-        found.setdefault(inside.get(member, summary), []).append(member)
-    return found
-
-
-def _below(
-    graph: ReasoningGraph, top: int, members: dict[int, list[int]], seen: set[int], every: bool
-) -> Iterator[str]:
-    todo = [(top, 0)]
-    seen.add(top)
-    while todo:
-        number, depth = todo.pop()
-        node = graph.nodes[number]
-        if every or node.active is True:
-            yield "  " * depth + _line(graph, node)
-            depth = min(depth + 1, _DEEPEST)
-        below = [one for one in {*graph.child_ids(number), *members.get(number, ())} if one not in seen]
-        below.sort(key=lambda one: _moment(graph, one, members))
-        seen.update(below)
-        todo.extend((one, depth) for one in reversed(below))
-
-
-def _moment(graph: ReasoningGraph, number: int, members: dict[int, list[int]]) -> tuple[float, int]:
-    """What nodes are ordered by: the first turn that a node, or one right below it, stands for; then the id.
-
-    So a summary stands where what it stands for stood, and what nobody has worked on comes last.
-    """
-    near = (number, *graph.child_ids(number), *members.get(number, ()))
-    return min((turn for one in near for turn in graph.nodes[one].related_turn_ids[:1]), default=math.inf), number
+    """One line a node, below its oldest parent. `every` shows what is folded below its summary, and what is flushed."""
+    for depth, node in graph.outline(every=every):
+        yield "Hanging on nothing:" if node is None else "  " * depth + _line(graph, node)
 
 
 def _line(graph: ReasoningGraph, node: ReasoningNode) -> str:
@@ -206,7 +156,7 @@ def export(
 ) -> None:
     """Export the graph for another program, or as a picture.
 
-    json is the snapshot in graph.json; png needs rsvg-convert (or else Graphviz draws it). Without --output it is
+    json is the snapshot in graph.json; png needs rsvg-convert. Without --output it is
     written to standard output.
 
     arguments:
@@ -237,22 +187,18 @@ def export(
 
 
 def _picture(graph: ReasoningGraph, kind: str, *, every: bool, where: str | None) -> bytes:
-    """The page's drawing, as a png by librsvg; where that is not there Graphviz draws one. Raises UserError."""
-    import shutil
-
+    """The page's drawing, as a png by librsvg. Raises UserError."""
     from hivemind.web.drawing.graph import draw_graph
 
-    program = shutil.which("rsvg-convert")
-    if kind == "png" and program is None:
-        from hivemind.reasoning import draw_picture
-
-        return draw_picture(graph, kind, every=every, where=where)
     drawn = (draw_graph(graph, every=every, alone=True) + "\n").encode("utf-8", "replace")
     if kind == "svg":
         return drawn
     import subprocess
 
-    done = subprocess.run([str(program), "--unlimited"], input=drawn, capture_output=True)
+    try:
+        done = subprocess.run(["rsvg-convert", "--unlimited"], input=drawn, capture_output=True)
+    except FileNotFoundError:
+        raise UserError("a png needs rsvg-convert", where=where, mend="install librsvg2-bin, or take svg") from None
     if done.returncode != 0:
         raise UserError(f"rsvg-convert failed ({done.stderr.decode(errors='replace').strip()[:200]})", where=where)
     return done.stdout

@@ -20,15 +20,13 @@ __all__ = ["as_command", "tell_refusal"]
 
 _FAILED, _WRONG_USE = 1, 2
 _LOOK_AT_LEASE, _READ_MAIL = "hive.leases.get(", "hive.mail.read("
-_AGENTS_OWN = {
-    "plan_steps": "plans its steps",
-    "verify_step": "confirms {checkpoints} of step {step}",
-    "finish_step": "finishes step {step}",
-    "block_step": "says what is in the way of step {step}",
-    "finish_task": "finishes the task",
-    "fail_task": "gives the task up",
-}
-"""What only the agent that works on the task can do, as one says it."""
+_NOT_NOW = frozenset(
+    {
+        "STEP_LEASE_HELD", "STEP_LEASE_NOT_HELD", "STALE_GENERATION", "REVISION_MISMATCH", "CHECKPOINTS_NOT_CONFIRMED",
+        "PROOF_REQUIRED", "WRONG_STATUS", "RESERVATION_HELD",
+    }
+)  # fmt: skip
+"""What is refused because its moment is not right; the others can never be granted as they stand."""
 
 
 def tell_refusal(error: CoordinationError, arguments: argparse.Namespace) -> tuple[str, int]:
@@ -40,23 +38,7 @@ def tell_refusal(error: CoordinationError, arguments: argparse.Namespace) -> tup
     if getattr(arguments, "json", False):
         say(as_document(error.as_dict()))
         sys.stdout.flush()
-    return _line(error, arguments), _FAILED if _by_the_rules(error) else _WRONG_USE
-
-
-def _by_the_rules(error: CoordinationError) -> bool:
-    from hivemind import coordination as rules
-
-    return isinstance(
-        error,
-        rules.StepLeaseHeld
-        | rules.StepLeaseNotHeld
-        | rules.StaleGeneration
-        | rules.RevisionMismatch
-        | rules.CheckpointsNotConfirmed
-        | rules.ProofRequired
-        | rules.WrongStatus
-        | rules.ReservationHeld,
-    )
+    return _line(error, arguments), _FAILED if error.code in _NOT_NOW else _WRONG_USE
 
 
 def _line(error: CoordinationError, arguments: argparse.Namespace) -> str:
@@ -74,7 +56,7 @@ def _line(error: CoordinationError, arguments: argparse.Namespace) -> str:
 def as_command(call: Mapping[str, Any], *, agent: str | None, task: str | None = None, hive: str | None = None) -> str:
     """The command that does the same for `agent` in the hive at `hive`, its words quoted for a shell.
 
-    What has no command, because only an agent can do it, is said in words: `its agent finishes step t.s1`.
+    What has no command, because only an agent can do it, is said in words: `its agent calls finish_step: step t.s1`.
     """
     words = _words(call, agent, task)
     if words is None:
@@ -83,13 +65,9 @@ def as_command(call: Mapping[str, Any], *, agent: str | None, task: str | None =
 
 
 def _in_words(call: Mapping[str, Any], agent: str | None) -> str:
-    tool, asked = str(call.get("tool", "")), dict(call.get("arguments") or {})
-    who = agent or "its agent"
-    if tool in _AGENTS_OWN:
-        asked["checkpoints"] = " and ".join(asked.get("checkpoints", ()))
-        return f"{who} {_AGENTS_OWN[tool].format_map(asked)}"
-    told = ", ".join(f"{name} {value}" for name, value in asked.items())
-    return one_line(f"{who} calls {tool}: {told}" if told else f"{who} calls {tool}")
+    asked = dict(call.get("arguments") or {}).items()
+    told = ", ".join(f"{name} {' and '.join(value) if isinstance(value, list) else value}" for name, value in asked)
+    return one_line(f"{agent or 'its agent'} calls {call.get('tool')}{': ' if told else ''}{told}")
 
 
 def _words(call: Mapping[str, Any], agent: str | None, task: str | None) -> list[str] | None:

@@ -220,23 +220,16 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
 
 
 def _common(task: Task | TaskSummary) -> dict[str, Any]:
+    from hivemind.tasks import read_outcome
+
     same = ("id", "title", "owner", "maker", "parent", "priority", "project", "assignee", "role")
     return {
         **{name: getattr(task, name) for name in same},
         "state": task.state.value,
         "path": str(task.path),
-        "result": _outcome(task, "done", "result.md"),
-        "error": _outcome(task, "failed", "error.md"),
+        "result": read_outcome(task.path) if task.state.value == "done" else None,
+        "error": read_outcome(task.path) if task.state.value == "failed" else None,
     }
-
-
-def _outcome(task: Task | TaskSummary, state: str, name: str) -> str | None:
-    if task.state.value != state:
-        return None
-    try:
-        return (task.path / name).read_text("utf-8", "replace")
-    except FileNotFoundError:
-        return None
 
 
 def _task_lines(task: dict[str, Any]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
@@ -35,12 +34,9 @@ def timeline(
     from hivemind.taskrun.transcript import Transcript
     from hivemind.web.drawing.timeline import draw_timeline, spans_of
 
-    task, said = hive.tasks.get(id_), Transcript()
-    with suppress(NotADirectoryError):  # a file that waits in the inbox
-        said = Transcript(hive.tasks.read_log(task.id))
-    spans = spans_of(said)
+    spans = spans_of(Transcript(hive.tasks.read_log(id_)))
     if not spans:
-        raise UserError("nobody has done anything in it yet", where=task.id)
+        raise UserError("nobody has done anything in it yet", where=id_)
     if format_ == "svg":
         draw(draw_timeline(spans, alone=True), output)
         return None

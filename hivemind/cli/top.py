@@ -6,18 +6,18 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hivemind.cli.command import Arg, command
 from hivemind.cli.opening import layout_of
-from hivemind.cli.output import say, table
+from hivemind.cli.output import headed, say, table
 from hivemind.cli.picture import Screen, keyboard_alone
 from hivemind.cli.streams import Bell
-from hivemind.cli.text import age, clock_time, fit, is_terminal, one_line, width
+from hivemind.cli.text import age, fit, is_terminal, one_line, width
 from hivemind.errors import HivemindError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ _ORDER = (
     "down",
     "done",
 )
+_LETTERS = 100
 _ENDED = 50  # tasks that are over, the newest, are listed
 _KEYS = """j, k, arrows  move, or scroll
 Enter         open a task, an agent, a mailbox
@@ -285,56 +286,25 @@ def _drawn(snapshot: Snapshot, rows: Sequence[Row], view: View, columns: int, he
 
 
 def detail_lines(hive: Hive, snapshot: Snapshot, opened: tuple[str, str]) -> Iterator[str]:
-    """A task, an agent or a mailbox, in lines."""
+    """A task, an agent or a mailbox, as the commands show them."""
+    from hivemind.cli.mail import messages
+    from hivemind.cli.task import show
+    from hivemind.cli.transcript import transcript
+
     kind, name = opened
+    asked: list[Callable[..., Any]] = [partial(messages.function, hive, name, limit=_LETTERS)]
+    if kind == "task":
+        asked = [partial(show.function, hive, [name]), partial(transcript.function, hive, name, json=False)]
+    elif kind == "agent":
+        agent = next(one for one in snapshot.agents if one.name == name)
+        yield from (headed(key, value) for key, value in asdict(agent).items() if value not in (None, 0))
+        yield ""
     try:
-        yield from {"task": _task_lines, "agent": _agent_lines, "box": _box_lines}[kind](hive, snapshot, name)
+        for one in asked:
+            yield from (one_line(line) for text in one().lines for line in text.splitlines() or [""])
+            yield ""
     except (HivemindError, OSError) as error:
         yield one_line(str(error))
-
-
-def _task_lines(hive: Hive, _: Snapshot, name: str) -> Iterator[str]:
-    from hivemind.taskrun.transcript import Transcript
-
-    task, said = hive.tasks.get(name), Transcript()
-    with suppress(NotADirectoryError):
-        said = Transcript(hive.tasks.read_log(task.id))
-    yield one_line(f"{task.id}: {task.title}")
-    yield one_line(f"{task.state.value}{f', by {task.owner}' if task.owner else ''}, {said.in_words}")
-    yield from ([one_line(task.parked.reason)] if task.parked else [])
-    yield ""
-    for step in hive.journal.view(lambda state: state.steps_of(task.id)):
-        yield one_line(f"{step.path} {step.status:8} {step.title}")
-    yield ""
-    for file in ("result.md", "error.md"):
-        with suppress(OSError), open(task.path / file, encoding="utf-8", errors="replace") as text:
-            yield from (one_line(line) for line in text.read(20_000).splitlines())
-            yield ""
-    for turn in said.turns[-30:]:
-        yield one_line(turn.heading)
-        yield from (one_line(f"    {call['tool']}") for call in turn.calls)
-
-
-def _agent_lines(hive: Hive, snapshot: Snapshot, name: str) -> Iterator[str]:
-    agent = next(one for one in snapshot.agents if one.name == name)
-    yield one_line(f"{agent.name}, role {agent.role or '-'}, mind {agent.mind}")
-    yield one_line(
-        f"{agent.state}{f', process {agent.pid}' if agent.pid else ''}, {agent.unread} unread, {agent.tokens:,} tokens"
-    )
-    yield from ([one_line(agent.problem)] if agent.problem else [])
-    yield one_line(
-        f"works on {agent.task or 'nothing'}{f', step {agent.step}' if agent.step else ''}; last: {agent.last_action or '-'}"
-    )
-    yield ""
-    if name in hive.agents:
-        yield from _box_lines(hive, snapshot, name)
-
-
-def _box_lines(hive: Hive, _: Snapshot, name: str) -> Iterator[str]:
-    yield f"mailbox {one_line(name)}"
-    for letter in reversed(hive.mail.list(name, limit=100)):
-        head = f"{'*' if letter.unread else ' '} {clock_time(letter.date)}  {letter.sender:12}"
-        yield one_line(f"{head}  {letter.subject or '(no subject)'}  {letter.preview}")
 
 
 def _pressed(keyboard: int, bell: Bell) -> list[str]:

@@ -65,9 +65,7 @@ def transcript(
     if follow and attempt is None:
         _follow(hive, task, as_json_lines=json)
         return None
-    found = Transcript()
-    with suppress(NotADirectoryError):  # a file that waits in the inbox
-        found = Transcript(hive.tasks.read_log(task.id, attempt))
+    found = Transcript(hive.tasks.read_log(task.id, attempt))
     named = task.id if attempt is None else f"{task.id} --attempt {attempt}"
     entries = [one for one in found.entries if turn in (None, one.turn)]
     if not entries:
@@ -109,11 +107,10 @@ def entry_lines(entry: Entry, named: str | None) -> Iterator[str]:
 def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> None:
     """Print what comes as it comes, until the task is over, or the reader has gone (BrokenPipeError)."""
     from hivemind.fs.watch import open_watcher
-    from hivemind.taskrun.transcript import Transcript
+    from hivemind.taskrun.transcript import TranscriptReader
     from hivemind.tasks import TaskState
-    from hivemind.tasks.folder import open_log
 
-    layout, transcript, log = hive.layout, Transcript(), open_log(task.path, durable=False)
+    layout, reader = hive.layout, TranscriptReader()
     places = [layout.inbox, layout.active, layout.done, layout.failed]
     entries = lines = 0  # that were printed, and of the entry after them
     ended = last = False
@@ -124,15 +121,7 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> None:
                 task = hive.tasks.get(task.id)
             if task.path.is_dir():
                 watcher.add(task.path)
-            log.path = open_log(task.path, durable=False).path
-            epoch, records = log.epoch, []
-            with suppress(NotADirectoryError):
-                records = log.read()
-            transcript = (
-                transcript if log.epoch == epoch else Transcript()
-            )  # it was moved: read anew from its beginning
-            for record in records:
-                transcript.take(record)
+            transcript = reader.read(task.path)
             if not ended and (ended := task.state in (TaskState.DONE, TaskState.FAILED)):
                 until = time.monotonic() + _LAST_S  # the last result is written after the move, if its agent lives
             last = ended and (time.monotonic() >= until or not any(one.is_open for one in transcript.turns[-1:]))

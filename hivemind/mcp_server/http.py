@@ -23,12 +23,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hivemind.errors import UserError
 from hivemind.fs import create
+from hivemind.loopback import LOOPBACK, listen_on
 from hivemind.mcp_server.member import Member
 from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
 
 __all__ = ["listen", "token_in"]
 
-LOOPBACK = "127.0.0.1"
 _TOKEN = "mcp.token"  # noqa: S105 - the file's name
 _MIN_CHARS = 32
 _Message = MutableMapping[str, Any]
@@ -49,7 +49,7 @@ async def listen(
     """Serve on 127.0.0.1 at `port` (0: any that is free) until cancelled. Raises UserError for a port that is in use."""
     path, token = token_in(member.folder)
     member.requests = 0
-    with _bound(port) as bound:
+    with listen_on(port, _AT_ONCE) as bound:
         port = bound.getsockname()[1]
         names = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
         # Another site's page that a browser was led to must not speak to us: Host and Origin have to be ours (421, 403).
@@ -85,20 +85,6 @@ def token_in(folder: Path) -> tuple[Path, str]:
     if len(token) < _MIN_CHARS:
         raise UserError("is no token", where=path, mend=f"rm {path}: a new one is made")
     return path, token
-
-
-@contextmanager
-def _bound(port: int) -> Iterator[socket.socket]:
-    # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for the client's acknowledgement.
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind((LOOPBACK, port))
-        except OSError as error:
-            mend = "--port 0 takes any that is free"
-            raise UserError(f"can't listen ({error.strerror})", where=f"{LOOPBACK}:{port}", mend=mend) from None
-        bound.listen(_AT_ONCE)  # from now on who knocks is heard, if a little later
-        yield bound
 
 
 async def _serve(listener: _Listener, bound: socket.socket) -> None:

@@ -18,6 +18,7 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.mcp_server.greeting import instructions
 from hivemind.mcp_server.member import Member
 from hivemind.mcp_server.news import News
+from hivemind.tasks import read_outcome
 from hivemind.views import capsule, resume, snapshot
 
 __all__ = ["Run", "build_server"]
@@ -82,10 +83,8 @@ def _view(member: Member, view: str) -> Any:
 def _task(member: Member, task_id: str) -> Any:
     task = member.hive.tasks.get(task_id)
     told: dict[str, Any] = {"task": task.id, "title": task.title, "state": str(task.state), "text": task.full_text}
-    for name in ("result", "error"):
-        path = task.path / f"{name}.md"
-        if path.is_file():
-            told[name] = path.read_text("utf-8", "replace")
+    if (outcome := read_outcome(task.path)) is not None:
+        told["result" if task.state.value == "done" else "error"] = outcome
     return told
 
 

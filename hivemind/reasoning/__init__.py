@@ -6,7 +6,7 @@ from hivemind.reasoning.episodes import Context, excerpt
 from hivemind.reasoning.errors import BudgetTooSmall, GraphError
 from hivemind.reasoning.fold_rules import is_settled
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.graph_export import draw_picture, to_dot, to_mermaid
+from hivemind.reasoning.graph_export import to_dot, to_mermaid
 from hivemind.reasoning.graph_index import Found, GraphIndex, NodeHit
 from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, Note, Trace
 from hivemind.reasoning.merge import MergeConflict, MergeReport
@@ -51,7 +51,6 @@ __all__ = [
     "ReasoningNode",
     "TaskGraph",
     "Trace",
-    "draw_picture",
     "excerpt",
     "is_settled",
     "to_dot",

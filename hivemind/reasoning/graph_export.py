@@ -1,4 +1,4 @@
-"""The graph for other programs and for the eye: Mermaid, Graphviz DOT, and a picture (spec 4, *Queries*)."""
+"""The graph for other programs: Mermaid, Graphviz DOT (spec 4, *Queries*)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from hivemind.errors import UserError
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import FLUSHED, NodeKind, ReasoningNode
 
-__all__ = ["draw_picture", "to_dot", "to_mermaid"]
+__all__ = ["to_dot", "to_mermaid"]
 
 _LABEL = 60
-_DOT_SECONDS = 120
 _COLOURS = {
     NodeKind.TASK: "#d7e3fc",
     NodeKind.SUBTASK: "#e8f0fe",
@@ -92,26 +90,3 @@ def to_dot(graph: ReasoningGraph, *, every: bool = False) -> str:
         style = ", style=dashed" if arrow.dashed else ""
         lines.append(f"  {arrow.src} -> {arrow.dst} [label={_quoted(arrow.label)}{style}];")
     return "\n".join([*lines, "}"]) + "\n"
-
-
-def draw_picture(graph: ReasoningGraph, kind: str, *, every: bool = False, where: object = None) -> bytes:
-    """A picture of any kind that Graphviz draws; `hivemind.web` draws an svg without it.
-
-    Raises UserError, about `where`, if Graphviz is missing or fails.
-    """
-    import shutil  # late: drawing is rare, and this is half of the room's import
-    import subprocess
-
-    dot = shutil.which("dot")
-    if dot is None or not kind.isalnum():
-        mend = "install graphviz, or take svg, which needs nothing"
-        raise UserError(f"a picture of kind {kind!r} needs Graphviz", where=where, mend=mend)
-    asked = to_dot(graph, every=every).encode("utf-8", "replace")
-    try:
-        done = subprocess.run([dot, f"-T{kind}"], input=asked, capture_output=True, timeout=_DOT_SECONDS)
-    except subprocess.TimeoutExpired:
-        mend = "take svg or mermaid, or fewer nodes: --at, or without --all"
-        raise UserError(f"dot drew for more than {_DOT_SECONDS} s", where=where, mend=mend) from None
-    if done.returncode != 0:
-        raise UserError(f"dot failed ({done.stderr.decode(errors='replace').strip()[:200]})", where=where)
-    return done.stdout

@@ -371,33 +371,49 @@ class Structure:
         a line.
         """
         a_whole_number(width, "a width", 1)
-        seen: set[int] = set()
-        lines = [] if self.root is None else self._below(self.root.node_id, seen, width)
-        rest: list[str] = []
-        for number in sorted(self.nodes):
-            if number not in seen and number not in self.folded_into and not self.parent_ids(number):
-                rest += self._below(number, seen, width)
-        if rest:
-            lines += ["Hanging on nothing:", *rest]
+        lines = []
+        for depth, node in self.outline():
+            above = () if node is None else sorted(self.parent_ids(node.node_id))
+            extra = f" (below {', '.join(map(str, above))})" if len(above) > 1 else ""
+            lines.append("Hanging on nothing:" if node is None else f"{'  ' * depth}{node.line(width)}{extra}")
         return "\n".join(lines) or "(empty)"
 
-    def _below(self, start: int, seen: set[int], width: int) -> list[str]:
-        lines = []
+    def outline(self, *, every: bool = False) -> Iterator[tuple[int, ReasoningNode | None]]:
+        """The active nodes with their depth, at most 16, children below their oldest parent; before those that hang on
+        nothing stands a None.
+
+        What hangs below a flushed node stands in its place. `every` has what is folded, below its summary, and flushed, too.
+        """
+        members: dict[int, list[int]] = {}
+        for member, summary in self.folded_into.items() if every else ():
+            members.setdefault(summary, []).append(member)
+        seen: set[int] = set()
+        if self.root is not None:
+            yield from self._below(self.root.node_id, seen, members, every)
+        hangs = True
+        for number in sorted(self.nodes):
+            if number not in seen and number not in self.folded_into and not self.parent_ids(number):
+                for depth, node in self._below(number, seen, members, every):
+                    if hangs:
+                        yield 0, None
+                        hangs = False
+                    yield depth, node
+
+    def _below(
+        self, start: int, seen: set[int], members: Mapping[int, list[int]], every: bool
+    ) -> Iterator[tuple[int, ReasoningNode]]:
         seen.add(start)
         todo = [(start, 0)]
         while todo:
             number, depth = todo.pop()
             node = self.nodes[number]
-            if node.active is True:
-                above = self.parent_ids(number)
-                extra = f" (below {', '.join(map(str, sorted(above)))})" if len(above) > 1 else ""
-                lines.append(f"{'  ' * depth}{node.line(width)}{extra}")
+            if every or node.active is True:
+                yield depth, node
                 depth = min(depth + 1, _MAX_INDENT)
-            for child in sorted(self.child_ids(number), reverse=True):
+            for child in sorted({*self.child_ids(number), *members.get(number, ())}, reverse=True):
                 if child not in seen:
                     seen.add(child)
                     todo.append((child, depth))
-        return lines
 
     def _all(self, numbers: Iterable[int]) -> list[ReasoningNode]:
         return [self.nodes[number] for number in sorted(numbers)]

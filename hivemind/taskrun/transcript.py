@@ -8,16 +8,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
+from hivemind.fs import Log
 from hivemind.masking import harmless
 from hivemind.minds import ChatMessage, Usage
 from hivemind.taskrun.conversation import used
 from hivemind.taskrun.report import Account
+from hivemind.tasks.folder import open_log
 
-__all__ = ["Entry", "Transcript", "transcript_page"]
+__all__ = ["Entry", "Transcript", "TranscriptReader", "transcript_page"]
 
 Record = Mapping[str, Any]
 
@@ -260,6 +263,27 @@ class Transcript:
         used(record)
         self._entries.append(entry := Entry(kind, len(self.turns) + 1, record, self._mind, begun))
         return entry
+
+
+class TranscriptReader:
+    """Reads the conversation of a task as it grows: each call takes in what is new."""
+
+    def __init__(self) -> None:
+        self._log: Log | None = None
+        self._epoch = 0
+        self._said = Transcript()
+
+    def read(self, folder: Path) -> Transcript:
+        """What was said in the task whose folder that is now; nothing for a file that waits in the inbox."""
+        found = open_log(folder, durable=False)
+        log = self._log = self._log or found
+        log.path = found.path
+        records = log.read() if folder.is_dir() else []
+        if log.epoch != self._epoch:  # it was begun again
+            self._epoch, self._said = log.epoch, Transcript()
+        for record in records:
+            self._said.take(record)
+        return self._said
 
 
 def _words(usage: Usage) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hivemind.tasks.claim import Orphan, Taken
-from hivemind.tasks.folder import why_failed
+from hivemind.tasks.folder import read_outcome, why_failed
 from hivemind.tasks.outbox import Notice
 from hivemind.tasks.schedule import Scheduled
 from hivemind.tasks.step import parse_duration
@@ -40,5 +40,6 @@ __all__ = [
     "TaskSummary",
     "Tasks",
     "parse_duration",
+    "read_outcome",
     "why_failed",
 ]

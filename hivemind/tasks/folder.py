@@ -310,6 +310,15 @@ def _lock(file: int, wait: bool) -> bool:
     return True
 
 
+def read_outcome(folder: Path) -> str | None:
+    """The text of result.md or error.md in the folder of a task that is over; None for any other."""
+    name = {"done": "result.md", "failed": "error.md"}.get(folder.parent.name)
+    try:
+        return None if name is None else (folder / name).read_text("utf-8", "replace")
+    except OSError:
+        return None
+
+
 def why_failed(folder: str | os.PathLike[str]) -> str | None:
     """The first paragraph of the error.md in a failed task's folder; None if there is none, or nothing in it.
 

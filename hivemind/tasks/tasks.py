@@ -261,6 +261,8 @@ class Tasks(ClaimedTasks, Listing):
     def read_log(self, task_id: str, attempt: int | None = None) -> Iterator[dict[str, Any]]:
         """The records of a task's log, or of an earlier attempt's, oldest first. Raises UserError if there is no such task."""
         folder = self.get(task_id).path
+        if not folder.is_dir():  # a file that waits in the inbox
+            return iter(())
         return open_log(folder if attempt is None else folder / ATTEMPTS / str(attempt), durable=False).records()
 
     def kept(self, task_id: str) -> Mapping[str, Any]:

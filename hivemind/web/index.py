@@ -81,6 +81,12 @@ class Used:
     unpriced: int = 0
     turns: int = 0
 
+    def add(self, other: Used) -> None:
+        self.tokens += other.tokens
+        self.money += other.money
+        self.unpriced += other.unpriced
+        self.turns += other.turns
+
 
 class Index:
     """The cache of one hive. May be used by many threads; `sync` by one at a time."""
@@ -183,7 +189,9 @@ class Index:
     def _told(self, task: str, folder: Path) -> tuple[tuple[Any, ...], dict[Any, Used]]:
         """What a task says of itself; one that cannot be read has its name for a title."""
         slots, began = _usage(self._records(folder), "")
-        spent = _sum(slots.values())
+        spent = Used()
+        for one in slots.values():
+            spent.add(one)
         error = why_failed(folder) if folder.parent.name == TaskState.FAILED else None
         totals = (spent.tokens, spent.money, spent.turns, began)
         try:
@@ -348,16 +356,5 @@ def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> tuple[dict[Any, 
                 request = str(record.get("answered") or record.get("request") or "")
                 who = str(record.get("agent") or agent)
                 slot = slots[int(moment // SLOT_S), who, models.get(request) or mind or "by rule"]
-                slot.tokens += one.tokens
-                slot.money += one.money
-                slot.unpriced += one.unpriced
-                slot.turns += is_turn
+                slot.add(Used(one.tokens, one.money, one.unpriced, int(is_turn)))
     return slots, began
-
-
-def _sum(slots: Iterable[Used]) -> Used:
-    total = Used()
-    for one in slots:
-        total.tokens, total.money = total.tokens + one.tokens, total.money + one.money
-        total.unpriced, total.turns = total.unpriced + one.unpriced, total.turns + one.turns
-    return total

@@ -92,7 +92,8 @@ def test_what_only_an_agent_can_do_is_said_in_words(run: Command, worked: Path, 
     hive.journal.append("task.claimed", task_id="planned", agent_id="researcher", title="Planned")
     shown = run("view", "resume", "planned", *agent).out
     assert (
-        f"Next:     {'researcher' if agent else 'its agent'} confirms criteria and tests of step planned.s1\n" in shown
+        f"Next:     {'researcher' if agent else 'its agent'} calls verify_step: step planned.s1, checkpoints criteria and tests\n"
+        in shown
     )
     assert "hive." not in shown
 

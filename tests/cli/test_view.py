@@ -53,7 +53,7 @@ def test_the_capsule_stands_first_then_the_cards_in_groups(run: Command, hive: P
     assert lines[2] == "Step:     t.s1: Look, leased by researcher to event 11 (generation 1)"
     assert lines[3] == "Lacks:    criteria; tests"
     assert any(line.startswith("Why:      ") for line in lines)
-    assert "Next:     researcher confirms criteria and tests of step t.s1" in shown
+    assert "Next:     researcher calls verify_step: step t.s1, checkpoints criteria and tests" in shown
     heads = [line for line in lines if re.fullmatch(r"[A-Z][a-z ]+:", line)]
     assert heads == ["Steps:", "Pinned:", "Of this step:", "Subtasks:", "Events:"]
     assert "\n  [ ] 1 Look\n  [ ] 2 Decide\n" in shown

@@ -4,15 +4,13 @@ import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind.errors import UserError
-from hivemind.reasoning import ReasoningGraph, draw_picture, to_dot, to_mermaid
+from hivemind.reasoning import ReasoningGraph, to_dot, to_mermaid
 
 HOSTILE = 'say "hi" <b>&amp; `x` ]; end\n  n9[forged] \\'
 
@@ -49,23 +47,6 @@ def test_no_thought_breaks_out_of_its_label(graph: ReasoningGraph) -> None:
 
 
 needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-
-
-@needs_dot
-def test_graphviz_draws_a_png(graph: ReasoningGraph) -> None:
-    drawn = draw_picture(graph, "png")
-    assert drawn.startswith(b"\x89PNG\r\n\x1a\n")
-    assert drawn.endswith(b"IEND\xaeB`\x82")
-
-
-def test_without_graphviz_one_line_says_what_to_do(
-    graph: ReasoningGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        UserError, match=r"^there: a picture of kind 'png' needs Graphviz; install graphviz, or take svg"
-    ):
-        draw_picture(graph, "png", where="there")
 
 
 ANY = st.text(st.characters(codec=None), max_size=40) | st.text(st.sampled_from('"\\<>&;#[]{}|`\n\r%:-'), max_size=20)

@@ -41,11 +41,10 @@ def draw_budget(parts: Sequence[tuple[str, int]], budget: int, *, alone: bool = 
 
 def budget_parts(preview: Preview) -> list[tuple[str, int]]:
     """What fills its context, by kind: the system message with the tools, what each kind of block takes, the rest."""
-    inside = {str(entry["id"]) for entry in preview.selected.entries}
     kinds: dict[str, int] = defaultdict(int)
-    for choice in preview.selected.selection:
-        if choice.id in inside:
-            kinds[choice.block.type.value.lower()] += choice.tokens
+    for choice in preview.choices():
+        if choice["in"]:
+            kinds[choice["type"].lower()] += choice["tokens"]
     blocks = sorted(kinds.items(), key=lambda one: (-one[1], one[0]))
     rest = preview.tokens - sum(tokens for _, tokens in blocks)
     return [("system, tools, task", max(0, rest)), *blocks]

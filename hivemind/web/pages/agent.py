@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from hivemind.agent.preview import Preview, preview_context
+from hivemind.agent.preview import preview_context
 from hivemind.errors import HivemindError, UserError
 from hivemind.presence.agent_log import AgentLog
 from hivemind.swarm.overview import leases_now
@@ -37,6 +37,7 @@ def agent(site: Site, name: str) -> Page:
             preview = preview_context(hive, name)
         except (HivemindError, OSError) as error:
             problem = str(error)
+    blocks = [] if preview is None else preview.choices()
     parts = [] if preview is None else budget_parts(preview)
     since = time.time() - 7 * _DAY_S
     used = {day: one for (day, who), one in site.index.used_by("agent", since).items() if who == name}
@@ -47,8 +48,8 @@ def agent(site: Site, name: str) -> Page:
         "preview": preview,
         "problem": problem,
         "budget": None if preview is None else draw_budget(parts, preview.budget),
-        "blocks": [] if preview is None else _blocks(preview)[:_SHOWN],
-        "block_count": 0 if preview is None else len(list(preview.selected.selection)),
+        "blocks": blocks[:_SHOWN],
+        "block_count": len(blocks),
         "leases": leases_now(hive, name) if name in hive.agents else (),
         "tasks": [one for one in snapshot.open_tasks if one.owner == name and one.state is TaskState.ACTIVE],
         "history": _history(site, name),
@@ -56,23 +57,6 @@ def agent(site: Site, name: str) -> Page:
         "day_s": _DAY_S,
     }
     return Page("agent.html", context, name, ("agents",))
-
-
-def _blocks(preview: Preview) -> list[dict[str, Any]]:
-    """Each block there was to choose from, those that are in first, with why."""
-    inside = {str(entry["id"]) for entry in preview.selected.entries}
-    rows = [
-        {
-            "id": choice.id,
-            "kind": choice.block.type.value.lower(),
-            "inside": choice.id in inside,
-            "score": choice.score,
-            "tokens": choice.tokens,
-            "why": choice.reason,
-        }
-        for choice in preview.selected.selection
-    ]
-    return sorted(rows, key=lambda one: (not one["inside"], -one["score"], one["id"]))
 
 
 def _history(site: Site, name: str) -> list[dict[str, Any]]:

@@ -28,10 +28,7 @@ def costs(site: Site, query: Query) -> Page:
     whole = Used()
     for (_, name), one in used.items():
         for total in (totals[name], whole):
-            total.tokens += one.tokens
-            total.money += one.money
-            total.unpriced += one.unpriced
-            total.turns += one.turns
+            total.add(one)
     what = "money" if whole.money else "tokens" if whole.tokens else "turns"
     ranked = sorted(totals.items(), key=lambda one: (-getattr(one[1], what), -one[1].turns, one[0]))
     seen, there = site.index.progress

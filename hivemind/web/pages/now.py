@@ -70,9 +70,7 @@ def agent_rows(site: Site, agents: Sequence[AgentNow]) -> list[dict[str, Any]]:
         today = Used()
         for slot, one in slots.items():
             if slot * SLOT_S >= midnight:
-                today.tokens, today.money, today.turns = (
-                    today.tokens + one.tokens, today.money + one.money, today.turns + one.turns,
-                )  # fmt: skip
+                today.add(one)
         heights = [slots[slot].turns if slot in slots else 0 for slot in range(last - _SLOTS + 1, last + 1)]
         rows.append({"agent": agent, "today": today, "line": sparkline(heights, "turns in the last six hours")})
     return rows

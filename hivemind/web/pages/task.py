@@ -9,15 +9,13 @@ from typing import Any
 
 from hivemind.coordination import Commits, State
 from hivemind.errors import HivemindError, UserError
-from hivemind.fs import Log
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.minds import Usage
 from hivemind.reasoning import LOG_NAME, ReasoningGraph, TaskGraph
-from hivemind.taskrun.transcript import Entry, Transcript
+from hivemind.taskrun.transcript import Entry, Transcript, TranscriptReader
 from hivemind.taskrun.worktree import Worktrees
-from hivemind.tasks import Task, TaskProblem, TaskState, TaskSummary
-from hivemind.tasks.folder import open_log
+from hivemind.tasks import Task, TaskProblem, TaskState, TaskSummary, read_outcome
 from hivemind.tools.by_hand import use_by_hand
 from hivemind.web.drawing.graph import draw_graph
 from hivemind.web.drawing.timeline import draw_timeline, spans_of
@@ -49,7 +47,7 @@ class Shown:
     warnings: tuple[str, ...]
 
 
-_conversations: OrderedDict[str, tuple[Log, int, Transcript]] = OrderedDict()
+_conversations: OrderedDict[str, TranscriptReader] = OrderedDict()
 
 
 def task(site: Site, task_id: str, query: Query) -> Page:
@@ -104,7 +102,7 @@ def _parts(site: Site, found: Task, query: Query) -> dict[str, Any]:
         graph, opened=opened, most=_NODES, link=lambda more: site_link(found.id, [*sorted(opened), more]))  # fmt: skip
     spans = spans_of(said)
     return {
-        "outcome": _outcome(found),
+        "outcome": (read_outcome(found.path) or "")[:_RESULT_CHARS],
         "steps": hive.journal.view(lambda state: _steps(state, found.id)),
         "subtasks": [(one, hive.tasks.outcome(one) or "open") for one in found.subtasks],
         "files": _files(hive, found),
@@ -128,19 +126,10 @@ def site_link(task_id: str, opened: list[int]) -> str:
 
 def conversation_of(found: Task) -> Transcript:
     """What was said in it; of one that was looked at before only what is new is read."""
-    log, epoch, said = _conversations.pop(found.id, (open_log(found.path, durable=False), 0, Transcript()))
-    log.path = open_log(found.path, durable=False).path
-    records = []
-    with suppress(NotADirectoryError):
-        records = log.read()
-    if log.epoch != epoch:
-        said = Transcript()
-    for record in records:
-        said.take(record)
-    _conversations[found.id] = (log, log.epoch, said)
+    reader = _conversations[found.id] = _conversations.pop(found.id, TranscriptReader())
     while len(_conversations) > _KEPT:
         _conversations.popitem(last=False)
-    return said
+    return reader.read(found.path)
 
 
 def graph_of(hive: Hive, found: Task) -> ReasoningGraph | None:
@@ -151,17 +140,6 @@ def graph_of(hive: Hive, found: Task) -> ReasoningGraph | None:
         store = TaskGraph(found.path, durable=False, committed=Commits(hive.journal, found.id).has)
         return store.at(store.seq, None)
     return None
-
-
-def _outcome(found: Task) -> str | None:
-    name = {TaskState.DONE: "result.md", TaskState.FAILED: "error.md"}.get(found.state)
-    if name is None:
-        return None
-    try:
-        with open(found.path / name, encoding="utf-8", errors="replace") as file:
-            return file.read(_RESULT_CHARS)
-    except OSError:
-        return None
 
 
 def _steps(state: State, task_id: str) -> list[Shown]:
