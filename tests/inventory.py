@@ -153,8 +153,8 @@ _INSIDE = {  # where the files lie that a room's README tells of
 def _places() -> dict[str, str]:
     """The folders and files that `Layout` names: its name for each, and the path from the hive's folder."""
     layout = Layout(Path("/hive"))
-    names = (name for name, one in vars(Layout).items() if isinstance(one, property))
-    return {name: str(Path(getattr(layout, name)).relative_to("/hive")) for name in names}
+    found = {name: getattr(layout, name) for name in vars(Layout) if name != "root"}
+    return {name: str(path.relative_to("/hive")) for name, path in found.items() if isinstance(path, Path)}
 
 
 def _events() -> Iterator[Item]:

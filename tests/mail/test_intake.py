@@ -487,7 +487,7 @@ def test_a_letter_that_cannot_be_set_aside_on_a_full_disk_keeps_no_other_back(tm
         root = tmp_path / "hive"
         mail = open_mail(root)
         mail.ensure("bob")
-        (root / "mailboxes/bob/new/1763765400.M1P1.host").write_bytes(b"From: " + b"(" * 3000 + b"\n\nx\n")
+        (root / "mailboxes/bob/new/1763765400.M1P1.host").write_bytes(b"a:\n" * 1_001 + b"\nx\n")
         mail.send("alice", "bob", "good", "b")
         intake = open_intake(mail, root)
         ballast = fill(root)
