@@ -17,9 +17,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from hivemind import fs
 from hivemind.agent.act import make_calls
 from hivemind.agent.build import build, tell_news
 from hivemind.agent.scope import focus_on
@@ -30,7 +29,7 @@ from hivemind.fs import make_folder
 from hivemind.fs.sockets import make_socket_folder, readable, socket_places
 from hivemind.guarded import Guarded
 from hivemind.minds import Action, ChatMessage, MindError, MindUnavailable, Result, Thought, Turn, Usage
-from hivemind.minds.agents import AgentMind, Line
+from hivemind.minds.agents import AgentMind, Line, last_line
 from hivemind.minds.prices import priced
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.parking import Parking
@@ -109,32 +108,17 @@ class _Run:
             agent.pulse.busy(config.timeout_s + 2 * _GRACE_S),
             ExitStack() as stack,
         ):
-            listener = stack.enter_context(self._listen(stack))
-            said = stack.enter_context(TemporaryFile())
-            status = self._watch(stack.enter_context(self._start(prompt, said, stack)), listener)
-            said.seek(0)
-            errors = said.read(_CHUNK).decode("utf-8", "replace").strip().splitlines()
+            listener, attached = self._listen(stack)
+            errors = stack.enter_context(TemporaryFile())
+            program = self._mind.start(prompt, self._folder, self._place(), attached, errors, session=self.session)
+            status = self._watch(stack.enter_context(program), listener)
+            error = last_line(errors)
         self._say_pieces()
         if self._work is not None and not self._work.ended:
             self._work.commit()
-        self._conclude(status, errors[-1][:200] if errors else "", asked=asked)
+        self._conclude(status, error[:200], asked=asked)
 
     # the program
-
-    def _start(self, prompt: str, errors: IO[bytes], stack: ExitStack) -> Guarded:
-        mind, files = self._mind, self._folder
-        line = mind.server(files)
-        environment = mind.profile.prepare(mind.config, line, files)
-        words = mind.profile.arguments(mind.config, line, files, self.session)
-        asked = stack.enter_context(TemporaryFile())  # noqa: SIM115 - it is closed with the stack
-        asked.write(prompt.encode("utf-8", "replace"))
-        asked.seek(0)
-        try:
-            return Guarded(
-                [mind.path, *words], folder=self._place(), environment=environment, stdin=asked, stderr=errors
-            )
-        except OSError as error:
-            raise MindUnavailable(f"{mind.path} can't be started ({error.strerror})") from None
 
     def _place(self) -> Path:
         """Where it works: the task's worktree, or its folder; for a letter one of its own."""
@@ -163,7 +147,9 @@ class _Run:
             while output in ready:
                 chunk = os.read(output, _CHUNK)
                 if not chunk:
-                    return self._ended(program)
+                    if (status := program.wait(min(_GRACE_S, config.quiet_s))) is None:
+                        self._end("it closed its output and did not end", 0.0)
+                    return 0 if status is None or self._ends_at is not None else status
                 size += len(chunk)
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
@@ -183,10 +169,6 @@ class _Run:
                 self._end(f"it printed nothing for {config.quiet_s:g} s", 0.0)
             if self._ends_at is not None and time.monotonic() >= self._ends_at:
                 return 0  # leaving the block ends it, with all that it started
-
-    def _ended(self, program: Guarded) -> int:
-        """How it ended, where nobody ended it."""
-        return 0 if self._ends_at is not None else program.wait() or 0
 
     def _end(self, why: str | None, grace_s: float = _GRACE_S) -> None:
         """Have the program end: by itself in so many seconds, else it is ended."""
@@ -248,6 +230,10 @@ class _Run:
             self._did(begun, line)
         if line.usage is not None:
             self._use(line.usage, line.part)
+        if line.approval is not None:
+            self._end(
+                f"it waits for an approval ({line.approval[:200]}), and nobody is there: see sandbox in its file", 0.0
+            )
         if line.problem is not None:
             self._problem = line.problem[:500]
 
@@ -299,7 +285,7 @@ class _Run:
         if part is not None:
             self._parts[part] = usage
             usage = sum(self._parts.values(), Usage())
-        elif self._mind.profile.usage_of == "session" and self.session is not None and not self._is_over:
+        elif self._mind.profile.usage_of == "session" and self.session is not None:
             self._talk.note({"session": self.session, "total": usage.as_record()}, durable=False)
             usage = _less(usage, self._before)
         if usage.tokens >= self._used.tokens:
@@ -312,14 +298,14 @@ class _Run:
 
     # its calls of the hive's tools
 
-    def _listen(self, stack: ExitStack) -> socket.socket:
-        """The socket that its MCP server hands calls to, and the file that says where it is."""
+    def _listen(self, stack: ExitStack) -> tuple[socket.socket, dict[str, Any]]:
+        """The socket that its MCP server hands calls to, and what that server is told."""
         agent = self._agent
         folder = os.fspath(agent.hive.layout.agent_state(agent.name))
         path = socket_places(folder, "program")[0]
         make_socket_folder(os.path.dirname(path), private=os.path.dirname(path) != folder)
         Path(path).unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX)
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
         listener.bind(path)
         stack.callback(Path(path).unlink, missing_ok=True)
         listener.listen()
@@ -327,12 +313,8 @@ class _Run:
             {"name": one["name"], "description": one["description"], "inputSchema": one["parameters"]}
             for one in agent.schemas
         ]
-        attached = {
-            "socket": path, "token": self._token, "tools": tools,
-            "instructions": f"The tools of the hive in which you are the agent {agent.name}.",
-        }  # fmt: skip
-        fs.write(self._folder / "attached.json", json.dumps(attached), durable=False)
-        return listener
+        instructions = f"The tools of the hive in which you are the agent {agent.name}."
+        return listener, {"socket": path, "token": self._token, "tools": tools, "instructions": instructions}
 
     def _serve(self, listener: socket.socket) -> None:
         """Answer one call; what comes in is not believed before its token is seen."""
@@ -386,7 +368,7 @@ class _Run:
             agent.take_lease(focus)
             session = replace(agent.session(turn), focus=focus)
             self._parking = make_calls(session, agent.tools, Thought(actions=said.calls), LONGEST, tell)
-        except (Parking, HivemindError) as error:
+        except HivemindError as error:
             if isinstance(error, Parking):
                 self._parking = error
             tell(Result(said.calls[0], f"failed: {error}", problem=str(error)))

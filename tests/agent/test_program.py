@@ -13,6 +13,7 @@ from hivemind.agent.agent import Agent
 from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
 from hivemind.minds import MindUnavailable, open_mind
+from hivemind.taskrun.conversation import used
 from tests.agent.conftest import Crew, until_idle
 from tests.messages import lines_of
 
@@ -28,6 +29,7 @@ lines:
   - {{when: {{type: begin}}, session: session}}
   - {{when: {{type: text}}, text: text}}
   - {{when: {{type: tool}}, tool: name, arguments: input, result: output}}
+  - {{when: {{type: ask}}, approval: what}}
   - {{when: {{type: end}}, usage: {{tokens_in: usage.in, tokens_out: usage.out}}}}
 """
 FINISH = '!call finish_task {"result": "It is done."}'
@@ -116,11 +118,29 @@ def test_a_task_may_end_with_the_programs_last_words(coder: Crew):
     assert "It is a boat." in (task(coder) / "result.md").read_text()
 
 
+def test_what_a_program_counts_from_run_to_run_is_booked_once(coder: Crew):
+    profile = coder.root / "agents" / "profiles" / "fake.yaml"
+    profile.write_text(f"{PROFILE}usage_of: session\n")
+    coder.drop(f'x\n!say Half of it.\n!print {{"type": "end", "usage": {{"in": 60, "out": 6}}}}\n!exit 0\n{FINISH}\n')
+    agent = coder.start()
+    until_idle(agent)
+    assert len(prompts(coder)) == 2
+    assert agent.usages.total.tokens == 110
+    assert sum(used(line).tokens for line in lines_of(task(coder))) == 110
+
+
 @pytest.mark.parametrize(
     ("order", "reason"),
-    [("!hang", "it printed nothing for 1 s"), ("!flood", "it printed more than")],
+    [
+        ("!hang", "it printed nothing for 1 s"),
+        ("!flood", "it printed more than"),
+        ("!close", "it closed its output and did not end"),
+        ('!print {"type": "ask", "what": "rm -rf /"}\n!hang', "it waits for an approval (rm -rf /)"),
+    ],
 )
-def test_a_program_that_hangs_or_floods_is_ended_and_its_task_fails_in_words(coder: Crew, order: str, reason: str):
+def test_a_program_that_does_not_come_to_an_end_is_ended_and_its_task_fails_in_words(
+    coder: Crew, order: str, reason: str
+):
     coder.agent_file("mind: {agent: fake, quiet_s: 1}\n")
     coder.drop(f"x\n{order}\n{order}\n{order}\n{order}\n")
     agent = coder.start()

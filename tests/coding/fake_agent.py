@@ -2,7 +2,8 @@
 
 An order is a line that begins with `!`: `say TEXT`, `write PATH TEXT`, `call TOOL JSON` (with {mail}, the id of the letter in
 the prompt, and {ids}, those of the subtasks that the last call made), `print TEXT` (as it is), `die` (kill -9, once in a
-session), `exit N TEXT`, `hang`, `flood`. A session keeps the orders that are left, and is gone on with by its id.
+session), `exit N TEXT`, `hang`, `close` (its output, and hang), `flood`. A session keeps the
+orders that are left, and is gone on with by its id.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ def main() -> None:
             last = json.dumps(ids)
         elif order == "print":
             sys.stdout.write(rest + "\n")
+            sys.stdout.flush()
         elif order == "die":
             sys.stdout.flush()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -86,7 +88,10 @@ def main() -> None:
             number, _, text = rest.partition(" ")
             sys.stderr.write(text + "\n")
             sys.exit(int(number))
-        elif order == "hang":
+        elif order in ("hang", "close"):
+            if order == "close":
+                sys.stdout.flush()
+                os.close(1)
             time.sleep(3600)
         elif order == "flood":
             sys.stdout.write("x" * (9 << 20))

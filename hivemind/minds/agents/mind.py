@@ -9,8 +9,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Any
+from typing import IO, Any
 
+from hivemind import fs
 from hivemind.guarded import Guarded
 from hivemind.minds.agents import relay
 from hivemind.minds.agents.profile import AgentProgram, Profile
@@ -18,9 +19,10 @@ from hivemind.minds.mind import MindUnavailable, ToolSchema
 from hivemind.minds.prices import Prices
 from hivemind.minds.turn import MindError, Thought, Turn
 
-__all__ = ["AgentMind"]
+__all__ = ["AgentMind", "last_line"]
 
 _VERSION_S = 60
+_LAST_BYTES = 1 << 14
 
 
 class AgentMind:
@@ -55,34 +57,62 @@ class AgentMind:
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:  # noqa: ARG002 - as the protocol says
         """What the program says last of a prompt, in an empty folder and without the hive's tools. Raises MindUnavailable if it
         ends with an error or not in time."""
-        with TemporaryDirectory(prefix="prompt-", dir=self._root) as folder, TemporaryFile() as asked:
-            files = Path(folder)
-            (files / "attached.json").write_text(json.dumps({"instructions": "", "tools": []}), "utf-8")
-            (files / "work").mkdir()
-            asked.write(text.encode())
-            asked.seek(0)
-            line = self.server(files)
-            words = self.profile.arguments(self.config, line, files, None)
-            environment = self.profile.prepare(self.config, line, files)
-            with TemporaryFile() as printed, TemporaryFile() as errors:
-                program = Guarded(
-                    [self.path, *words], folder=files / "work", environment=environment, stdin=asked, stdout=printed,
-                    stderr=errors,
-                )  # fmt: skip
-                with program:
-                    status = program.wait(self.config.timeout_s)
-                printed.seek(0)
-                errors.seek(0)
-                lines = [one for raw in printed for one in self.profile.read(raw.decode("utf-8", "replace"))]
-                last = errors.read().decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
+        with (
+            TemporaryDirectory(prefix="prompt-", dir=self._root) as folder,
+            TemporaryFile() as printed,
+            TemporaryFile() as errors,
+        ):
+            work = Path(folder, "work")
+            work.mkdir()
+            with self.start(text, Path(folder), work, {"instructions": "", "tools": []}, errors, printed) as program:
+                status = program.wait(self.config.timeout_s)
+            printed.seek(0)
+            lines = [one for raw in printed for one in self.profile.read(raw.decode("utf-8", "replace"))]
+            last = last_line(errors)
         if status != 0:
             how = f"gave no answer in {self.config.timeout_s:g} s" if status is None else f"ended with status {status}"
-            problem = next((one.problem for one in reversed(lines) if one.problem), last[0])
+            problem = next((one.problem for one in reversed(lines) if one.problem), last)
             raise MindUnavailable(f"{self.name} {how}: {problem[:200]}")
         said = [one.text for one in lines if one.text]
         return said[-1] if said else "".join(one.piece for one in lines if one.piece)
 
-    @staticmethod
-    def server(files: Path) -> list[str]:
-        """The command that serves the hive's tools by MCP, as the file `attached.json` says."""
-        return [sys.executable, "-I", "-S", relay.__file__, os.fspath(files / "attached.json")]
+    def start(
+        self,
+        prompt: str,
+        files: Path,
+        folder: Path,
+        attached: Mapping[str, Any],
+        errors: IO[bytes],
+        printed: IO[bytes] | None = None,
+        session: str | None = None,
+    ) -> Guarded:
+        """Run the program in `folder` with its own files in `files`; with a `session` that one is gone on with.
+
+        `attached` is what the server of the hive's tools is told (`relay`). What the program prints goes to `printed`, or into a
+        pipe. Raises MindUnavailable if it cannot be started.
+        """
+        told = files / "attached.json"
+        fs.write(told, json.dumps(attached), durable=False)
+        line = [sys.executable, "-I", "-S", relay.__file__, os.fspath(told)]
+        words = self.profile.arguments(self.config, line, files, session)
+        environment = self.profile.prepare(self.config, line, files)
+        with TemporaryFile() as asked:
+            asked.write(prompt.encode("utf-8", "replace"))
+            asked.seek(0)
+            try:
+                return Guarded(
+                    [self.path, *words],
+                    folder=folder,
+                    environment=environment,
+                    stdin=asked,
+                    stdout=printed,
+                    stderr=errors,
+                )
+            except OSError as error:
+                raise MindUnavailable(f"{self.path} can't be started ({error.strerror})") from None
+
+
+def last_line(file: IO[bytes]) -> str:
+    """The last line of what a program has printed."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
+    return (file.read().decode("utf-8", "replace").strip().splitlines() or [""])[-1]

@@ -73,6 +73,7 @@ class _Rule(_Strict):
     failed: str | None = None
     usage: _UsageOf | None = None
     part: str | None = None
+    approval: str | None = None
     problem: str | None = None
 
 
@@ -81,7 +82,7 @@ class Line:
     """What one line of a program's output says, by one rule; None for what it does not say.
 
     `piece` is a part of a text, `tool` a call of a tool of the program's own, known by `id`, with its `result` if that is there
-    too. `usage` is that of the whole run, or of its `part`.
+    too. `usage` is that of the whole run, or of its `part`; `approval` is what it waits to be allowed.
     """
 
     session: str | None = None
@@ -94,6 +95,7 @@ class Line:
     failed: bool = False
     usage: Usage | None = None
     part: str | None = None
+    approval: str | None = None
     problem: str | None = None
 
 
@@ -254,7 +256,7 @@ def _line(rule: _Rule, told: dict[str, Any]) -> Line:
         tool=_text(_at(told, rule.tool)), id=_text(_at(told, rule.id)),
         arguments=arguments if isinstance(arguments, dict) else {}, result=_text(_at(told, rule.result)),
         failed=_at(told, rule.failed) not in (None, False, 0, ""), usage=_usage(rule.usage, told),
-        part=_text(_at(told, rule.part)), problem=_text(_at(told, rule.problem)),
+        part=_text(_at(told, rule.part)), approval=_text(_at(told, rule.approval)), problem=_text(_at(told, rule.problem)),
     )  # fmt: skip
 
 
