@@ -80,15 +80,16 @@ class Hive:
         return cls(layout, load_hive(layout))
 
     @classmethod
-    def init(cls, path: str | os.PathLike[str] = ".") -> Hive:
-        """Make a hive in the folder `path` (made if need be) and open it; what is there already is left as it is.
+    def init(cls, path: str | os.PathLike[str] = ".", own: Mapping[str, str] | None = None) -> Hive:
+        """Make a hive in the folder `path` (made if need be) and open it; what is there already is left as it is. With `own` the
+        texts of these files, by their names, stand in place of the usual ones; the agents among them are all that there are.
 
         Raises UserError if `path` is a hive.
         """
         from hivemind.swarm.template import make_hive
 
         HiveConfig().take_access()
-        make_hive(Layout.at(path))
+        make_hive(Layout.at(path), own)
         hive = cls.open(path)
         for name in (HUMAN, *hive.agents):
             hive.mail.ensure(name)

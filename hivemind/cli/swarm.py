@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Answer, Arg, command
 from hivemind.cli.opening import anywhere, layout_of, listed, look_at, open_hive
 from hivemind.cli.output import say, table_lines, warn
 from hivemind.cli.picture import Screen, picture_lines, tokens_of
 from hivemind.cli.text import is_terminal, natural, one_line
+from hivemind.errors import UserError
 
 if TYPE_CHECKING:
     from hivemind.config import TokenBudget
@@ -33,26 +34,53 @@ _SHOWN = 20  # so many leases, and tasks that do not go on, are named
 
 
 @command("init", anywhere)
-def init(at: str | None, path: str | None = None) -> Answer:
+def init(
+    at: str | None, path: str | None = None, folder: str | None = None, *, for_: Literal["git"] | None = None
+) -> Answer:
     """Make a hive in a folder.
 
     Makes the folders with a README in each, three agents with their mailboxes, a short ROM and the manual.
-    Files that are there already stay as they are.
+    Files that are there already stay as they are. With --for git the agents are a lead, two coders and a reviewer,
+    run by the coding agents that are found on this machine, and each task is worked on in a worktree of its own.
 
     arguments:
-      PATH  the folder (default: --hive, or this one)
+      PATH  the folder (default: --hive, or this one); with --for git the repository
+      HIVE  with --for git: the folder (default: --hive, or REPOSITORY-hive beside the repository)
+      --for KIND  git: for a git repository
 
     examples:
       hivemind init my-hive
+      hivemind init --for git my-repository
     """
     from hivemind.hive import Hive
 
+    if for_ == "git":
+        return _init_for_git(Path(path or ".").resolve(), folder or at)
+    if folder is not None:
+        raise UserError(f"what is {folder!r}?", mend="a second folder is named with --for git alone")
     hive = Hive.init(path or at or ".")
     lines = (
         f"A hive in {hive.layout.root}, with the agents {', '.join(hive.agents)}.",
         'Next, in that folder: hivemind task add "What is a lease?" and hivemind up --until-idle',
     )
     return Answer({"hive": hive.layout.root, "agents": list(hive.agents)}, lines)
+
+
+def _init_for_git(repository: Path, at: str | None) -> Answer:
+    from hivemind.hive import Hive
+    from hivemind.layout import Layout
+    from hivemind.swarm.for_git import files_for_git, find_programs
+
+    layout = Layout.at(at or repository.with_name(f"{repository.name}-hive"))
+    programs = find_programs()
+    hive = Hive.init(layout.root, files_for_git(layout, repository, programs))
+    minds = {name: agent.mind["agent"] for name, agent in hive.agents.items() if isinstance(agent.mind, dict)}
+    lines = [
+        f"A hive in {layout.root} for {repository}: {', '.join(f'{name} ({mind})' for name, mind in minds.items())}.",
+        *(f"{one.missing}" for one in programs if one.missing is not None),
+        f"Next: cd {layout.root}; hivemind agent try lead 'Say hello.'; hivemind task add --role lead '...'; hivemind up",
+    ]
+    return Answer({"hive": layout.root, "repository": repository, "agents": minds}, lines)
 
 
 @command("up", layout_of)

@@ -6,6 +6,7 @@ There is one source of it: the repository's own root, which is itself a hive. A 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from filelock import FileLock
@@ -16,11 +17,9 @@ from hivemind.layout import Layout
 
 __all__ = ["make_hive", "template_folder"]
 
+AGENTS = ("agents/analyst.yaml", "agents/researcher.yaml", "agents/reviewer.yaml")
 FILES = (
     "agents/README.md",
-    "agents/analyst.yaml",
-    "agents/researcher.yaml",
-    "agents/reviewer.yaml",
     "knowledge/README.md",
     "mailboxes/README.md",
     "rom/README.md",
@@ -49,8 +48,9 @@ def template_folder() -> Path:
     raise UserError("this installation lacks the template of a hive", where=package, mend="install hivemind anew")
 
 
-def make_hive(layout: Layout) -> None:
-    """Make a hive at `layout`; files that are there already stay as they are. hive.yaml is written last.
+def make_hive(layout: Layout, own: Mapping[str, str] | None = None) -> None:
+    """Make a hive at `layout`; files that are there already stay as they are. hive.yaml is written last. With `own` the texts of
+    these files, by their names, stand in place of the template's; the agents among them are all that there are.
 
     Raises UserError if there is a hive.yaml, and OSError.
     """
@@ -58,25 +58,20 @@ def make_hive(layout: Layout) -> None:
     for folder in layout.folders():
         fs.make_folder(folder)
     with FileLock(layout.locks / "init.lock"):  # two at once: the second finds a hive
-        _fill(layout, source)
-
-
-def _fill(layout: Layout, source: Path) -> None:
-    if layout.config.exists():
-        raise UserError("there is a hive already", where=layout.config, mend="hivemind up starts it")
-    names = [*FILES]
-    for folder_name in FOLDERS:
-        for ending in ("*.md", "*.png"):  # the manual with its pictures
-            names += sorted(path.relative_to(source).as_posix() for path in (source / folder_name).rglob(ending))
-    for name in names:
-        _copy(source / name, layout.root / name)
-    _put(layout.root / ".gitignore", _IGNORED.encode())
-    _put(layout.inbox / "README.md", _INBOX.encode())
-    _copy(source / "hive.yaml", layout.config)
-
-
-def _copy(source: Path, target: Path) -> None:
-    _put(target, source.read_bytes())
+        if layout.config.exists():
+            raise UserError("there is a hive already", where=layout.config, mend="hivemind up starts it")
+        names = [*FILES, *(AGENTS if own is None else ())]
+        for name in FOLDERS:
+            for ending in ("*.md", "*.png"):  # the manual with its pictures
+                names += sorted(path.relative_to(source).as_posix() for path in (source / name).rglob(ending))
+        files = {name: (source / name).read_bytes() for name in names}
+        files |= {".gitignore": _IGNORED.encode(), "tasks/inbox/README.md": _INBOX.encode()}
+        files["hive.yaml"] = (source / "hive.yaml").read_bytes()
+        files |= {name: text.encode() for name, text in (own or {}).items()}
+        config = files.pop("hive.yaml")
+        for name, content in files.items():
+            _put(layout.root / name, content)
+        _put(layout.config, config)
 
 
 def _put(target: Path, content: bytes) -> None:

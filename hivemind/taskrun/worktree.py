@@ -115,6 +115,14 @@ class _Repository:
             return self.git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         return None
 
+    def head(self) -> str:
+        """The commit that is checked out. Raises UserError if there is none yet."""
+        found = self.commit_of("HEAD")
+        if found is None:
+            what = "has no commit yet that a worktree could begin from"
+            raise UserError(what, where=self.root, mend="git commit")
+        return found
+
     def move(self, branch: str, new: str, old: str | None, why: str) -> None:
         """Move a branch from the commit `old` (None: make it). Raises UserError if it is somewhere else by now."""
         self.git("update-ref", "-m", f"hivemind: {why}", f"refs/heads/{branch}", new, old or "0" * len(new))
@@ -278,12 +286,9 @@ class Worktrees:
             ):
                 return Worktree(root, path, None, base, None)
         else:
-            head, into = repository.commit_of("HEAD"), None
-            if head is None:
-                raise UserError("has no commit yet that a worktree could begin from", where=root, mend="git commit")
+            base, into = repository.head(), None
             with contextlib.suppress(_GitProblem):  # on no branch
                 into = repository.git("symbolic-ref", "--quiet", "--short", "HEAD")
-            base = head
         names = _numbered(f"hive/{self._task.id}".rstrip(".").removesuffix(".lock"), ".", self._attempt)
         branch = next(one for one in names if repository.commit_of(f"refs/heads/{one}") is None)
         return Worktree(root, path, branch, base, into)
@@ -423,7 +428,7 @@ def put_away(layout: Layout, roots: Collection[Path], task: str) -> None:
 
 def check_repository(root: Path) -> None:
     """Raises UserError for a root of which no worktrees can be made."""
-    _Repository.at(root)
+    _Repository.at(root).head()
 
 
 def put_away_ended(hive: Parts, *tasks: str) -> None:

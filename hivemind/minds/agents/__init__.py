@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from hivemind.minds.agents.mind import AgentMind, last_line
-from hivemind.minds.agents.profile import AgentProgram, Line, Profile, program_config
+from hivemind.minds.agents.profile import SHIPPED, AgentProgram, Line, Profile, program_config
 
-__all__ = ["AgentMind", "AgentProgram", "Line", "Profile", "last_line", "program_config"]
+__all__ = ["SHIPPED", "AgentMind", "AgentProgram", "Line", "Profile", "last_line", "program_config"]

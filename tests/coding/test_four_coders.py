@@ -1,0 +1,157 @@
+"""Four coding agents on one repository at once: twelve tasks, of which six change the same lines (issue 17, *Shown by*)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.coding.played import Answer, Asked, Call, Played, played
+from tests.coding.test_real_programs import NEEDED, environment, mind, shell, until
+from tests.swarm.conftest import Swarm
+
+SAME, OWN = range(1, 7), range(7, 13)
+CHECK = """import shared
+assert sorted(shared.PARTS) == [1, 2, 3, 4, 5, 6], shared.PARTS
+for number in range(7, 13):
+    assert __import__(f"part_{number}").SAYS == number
+print("CHECKED")
+"""
+Moves = Generator[Answer, str, str]
+
+
+def divide() -> Moves:
+    """What the lead's model does: divides, waits, merges, has conflicts resolved by a coder, and ends."""
+    texts = [f"Add {one} to PARTS in shared.py." for one in SAME] + [f"Make part_{one}.py say {one}." for one in OWN]
+    ids = ids_in((yield Call("delegate", {"tasks": [{"text": text, "role": "coder"} for text in texts]})))
+    assert len(ids) == 12
+    yield from wait(ids)
+    resolved = 0
+    for one in ids:
+        told = yield Call("merge_worktree", {"task": one})
+        if "have changed the same lines in shared.py" in told:
+            told = yield Call("merge_worktree", {"task": one, "mark": True})
+            assert "edit the marks in shared.py" in told
+            text = "Resolve the marks in shared.py, so that both changes stand."
+            [mended] = ids_in((yield Call("delegate", {"tasks": [{"text": text, "role": "coder"}]})))
+            yield from wait([mended])
+            assert "merged" in (yield Call("merge_worktree", {"task": mended}))
+            resolved += 1
+    yield Call("finish_task", {"result": f"All twelve, {resolved} of them after a conflict."})
+    return "Done."
+
+
+def wait(ids: list[str]) -> Generator[Answer, str, None]:
+    told = yield Call("wait_for", {"tasks": ids})
+    if "The task rests" in told:
+        told = yield "I end my turn."
+    assert "Result of wait_for" in told or "result.md" in told, told
+
+
+def ids_in(told: str) -> list[str]:
+    return re.findall(r"\bjob\.[\w.-]+\b", told)
+
+
+class Lead:
+    """The moves of the lead, each told what came of the one before: the result of its call, or the next prompt."""
+
+    def __init__(self) -> None:
+        self.moves, self.turn, self.problem = divide(), 0, ""
+
+    def __call__(self, asked: Asked) -> Answer:
+        try:
+            if asked.turn == 0:
+                return next(self.moves)
+            told = asked.results[-1] if asked.turn > self.turn else asked.said[-1]
+            return self.moves.send(told)
+        except StopIteration as end:
+            return str(end.value)
+        except AssertionError as error:
+            self.problem = str(error)
+            return Call("fail_task", {"reason": f"the test: {error}"})
+        finally:
+            self.turn = asked.turn
+
+
+def code(asked: Asked) -> Answer:
+    """What a coder's model does: one command, by what its task says."""
+    if asked.turn > 0:
+        return Call("finish_task", {"result": "It is there."}) if asked.turn == 1 else "Done."
+    told = "\n".join(asked.said)
+    if "Resolve the marks" in told:
+        return shell(asked, r"sed -i '/^\(<<<<<<<\|=======\|>>>>>>>\)/d' shared.py")
+    if same := re.search(r"Add (\d+) to PARTS", told):
+        return shell(asked, f"sed -i 's/^]/    {same[1]},\\n]/' shared.py")
+    own = re.search(r"Make part_(\d+)\.py", told)
+    assert own is not None, told
+    return shell(asked, f"echo SAYS = {own[1]} > part_{own[1]}.py")
+
+
+@pytest.fixture
+def coders():
+    """A hive with a lead and four coders, run by Codex, whose repository wants twelve things."""
+    if shutil.which("codex") is None:
+        if "codex" in NEEDED:
+            pytest.fail("codex should be installed here")
+        pytest.skip("codex is not installed: npm install -g installs it")
+    lead = Lead()
+    with (
+        TemporaryDirectory(dir="/var/tmp", prefix="hivemind-") as folder,
+        played(lambda asked: (lead if any("You are lead" in one for one in asked.said) else code)(asked)) as server,
+    ):
+        root = Path(folder, "app")
+        root.mkdir()
+        (root / "shared.py").write_text("PARTS = [\n]\n")
+        (root / "check.py").write_text(CHECK)
+        git(root, "init", "-q", "-b", "main")
+        git(root, "add", ".")
+        git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Begin")
+        swarm = Swarm(Path(folder) / "hive")
+        subprocess.run([sys.executable, "-m", "hivemind", "init", swarm.root], check=True, capture_output=True)
+        swarm.configure(
+            durability="relaxed", settle_ms=20, embedder="none", roots=[{"path": "../app", "worktree": True}]
+        )
+        for path in (swarm.root / "agents").glob("*.yaml"):
+            path.unlink()
+        for name, replicas in (("lead", 1), ("coder", 4)):
+            text = {"role": name, "mind": mind("codex", server.root), "replicas": replicas}
+            (swarm.root / "agents" / f"{name}.yaml").write_text(json.dumps(text))
+        yield swarm, server, root, lead
+        swarm.end()
+
+
+def git(root: Path, *words: str) -> str:
+    return subprocess.run(["git", "-C", root, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_four_coders_do_twelve_tasks_and_conflicts_go_back_to_one_of_them(coders: tuple[Swarm, Played, Path, Lead]):
+    swarm, server, root, lead = coders
+    begun = git(root, "rev-parse", "HEAD")
+    swarm.drop("job.md", "---\nrole: lead\n---\nDo the twelve things that check.py wants.\n")
+    swarm.start("up", **environment(server.root))
+    until(lambda: swarm.task("job") in ("done", "failed"))
+    assert (lead.problem, swarm.task("job")) == ("", "done")
+    swarm.run("down")
+
+    assert "All twelve, 5 of them after a conflict." in swarm.result("job")
+    done = sorted((swarm.root / "tasks" / "done").glob("job.*/task.json"))
+    assert len(done) == 12 + 5
+    assert {json.loads(one.read_text())["claim"]["agent"] for one in done} == {f"coder-{at}" for at in range(1, 5)}
+
+    # nobody has touched the person's checkout, and each branch is kept and has changed what its task was about
+    assert (git(root, "rev-parse", "HEAD"), git(root, "status", "--porcelain")) == (begun, "")
+    branches = git(root, "for-each-ref", "--format=%(refname:short)", "refs/heads/hive").split()
+    assert sorted(branches) == sorted([f"hive/{one.parent.name}" for one in done] + ["hive/job"])
+    changed = [git(root, "diff", "--name-only", f"{begun}...{one}") for one in branches if one != "hive/job"]
+    assert {one for one in changed if "\n" not in one} == {"shared.py", *(f"part_{number}.py" for number in OWN)}
+
+    swarm.run("task", "merge", "job")
+    checked = subprocess.run([sys.executable, "check.py"], cwd=root, capture_output=True, text=True, check=True)
+    assert checked.stdout == "CHECKED\n"
