@@ -43,7 +43,7 @@ _LOCKED = re.compile(r"Unable to create '(.+/(?:worktrees/[^/]+|refs/heads/hive)
 _SAID = re.compile(r"^(?:fatal|error): (.+)", re.MULTILINE)
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _UNDER_WAY = ("MERGE_HEAD", "rebase-merge", "rebase-apply", "CHERRY_PICK_HEAD", "REVERT_HEAD")
-_MEND = "make it one with git, or take worktree: true away in hive.yaml"
+_MEND = "make it one (git init), or list it without worktree: true"
 _NOTE = "hivemind"
 """In git's folder of a worktree: which branch it is for, and where that began. Complete worktrees have one."""
 

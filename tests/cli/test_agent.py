@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,3 +27,40 @@ def test_a_coding_agent_is_added_with_its_version_and_tried_by_hand(
     assert "(Python 3" in added.out
     assert run("agent", "try", "coder", "!say Hello.\n").out == "Hello.\n"
     assert run("agent", "try", "analyst", "x").status == 2
+
+
+def test_a_hive_for_a_repository_has_a_lead_two_coders_and_a_reviewer_by_the_programs_of_this_machine(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+):
+    programs, repository = tmp_path / "bin", tmp_path / "app"
+    for name in ("codex", "opencode", "gemini"):
+        programs.mkdir(exist_ok=True)
+        (programs / name).write_text("#!/bin/sh\n")
+        (programs / name).chmod(0o755)
+    git = shutil.which("git")
+    assert git is not None
+    (programs / "git").symlink_to(git)
+    repository.mkdir()
+    for name in ("ANTHROPIC_API_KEY", "CODEX_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENROUTER_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("OPENAI_API_KEY", "k")  # of Codex and OpenCode, and not of Gemini CLI
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    assert "there is none of the coding agents" in run("init", "--for", "git", os.fspath(repository)).err
+    monkeypatch.setenv("PATH", os.fspath(programs))
+    assert "of this no worktrees can be made" in run("init", "--for", "git", os.fspath(repository)).err
+    subprocess.run(["git", "init", "-q", repository], check=True)
+    assert "has no commit yet" in run("init", "--for", "git", os.fspath(repository)).err
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", "-C", repository, *who, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    made = json.loads(run("init", "--for", "git", os.fspath(repository), "--json").out)
+    root = tmp_path / "app-hive"
+    assert made == {
+        "hive": str(root), "repository": str(repository),
+        "agents": {"coder-1": "codex", "coder-2": "opencode", "lead": "codex", "reviewer": "codex"},
+    }  # fmt: skip
+    assert "roots: [{path: ../app, worktree: true}]" in (root / "hive.yaml").read_text()
+    assert (root / "rom" / "lead" / "lead.md").is_file()
+    assert run("--hive", os.fspath(root), "doctor").status == 0
+    assert "there is a hive already" in run("init", "--for", "git", os.fspath(repository)).err
+    assert "a second folder" in run("init", os.fspath(repository), "other").err

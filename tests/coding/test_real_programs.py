@@ -70,26 +70,29 @@ def shell(asked: Asked, command: str) -> Answer:
 
 
 def lead(asked: Asked) -> Answer:
-    """What the first agent's model does: reads, edits, tests, writes, divides, waits, and ends."""
-    told = "\n".join(asked.said)
-    if "Result of wait_for" in told:  # the second run: some programs lay out what was before in another way
+    """What the first agent's model does next, by what has come of it so far: reads, edits, tests, writes, divides, waits, ends.
+
+    A session that is gone on with after a kill may be laid out in another way, so that nothing is counted.
+    """
+    told = "\n".join([*asked.said, *asked.results])
+    if "Result of wait_for" in told:
         over = any("result.md" in one for one in asked.results)
         result = f"It says three. {'WAITED' if 'WHAT APP SAYS' in told else 'ALONE'}"
         return "Done." if over else Call("finish_task", {"result": result})
-    match asked.turn:
-        case 0:
-            return shell(asked, "cat app.py")
-        case 1:
-            return shell(asked, "sed -i s/two/three/ app.py")
-        case 2:
-            return shell(asked, "python3 check.py")
-        case 3:
-            return Call("send_mail", {"to": ["human"], "subject": "Under way", "body": asked.results[2][-200:]})
-        case 4:
-            return Call("delegate", {"tasks": [{"text": "Say what app.py says.", "role": "helper"}]})
-        case 5:
-            return Call("wait_for", {"tasks": re.findall(r"\bjob\.[\w.-]+", asked.results[4])})
-    return "I end my turn."
+    if "SAYS = " not in told:
+        return shell(asked, "cat app.py")
+    if "EDITED" not in told:
+        return shell(asked, "sed -i s/two/three/ app.py && echo EDI''TED")
+    if "CHECKED" not in told:
+        return shell(asked, "python3 check.py")
+    if "delivered" not in told:
+        checked = next(one for one in asked.results if "CHECKED" in one)
+        return Call("send_mail", {"to": ["human"], "subject": "Under way", "body": checked[-200:]})
+    ids = re.findall(r"\bjob\.[0-9a-f]{6}\.[0-9]+", told)
+    if not ids:
+        return Call("delegate", {"tasks": [{"text": "Say what app.py says.", "role": "helper"}]})
+    waits = asked.results and "The task rests" in asked.results[-1]
+    return "I end my turn." if waits else Call("wait_for", {"tasks": sorted(set(ids))})
 
 
 def helper(asked: Asked) -> Answer:
@@ -182,7 +185,7 @@ def test_a_kill_in_the_middle_leaves_the_task_to_end_once(hive: tuple[Swarm, Pla
     swarm, server, root = hive
     swarm.drop("job.md", "---\nrole: lead\n---\nLet app.py say three.\n")
     up = swarm.start("up", **environment(server.root))
-    until(lambda: any(one.turn >= 3 for one in server.requests))
+    until(lambda: any("CHECKED" in "".join(one.results) for one in server.requests))
     status = json.loads((swarm.root / ".hive" / "agents" / "lead" / "status.json").read_text())
     match victim:
         case "program":
