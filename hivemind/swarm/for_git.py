@@ -98,7 +98,7 @@ def files_for_git(layout: Layout, repository: Path, programs: list[Found]) -> di
     near = layout.root.parent == repository.parent
     root = {"path": os.path.relpath(repository, layout.root) if near else os.fspath(repository), "worktree": True}
     line = f"roots: {_flow([root])}  # each task is worked on in a worktree and on a branch of its own"
-    text = (template_folder() / "hive.yaml").read_text("utf-8")
+    text = (template_folder() / "hive.yaml").read_text("utf-8", "replace")
     return {**files, "hive.yaml": re.sub(r"^roots: .*$", lambda _: line, text, flags=re.MULTILINE)}
 
 
