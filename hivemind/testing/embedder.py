@@ -1,6 +1,9 @@
 """What an embedder must keep to (spec 6; `hivemind.embedding.Embedder`), for whoever writes one.
 
-`CASES` holds a sentence and a check each; a check takes an embedder and raises AssertionError.
+class TestMyEmbedder(EmbedderConformance):
+    @pytest.fixture
+    def embedder(self):
+        return MyEmbedder()
 """
 
 from __future__ import annotations
@@ -9,11 +12,8 @@ import math
 from collections.abc import Sequence
 
 from hivemind.embedding import Embedder
-from hivemind.testing.case import Case, says
 
-__all__ = ["CASES"]
-
-CASES: list[Case[Embedder]] = []
+__all__ = ["EmbedderConformance"]
 
 _ODD = ["", " ", "\n", "heron", "été 🐝 鷺", "x" * 20_000, "\0", "\ud800"]
 
@@ -27,39 +27,38 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     return sum(a * b for a, b in zip(one, other, strict=True)) / (math.hypot(*one) * math.hypot(*other))
 
 
-@says(CASES, "Equal names mean comparable vectors: it has a name, and a dimension")
-def it_says_what_it_is(embedder: Embedder) -> None:
-    assert isinstance(embedder.name, str)
-    assert embedder.name.strip()
-    assert isinstance(embedder.dimension, int)
-    assert embedder.dimension >= 1
+class EmbedderConformance:
+    """What an embedder must keep to. A subclass has the fixture `embedder`."""
 
+    def test_it_says_what_it_is(self, embedder: Embedder) -> None:
+        """Equal names mean comparable vectors: it has a name, and a dimension."""
+        assert isinstance(embedder.name, str)
+        assert embedder.name.strip()
+        assert isinstance(embedder.dimension, int)
+        assert embedder.dimension >= 1
 
-@says(CASES, "One row of `dimension` finite numbers for each text, for any text at all")
-def any_text_has_a_vector(embedder: Embedder) -> None:
-    rows = _rows(embedder, _ODD)
-    assert len(rows) == len(_ODD)
-    for row in rows:
-        assert len(row) == embedder.dimension
-        assert all(math.isfinite(number) for number in row)
+    def test_any_text_has_a_vector(self, embedder: Embedder) -> None:
+        """One row of `dimension` finite numbers for each text, for any text at all."""
+        rows = _rows(embedder, _ODD)
+        assert len(rows) == len(_ODD)
+        for row in rows:
+            assert len(row) == embedder.dimension
+            assert all(math.isfinite(number) for number in row)
 
+    def test_nothing_gives_nothing(self, embedder: Embedder) -> None:
+        """No text, no row."""
+        assert _rows(embedder, []) == []
 
-@says(CASES, "No text, no row")
-def nothing_gives_nothing(embedder: Embedder) -> None:
-    assert _rows(embedder, []) == []
+    def test_a_text_means_the_same_wherever_it_stands(self, embedder: Embedder) -> None:
+        """In their order; what stands beside a text changes nothing of its meaning."""
+        texts = ["A heron wades in the river.", "The invoice is due in May.", "short"]
+        alone = [_rows(embedder, [text])[0] for text in texts]
+        for order in ([0, 1, 2], [2, 0, 1], [1, 1, 0]):
+            for row, at in zip(_rows(embedder, [texts[at] for at in order]), order, strict=True):
+                assert _cosine(row, alone[at]) > 0.999
 
-
-@says(CASES, "In their order; what stands beside a text changes nothing of its meaning")
-def a_text_means_the_same_wherever_it_stands(embedder: Embedder) -> None:
-    texts = ["A heron wades in the river.", "The invoice is due in May.", "short"]
-    alone = [_rows(embedder, [text])[0] for text in texts]
-    for order in ([0, 1, 2], [2, 0, 1], [1, 1, 0]):
-        for row, at in zip(_rows(embedder, [texts[at] for at in order]), order, strict=True):
-            assert _cosine(row, alone[at]) > 0.999
-
-
-@says(CASES, "The list that it is given stays as it is")
-def what_it_is_given_is_left_alone(embedder: Embedder) -> None:
-    texts = ["kestrel", "heron"]
-    embedder.embed(texts)
-    assert texts == ["kestrel", "heron"]
+    def test_what_it_is_given_is_left_alone(self, embedder: Embedder) -> None:
+        """The list that it is given stays as it is."""
+        texts = ["kestrel", "heron"]
+        embedder.embed(texts)
+        assert texts == ["kestrel", "heron"]

@@ -1,7 +1,11 @@
 """What a mind must keep to (spec 7; `hivemind.minds.Mind`), for whoever writes one.
 
-`CASES` holds a sentence and a check each; a check takes a mind and raises AssertionError. A mind may raise MindError where it
-has no answer; whatever else it raises breaks the turn of its agent.
+    class TestMyMind(MindConformance):
+        @pytest.fixture
+        def mind(self):
+            return MyMind()
+
+A mind may raise MindError where it has no answer; anything else that it raises breaks the turn of its agent.
 """
 
 from __future__ import annotations
@@ -14,11 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hivemind.minds import ChatMessage, Mind, MindError, Thought, ToolSchema, Turn, Usage
-from hivemind.testing.case import Case, says
 
-__all__ = ["CASES", "TOOLS", "a_turn"]
-
-CASES: list[Case[Mind]] = []
+__all__ = ["TOOLS", "MindConformance", "a_turn"]
 
 _TASK = "# Which bird wades?\n\nTask `birds`, from the operator.\n\nWhich bird wades? 🐝 \u2028"
 
@@ -47,15 +48,8 @@ def a_turn(*, empty: bool = False) -> Turn:
     return Turn("heron", About(), messages=messages)
 
 
-TOOLS: Sequence[ToolSchema] = (
-    {
-        "name": "note_step",
-        "description": "Keep a note.",
-        "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-    },
-)
-
 _SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+TOOLS: Sequence[ToolSchema] = ({"name": "note_step", "description": "Keep a note.", "parameters": _SCHEMA},)
 
 
 def _thought(mind: Mind, turn: Turn, tools: Sequence[ToolSchema]) -> Thought | None:
@@ -65,60 +59,57 @@ def _thought(mind: Mind, turn: Turn, tools: Sequence[ToolSchema]) -> Thought | N
         return None
 
 
-@says(CASES, "think returns a Thought, or raises MindError")
-def a_thought_is_a_thought(mind: Mind) -> None:
-    found = _thought(mind, a_turn(), TOOLS)
-    if found is not None:
-        assert isinstance(found, Thought)
-        assert isinstance(found.text, str)
-        assert isinstance(found.usage, Usage)
-        found.text.encode()
+class MindConformance:
+    """What a mind must keep to. A subclass has the fixture `mind`."""
 
+    def test_a_thought_is_a_thought(self, mind: Mind) -> None:
+        """think returns a Thought, or raises MindError."""
+        found = _thought(mind, a_turn(), TOOLS)
+        if found is not None:
+            assert isinstance(found, Thought)
+            assert isinstance(found.text, str)
+            assert isinstance(found.usage, Usage)
+            found.text.encode()
 
-@says(CASES, "Its actions name tools that it was given, and their arguments are JSON")
-def actions_name_tools_that_there_are(mind: Mind) -> None:
-    found = _thought(mind, a_turn(), TOOLS)
-    for action in () if found is None else found.actions:
-        assert action.tool in {tool["name"] for tool in TOOLS}
-        assert isinstance(action.arguments, Mapping)
-        assert json.loads(json.dumps(dict(action.arguments))) == dict(action.arguments)
+    def test_actions_name_tools_that_there_are(self, mind: Mind) -> None:
+        """Its actions name tools that it was given, and their arguments are JSON."""
+        found = _thought(mind, a_turn(), TOOLS)
+        for action in () if found is None else found.actions:
+            assert action.tool in {tool["name"] for tool in TOOLS}
+            assert isinstance(action.arguments, Mapping)
+            assert json.loads(json.dumps(dict(action.arguments))) == dict(action.arguments)
 
+    def test_without_tools_there_are_no_actions(self, mind: Mind) -> None:
+        """Without tools it asks for none."""
+        found = _thought(mind, a_turn(), ())
+        assert found is None or found.actions == ()
 
-@says(CASES, "Without tools it asks for none")
-def without_tools_there_are_no_actions(mind: Mind) -> None:
-    found = _thought(mind, a_turn(), ())
-    assert found is None or found.actions == ()
+    def test_it_can_think_about_nothing(self, mind: Mind) -> None:
+        """A turn about nothing is a turn."""
+        found = _thought(mind, a_turn(empty=True), TOOLS)
+        assert found is None or isinstance(found, Thought)
 
+    def test_what_it_is_shown_is_left_alone(self, mind: Mind) -> None:
+        """What it is shown stays as it is."""
+        turn, tools = a_turn(), copy.deepcopy(list(TOOLS))
+        with suppress(MindError):
+            mind.think(turn, tools)
+        assert (turn.messages, turn.focus) == (a_turn().messages, a_turn().focus)
+        assert tools == list(TOOLS)
 
-@says(CASES, "A turn about nothing is a turn")
-def it_can_think_about_nothing(mind: Mind) -> None:
-    found = _thought(mind, a_turn(empty=True), TOOLS)
-    assert found is None or isinstance(found, Thought)
+    def test_a_completion_is_a_text(self, mind: Mind) -> None:
+        """complete returns a text, or raises MindError."""
+        for asked in ("Say one word.", "", "été 🐝"):
+            try:
+                found = mind.complete(asked)
+            except MindError:
+                continue
+            assert isinstance(found, str)
 
-
-@says(CASES, "What it is shown stays as it is")
-def what_it_is_shown_is_left_alone(mind: Mind) -> None:
-    turn, tools = a_turn(), copy.deepcopy(list(TOOLS))
-    with suppress(MindError):
-        mind.think(turn, tools)
-    assert (turn.messages, turn.focus) == (a_turn().messages, a_turn().focus)
-    assert tools == list(TOOLS)
-
-
-@says(CASES, "complete returns a text, or raises MindError")
-def a_completion_is_a_text(mind: Mind) -> None:
-    for asked in ("Say one word.", "", "été 🐝"):
+    def test_with_a_schema_a_completion_is_json(self, mind: Mind) -> None:
+        """complete returns JSON if a schema is passed."""
         try:
-            found = mind.complete(asked)
+            found = mind.complete('Answer with {"text": "heron"}.', _SCHEMA)
         except MindError:
-            continue
-        assert isinstance(found, str)
-
-
-@says(CASES, "complete returns JSON if a schema is passed")
-def with_a_schema_a_completion_is_json(mind: Mind) -> None:
-    try:
-        found = mind.complete('Answer with {"text": "heron"}.', _SCHEMA)
-    except MindError:
-        return
-    json.loads(found)
+            return
+        json.loads(found)

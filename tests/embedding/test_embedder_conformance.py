@@ -8,26 +8,22 @@ import pytest
 
 from hivemind.embedding import Embedder, HashingEmbedder, MiniLM
 from hivemind.embedding.local import is_installed
-from hivemind.testing.case import Case
-from hivemind.testing.embedder import CASES
+from hivemind.testing.embedder import EmbedderConformance
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_hashing_embedder_keeps_to_the_port(case: Case[Embedder]) -> None:
-    case.check(HashingEmbedder())
-    case.check(HashingEmbedder(1))
+class TestHashing(EmbedderConformance):
+    @pytest.fixture(params=[384, 1])
+    def embedder(self, request: pytest.FixtureRequest) -> Embedder:
+        return HashingEmbedder(request.param)
 
 
-@pytest.fixture(scope="module")
-def minilm() -> Embedder:
-    if not is_installed():
-        pytest.skip("the extra embed is not installed")
-    return MiniLM()
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_minilm_keeps_to_the_port(case: Case[Embedder], minilm: Embedder) -> None:
-    case.check(minilm)
+class TestMiniLM(EmbedderConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def embedder(cls) -> Embedder:
+        if not is_installed():
+            pytest.skip("the extra embed is not installed")
+        return MiniLM()
 
 
 class Careless:
@@ -41,7 +37,7 @@ class Careless:
         return [[math.nan, float(at)] for at, _ in enumerate(texts)] or [[0.0, 0.0]]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_cases_find_an_embedder_that_does_not(case: Case[Embedder]) -> None:
+@pytest.mark.parametrize("name", [name for name in vars(EmbedderConformance) if name.startswith("test_")])
+def test_the_suite_finds_an_embedder_that_does_not(name: str) -> None:
     with pytest.raises(AssertionError):
-        case.check(Careless())
+        getattr(EmbedderConformance(), name)(Careless())

@@ -12,8 +12,7 @@ from hivemind.minds import Mind
 from hivemind.minds.command import CommandMind
 from hivemind.minds.extractive import ExtractiveMind
 from hivemind.minds.scripted import ScriptedMind
-from hivemind.testing.case import Case
-from hivemind.testing.mind import CASES
+from hivemind.testing.mind import MindConformance
 
 ANSWER = {"text": "a heron", "calls": []}
 PROGRAM = (
@@ -29,10 +28,10 @@ MINDS: dict[str, Callable[[], Mind]] = {
 }
 
 
-@pytest.mark.parametrize("kind", MINDS)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_mind_keeps_to_its_port(case: Case[Mind], kind: str) -> None:
-    case.check(MINDS[kind]())
+class TestMinds(MindConformance):
+    @pytest.fixture(params=MINDS)
+    def mind(self, request: pytest.FixtureRequest) -> Mind:
+        return MINDS[request.param]()
 
 
 class Chatty(ScriptedMind):
@@ -46,7 +45,7 @@ class Chatty(ScriptedMind):
         return json.loads(text) if schema is None else "no JSON"
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_cases_find_a_mind_that_does_not(case: Case[Mind]) -> None:
+@pytest.mark.parametrize("name", [name for name in vars(MindConformance) if name.startswith("test_")])
+def test_the_suite_finds_a_mind_that_does_not(name: str) -> None:
     with pytest.raises((AssertionError, AttributeError, TypeError, ValueError)):
-        case.check(Chatty([]))
+        getattr(MindConformance(), name)(Chatty([]))
