@@ -93,7 +93,7 @@ class Agent:
         self.log = AgentLog(folder)
         self.selected: Selected | None = None
         self.begins: str | None = None
-        if (folder / "memory").exists():
+        if (folder / "working-memory.json").exists():
             self.memory.save()  # opened now: what cannot be read is said at the start
         self.scheduler = Scheduler(hive, name, incarnation)
         self.pulse = Heartbeat(self._beat, min(1.0, hive.config.hang_after / 4))

@@ -7,7 +7,6 @@ selected again.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from hivemind.agent.opening import materials
 from hivemind.agent.recall import ABOUT, SOURCE, document_sources, memory_source, noted, recalled, remembered
 from hivemind.agent.sense import message_block, rom_blocks
 from hivemind.boundary import Unreadable
-from hivemind.fs import LogDamaged
+from hivemind.fs import DamagedRecord, set_aside
 from hivemind.mail import Message
 from hivemind.memory import (
     ContentLoader,
@@ -31,7 +30,7 @@ from hivemind.memory import (
     Selection,
     WorkingMemoryManager,
 )
-from hivemind.memory.context_entry import entry_of
+from hivemind.memory.blocks import entry_of
 from hivemind.memory.loading import Source
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
@@ -75,7 +74,7 @@ class WorkingMemory:
     def __init__(self, hive: Parts, name: str, *, read_only: bool = False) -> None:
         self._hive, self._name, self._read_only = hive, name, read_only
         self._config = hive.agents[name]
-        self._path = hive.layout.agent_state(name) / "memory"
+        self._path = hive.layout.agent_state(name) / "working-memory.json"
         self.blocks = self._saved()
         self.scorer = RelevanceScorer()
         sources: dict[str, Source] = {
@@ -95,9 +94,9 @@ class WorkingMemory:
             return WorkingMemoryManager(self._config.max_tokens)
         try:
             return WorkingMemoryManager.load(self._path)
-        except (Unreadable, LogDamaged):  # it only held what can be sensed again; kept for whoever wants to look
+        except (Unreadable, DamagedRecord):  # it only held what can be sensed again; kept for whoever wants to look
             if not self._read_only:
-                self._path.rename(self._path.with_name(f"memory.damaged-{time.time_ns()}"))
+                set_aside(self._path)
             return WorkingMemoryManager(self._config.max_tokens)
 
     # for minds
@@ -189,7 +188,7 @@ class WorkingMemory:
             self._janitor.tidy(self.blocks)
 
     def save(self) -> None:
-        """Save what changed since the last time."""
+        """Save the blocks, if they have changed."""
         if not self._read_only:
             self.blocks.save(self._path, durable=self._hive.config.durable)
 

@@ -16,7 +16,7 @@ from hivemind.tasks.record import RECORD, load
 
 __all__ = ["check_leftovers", "check_places", "check_records"]
 
-_FILES = ("heartbeat", "line", "lock", "mail-taken", "memory", "synced")
+_FILES = ("heartbeat", "line", "lock", "mail-taken", "synced")
 """Files under .hive whose names have no ending."""
 _KINDS = {"format.json": ("journal", 1), "workspace.json": ("workspace", 2)}
 """The kind and version of a record by its file's name; of any other the name is the kind, and the version is 1."""

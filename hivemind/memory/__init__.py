@@ -17,11 +17,9 @@ from hivemind.memory.blocks import (
 )
 from hivemind.memory.compression import MemoryCompressor
 from hivemind.memory.context import ContextBuilder
-from hivemind.memory.janitor import MemoryJanitor
 from hivemind.memory.loading import ContentLoader, Given, Loaded
-from hivemind.memory.manager import Changes, WorkingMemoryManager, diff
-from hivemind.memory.scoring import RelevanceScorer
-from hivemind.memory.selection import Choice, CriticalOverBudget, MemorySelector, Selection
+from hivemind.memory.manager import Changes, MemoryJanitor, WorkingMemoryManager
+from hivemind.memory.selection import Choice, CriticalOverBudget, MemorySelector, RelevanceScorer, Selection
 from hivemind.tokens import count_tokens
 
 __all__ = [
@@ -50,5 +48,4 @@ __all__ = [
     "WorkingMemoryManager",
     "count_tokens",
     "create_memory_from_action",
-    "diff",
 ]

@@ -1,4 +1,4 @@
-"""From what a tool gave to memory blocks (spec 2, *Lifecycle*; the tools: spec 7; seed 004, *Memory Creation Pipeline*)."""
+"""From a tool's result to memory blocks (spec 2, *Lifecycle*; the tools: spec 7; seed 004, *Memory Creation Pipeline*)."""
 
 from __future__ import annotations
 
@@ -24,17 +24,11 @@ __all__ = ["create_memory_from_action"]
 PREVIEW = 100  # characters of a message
 RESULT = 2_000  # characters of a result that stay in a history block
 
-# What tells best what an action was about, for the line of its history block.
-_DETAIL = (
-    "command", "query", "pattern", "path", "subject", "title", "question", "to", "step_id", "step", "card_id", "card",
-    "node_id", "source", "topic", "key", "task_id", "name", "reason", "text", "content",
-)  # fmt: skip
-
 
 def create_memory_from_action(action: str, result: Any) -> MemoryBlock | list[MemoryBlock]:
     """What an agent remembers of an action: for `check_mailbox` a list (a block for each message), else one block.
 
-    `result` is what the tool gave, as a mapping; anything else is remembered as text. An action that failed (a mapping with
+    `result` is what the tool returned, as a mapping; anything else is remembered as text. An action that failed (a mapping with
     `error`), and any action that leaves no file, message, knowledge or task behind, becomes history; so does one of a tool
     that is not known here.
     """
@@ -53,16 +47,10 @@ def _first(fields: Mapping[str, Any], *names: str) -> Any:
 
 
 def _file(result: Mapping[str, Any]) -> MemoryBlock | None:
-    path = result.get("path")
-    if not path:
+    if not result.get("path"):
         return None
-    return FileMemoryBlock(
-        location=str(path),
-        start_line=result.get("start_line"),
-        end_line=result.get("end_line"),
-        digest=result.get("digest"),
-        priority=Priority.HIGH,
-    )
+    known: dict[str, Any] = {name: result.get(name) for name in ("start_line", "end_line", "digest")}
+    return FileMemoryBlock(location=str(result["path"]), priority=Priority.HIGH, **known)
 
 
 def _message(message: Mapping[str, Any]) -> MessageMemoryBlock:
@@ -107,8 +95,7 @@ def _hits(result: Mapping[str, Any]) -> MemoryBlock | None:
 
 
 def _steps(result: Mapping[str, Any]) -> MemoryBlock | None:
-    steps = result.get("steps")
-    return StatusMemoryBlock(status_type="steps", value=list(steps)) if isinstance(steps, list | tuple) else None
+    return StatusMemoryBlock(status_type="steps", value=result["steps"]) if result.get("steps") else None
 
 
 def _ended(status: str, result: Mapping[str, Any]) -> MemoryBlock | None:
@@ -134,17 +121,16 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any]], MemoryBlock | None]] = {
 
 
 def _history(action: str, fields: Mapping[str, Any], result: Any) -> HistoryMemoryBlock:
-    name = next((key for key in _DETAIL if fields.get(key) not in (None, "", [], {})), None)
+    name = next((key for key, value in fields.items() if value and isinstance(value, str) and key != "error"), None)
     if fields.get("error"):
         text = f"error: {fields['error']}"
     elif isinstance(result, Mapping):
         text = json.dumps({key: value for key, value in result.items() if key != name}, ensure_ascii=False, default=str)
     else:
         text = "" if result is None else str(result)
-    detail = "" if name is None else _cut(str(fields[name]))
-    return HistoryMemoryBlock(
-        action_type=action, action_detail=detail, result=_cut(text, RESULT) if text not in ("", "{}") else None
-    )
+    detail = "" if name is None else _cut(fields[name])
+    shown = None if text in ("", "{}") else _cut(text, RESULT)
+    return HistoryMemoryBlock(action_type=action, action_detail=detail, result=shown)
 
 
 def _cut(text: str, length: int = 200) -> str:

@@ -1,20 +1,21 @@
-"""Memory blocks: slotted references, never the content of a file (spec 2, *Blocks*; seed 004, *Symbolic Memory Model*)."""
+"""Memory blocks, which refer to content and never hold a file's text, and their entries in a context (spec 2; seed 004)."""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum
+from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from hivemind.boundary import boundary
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
+from hivemind.layout import HUMAN
+from hivemind.names import local_part
 
 __all__ = [
     "ContextMemoryBlock",
@@ -25,13 +26,16 @@ __all__ = [
     "MemoryType",
     "MessageMemoryBlock",
     "Priority",
+    "Shown",
     "StatusMemoryBlock",
     "TaskMemoryBlock",
-    "next_version",
+    "entry_of",
+    "piece",
+    "plain",
 ]
 
 
-class Priority(Enum):
+class Priority(IntEnum):
     """How hard a block is to drop from a context."""
 
     CRITICAL = 1  # always in, never dropped
@@ -40,7 +44,7 @@ class Priority(Enum):
     LOW = 4
 
 
-class MemoryType(Enum):
+class MemoryType(StrEnum):
     """What a block refers to."""
 
     ROM = "rom"
@@ -54,9 +58,10 @@ class MemoryType(Enum):
 
 
 _AS_CLASS_SAYS: Any = None  # until __post_init__ has put in what the class says
+_ORIGINS = ("hive", "agent", "human", "external")
 
-
-next_version = itertools.count(1).__next__
+Shown = Callable[[Sequence[dict[str, Any]]], str]
+"""Turns entries into the text that a mind reads."""
 
 
 def _now() -> datetime:
@@ -71,8 +76,8 @@ def _digest(*parts: str) -> str:
 class MemoryBlock:
     """What every block has. `confidence` is 0 to 1; times are UTC (one without a zone is taken as UTC).
 
-    `type` and `id` are set by the class; an `id` that is passed wins. Raises UserError for a confidence that is no
-    number from 0 to 1.
+    `type` and `id` are set by the class; an `id` that is passed wins. Raises UserError for a confidence that is not
+    between 0 and 1.
     """
 
     KIND: ClassVar[MemoryType | None] = None
@@ -91,13 +96,6 @@ class MemoryBlock:
     metadata: dict[str, Any] = field(default_factory=dict)
     # The exact count of its entry: tokens, by which counter, at which size and mtime (ns) of its file.
     counted: tuple[int, object, int, int] | None = field(default=None, init=False, repr=False, compare=False)
-    # Another number after each change of a field that is saved; no two blocks, and no two states of one, have the same.
-    version: int = field(default=0, init=False, repr=False, compare=False)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-        if name not in ("counted", "version"):
-            object.__setattr__(self, "version", next_version())
 
     def __post_init__(self) -> None:
         if self.KIND is not None:
@@ -107,15 +105,11 @@ class MemoryBlock:
         if self.priority is None:
             self.priority = self.PRIORITY
         if not 0.0 <= self.confidence <= 1.0:
-            raise UserError(f"a confidence is a number from 0 to 1, not {self.confidence!r}")
-        if self.timestamp is None:
-            self.timestamp = _now()
-        elif self.timestamp.tzinfo is not UTC:
+            raise UserError(f"a confidence must be between 0 and 1, not {self.confidence!r}")
+        if self.timestamp.tzinfo is not UTC:
             self.timestamp = _utc(self.timestamp)
-        if self.expiry is not None and self.expiry.tzinfo is not UTC:
+        if self.expiry is not None:
             self.expiry = _utc(self.expiry)
-        if self.metadata is None:
-            self.metadata = {}
         if not self.id:
             self.id = self._make_id()
 
@@ -155,22 +149,14 @@ class FileMemoryBlock(MemoryBlock):
 
     def __post_init__(self) -> None:
         rom = self.type is MemoryType.ROM
-        if self.start_line is not None or self.end_line is not None:
-            self._check_lines()
+        if self.end_line is not None and self.start_line is None:
+            self.start_line = 1
+        if self.start_line is not None and not 0 < self.start_line <= (self.end_line or self.start_line):
+            mend = "lines count from 1, both ends belong to the range"
+            raise UserError(f"no lines {self.start_line}-{self.end_line or ''}", where=self.location, mend=mend)
         MemoryBlock.__post_init__(self)
         if rom:
-            self.type = MemoryType.ROM
-            self.priority = Priority.CRITICAL
-
-    def _check_lines(self) -> None:
-        start, end = self.start_line, self.end_line
-        if start is None:
-            start = 1
-            self.start_line = 1
-        if start < 1 or (end is not None and end < start):
-            raise UserError(
-                f"no lines {start}-{end or ''}", where=self.location, mend="lines count from 1, both ends belong to it"
-            )
+            self.type, self.priority = MemoryType.ROM, Priority.CRITICAL
 
     def _make_id(self) -> str:
         return self.location if self.start_line is None else f"{self.location}:{self.start_line}-{self.end_line or ''}"
@@ -218,11 +204,6 @@ class TaskMemoryBlock(MemoryBlock):
     dependencies: list[str] = field(default_factory=list)
     status: str = "pending"
 
-    def __post_init__(self) -> None:
-        if self.dependencies is None:
-            self.dependencies = []
-        MemoryBlock.__post_init__(self)
-
     def _make_id(self) -> str:
         return f"task:{self.task_id}"
 
@@ -251,7 +232,7 @@ class MessageMemoryBlock(MemoryBlock):
     message_id: str | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        MemoryBlock.__setattr__(self, name, value)
+        object.__setattr__(self, name, value)
         if name == "read" and not self.own_priority:
             self.priority = Priority.MEDIUM if value else Priority.HIGH
 
@@ -286,7 +267,7 @@ class KnowledgeMemoryBlock(MemoryBlock):
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.relevance_score):
-            raise UserError(f"a relevance is a number from 0 to 1, not {self.relevance_score!r}", where=self.location)
+            raise UserError(f"a relevance must be between 0 and 1, not {self.relevance_score!r}", where=self.location)
         MemoryBlock.__post_init__(self)
 
     def _make_id(self) -> str:
@@ -323,13 +304,79 @@ class ContextMemoryBlock(MemoryBlock):
     summary: str
     related_ids: list[str] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        if self.related_ids is None:
-            self.related_ids = []
-        MemoryBlock.__post_init__(self)
-
     def _make_id(self) -> str:
         return f"context:{self.context_type}:{_digest(self.summary, *self.related_ids)}"
 
     def own_content(self) -> str:
         return self.summary
+
+
+# -- entries of a context -------------------------------------------------------------------------------------------
+
+
+def piece(entry: dict[str, Any]) -> str:
+    """An entry as it stands within `json.dumps` of a list of entries, with the blank before it and the comma after it.
+
+    A tokenizer splits at that blank and never at what surrounds it, so the counts of pieces add up to the list's.
+    """
+    return f" {json.dumps(entry)},"
+
+
+def entry_of(block: MemoryBlock, content: str, *, form: str = "full", outside: bool = False) -> dict[str, Any]:
+    """The context entry of a block. `form` is full, outline, excerpt or reference; `outside`: its file is not the hive's."""
+    return {
+        "id": block.id,
+        "content": content,
+        "confidence": block.confidence,
+        "priority": block.priority.name.lower(),
+        # What the program knows goes over what the block brings along: nothing in a block can fake its type or origin.
+        "metadata": {
+            **plain(block.metadata),
+            "type": block.type.value,
+            "timestamp": block.timestamp.isoformat(),
+            **{name: plain(getattr(block, field)) for name, field in block.SHOWN.items()},
+            **_lines(block),
+            "origin": _origin(block, outside),
+            "form": form,
+        },
+    }
+
+
+def _lines(block: MemoryBlock) -> dict[str, str]:
+    """The lines of a file that a block is restricted to."""
+    if not isinstance(block, FileMemoryBlock) or block.start_line is None:
+        return {}
+    return {"lines": f"{block.start_line}-{block.end_line or ''}"}
+
+
+def _origin(block: MemoryBlock, outside: bool) -> str:
+    if block.type is MemoryType.ROM:
+        return "rom"
+    if outside:
+        return "external"
+    said = block.metadata.get("origin")
+    if said in _ORIGINS:
+        return str(said)
+    if isinstance(block, MessageMemoryBlock):
+        return _sender(block.from_agent)
+    if isinstance(block, TaskMemoryBlock):
+        return _sender(str(block.metadata.get("maker", HUMAN)))
+    return "agent" if isinstance(block, HistoryMemoryBlock) else "hive"
+
+
+def _sender(name: str) -> str:
+    try:
+        return HUMAN if local_part(name) == HUMAN else "agent"
+    except UserError:  # a name that nobody in a hive can have
+        return "external"
+
+
+def plain(value: Any) -> Any:
+    """A copy that JSON can hold: what JSON has no word for becomes text."""
+    if not isinstance(value, dict | list | float):
+        return value
+    try:
+        with boundary("block's metadata"):
+            return json.loads(json.dumps(value, default=str, skipkeys=True), parse_constant=str)
+    except Unreadable as error:
+        return {"error": error.what}

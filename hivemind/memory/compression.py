@@ -17,6 +17,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import dropwhile, takewhile
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
@@ -129,10 +130,8 @@ def history_outline(lines: Iterable[str]) -> str | None:
     taken = [(found[1], line) for line in lines if (found := _ACTION.match(line))]
     if not taken:
         return None
-    counts = Counter(action for action, _ in taken)
-    often = ", ".join(
-        f"{action} ×{count}" for action, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    )
+    counts = Counter(sorted(action for action, _ in taken)).most_common()
+    often = ", ".join(f"{action} ×{count}" for action, count in counts)
     return "\n".join([often, *(f"last: {line}" for _, line in taken[-LAST:])])
 
 
@@ -142,18 +141,19 @@ def excerpt(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
     The mark between them says how many characters and lines are missing. If not even the mark fits: as much of the beginning
     as does.
     """
-    low, high = 0, min(len(text), 16 * max_tokens)  # characters kept: low is known to fit
-    best = ""
-    while low < high:
-        keep = (low + high + 1) // 2
-        cut = _cut(text, keep)
-        if count(cut) <= max_tokens:
-            low, best = keep, cut
-        else:
-            high = keep - 1
-        if high - low <= max(8, low // 50):  # near enough: each look costs a count
+    for cut, near in ((_cut, 8), (lambda text, keep: text[:keep], 0)):
+        low, high = 0, min(len(text), 16 * max_tokens)  # characters kept: low is known to fit
+        best = ""
+        while high - low > max(near, low // 50):  # near enough: each look costs a count
+            keep = (low + high + 1) // 2
+            shorter = cut(text, keep)
+            if count(shorter) <= max_tokens:
+                low, best = keep, shorter
+            else:
+                high = keep - 1
+        if best:
             break
-    return best or _beginning(text, max_tokens, count)
+    return best
 
 
 def _cut(text: str, keep: int) -> str:
@@ -170,13 +170,6 @@ def _cut(text: str, keep: int) -> str:
     return "\n".join(part for part in (head.removesuffix("\n"), mark, tail) if part)
 
 
-def _beginning(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    for length in range(min(len(text), 16 * max_tokens), 0, -1):
-        if count(text[:length]) <= max_tokens:
-            return text[:length]
-    return ""
-
-
 # -- outlines: Python by `ast`; other languages by tree-sitter where it is installed (extra `code`), else none -----------
 
 
@@ -188,46 +181,40 @@ def code_outline(text: str, suffix: str, *, docstrings: bool = True) -> str | No
     if len(text) > LONGEST:
         return None
     with suppress(Unreadable), boundary("source"):  # nested beyond what a parser bears, or in another language
-        python = suffix in (".py", ".pyi", ".pyw")
-        return _python_outline(text, docstrings) if python else _syntax_outline(text, suffix)
+        if suffix not in (".py", ".pyi", ".pyw"):
+            return _syntax_outline(text, suffix)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an odd escape in someone's code is not ours to report
+            tree = ast.parse(text)
+        return "\n".join(_signatures(tree, "", docstrings)) or None
     return None
 
 
-def _python_outline(text: str, docstrings: bool) -> str | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an odd escape in someone's code is not ours to report
-        tree = ast.parse(text)
-    return "\n".join(_signatures(tree, 0, docstrings)) or None
-
-
-def _signatures(node: ast.Module | ast.ClassDef, depth: int, docstrings: bool) -> Iterator[str]:
-    indent = "    " * depth
-    if depth == 0 and docstrings:
-        yield from _first_line(node, indent)
+def _signatures(node: ast.Module | ast.ClassDef, indent: str, docstrings: bool) -> Iterator[str]:
+    inner = f"{indent}    "
+    if not indent:
+        yield from _first_line(node, indent, docstrings)
     for item in node.body:
         if isinstance(item, ast.Import | ast.ImportFrom):
             yield indent + ast.unparse(item)
         elif isinstance(item, ast.ClassDef):
             bases = ", ".join(ast.unparse(base) for base in [*item.bases, *item.keywords])
-            yield f"{indent}class {item.name}{f'({bases})' if bases else ''}:{_lines(item)}"
-            if docstrings:
-                yield from _first_line(item, indent + "    ")
-            yield from _signatures(item, depth + 1, docstrings)
+            signature = f"class {item.name}{f'({bases})' if bases else ''}"
         elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
             word = "async def" if isinstance(item, ast.AsyncFunctionDef) else "def"
             returns = f" -> {ast.unparse(item.returns)}" if item.returns else ""
-            yield f"{indent}{word} {item.name}({ast.unparse(item.args)}){returns}:{_lines(item)}"
-            if docstrings:
-                yield from _first_line(item, indent + "    ")
+            signature = f"{word} {item.name}({ast.unparse(item.args)}){returns}"
+        if isinstance(item, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{indent}{signature}:  # lines {item.lineno}-{item.end_lineno}"
+            yield from _first_line(item, inner, docstrings)
+        if isinstance(item, ast.ClassDef):
+            yield from _signatures(item, inner, docstrings)
 
 
-def _lines(item: ast.stmt) -> str:
-    return f"  # lines {item.lineno}-{item.end_lineno}"
-
-
-def _first_line(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, indent: str) -> Iterator[str]:
-    docstring = ast.get_docstring(node)
-    if docstring:
+def _first_line(
+    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, indent: str, docstrings: bool
+) -> Iterator[str]:
+    if docstrings and (docstring := ast.get_docstring(node)):
         yield f'{indent}"""{docstring.splitlines()[0]}"""'
 
 
@@ -237,25 +224,15 @@ def markdown_outline(text: str) -> str | None:
     found = list(_headings(lines))
     if not found:
         return None
-    outline: list[str] = []
-    if found[0][0] > 0:
-        outline += _first_sentence(lines[: found[0][0]])
+    outline = _first_sentence(lines[: found[0][0]])
     for (at, level, title), end in zip(found, [*(at for at, _, _ in found[1:]), len(lines)], strict=True):
-        outline.append(f"{'#' * level} {title}")
-        outline += _first_sentence(lines[at + 1 : end])
+        outline += [f"{'#' * level} {title}", *_first_sentence(lines[at + 1 : end])]
     return "\n".join(outline)
 
 
 def _first_sentence(lines: list[str]) -> list[str]:
-    paragraph: list[str] = []
-    for line in lines:
-        plain = line.strip()
-        if plain:
-            paragraph.append(plain)
-        elif paragraph:
-            break
-    text = " ".join(paragraph)
-    found = _SENTENCE.match(text)
+    plain = dropwhile(lambda line: not line, map(str.strip, lines))
+    found = _SENTENCE.match(" ".join(takewhile(bool, plain)))
     return [found[0].strip()] if found else []
 
 
@@ -290,20 +267,15 @@ def _syntax_outline(text: str, suffix: str) -> str | None:
     module = _GRAMMARS.get(suffix)
     if module is None or any(importlib.util.find_spec(name) is None for name in ("tree_sitter", module)):
         return None
-    raw = text.encode("utf-8", "surrogatepass")
-    lines: list[str] = []
-    _walk(_syntax_tree(module, suffix, raw), raw, 0, lines)
-    return "\n".join(lines) or None
-
-
-def _syntax_tree(module: str, suffix: str, raw: bytes) -> Any:
     tree_sitter: Any = importlib.import_module("tree_sitter")  # an extra
     grammar: Any = importlib.import_module(module)
     language = getattr(grammar, "language", None) or getattr(grammar, f"language_{_DIALECTS[suffix]}")
-    return tree_sitter.Parser(tree_sitter.Language(language())).parse(raw).root_node
+    raw = text.encode("utf-8", "surrogatepass")
+    tree = tree_sitter.Parser(tree_sitter.Language(language())).parse(raw)
+    return "\n".join(_declarations(tree.root_node, raw, 0)) or None
 
 
-def _walk(node: Any, raw: bytes, depth: int, lines: list[str]) -> None:
+def _declarations(node: Any, raw: bytes, depth: int) -> Iterator[str]:
     for child in node.named_children:
         kind = child.type
         if "comment" in kind or "call" in kind:
@@ -314,8 +286,8 @@ def _walk(node: Any, raw: bytes, depth: int, lines: list[str]) -> None:
             end = body.start_byte if body is not None else child.end_byte
             signature = " ".join(raw[child.start_byte : end].decode("utf-8", "replace").split()).rstrip("{ ")
             first, last = child.start_point[0] + 1, child.end_point[0] + 1
-            lines.append(f"{'    ' * depth}{signature}  // lines {first}-{last}")
+            yield f"{'    ' * depth}{signature}  // lines {first}-{last}"
         if body is not None and depth < 3 and not re.search(r"function|method|constructor", kind):
-            _walk(body, raw, depth + shown, lines)
+            yield from _declarations(body, raw, depth + shown)
         elif not shown and body is None and depth < 3 and "statement" in kind:
-            _walk(child, raw, depth, lines)
+            yield from _declarations(child, raw, depth)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from hivemind.memory.blocks import KnowledgeMemoryBlock, MemoryBlock, MemoryType, Priority
+from hivemind.memory.blocks import KnowledgeMemoryBlock, MemoryBlock, MemoryType, Priority, Shown, entry_of, piece
 from hivemind.memory.compression import MemoryCompressor
-from hivemind.memory.context_entry import Shown, entry_of, piece
 from hivemind.memory.loading import ContentLoader, Loaded
 from hivemind.memory.selection import SHARES, CriticalOverBudget, Selection
 from hivemind.tokens import TokenCounter, count_tokens
@@ -22,8 +20,7 @@ _LONG = 65_536  # characters: a TokenCounter counts longer texts in parts,
 _CUT = 16  # and each cut between parts may cost some tokens
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """A block as it stands in the context, and what that costs."""
 
     block: MemoryBlock
@@ -65,23 +62,18 @@ class ContextBuilder:
         chosen = selected.blocks if isinstance(selected, Selection) else selected
         blocks = list({block.id: block for block in chosen}.values())
         loaded = self.content_loader.load_many(blocks)
+        whole = [(block, one, one.content, one.form or "full") for block, one in zip(blocks, loaded, strict=True)]
         if max_tokens is None:
-            return [
-                _entry(block, one, one.content, one.form or "full") for block, one in zip(blocks, loaded, strict=True)
-            ]
-        parts = [
-            self._part(block, one, one.content, one.form or "full") for block, one in zip(blocks, loaded, strict=True)
-        ]
+            return [_entry(*each) for each in whole]
         smaller = selected.smaller if isinstance(selected, Selection) else ()
-        return [part.entry for part in self._within(parts, max_tokens, smaller)]
+        return [part.entry for part in self._within([self._part(*each) for each in whole], max_tokens, smaller)]
 
     def _part(self, block: MemoryBlock, loaded: Loaded, content: str, form: str) -> _Part:
         entry = _entry(block, loaded, content, form)
         text = self._piece(entry)
         part = _Part(block, entry, self.token_counter(text), len(text))
-        look = loaded.source.look if loaded.source is not None else None
-        if look is not None and form == "full":
-            block.counted = part.tokens, self.token_counter, look[0], look[1]
+        if loaded.source is not None and loaded.source.look is not None and form == "full":
+            block.counted = part.tokens, self.token_counter, *loaded.source.look[:2]
         return part
 
     def _within(self, parts: list[_Part], max_tokens: int, smaller: Sequence[MemoryBlock]) -> list[_Part]:
@@ -109,7 +101,7 @@ class ContextBuilder:
             if total <= limit:
                 break
             if part.block.priority is Priority.CRITICAL:
-                raise CriticalOverBudget([(one.block.id, one.tokens) for one in kept if one is not None], limit, fixed)
+                raise CriticalOverBudget([(one.block.id, one.tokens) for one in kept if one is not None], limit - fixed)
             total -= part.tokens
             kept[at] = small = self._smaller(part.block, limit - total)
             if small is not None:
@@ -146,7 +138,8 @@ class ContextBuilder:
             if part.tokens <= room:
                 return part
             within = int(within * 0.95 * within / (part.tokens - frame))
-        part = self._part(block, loaded, _reference(block, loaded), "reference")
+        told = f"[{block.points_at or block.id}: {len(loaded.content)} characters, not shown]"
+        part = self._part(block, loaded, told if loaded.error is None else loaded.content, "reference")
         return part if part.tokens <= room else None
 
 
@@ -157,9 +150,3 @@ def _entry(block: MemoryBlock, loaded: Loaded, content: str, form: str) -> dict[
     if loaded.digest is not None:
         entry["metadata"] |= {"changed": True, "digest": loaded.digest}
     return entry
-
-
-def _reference(block: MemoryBlock, loaded: Loaded) -> str:
-    if loaded.error is not None:
-        return loaded.content
-    return f"[{block.points_at or block.id}: {len(loaded.content)} characters, not shown]"

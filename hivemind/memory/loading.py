@@ -6,17 +6,16 @@ with it becomes one line of content with `error` beside it.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import os
-import platform
 import re
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 
@@ -31,8 +30,8 @@ __all__ = ["ContentLoader", "FileCache", "Given", "Loaded", "Look", "Source", "T
 
 TOGETHER = 4  # so many files, not fewer, are worth threads
 THREADS = 8
-_TICK = 0 if tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= (6, 13) else 20_000_000
-"""Nanoseconds within which a kernel before Linux 6.13 may stamp two writes with the same time."""
+_TICK_NS = 0 if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 13) else 20_000_000
+"""Within this time a kernel before Linux 6.13 may give two writes one timestamp."""
 Look = tuple[int, int, int, int, int]
 """Size, mtime and ctime in ns, inode, device: what a file looks like. Another look may be another content."""
 
@@ -50,6 +49,11 @@ class Text:
     outside: bool = False
     read_at: float = field(default_factory=time.monotonic)
 
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in a cache."""
+        return (self.look[0] if self.look else 0) + 256
+
     def lines(self, start: int, end: int | None) -> tuple[str, int]:
         """Lines `start` to `end` (1-based, inclusive; None: to the last), and how many lines the text has."""
         lines = io.StringIO(self.text, newline="\n").readlines()
@@ -61,7 +65,7 @@ class FileCache:
 
     def __init__(self, max_bytes: int, ttl: float | None) -> None:
         self.max_bytes = max_bytes
-        self.ttl = ttl
+        self.ttl = inf if ttl is None else ttl
         self.bytes = 0
         self._texts: OrderedDict[str, Text] = OrderedDict()
         self._lock = threading.Lock()
@@ -73,34 +77,21 @@ class FileCache:
         """The text of a file that looks like this, if it is kept and not older than `ttl` seconds."""
         with self._lock:
             text = self._texts.get(path)
-            if (
-                text is None
-                or text.look != look
-                or (self.ttl is not None and time.monotonic() - text.read_at > self.ttl)
-            ):
+            if text is None or text.look != look or time.monotonic() - text.read_at > self.ttl:
                 return None
             self._texts.move_to_end(path)
             return text
 
     def put(self, path: str, text: Text) -> None:
         """Keep a text; one that is larger than the whole cache is not kept."""
-        if text.look is None:
-            return
         with self._lock:
-            old = self._texts.pop(path, None)
-            if old is not None:
-                self.bytes -= _size(old)
-            if _size(text) > self.max_bytes:
-                return
-            self._texts[path] = text
-            self.bytes += _size(text)
+            if (old := self._texts.pop(path, None)) is not None:
+                self.bytes -= old.size
+            if text.look is not None and text.size <= self.max_bytes:
+                self._texts[path] = text
+                self.bytes += text.size
             while self.bytes > self.max_bytes:
-                _, dropped = self._texts.popitem(last=False)
-                self.bytes -= _size(dropped)
-
-
-def _size(text: Text) -> int:
-    return (text.look[0] if text.look else 0) + 256  # and what it costs to keep it at all
+                self.bytes -= self._texts.popitem(last=False)[1].size
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +162,10 @@ class ContentLoader:
 
     def load_many(self, blocks: Iterable[MemoryBlock]) -> list[Loaded]:
         """The contents of blocks, in their order; files that are not in the cache are read concurrently."""
-        wanted = [(block, self.location_of(block)) for block in blocks]
-        texts: dict[str, Text] = {}
-        missing: list[str] = []
-        for location in dict.fromkeys(location for _, location in wanted if location is not None):
-            text = self._kept(location)
-            if text is None:
-                missing.append(location)
-            else:
-                texts[location] = text
-        texts.update(self._read_all(missing))
+        wanted = [(block, self._location_of(block)) for block in blocks]
+        kept = {location: self._kept(location) for _, location in wanted if location is not None}
+        texts = self._read_all([location for location, text in kept.items() if text is None])
+        texts |= {location: text for location, text in kept.items() if text is not None}
         return [
             self._without_file(block) if location is None else self._content(block, texts[location])
             for block, location in wanted
@@ -194,7 +179,7 @@ class ContentLoader:
         except (OSError, ValueError):
             return None
 
-    def location_of(self, block: MemoryBlock) -> str | None:
+    def _location_of(self, block: MemoryBlock) -> str | None:
         """Where the block's file lies, or None if it has none."""
         if not (location := block.points_at) or self.has_source(block):
             return None
@@ -206,11 +191,9 @@ class ContentLoader:
         return isinstance(block, KnowledgeMemoryBlock) and bool(colon) and scheme in self.sources
 
     def _without_file(self, block: MemoryBlock) -> Loaded:
-        if isinstance(block, MessageMemoryBlock):
-            return Loaded(block.preview)
         if isinstance(block, KnowledgeMemoryBlock):
             return self.from_source(block, None)
-        return Loaded(block.own_content() or "")
+        return Loaded(block.preview if isinstance(block, MessageMemoryBlock) else block.own_content() or "")
 
     def from_source(self, block: KnowledgeMemoryBlock, max_tokens: int | None) -> Loaded:
         """The content that the source of the block's location has for it, within `max_tokens`."""
@@ -225,15 +208,15 @@ class ContentLoader:
     def _read_all(self, locations: list[str]) -> dict[str, Text]:
         self.loads += len(locations)
         if len(locations) < TOGETHER:
-            texts = [self._read(location) for location in locations]
+            texts = dict(zip(locations, map(self._read, locations), strict=True))
         else:
             from concurrent.futures import ThreadPoolExecutor
 
             with ThreadPoolExecutor(min(THREADS, len(locations)), thread_name_prefix="load") as pool:
-                texts = list(pool.map(self._read, locations))
-        for location, text in zip(locations, texts, strict=True):
+                texts = dict(zip(locations, pool.map(self._read, locations), strict=True))
+        for location, text in texts.items():
             self.cache.put(self.path_of(location), text)
-        return dict(zip(locations, texts, strict=True))
+        return texts
 
     def _read(self, location: str) -> Text:
         path = self.path_of(location)
@@ -253,7 +236,7 @@ class ContentLoader:
         finally:
             os.close(file)
         look = look_of(found)
-        settled = not _TICK or time.time_ns() - found.st_mtime_ns > _TICK
+        settled = not _TICK_NS or time.time_ns() - found.st_mtime_ns > _TICK_NS
         text, problem = _decoded(raw)
         return Text(
             mask(text),
@@ -303,10 +286,13 @@ def _failed(where: str, error: str, text: Text | None = None) -> Loaded:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno is not None:
-        return {errno.ENOENT: "there is no such file", errno.EACCES: "may not be read"}.get(
-            error.errno, f"cannot be read ({os.strerror(error.errno)})"
-        )
+    match error:
+        case FileNotFoundError():
+            return "there is no such file"
+        case PermissionError():
+            return "may not be read"
+        case OSError(errno=int(code)):
+            return f"cannot be read ({os.strerror(code)})"
     return " ".join(str(getattr(error, "what", error)).split())
 
 

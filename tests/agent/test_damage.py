@@ -55,7 +55,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 FILES = [
     ".hive/agents/ada/budget.json", ".hive/agents/ada/mail-taken", ".hive/agents/ada/status.json",
-    ".hive/agents/ada/heartbeat", ".hive/agents/ada/memory", ".hive/agents/ada/log.jsonl", ".hive/heartbeat",
+    ".hive/agents/ada/heartbeat", ".hive/agents/ada/working-memory.json", ".hive/agents/ada/log.jsonl", ".hive/heartbeat",
     ".hive/tasks.queue", ".hive/locks/agent-ada.lock", ".hive/locks/tasks-queue.lock",
     "tasks/active/boats/task.json", "tasks/active/boats/task.md", "tasks/active/boats/graph.jsonl",
     "tasks/active/boats/graph.json",

@@ -263,7 +263,7 @@ LETTER_CHECKERS = (
 
 LETTERS = Scenario(
     "letters", __doc__ or "", prepare, play, again, (*LETTER_CHECKERS, *TASK_CHECKERS, *GENERAL),
-    ("mail.", "fs.", "journal.", "working-memory.", "tasks.", "graph."),
+    ("mail.", "fs.", "journal.", "tasks.", "graph."),
 )  # fmt: skip
 
 POST = Scenario(

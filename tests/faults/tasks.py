@@ -348,7 +348,7 @@ TASK_CHECKERS = (
     Checker("told ends", ("P2",), told_ends),
 )
 
-POINTS = ("tasks.", "journal.", "fs.", "graph.", "command.", "messages.", "working-memory.", "mail.", "documents.")
+POINTS = ("tasks.", "journal.", "fs.", "graph.", "command.", "messages.", "mail.", "documents.")
 TASKS = Scenario(
     "tasks", __doc__ or "", prepare, play, again,
     (*TASK_CHECKERS, Checker("stays cancelled", ("P12",), stays_cancelled),

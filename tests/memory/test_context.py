@@ -29,7 +29,7 @@ from hivemind.memory import (
     WorkingMemoryManager,
     count_tokens,
 )
-from hivemind.memory.context_entry import entry_of, piece
+from hivemind.memory.blocks import entry_of, piece
 from hivemind.tokens import TokenCounter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,6 @@ from hivemind.memory import (
     MemoryType,
     TaskMemoryBlock,
     WorkingMemoryManager,
-    diff,
 )
 
 
@@ -79,9 +78,9 @@ def test_blocks_by_type_and_stats() -> None:
 def test_a_difference_between_two_contexts_names_what_entered_left_and_changed() -> None:
     before = [{"id": "a", "content": "1"}, {"id": "b", "content": "1"}, {"id": "c", "content": "1"}]
     now = [{"id": "c", "content": "2"}, {"id": "d", "content": "1"}, {"id": "a", "content": "1"}]
-    changes = diff(before, now)
-    assert (changes.entered, changes.left, changes.changed) == (["d"], ["b"], ["c"])
-    assert not diff(now, now)
     manager = WorkingMemoryManager()
     manager.context_memory = now
-    assert manager.diff(before) == changes
+    changes = manager.diff(before)
+    assert (changes.entered, changes.left, changes.changed) == (["d"], ["b"], ["c"])
+    same = manager.diff(now)
+    assert (same.entered, same.left, same.changed) == ([], [], [])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,10 @@ from hivemind.memory import (
     TaskMemoryBlock,
     WorkingMemoryManager,
 )
-from hivemind.memory.manager import SLACK
 
 NAMES = st.text(max_size=20)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | NAMES,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | NAMES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
     max_leaves=5,
 )
@@ -112,67 +111,35 @@ def test_load_gives_a_manager_or_fills_the_one_it_is_called_on(tmp_path: Path) -
     assert WorkingMemoryManager.load(tmp_path / "m").get("a") == manager.get("a")
 
 
-def test_a_save_costs_what_changed_and_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
-    path = tmp_path / "m"
-    manager = WorkingMemoryManager()
-    for at in range(500):
-        manager.add_memory(FileMemoryBlock(location=f"f{at}"))
-    manager.save(path, durable=False)
-    whole, inode = path.stat().st_size, path.stat().st_ino
-    manager.save(path, durable=False)
-    assert path.stat().st_size == whole
-    manager.max_tokens = 5
-    manager.save(path, durable=False)
-    same(manager, path)
-    whole = path.stat().st_size
-    manager.update_confidence("f3", 0.25)
-    manager.get("f4").expiry = datetime.now(UTC) + timedelta(days=1)  # type: ignore[union-attr]
-    manager.save(path, durable=False)
-    assert path.stat().st_ino == inode
-    assert 0 < path.stat().st_size - whole < 1_000
-    same(manager, path)
-    for at in range(2_000):
-        manager.update_confidence(f"f{at % 500}", at / 2_000)
-        manager.save(path, durable=False)
-    assert path.stat().st_size < 3 * whole + SLACK
-    same(manager, path)
-
-
-def test_a_save_that_was_cut_off_at_any_byte_did_not_happen(tmp_path: Path) -> None:
+def test_a_save_writes_nothing_where_nothing_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "m"
     manager = WorkingMemoryManager()
     manager.add_memory(FileMemoryBlock(location="a"))
     manager.save(path)
-    before = path.stat().st_size
-    manager.update_confidence("a", 0.5)
-    manager.add_memory(FileMemoryBlock(location="b"))
+    inode = path.stat().st_ino
     manager.save(path)
-    whole = path.read_bytes()
-    for end in range(before, len(whole)):
-        path.write_bytes(whole[:end])
-        loaded = WorkingMemoryManager.load(path)
-        assert [(block.id, block.confidence) for block in loaded.symbolic_memory] == [("a", 1.0)]
-        loaded.add_memory(FileMemoryBlock(location="c"))
-        loaded.save(path)
-        assert list(WorkingMemoryManager.load(path).memory_index) == ["a", "c"]
+    WorkingMemoryManager.load(path).save(path)
+    assert path.stat().st_ino == inode
+    manager.memory_index["a"].metadata["seen"] = True
+    manager.save(path)
+    same(manager, path)
+    path.unlink()
+    manager.save(path)
+    same(manager, path)
 
 
 @pytest.mark.parametrize(
-    "point", ["working-memory.append.written", "working-memory.append.synced", "fs.write.written", "fs.write.synced"]
+    "point", ["fs.write.written:1", "fs.write.written:3", "fs.write.synced:2", "fs.write.renamed:4"]
 )
-@pytest.mark.parametrize("nth", [1, 2, 4])
-def test_a_process_that_is_killed_while_it_saves_loses_at_most_that_save(tmp_path: Path, point: str, nth: int) -> None:
+def test_a_process_that_is_killed_while_it_saves_loses_at_most_that_save(tmp_path: Path, point: str) -> None:
     path = tmp_path / "m"
     child = subprocess.run(
         [sys.executable, "-m", "tests.memory.children", str(path), "8"],
-        env=os.environ | {"HIVEMIND_CRASH_AT": f"{point}:{nth}"},
+        env=os.environ | {"HIVEMIND_CRASH_AT": point},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     said = [int(line) for line in child.stdout.split()]
-    if child.returncode == 0:
-        assert len(said) == 8
-    else:
-        assert child.returncode == -signal.SIGKILL, child.stderr
+    assert child.returncode == -signal.SIGKILL, child.stderr
     if not said:
         assert not path.exists()
         return
@@ -186,7 +153,7 @@ def test_an_unknown_version_is_refused_and_kept_by_load_and_by_save(tmp_path: Pa
     manager = WorkingMemoryManager()
     manager.add_memory(FileMemoryBlock(location="a"))
     manager.save(path)
-    future = path.read_bytes().replace(b'"version":3', b'"version":99')
+    future = path.read_bytes().replace(b'"version":1', b'"version":99')
     path.write_bytes(future)
     with pytest.raises(UnknownVersion, match="version 99"):
         WorkingMemoryManager.load(path)
@@ -196,22 +163,23 @@ def test_an_unknown_version_is_refused_and_kept_by_load_and_by_save(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("content", "where"),
+    "content",
     [
-        (b"", ""),
-        (b"no json\n", ":1"),
-        (b'{"kind":"other","version":1}\n', ""),
-        (b'{"kind":"working-memory","version":3}\n{"seq":1,"set":[{"id":"x"}]}\n', ""),
-        (b'{"kind":"working-memory","version":3}\n[1]\n{"seq":1}\n', ":2"),
-        (b'{"kind":"working-memory","version":3}\n\xff\n{"seq":1}\n', ":2"),
+        b"",
+        b"no json",
+        b'{"kind":"other","version":1}',
+        b'{"kind":"working-memory","version":1,"max_tokens":1}',
+        b'{"kind":"working-memory","version":1,"max_tokens":1,"blocks":[{"id":"x"}]}',
+        b'{"kind":"working-memory","version":1,"max_tokens":1,"blocks":[',
+        b"\xff",
     ],
 )
-def test_what_is_damaged_is_refused_with_its_place_and_kept(tmp_path: Path, content: bytes, where: str) -> None:
+def test_what_is_damaged_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m"
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:
         WorkingMemoryManager.load(path)
-    assert caught.value.where == f"{path}{where}"
+    assert caught.value.where == str(path)
     assert path.read_bytes() == content
 
 
@@ -220,25 +188,13 @@ def test_no_file_is_an_error_that_names_it(tmp_path: Path) -> None:
         WorkingMemoryManager.load(tmp_path / "none")
 
 
-def test_another_program_s_save_in_between_is_written_over_whole(tmp_path: Path) -> None:
-    path = tmp_path / "m"
-    one, two = WorkingMemoryManager(), WorkingMemoryManager()
-    one.add_memory(FileMemoryBlock(location="one"))
-    two.add_memory(FileMemoryBlock(location="two"))
-    one.save(path)
-    two.save(path)
-    one.update_confidence("one", 0.5)
-    one.save(path)
-    assert list(WorkingMemoryManager.load(path).memory_index) == ["one"]
-
-
-def test_a_full_disk_is_said_in_one_line_and_the_save_before_stands() -> None:
+def test_what_json_has_no_word_for_is_kept_as_text(tmp_path: Path) -> None:
     manager = WorkingMemoryManager()
-    manager.add_memory(FileMemoryBlock(location="a"))
-    with pytest.raises(UserError, match="cannot be written"):
-        manager.save("/dev/full/m")
-    manager.add_memory(StatusMemoryBlock(status_type="s", value={1, 2}))
-    assert json.loads(json.dumps("what JSON has no word for is kept as text"))
+    manager.add_memory(StatusMemoryBlock(status_type="s", value=frozenset({1}), metadata={"far": math.inf}))
+    manager.save(tmp_path / "m")
+    (loaded,) = WorkingMemoryManager.load(tmp_path / "m")
+    assert isinstance(loaded, StatusMemoryBlock)
+    assert (loaded.value, loaded.metadata) == ("frozenset({1})", {"far": "Infinity"})
 
 
 def test_a_full_disk_leaves_the_save_before(tmp_path: Path) -> None:

@@ -78,11 +78,6 @@ def test_critical_is_always_in_and_too_much_of_it_is_an_error_that_lists_it_by_s
     assert [name for name, _ in caught.value.sizes] == ["status:s900", "status:s300", "status:s10"]
 
 
-def test_what_is_reserved_counts_as_used() -> None:
-    blocks = [status(f"{at:02}", Priority.HIGH) for at in range(30)]
-    assert len(MemorySelector(hundred).select(blocks, 2_000, reserved=1_000).blocks) == 5
-
-
 def test_a_selection_explains_every_block() -> None:
     blocks = [status(f"{at}", Priority.HIGH, 1 - at / 10) for at in range(4)]
     selection = MemorySelector(hundred, RelevanceScorer()).select(blocks, 400, now=NOW)

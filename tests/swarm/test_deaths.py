@@ -31,7 +31,6 @@ POINTS = [
     "mail.send.remembered",
     "mail.intake.recorded",
     "mail.intake.moved",
-    "working-memory.append.written",
     "fs.write.written:3",
     "fs.write.renamed:4",
     "messages.append.written",
