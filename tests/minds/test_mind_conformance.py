@@ -47,5 +47,6 @@ class Chatty(ScriptedMind):
 
 @pytest.mark.parametrize("name", [name for name in vars(MindConformance) if name.startswith("test_")])
 def test_the_suite_finds_a_mind_that_does_not(name: str) -> None:
+    mind: Mind = Chatty([])
     with pytest.raises((AssertionError, AttributeError, TypeError, ValueError)):
-        getattr(MindConformance(), name)(Chatty([]))
+        getattr(MindConformance(), name)(mind)
