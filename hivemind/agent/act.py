@@ -18,7 +18,7 @@ from hivemind.tools.excerpt import result_limit
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
 
-__all__ = ["INTERRUPTED", "act", "make_calls", "short"]
+__all__ = ["INTERRUPTED", "act", "failed", "make_calls", "short"]
 
 INTERRUPTED = "interrupted: its process ended before there was a result; check whether it took effect"
 _AT_ONCE = 8
@@ -71,7 +71,7 @@ def _without_interrupted(agent: Agent, turn: Turn, thought: Thought, tell: Calla
     first = thought.actions[0] if thought.actions else None
     if first is None or not turn.taken_up or first.id in agent.asked or first.tool not in _NOT_TWICE:
         return thought
-    tell(_failed(first, INTERRUPTED))
+    tell(failed(first, INTERRUPTED))
     return replace(thought, actions=thought.actions[1:])
 
 
@@ -118,11 +118,11 @@ def _make(session: Session, tools: Mapping[str, Tool], call: Action, limit_chars
     """Make one call. Raises Parking."""
     work = session.focus.work
     if work is not None and (work.ended or work.handed):
-        return _failed(call, "skipped: the task is over" if work.ended else "skipped: the task was handed over")
+        return failed(call, "skipped: the task is over" if work.ended else "skipped: the task was handed over")
     if call.raw is not None:
-        return _failed(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
+        return failed(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
     if call.tool not in tools:
-        return _failed(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
+        return failed(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
     tool = tools[call.tool]
     try:
         value = tool.call(session.for_call(call.id), call.arguments)
@@ -132,13 +132,14 @@ def _make(session: Session, tools: Mapping[str, Tool], call: Action, limit_chars
         if is_disk_full(error):
             raise until_there_is_room() from None
         if isinstance(error, HivemindError):
-            return _failed(call, str(error), getattr(error, "result", {}))
+            return failed(call, str(error), getattr(error, "result", {}))
         _log.exception("%s: the tool %s broke on %s", session.agent, call.tool, session.focus.id)
-        return _failed(call, f"the tool broke: {type(error).__name__}: {error}")
+        return failed(call, f"the tool broke: {type(error).__name__}: {error}")
     return Result(call, tool.shown(value, limit_chars), short(value))
 
 
-def _failed(call: Action, problem: str, value: Mapping[str, Any] | None = None) -> Result:
+def failed(call: Action, problem: str, value: Mapping[str, Any] | None = None) -> Result:
+    """The result of a call that failed, and why."""
     return Result(call, f"failed: {problem}", short(value or {}), problem)
 
 

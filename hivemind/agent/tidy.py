@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hivemind.agent.act import INTERRUPTED, failed
 from hivemind.masking import masked
 from hivemind.minds import Turn
 
@@ -59,6 +60,8 @@ def _record(agent: Agent, turn: Turn) -> None:
         talk = agent.conversation(turn)
         made = replace(thought, actions=thought.actions[: len(turn.results)])
         with talk.in_one_go():
+            for call in talk.pending:  # of a turn whose record a power cut has torn between two lines
+                talk.result(failed(call, INTERRUPTED), durable=False)
             said = talk.answer(made, step=None if focus.step is None else focus.step.id, durable=False)
             for call, result in zip(said.calls, turn.results, strict=True):
                 talk.result(replace(result, call=call), durable=False)

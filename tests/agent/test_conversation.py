@@ -346,3 +346,21 @@ def test_the_same_calls_with_the_same_results_five_times_are_a_persons_to_judge(
     agent.mind = Mind(doing(("finish_step", {})))
     agent.cycle()
     assert "Go on, please." in told(messages_of(crew.root / "tasks/active/t"))
+
+
+def test_calls_of_a_rules_turn_that_a_power_cut_tore_are_answered_as_interrupted(crew: Crew) -> None:
+    """Found by make faults (tasks, power): a rule's turn is appended in one go, not flushed, and may be torn between lines."""
+    crew.drop("---\nsteps: [{run: 'true'}, {run: 'true'}]\n---\nRun.\n", "run.md")
+    agent = crew.start()
+    agent.scheduler.claim("run")
+    agent.cycle()
+    crew.end(agent)
+    path = crew.root / "tasks/active/run/messages.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    asked = next(at for at, line in enumerate(lines) if b'"calls"' in line)
+    path.write_bytes(b"".join(lines[: asked + 1]) + lines[asked + 1][:30])
+    until_idle(crew.start())
+    folder = crew.root / "tasks/done/run"
+    calls = [call["id"] for turn in turns_of(folder) for call in turn["calls"]]
+    assert [one["call_id"] for one in messages_of(folder) if one["role"] == "tool"] == calls
+    assert "interrupted" in calls_of(folder)[0]["text"]
