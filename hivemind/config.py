@@ -28,6 +28,7 @@ __all__ = [
     "LimitsConfig",
     "MailConfig",
     "PriceConfig",
+    "RetentionConfig",
     "RootConfig",
     "TaskTokenBudget",
     "load_agents",
@@ -122,7 +123,7 @@ class PriceConfig(_Strict):
     written: float | None = Field(None, ge=0, allow_inf_nan=False)
 
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 def _as_seconds(value: Any) -> Any:
@@ -155,6 +156,21 @@ class McpConfig(_Strict):
     """Members from outside. `return_after`: seconds after which the tasks of one that has left go back; None: never."""
 
     return_after: Annotated[float | None, BeforeValidator(_as_seconds)] = Field(600.0, ge=0)
+
+
+_Age = Annotated[float | None, BeforeValidator(_as_seconds)]
+
+
+class RetentionConfig(_Strict):
+    """After how long what is over is moved to the dated archives: seconds, or `90d`; None: never. Nothing is deleted."""
+
+    tasks: _Age = Field(None, ge=0)
+    mail: _Age = Field(None, ge=0)
+    journal: _Age = Field(None, ge=0)
+
+    @property
+    def is_set(self) -> bool:
+        return any(age is not None for age in (self.tasks, self.mail, self.journal))
 
 
 class LimitsConfig(_Strict):
@@ -240,6 +256,7 @@ class HiveConfig(_Strict):
     mail: MailConfig = MailConfig()
     mcp: McpConfig = McpConfig()
     notify: NotifyConfig = NotifyConfig()
+    retention: Annotated[RetentionConfig, BeforeValidator(_or_default)] = RetentionConfig()
     zone: str = "UTC"
     prices: dict[str, PriceConfig] = {}
     budget: Annotated[SharedBudgetConfig, BeforeValidator(_or_default)] = SharedBudgetConfig()

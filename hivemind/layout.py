@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.names import check_name
 
-__all__ = ["CONFIG_NAME", "HUMAN", "Layout", "find_hive"]
+__all__ = ["CONFIG_NAME", "HUMAN", "Layout", "archived_places", "find_hive", "month_of"]
 
 CONFIG_NAME = "hive.yaml"
 HUMAN = "human"
+_MONTH = re.compile(r"\d{4}-\d{2}")
 
 
 class _Place:
@@ -51,6 +54,7 @@ class Layout:
     active = _Place("tasks/active")
     done = _Place("tasks/done")
     failed = _Place("tasks/failed")
+    archive = _Place("tasks/archive")  # what ended long ago, by month: `2026-11/done/ID`, `2026-11/failed/ID`
     schedule = _Place("tasks/schedule")  # tasks that come again, a file each
     claimed = _Place("tasks/active/.claimed")  # on their way from the inbox to `active`, a folder for each agent
     worktrees = _Place("worktrees")  # a folder for each task; made when the first one is
@@ -106,6 +110,20 @@ class Layout:
         if text == root:
             return "."
         return text[len(root) + 1 :].replace(os.sep, "/") if text.startswith(root + os.sep) else text
+
+
+def month_of(seconds: float) -> str:
+    """The month (of UTC) in whose archive something of that time (seconds since 1970) is kept: `2026-11`."""
+    return f"{datetime.fromtimestamp(min(max(0.0, seconds), 2.0**37), UTC):%Y-%m}"
+
+
+def archived_places(layout: Layout) -> list[Path]:
+    """The folders `done` and `failed` of each month of the archive of tasks, the newest month first."""
+    try:
+        months = [name for name in os.listdir(layout.archive) if _MONTH.fullmatch(name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [layout.archive / month / state for month in sorted(months, reverse=True) for state in ("done", "failed")]
 
 
 def find_hive(

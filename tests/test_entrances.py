@@ -45,6 +45,9 @@ OWN_INPUT = {
         "the kernel's time of a change: nobody can set it",
     ),
     **dict.fromkeys(
+        ("layout.py month_of", "tasks/listing.py archived"), "a file's time, within the years that a calendar has"
+    ),
+    **dict.fromkeys(
         ("memory/selection.py select", "agent/upkeep.py _next_due"),
         "a time with a zone, whose seconds no year makes too many",
     ),

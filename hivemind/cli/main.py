@@ -24,6 +24,7 @@ MODULES = {
     "down": "swarm",
     "status": "swarm",
     "due": "swarm",
+    "archive": "archive",
     "task": "task transcript timeline",
     "mail": "mail",
     "agent": "agent",

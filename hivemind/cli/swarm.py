@@ -276,8 +276,9 @@ def down(layout: Layout, *, timeout: Annotated[float, Arg(most=1000000.0)] = 15.
 def due(hive: Hive) -> Answer:
     """Do once what is due, as a swarm that is up does by itself.
 
-    Drops the tasks of tasks/schedule/ whose time has come, and tells people of tasks that are done, failed or
-    parked (`notify:` in hive.yaml). For a hive without a supervisor: call it from cron.
+    Drops the tasks of tasks/schedule/ whose time has come, tells people of tasks that are done, failed or parked
+    (`notify:` in hive.yaml), and once a day archives what is old (`retention:`). For a hive without a supervisor:
+    call it from cron.
 
     examples:
       hivemind due
@@ -286,7 +287,10 @@ def due(hive: Hive) -> Answer:
 
     done = do_due(hive)
     lines = [*(f"dropped {task}" for task in done.dropped), *(f"told by {one}" for one in done.told)]
-    record = {"dropped": list(done.dropped), "told": list(done.told), "next": done.next}
+    if done.archived is not None:
+        lines.append(f"{done.archived}.")
+    archived = None if done.archived is None else asdict(done.archived)
+    record = {"dropped": list(done.dropped), "told": list(done.told), "archived": archived, "next": done.next}
     then = "" if done.next is None else f"; due again at {done.next:%Y-%m-%d %H:%M:%S} UTC"
     return Answer(record, [*lines, f"{len(done.dropped)} dropped, {len(done.told)} told{then}."])
 

@@ -136,12 +136,14 @@ def tasks(
     *,
     state: Annotated[Literal["inbox", "active", "done", "failed"] | None, Arg(apart="which")] = None,
     ignored: Annotated[bool, Arg(apart="which")] = False,
+    archived: bool = False,
 ) -> Answer:
     """List tasks: waiting ones in the order in which they will be claimed, others by time.
 
     arguments:
       --state  only those
       --ignored  files in the inbox that are not tasks, and why
+      --archived  those in the archive, by the time of their end
 
     examples:
       hivemind task list --state failed
@@ -152,10 +154,12 @@ def tasks(
     if ignored:
         rows = [asdict(one) for one in passed_over]
         return Answer(rows, table_lines(rows, ("name", "why"), empty="Nothing in the inbox is ignored."))
-    found = said_why(hive, hive.tasks.list(state))
+    found = said_why(hive, hive.tasks.archived(state) if archived else hive.tasks.list(state))
     rows = [{**_record(task), "since": age(task.since), "note": _note(task)} for task in found]
     shown = [name for name in _COLUMNS if name != "parent" or any(row["parent"] for row in rows)]
     lines = [*table_lines(rows, shown, empty=f"No tasks{f' in {state}' if state else ''}.")]
+    if archived:
+        passed_over = []
     strange = [one for one in passed_over if one.name.lower() != "readme.md"]
     if strange and state in (None, "inbox"):
         lines.append(f"{len(strange)} of the names in the inbox are ignored: hivemind task list --ignored")

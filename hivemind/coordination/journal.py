@@ -16,7 +16,7 @@ from hivemind.coordination.event import Draft, Event, encode
 from hivemind.coordination.fold import FOLD_VERSION, apply
 from hivemind.coordination.state import State
 from hivemind.errors import UserError
-from hivemind.fs import LogDamaged, LogMoved, Place, Segments, open_own, reached, write
+from hivemind.fs import LogDamaged, LogMoved, Place, Segments, reached, write
 
 __all__ = ["Journal"]
 
@@ -71,7 +71,7 @@ def _load_snapshot(log: Segments) -> tuple[State, Place, int] | None:
 def _stands(log: Segments, place: Place, digest: str) -> bool:
     """Whether the last event that the snapshot knows is where it was, in a log that may have been restored or cut."""
     try:
-        file = open_own(log.path_of(place.first), os.O_RDONLY)
+        file = log.open_segment(place.first)
     except FileNotFoundError:
         return False
     try:
@@ -206,6 +206,15 @@ class Journal:
             self._fresh()
             return self._save_snapshot()
 
+    def archive(self, before: float) -> list[str]:
+        """Move segments that were last written to `before` a time (seconds since 1970) to `archive/<month>/`, once a snapshot
+        says what they add up to; where they lie now. They are read all the same where something asks for what is in them."""
+        with self._mutex:
+            if not self.snapshot():
+                return []
+            assert self._state is not None
+            return self._log.archive(self._log.place.first, before)
+
     def close(self) -> None:
         """Let go of the files. The next use opens them again."""
         with self._mutex:
@@ -268,7 +277,7 @@ class Journal:
     def _load(self) -> State:
         found = _load_snapshot(self._log)
         if found is None:
-            there = self._log.segments()
+            there = self._log.all_segments()
             if there and there[0] != 1:
                 raise LogDamaged(
                     f"the log begins with event {there[0]}", where=self.folder, mend="put the older segments back"

@@ -9,12 +9,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError, mend_of
-from hivemind.fs.atomic import create, fsync_folder, make_folder, open_own
+from hivemind.fs.atomic import create, fsync_folder, make_folder, move, open_own
 from hivemind.fs.crash import reached
 from hivemind.fs.lines import (
     LogDamaged,
@@ -29,6 +29,7 @@ from hivemind.fs.lines import (
 )
 from hivemind.fs.locks import lock, try_lock, unlock
 from hivemind.fs.records import load_record
+from hivemind.layout import month_of
 
 __all__ = ["LogMoved", "Place", "Segments"]
 
@@ -185,7 +186,17 @@ class Segments:
         return True
 
     def _open_segment(self, first: int) -> int:
-        return open_own(self.path_of(first), os.O_RDONLY if self.read_only else os.O_RDWR)
+        return self.open_segment(first, os.O_RDONLY if self.read_only else os.O_RDWR)
+
+    def open_segment(self, first: int, flags: int = os.O_RDONLY) -> int:
+        """The segment, open, wherever it lies. Raises FileNotFoundError."""
+        path = self.path_of(first)
+        try:
+            return open_own(path, flags)
+        except FileNotFoundError:
+            if (place := next((one for one in self._archives() if first in _segments_in(one)), None)) is None:
+                raise
+            return open_own(os.path.join(place, os.path.basename(path)), flags)
 
     def _follow(self) -> bool:
         """Go on to the next segment, if it is there."""
@@ -212,6 +223,8 @@ class Segments:
     def records(self, since: int, is_beyond: Callable[[int], bool]) -> Iterator[Record]:
         """The records after the number `since`, one by one; `is_beyond` says of a number whether nobody was told of it."""
         there = self.segments()
+        if there and there[0] > since + 1:
+            there = self.all_segments()
         for first, following in zip_longest(there, there[1:]):
             if following is None or following > since + 1:
                 yield from self._records(first, following, since, is_beyond)
@@ -220,7 +233,7 @@ class Segments:
         self, first: int, following: int | None, since: int, is_beyond: Callable[[int], bool]
     ) -> Iterator[Record]:
         path = self.path_of(first)
-        file = open_own(path, os.O_RDONLY)
+        file = self.open_segment(first)
         try:
             due, start = _after(file, first, since)
             try:
@@ -244,13 +257,40 @@ class Segments:
         return os.path.join(self.folder, f"{first:0{_DIGITS}d}.jsonl")
 
     def segments(self) -> list[int]:
-        """The first number of each segment there is, oldest first; none where there is no folder (yet)."""
+        """The first number of each segment that is not archived, oldest first; none where there is no folder (yet)."""
+        return _segments_in(self.folder)
+
+    def all_segments(self) -> list[int]:
+        """The same, with the archived ones."""
+        return sorted({first for place in (self.folder, *self._archives()) for first in _segments_in(place)})
+
+    def _archives(self) -> list[str]:
+        """The folders for a month each below `archive`, the newest first."""
+        archive = os.path.join(self.folder, "archive")
         try:
-            names = os.listdir(self.folder)
+            return [os.path.join(archive, month) for month in sorted(os.listdir(archive), reverse=True)]
         except FileNotFoundError:
             return []
-        stems = (name.removesuffix(".jsonl") for name in names if name.endswith(".jsonl"))
-        return sorted(int(stem) for stem in stems if len(stem) >= _DIGITS and stem.isascii() and stem.isdigit())
+
+    def archive(self, until: int, before: float) -> list[str]:
+        """Move closed segments that begin before the record `until`, and were last written to `before` a time (seconds since
+        1970), to `archive/<month>/`; where they lie now. Readers look there too."""
+        moved: list[str] = []
+        there = self.segments()
+        for first, following in pairwise(there):
+            path = self.path_of(first)
+            try:
+                written = os.stat(path).st_mtime
+                if following > until or written >= before:
+                    break
+                target = os.path.join(self.folder, "archive", month_of(written))
+                make_folder(target, durable=self.durable)
+                move(path, os.path.join(target, os.path.basename(path)), durable=self.durable)
+            except FileNotFoundError:  # another process was first
+                continue
+            reached("journal.archive.moved")
+            moved.append(os.path.join(target, os.path.basename(path)))
+        return moved
 
     def last_line(self) -> bytes:
         """The line that ends at `place`."""
@@ -408,11 +448,20 @@ class Segments:
             if self._flushed is not None:
                 os.close(self._flushed[1])
                 self._flushed = None
-            self._flushed = first, open_own(self.path_of(first), os.O_RDONLY)
+            self._flushed = first, self.open_segment(first)
         return self._flushed[1]
 
     def _refuse(self, what: str, error: OSError, where: str) -> None:
         raise UserError(f"{what} ({error.strerror})", where=where, mend=mend_of(error)) from error
+
+
+def _segments_in(folder: str) -> list[int]:
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    stems = (name.removesuffix(".jsonl") for name in names if name.endswith(".jsonl"))
+    return sorted(int(stem) for stem in stems if len(stem) >= _DIGITS and stem.isascii() and stem.isdigit())
 
 
 def _after(file: int, first: int, since: int) -> tuple[int, int]:

@@ -191,19 +191,21 @@ class Mail:
     # -- reading
 
     def list(self, box: str, folder: str = "inbox", limit: int | None = None) -> builtins.list[MessageSummary]:
-        """The messages of a folder (`inbox`, `sent`, `archive`, `dead`), oldest first; `limit` keeps the newest.
+        """The messages of a folder (`inbox`, `sent`, `archive`, `dead`, or of a month: `archive/2026-11`, `sent/2026-11`),
+        oldest first; `limit` keeps the newest. `archive` and `sent` include their months.
 
         Reads at most 8 KiB of each and marks nothing. Half-written files are left out.
         """
-        maildir = self.boxes.get(check_name(box, "mailbox"), folder)
-        entries = sorted(maildir.entries(), key=time_key)
+        months = self.boxes.get(check_name(box, "mailbox")).months(folder)
         found: builtins.list[MessageSummary] = []
-        for entry in reversed(entries):
-            if limit is not None and len(found) >= limit:
-                break
-            if self.reader.settled(entry) and (summary := self.reader.summary(box, maildir, entry)) is not None:
-                found.append(summary)
-        return found[::-1]
+        for one in (folder, *months):
+            maildir = self.boxes.get(box, one)
+            for entry in sorted(maildir.entries(), key=time_key, reverse=True):
+                if limit is not None and len(found) >= limit:
+                    break
+                if self.reader.settled(entry) and (summary := self.reader.summary(box, maildir, entry)) is not None:
+                    found.append(summary)
+        return sorted(found, key=lambda message: message.date) if months else found[::-1]
 
     def read(self, box: str, id_: str, mark: bool = True) -> Message:
         """One message by its Message-ID or the base name of its file, from any folder; `mark` sets `S` in the inbox.
@@ -272,11 +274,13 @@ class Mail:
         """Told by the flags: the message has the same base name in every mailbox."""
         if not is_name(name):
             return "missing"
-        for folder in ("inbox", "archive"):
-            found = self.boxes.get(name, folder).find(base)
-            if found is not None:
-                return "answered" if "R" in found.flags else "read" if "S" in found.flags else "delivered"
-        return "missing" if self.boxes.get(name, "dead").find(base) is None else "dead"
+        located = self.reader.locate(name, base, ("inbox", "archive", "dead"))
+        if located is None:
+            return "missing"
+        folder, found = located
+        if folder == "dead":
+            return "dead"
+        return "answered" if "R" in found.flags else "read" if "S" in found.flags else "delivered"
 
     def _checked_id(self, given: str) -> str:
         id_ = given.strip().removeprefix("<").removesuffix(">")

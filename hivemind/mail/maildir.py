@@ -25,6 +25,7 @@ from hivemind.layout import Layout
 from hivemind.mail.header import one_line
 
 __all__ = [
+    "DATED",
     "SUBFOLDERS",
     "Boxes",
     "Entry",
@@ -122,6 +123,8 @@ def is_dropping(name: str) -> bool:
 
 
 SUBFOLDERS = {"inbox": "", "sent": ".Sent", "archive": ".Archive", "dead": ".Dead"}
+DATED = ("archive", "sent")
+_MONTH = re.compile(r"\d{4}-\d{2}")
 _LIKELY = ("S", "", "RS", "FS", "FRS", "R", "F")  # flags under which a message is tried before its folder is listed
 _LITTER_S = 36 * 3600  # Maildir's own rule: what lies in tmp/ that long belongs to nobody
 _NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -150,21 +153,40 @@ class Maildir:
         self.cur = os.path.join(self.path, "cur")
 
     def sub(self, folder: str) -> Maildir:
-        """The sub-folder: `inbox` (this one), `sent`, `archive` or `dead`. Raises UserError for another."""
-        if folder not in SUBFOLDERS:
-            raise UserError(f"{folder!r} is no mail folder", mend=f"one of {', '.join(SUBFOLDERS)}")
-        return Maildir(os.path.join(self.path, SUBFOLDERS[folder])) if SUBFOLDERS[folder] else self
+        """The sub-folder: `inbox` (this one), `sent`, `archive` or `dead`, or one of a month, `archive/2026-11` or
+        `sent/2026-11`. Raises UserError for another."""
+        name, _, month = folder.partition("/")
+        if name not in SUBFOLDERS or (month and (name not in DATED or _MONTH.fullmatch(month) is None)):
+            dated = " or ".join(f"{one}/2026-11" for one in DATED)
+            raise UserError(
+                f"{folder!r} is no mail folder", mend=f"one of {', '.join(SUBFOLDERS)}, or of a month: {dated}"
+            )
+        sub = SUBFOLDERS[name] + (f".{month}" if month else "")
+        return Maildir(os.path.join(self.path, sub)) if sub else self
+
+    def months(self, folder: str) -> list[str]:
+        """The sub-folders of `archive` or `sent` for a month each, the newest first; none of a folder that has none."""
+        begin = f"{SUBFOLDERS[folder]}." if folder in DATED else "/"
+        try:
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            return []
+        months = (name.removeprefix(begin) for name in names if name.startswith(begin))
+        return [f"{folder}/{month}" for month in sorted(filter(_MONTH.fullmatch, months), reverse=True)]
 
     def ensure(self, durable: bool) -> None:
         """Make what is missing of the folder and its sub-folders, and clear old litter out of tmp/."""
-        for name in SUBFOLDERS.values():
-            folder = os.path.join(self.path, name)
-            for sub in ("tmp", "new", "cur"):
-                make_folder(os.path.join(folder, sub), durable=durable)
-            if name:
-                mark = os.open(os.path.join(folder, "maildirfolder"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666)
-                os.close(mark)
-            _clear(os.path.join(folder, "tmp"))
+        for name in SUBFOLDERS:
+            self.sub(name).ensure_one(durable, marked=name != "inbox")
+            _clear(self.sub(name).tmp)
+
+    def ensure_one(self, durable: bool, *, marked: bool = True) -> None:
+        """Make what is missing of this folder alone; `marked` as a sub-folder."""
+        for sub in (self.tmp, self.new, self.cur):
+            make_folder(sub, durable=durable)
+        if marked:
+            mark = os.open(os.path.join(self.path, "maildirfolder"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+            os.close(mark)
 
     # -- finding
 
@@ -274,6 +296,18 @@ class Maildir:
     def sync(self, new: bool) -> None:
         """Make the names in new/ or cur/ durable."""
         fsync_folder(self.new if new else self.cur)
+
+    def keep(self, entry: Entry, target: Maildir) -> bool:
+        """Move a message to `cur/` of another folder; False if it is gone, or was renamed, meanwhile."""
+        name = join(entry.base, entry.flags)
+        try:
+            move(entry.path, os.path.join(target.cur, name), durable=False)
+        except FileExistsError:  # a hand-given name that came again
+            base = second(entry.base, f"{time.time_ns()}P{os.getpid()}")
+            move(entry.path, os.path.join(target.cur, join(base, entry.flags)), durable=False)
+        except FileNotFoundError:
+            return False
+        return True
 
     # -- flags
 

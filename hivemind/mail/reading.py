@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,8 +13,9 @@ from pathlib import Path
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs import CrashCount, is_settled, open_inside, reached
-from hivemind.layout import Layout
+from hivemind.layout import Layout, month_of
 from hivemind.mail.maildir import (
+    DATED,
     SUBFOLDERS,
     Boxes,
     Entry,
@@ -153,22 +154,27 @@ class Reader:
         id_ = parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self._domain)
         return Head(parsed, id_, _date(parsed, state), found)
 
-    def locate(self, box: str, id_: str, folders: Iterable[str]) -> tuple[str, Entry] | None:
+    def locate(self, box: str, id_: str, folders: Collection[str]) -> tuple[str, Entry] | None:
         """The folder and file of the message with that Message-ID, or that base name.
 
-        One of our own ids holds the name of its file; any other is looked for in the headers, newest first.
+        One of our own ids holds the name of its file; any other is looked for in the headers, newest first. What is in none of
+        them is looked for in their archives: by the month that stands in the name, where one does.
         """
         wanted = id_.strip().removeprefix("<").removesuffix(">")
         local, _, host = wanted.rpartition("@")
         ours = host.lower() == self._domain.lower() and is_own(local)
         name = local if ours else split(wanted)[0]
+        kept = {"archive" if folder == "inbox" else folder for folder in folders} & {*DATED}
+        older = [month for folder in sorted(kept) for month in self._boxes.get(box).months(folder)]
         if name and "/" not in name and not is_dropping(name):
-            for folder in folders:
+            when = sort_key(name)
+            months = older if when is None else [one for one in older if one.endswith(f"/{month_of(when[0])}")]
+            for folder in (*folders, *months):
                 found = self._boxes.get(box, folder).find(name)
                 if found is not None:
                     return folder, found
         if not ours:
-            for folder in folders:
+            for folder in (*folders, *older):
                 maildir = self._boxes.get(box, folder)
                 newest_first = sorted(maildir.entries(), key=time_key, reverse=True)
                 for head in self._heads(maildir, newest_first):
@@ -177,10 +183,14 @@ class Reader:
         return None
 
     def thread(self, box: str, start: Message) -> list[Message]:
-        """Every message of the mailbox and its sub-folders in the thread of `start`, oldest first, each once."""
+        """Every message of the mailbox and its sub-folders in the thread of `start`, oldest first, each once. Of the archive's:
+        those that these refer to, and where `start` lies there, those of its month and later."""
         found: dict[str, tuple[Maildir, Entry]] = {}
         joined: dict[str, set[str]] = {}
-        for folder in SUBFOLDERS:
+        own = self._boxes.get(box)
+        there = [folder for kind in DATED for folder in own.months(kind)]
+        since = next((one[-7:] for one in there if os.path.dirname(start.path) == own.sub(one).cur), "9999-99")
+        for folder in (*SUBFOLDERS, *(one for one in there if one[-7:] >= since)):
             maildir = self._boxes.get(box, folder)
             for head in self._heads(maildir, maildir.entries()):
                 found.setdefault(head.id, (maildir, head.entry))
@@ -188,9 +198,12 @@ class Reader:
                     joined.setdefault(head.id, set()).add(other)
                     joined.setdefault(other, set()).add(head.id)
         messages = []
-        for id_ in _reachable(start.id, joined) & found.keys():
+        for id_ in sorted(_reachable(start.id, joined)):
             with suppress(Unreadable):  # its head can be read, the rest cannot
-                messages.append(self.read_message(box, *found[id_]))
+                if id_ in found:
+                    messages.append(self.read_message(box, *found[id_]))
+                elif there and is_own(id_.rpartition("@")[0]) and (older := self.locate(box, id_, DATED)) is not None:
+                    messages.append(self.read_message(box, self._boxes.get(box, older[0]), older[1]))
         return sorted(filter(None, messages), key=lambda message: (message.date, message.base))
 
     def _heads(self, maildir: Maildir, entries: Iterable[Entry]) -> Iterator[Head]:

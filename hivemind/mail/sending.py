@@ -17,11 +17,11 @@ from types import TracebackType
 
 from hivemind.errors import UserError, is_disk_full
 from hivemind.fs import DamagedRecord, Log, Ringer, make_folder, reached
-from hivemind.layout import Layout
+from hivemind.layout import Layout, month_of
 from hivemind.mail.addressing import POSTMASTER, Addressing, Recipient
 from hivemind.mail.compose import Draft, bounce, compose
 from hivemind.mail.header import one_line
-from hivemind.mail.maildir import Boxes, Maildir, Names, is_own
+from hivemind.mail.maildir import Boxes, Maildir, Names, is_own, sort_key
 from hivemind.mail.message import DISK_FULL, SendReport
 from hivemind.mail.seal import Seal
 
@@ -264,7 +264,9 @@ class Sender:
 
     def _complete(self, sending: Sending, sent: Maildir, names: tuple[str, ...]) -> _Failures:
         """Go on with a send: with the copy in `.Sent` if there is a whole one, else from the beginning."""
-        kept = sent.find(sending.base)
+        kept = sent.find(sending.base) or self._boxes.get(sending.sender, _dated("sent", sending.base)).find(
+            sending.base
+        )
         content = None if kept is None else sent.read(kept)
         if content is not None and self._seal.holds(content[0]):
             staged = sent.stage(sending.base, content[0], self._durable)
@@ -279,7 +281,8 @@ class Sender:
 
     def _has(self, name: str, base: str) -> bool:
         try:
-            return any(self._boxes.get(name, folder).find(base) for folder in ("inbox", "archive", "dead"))
+            places = ("inbox", "archive", "dead", _dated("archive", base))
+            return any(self._boxes.get(name, folder).find(base) for folder in places)
         except UserError:  # a mailbox that leads out of the hive: handing over says so
             return False
 
@@ -331,6 +334,11 @@ def _note(memo: SentMemo, names: Iterable[str], failed: Mapping[str, str], bounc
         memo.note({**found, **dict.fromkeys(bounced, ("bounced", ""))})
     except OSError:  # what happened has happened: a second send finds it out from the mailboxes
         return
+
+
+def _dated(folder: str, base: str) -> str:
+    """The folder for the month of a message with a name of the runtime's own."""
+    return f"{folder}/{month_of((sort_key(base) or (0,))[0])}"
 
 
 def _reason(error: OSError) -> str:

@@ -22,6 +22,7 @@ from hivemind.reasoning.index_tables import (
     SCHEMA,
     GraphIndexDamaged,
     Row,
+    changed_archives,
     count_waiting,
     drop,
     embed,
@@ -31,6 +32,7 @@ from hivemind.reasoning.index_tables import (
     sources,
     span,
     take,
+    take_archive,
 )
 from hivemind.search import Confidence, Index, Item, Query, meaning_asked
 from hivemind.search.ranking import Candidate
@@ -232,7 +234,8 @@ class GraphIndex:
             nodes.append(
                 NodeHit(
                     task_id, place, hit.id % NODES, *row[:5], round(hit.score, 6), round(hit.similarity, 6), hit.why,
-                    f"tasks/{place}/{task_id}/{LOG_NAME}", hit.confidence,
+                    f"tasks/gone/{task_id}/{LOG_NAME}" if lies is None else
+                    self._layout.relative(f"{lies.folder}/{LOG_NAME}"), hit.confidence,
                 )
             )  # fmt: skip
         return Found(tuple(nodes), (*(f"passed over: {problem}" for (problem,) in unread), *remarks))
@@ -252,18 +255,26 @@ class GraphIndex:
     def _refresh(self, task: str | None, progress: Progress | None, *, over: bool = False) -> int:
         if task is None:
             present = sources(self._layout)
+            which: tuple[str, tuple[str, ...]] = "archive IS NULL", ()
         else:
             found = source_of(self._layout, task)
             present = {} if found is None else {task: found}
+            which = "task = ?", (task,)
         with self._database.read() as sql:
-            known = dict(sql.execute("SELECT task, stamp FROM graphs WHERE ? IS NULL OR task = ?", (task, task)))
-        gone = [name for name in known if name not in present and source_of(self._layout, name) is None]
+            known = dict(sql.execute(f"SELECT task, stamp FROM graphs WHERE {which[0]}", which[1]))
+            gone = [name for name in known if name not in present and source_of(self._layout, name) is None]
+            archives = changed_archives(sql, self._layout) if task is None else []
+            archived = [one for _, _, there in archives for one in there if one.task not in present]
+            for one in archived:
+                known.update(sql.execute("SELECT task, stamp FROM graphs WHERE task = ?", (one.task,)))
         if gone:
             with self._database.write() as sql:
                 for name in gone:
                     drop(sql, name)
         changed = [
-            one for one in present.values() if known.get(one.task) != one.stamp and not (over and one.place == "active")
+            one
+            for one in (*present.values(), *archived)
+            if known.get(one.task) != one.stamp and not (over and one.place == "active")
         ]
         for at, source in enumerate(changed, 1):
             if progress is not None:
@@ -273,6 +284,10 @@ class GraphIndex:
                 with self._database.write() as sql:
                     take(sql, reading)
                 reached("graph.index.taken")
+        if archives:
+            with self._database.write() as sql:
+                for place, time, there in archives:
+                    take_archive(sql, place, time, [one for one in there if one.task not in present])
         return len(changed)
 
     def _mended(self, work: Callable[[], _T]) -> tuple[_T, str | None]:

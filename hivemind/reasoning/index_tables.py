@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from hivemind.boundary import boundary
@@ -16,7 +18,7 @@ from hivemind.embedding import VECTORS, Embedder, Meaning, put_vectors
 from hivemind.errors import UserError
 from hivemind.fs import reached
 from hivemind.fs.database import Database, Schema, faults, index_fault
-from hivemind.layout import Layout
+from hivemind.layout import Layout, archived_places
 from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.node import FLUSHED, ReasoningNode
 from hivemind.reasoning.task_graph import TaskGraph
@@ -29,6 +31,7 @@ __all__ = [
     "Reading",
     "Row",
     "Source",
+    "changed_archives",
     "count_waiting",
     "drop",
     "embed",
@@ -38,6 +41,7 @@ __all__ = [
     "sources",
     "span",
     "take",
+    "take_archive",
 ]
 
 NODES = 1 << 32
@@ -45,7 +49,8 @@ NODES = 1 << 32
 unbroken range, in the tables and in the full-text index."""
 
 _STATES = {True: "active", False: "folded", FLUSHED: "flushed"}
-_VERSION = 4
+_VERSION = 5
+_TICK_NS = 50_000_000  # two changes within a tick of the file system's clock look like one
 _CHARACTERS = 40_000  # of one node: what an embedder looks at, at most
 _WITHOUT_VECTOR = (
     "nodes n WHERE n.key BETWEEN ? AND ? AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.key = n.key AND v.model = ?)"
@@ -58,8 +63,11 @@ _STATEMENTS = (
         stamp TEXT NOT NULL,    -- how its file looked before it was read
         seq INTEGER NOT NULL,   -- its last line that was read
         nodes INTEGER NOT NULL, -- how many it has
-        problem TEXT            -- why it could not be read
+        problem TEXT,           -- why it could not be read
+        archive TEXT            -- the folder of its month, if it was archived
     )""",
+    "CREATE INDEX graphs_archive ON graphs(archive)",
+    "CREATE TABLE archives (folder TEXT PRIMARY KEY, changed INTEGER NOT NULL)",
     "CREATE INDEX graphs_problem ON graphs(task) WHERE problem IS NOT NULL",
     """CREATE TABLE nodes (
         key INTEGER PRIMARY KEY,
@@ -80,6 +88,7 @@ _OLDER = (
     "words",
     "nodes",
     "graphs",
+    "archives",
     "waiting",
     "embedded",
     "sentences",
@@ -131,6 +140,12 @@ class Source(NamedTuple):
         """The state of its task: inbox, active, done, failed."""
         return os.path.basename(os.path.dirname(self.folder))
 
+    @property
+    def archive(self) -> str | None:
+        """The folder that it lies in, if that is one of a month in the archive."""
+        place = os.path.dirname(self.folder)
+        return None if os.path.basename(os.path.dirname(place)) == "tasks" else place
+
     def is_current(self) -> bool:
         """Whether the file still looks so."""
         return _source(os.path.dirname(self.folder), self.task) == self
@@ -162,7 +177,7 @@ class Reading(NamedTuple):
 
 
 def sources(layout: Layout) -> dict[str, Source]:
-    """The graph of every task that has one, by task. Costs a stat for each task.
+    """The graph of every task that has one and is not archived, by task. Costs a stat for each task.
 
     A task that is moved on meanwhile may be missed: `source_of` tells whether one is really gone.
     """
@@ -178,7 +193,45 @@ def sources(layout: Layout) -> dict[str, Source]:
 def source_of(layout: Layout, task: str) -> Source | None:
     """The graph of one task, wherever that lies; None if it has none."""
     found = [source for place in _places(layout) if (source := _source(place, task)) is not None]
-    return found[-1] if found else None
+    archived = filter(None, (_source(os.fspath(place), task) for place in archived_places(layout)))
+    return found[-1] if found else next(archived, None)
+
+
+def changed_archives(sql: sqlite3.Connection, layout: Layout) -> list[tuple[str, int, list[Source]]]:
+    """The folders of the archive's months that are not as the index knows them: their times, the graphs in them. A folder that
+    is gone has none. Costs a stat for each folder, however much lies there."""
+    known = dict(sql.execute("SELECT folder, changed FROM archives"))
+    places = {os.fspath(place): _changed(place) for place in archived_places(layout)}
+    found = []
+    for place in sorted({**known, **places}):
+        changed = places.get(place, 0)
+        if changed != known.get(place, 0):
+            names = sorted(os.listdir(place)) if changed else []
+            found.append((place, changed, [one for name in names if (one := _source(place, name)) is not None]))
+    return found
+
+
+def take_archive(sql: sqlite3.Connection, place: str, changed: int, there: Collection[Source]) -> None:
+    """Note which of the graphs that the index knows lie in that folder of the archive, and that it was looked at."""
+    names = {one.task for one in there}
+    for (task,) in sql.execute("SELECT task FROM graphs WHERE archive = ?", (place,)).fetchall():
+        if task not in names:  # deleted, or taken back: then it is read where it lies now
+            drop(sql, task)
+    sql.executemany("UPDATE graphs SET archive = ? WHERE task = ?", ((place, name) for name in names))
+    if changed:
+        sql.execute("INSERT OR REPLACE INTO archives VALUES (?, ?)", (place, changed))
+    else:
+        sql.execute("DELETE FROM archives WHERE folder = ?", (place,))
+
+
+def _changed(place: Path) -> int:
+    """When names in a folder changed; another time while that was a moment ago, which may hide a second change. 0: it is
+    not there."""
+    try:
+        changed = place.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+    return changed if time.time_ns() - changed > _TICK_NS else changed - 1
 
 
 def _places(layout: Layout) -> list[str]:
@@ -237,10 +290,10 @@ def take(sql: sqlite3.Connection, found: Reading) -> None:
     if row is not None and row[1] == source.inode and row[2] > found.seq and not source.is_current():
         return
     (graph,) = sql.execute(
-        "INSERT INTO graphs(task, inode, stamp, seq, nodes, problem) VALUES (?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT(task) DO UPDATE SET inode = excluded.inode, stamp = excluded.stamp,"
-        " seq = excluded.seq, nodes = excluded.nodes, problem = excluded.problem RETURNING id",
-        (source.task, source.inode, source.stamp, found.seq, len(found.rows), found.problem),
+        "INSERT INTO graphs(task, inode, stamp, seq, nodes, problem, archive) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT(task) DO UPDATE SET inode = excluded.inode, stamp = excluded.stamp, seq = excluded.seq,"
+        " nodes = excluded.nodes, problem = excluded.problem, archive = excluded.archive RETURNING id",
+        (source.task, source.inode, source.stamp, found.seq, len(found.rows), found.problem, source.archive),
     ).fetchone()
     first = graph * NODES
     rows = sql.execute(

@@ -24,15 +24,17 @@ from hivemind.layout import HUMAN, Layout
 from hivemind.mail import POSTMASTER
 from hivemind.masking import harmless, mask
 from hivemind.presence.parts import Parts
+from hivemind.swarm.archive import Archived, archive
 from hivemind.swarm.webhook import post
 from hivemind.tasks import Notice, why_failed
+from hivemind.tasks.folder import place_of
 
 __all__ = ["Done", "DueWork", "do_due"]
 
 _MOMENT = timedelta(seconds=1)
 _FIRST_PAUSE = timedelta(seconds=30)
 _LONGEST_PAUSE = timedelta(hours=1)
-_GIVEN_UP_AFTER = timedelta(days=1)
+_GIVEN_UP_AFTER = _A_DAY = timedelta(days=1)
 _PROGRAM_S = 60.0
 _END_S = 1.0
 _KIND, _VERSION = "due", 1
@@ -41,10 +43,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was dropped and told (`way: task event`), and when the next thing is due; None: when something is new."""
+    """What was dropped and told (`way: task event`) and archived (None: it was not due), and when the next thing is due;
+    None: when something is new."""
 
     dropped: tuple[str, ...]
     told: tuple[str, ...]
+    archived: Archived | None
     next: datetime | None
 
 
@@ -53,10 +57,22 @@ def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC
     with Lock(hive.layout.locks / "due.lock"):
         dropped, moment = hive.tasks.schedule.drop_due(clock())
         told, again = _Sending(hive, clock).run()
-        following = min(filter(None, (moment, again)), default=None)
-        record = {"at": None if following is None else following.isoformat()}
+        archived, last, tomorrow = _archive(hive, clock())
+        following = min(filter(None, (moment, again, tomorrow)), default=None)
+        record = {"at": None if following is None else following.isoformat(), "archived": last}
         save_record(hive.layout.due_record, _KIND, _VERSION, record, durable=False)
-    return Done(tuple(dropped), tuple(told), following)
+    return Done(tuple(dropped), tuple(told), archived, following)
+
+
+def _archive(hive: Parts, now: datetime) -> tuple[Archived | None, str | None, datetime | None]:
+    """Archive once a day; returns what was moved, when that was done last, and when it is done next."""
+    if not hive.config.retention.is_set:
+        return None, None, None
+    with suppress(Unreadable, UserError), boundary("due record", hive.layout.due_record):
+        last = (load_record(hive.layout.due_record, _KIND, _VERSION) or {}).get("archived")
+        if last is not None and now - _A_DAY < (then := datetime.fromisoformat(last)) <= now:
+            return None, last, then + _A_DAY
+    return archive(hive, hive.config.retention, now), now.isoformat(), now + _A_DAY
 
 
 class _Sending:
@@ -142,7 +158,8 @@ class _Sending:
         hive, title = self._hive, notice.task
         with suppress(UserError):  # what failed may be no task
             title = hive.tasks.get(notice.task).title
-        folder = hive.layout.tasks / ("active" if notice.event == "parked" else notice.event) / notice.task
+        ended = None if notice.event == "parked" else place_of(hive.layout, notice.task)
+        folder = ended or hive.layout.active / notice.task
         why = why_failed(folder) or "" if notice.event == "failed" else notice.why
         word = {"done": "Done", "failed": "Failed", "parked": "Parked"}[notice.event]
         where, at = hive.layout.relative(folder), notice.at.isoformat(timespec="seconds")
@@ -195,11 +212,12 @@ class _Sending:
 class DueWork:
     """The supervisor's end: starts `hivemind due` when something is due, one at a time."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, at_once: bool) -> None:
+        """`at_once`: something may be due although no file says so."""
         self._layout = layout
         self._process: subprocess.Popen[bytes] | None = None
         self._seen: tuple[int, ...] | None = None
-        self._next = float("inf")  # seconds since the epoch
+        self._next = 0.0 if at_once else float("inf")  # seconds since the epoch
 
     def look(self, written: bool) -> None:
         """Start it if its time has come, if a record or a file is new, or one was `written`."""

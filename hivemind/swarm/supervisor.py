@@ -76,7 +76,7 @@ class Supervisor:
         self._nursery_parts = (warm, run_agent)
         self._nursery = Nursery(warm, run_agent)
         self._files = files
-        self._due = DueWork(hive.layout)
+        self._due = DueWork(hive.layout, at_once=hive.config.retention.is_set)
         self._children = {name: _Child(name) for name in names}
         self._stop_stopped()
         self._watch: HiveWatch | None = None

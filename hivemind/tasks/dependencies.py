@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from hivemind.tasks.folder import on_its_way
+from hivemind.tasks.folder import ended_place, on_its_way
 from hivemind.tasks.inbox import Entry, Inbox, Settings
 
 __all__ = ["READY", "Dependencies", "Verdict"]
@@ -76,9 +76,8 @@ class Dependencies:
             return "inbox"
         if on_its_way(layout, name) or os.path.lexists(layout.active / name):
             return "active"
-        if os.path.lexists(layout.failed / name):
-            return "failed"
-        return "done" if os.path.lexists(layout.done / name) else None
+        place = ended_place(layout, name)
+        return None if place is None else "done" if place.parent.name == "done" else "failed"
 
     def _rested(self, entry: Entry) -> bool:
         """Whether the task has lain there for the time of grace; a time in the future (a clock set back) has."""

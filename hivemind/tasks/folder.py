@@ -8,14 +8,14 @@ import fcntl
 import os
 import re
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.fs import Log, fsync_folder, make_folder, move, reached, write
 from hivemind.fs.doorbell import ring
-from hivemind.layout import HUMAN, Layout
+from hivemind.layout import HUMAN, Layout, archived_places
 from hivemind.names import MAX_LENGTH
 from hivemind.tasks.form import TextReader, Written, is_yaml, read_text
 from hivemind.tasks.inbox import attachments, dropped_text, id_of
@@ -26,6 +26,8 @@ __all__ = [
     "ATTEMPTS",
     "LOG",
     "changes",
+    "ended_at",
+    "ended_place",
     "free_name",
     "held",
     "is_ended",
@@ -47,6 +49,7 @@ ATTEMPTS = "attempts"
 LOG = "messages.jsonl"
 _OF_AN_ATTEMPT = ("artifacts", "graph.json", "graph.jsonl", "graph.lock", LOG, "account.json")
 _MOST_BYTES = 8192
+_LAST_S = 2.0**37  # a file system may hold times that no calendar has
 _ERROR_PART = re.compile(r"\* (where|what|how to mend it): (.*)")
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _SHOWN_CHANGES = 40
@@ -60,16 +63,33 @@ _EDITED = (
 
 
 def place_of(layout: Layout, task_id: str) -> Path | None:
-    """The folder of the task with that id, looked for in the direction in which tasks move; None if it has none."""
-    for folder in (layout.active, layout.done, layout.failed):
+    """The folder of the task with that id, looked for in the direction in which tasks move; None if it has none. Costs a look
+    for each month of the archive, however many tasks lie there."""
+    if os.path.lexists(layout.active / task_id):
+        return layout.active / task_id
+    return ended_place(layout, task_id)
+
+
+def ended_place(layout: Layout, task_id: str) -> Path | None:
+    """The same, of a task that is done or failed."""
+    for folder in (layout.done, layout.failed):
         if os.path.lexists(folder / task_id):
             return folder / task_id
-    return None
+    return next((folder / task_id for folder in archived_places(layout) if os.path.lexists(folder / task_id)), None)
+
+
+def ended_at(folder: str | os.PathLike[str]) -> float:
+    """When the task in a folder of done or failed ended, in seconds since 1970: its result says so, wherever it is moved to.
+    Raises FileNotFoundError."""
+    for name in ENDS:
+        with suppress(FileNotFoundError):
+            return min(max(0.0, os.lstat(os.path.join(folder, name)).st_mtime), _LAST_S)
+    return min(max(0.0, os.lstat(folder).st_mtime), _LAST_S)
 
 
 def is_ended(layout: Layout, task_id: str) -> bool:
     """Whether a task with that id is done or failed."""
-    return os.path.lexists(layout.done / task_id) or os.path.lexists(layout.failed / task_id)
+    return ended_place(layout, task_id) is not None
 
 
 def is_open(layout: Layout, task_id: str) -> bool:

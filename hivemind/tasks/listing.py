@@ -5,14 +5,23 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.layout import HUMAN
+from hivemind.layout import HUMAN, archived_places
 from hivemind.names import check_name
 from hivemind.tasks.dependencies import READY, Dependencies, Verdict
-from hivemind.tasks.folder import names_in, on_its_way, read_task, task_of, why_failed
+from hivemind.tasks.folder import (
+    ended_at,
+    ended_place,
+    names_in,
+    on_its_way,
+    read_task,
+    task_of,
+    why_failed,
+)
 from hivemind.tasks.form import Written
 from hivemind.tasks.inbox import ENDINGS, Drop, Entry, Inbox, Settings, ignored_why, is_task_name, read_regular
 from hivemind.tasks.record import TaskRecord
@@ -40,6 +49,8 @@ class Listing:
                 return self._read(self.layout.tasks / state / task_id, state)
             except (FileNotFoundError, NotADirectoryError):
                 continue
+        if (place := ended_place(self.layout, task_id)) is not None:
+            return self._read(place, TaskState(place.parent.name))
         drop, entry, _ = self._find(task_id)
         path = self.layout.inbox / drop.name
         if entry.folder:
@@ -91,13 +102,22 @@ class Listing:
         places = TaskState if state is None else (TaskState(state),)
         return [one for place in places for one in self._list(place)]
 
+    def archived(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
+        """What lies in the archive, by the time of its end; `state` is done or failed. Reads all of it."""
+        places = [one for one in archived_places(self.layout) if state in (None, one.name)]
+        found = [one for place in reversed(places) for one in self._list_folder(place, TaskState(place.name))]
+        ended = [(datetime.fromtimestamp(ended_at(one.path), UTC), one) for one in found]
+        return [replace(one, since=since) for since, one in sorted(ended, key=lambda one: (one[0], one[1].id))]
+
     def _list(self, state: TaskState) -> Iterator[TaskSummary]:
         if state is TaskState.INBOX:
             return self._list_waiting()
-        folder = self.layout.tasks / state
+        return iter(self._list_folder(self.layout.tasks / state, state))
+
+    def _list_folder(self, folder: Path, state: TaskState) -> builtins.list[TaskSummary]:
         names = (name for name in names_in(folder) if not name.startswith("."))
         found = filter(None, (self._summary(name, folder / name, state) for name in names))
-        return iter(sorted(found, key=lambda one: (one.since, one.id)))
+        return sorted(found, key=lambda one: (one.since, one.id))
 
     def _list_waiting(self) -> Iterator[TaskSummary]:
         drops = self._drops()

@@ -21,7 +21,7 @@ from hivemind.names import check_name
 from hivemind.tasks.adding import Adding, Attached, compose
 from hivemind.tasks.claim import Claims, Orphan, Rejected, Taken, rename
 from hivemind.tasks.claimed_tasks import ClaimedTasks
-from hivemind.tasks.folder import ATTEMPTS, is_open, open_log
+from hivemind.tasks.folder import ATTEMPTS, ended_place, is_ended, is_open, open_log
 from hivemind.tasks.form import TextReader
 from hivemind.tasks.inbox import Inbox, Settings, Settled
 from hivemind.tasks.listing import Listing
@@ -46,7 +46,6 @@ class Tasks(ClaimedTasks, Listing):
     that is not there yet. `roots` are folders outside the hive that links among attachments may lead to. With
     `ask_about_files` a drop that is no text becomes a question to a person. The `journal` is told of every change of a
     task's record; without one nobody notices if something else changes it.
-        self.outbox = outbox = Outbox(layout, tell_of, durable=durable)
     """
 
     def __init__(
@@ -250,11 +249,11 @@ class Tasks(ClaimedTasks, Listing):
         return found
 
     def outcome(self, task_id: str) -> Literal["done", "failed"] | None:
-        """How a task has ended; None if it has not, or is none: two stats. Raises UserError for what is no id."""
-        check_name(task_id, "task id")
-        if (self.layout.done / task_id).is_dir():
-            return "done"
-        return "failed" if (self.layout.failed / task_id).is_dir() else None
+        """How a task has ended; None if it has not, or is none: few stats. Raises UserError for what is no id."""
+        place = ended_place(self.layout, check_name(task_id, "task id"))
+        if place is None or not place.is_dir():
+            return None
+        return "done" if place.parent.name == TaskState.DONE else "failed"
 
     # working
 
@@ -310,18 +309,16 @@ class Tasks(ClaimedTasks, Listing):
 
     def retry(self, task_id: str) -> Path:
         """Move a failed or done task back into the inbox, as a person may by hand. Raises UserError."""
-        task_id = check_name(task_id, "task id")
-        for place in (self.layout.failed, self.layout.done):
-            if not os.path.lexists(place / task_id):
-                continue
-            try:
-                move(place / task_id, self.layout.inbox / task_id, durable=self._durable)
-            except FileExistsError:
-                where = self.layout.relative(self.layout.inbox / task_id)
-                raise UserError("something of that name waits already", where=where, mend="move it away") from None
-            reached("tasks.retry.back")
-            return self.layout.inbox / task_id
-        raise UserError("no failed or finished task has that id", where=task_id, mend="see: hivemind task list")
+        place = ended_place(self.layout, check_name(task_id, "task id"))
+        if place is None:
+            raise UserError("no failed or finished task has that id", where=task_id, mend="see: hivemind task list")
+        try:
+            move(place, self.layout.inbox / task_id, durable=self._durable)
+        except FileExistsError:
+            where = self.layout.relative(self.layout.inbox / task_id)
+            raise UserError("something of that name waits already", where=where, mend="move it away") from None
+        reached("tasks.retry.back")
+        return self.layout.inbox / task_id
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
         """End a waiting or active task and its subtasks: failed/ID with an error.md that says who cancelled it.
@@ -337,7 +334,7 @@ class Tasks(ClaimedTasks, Listing):
     def _cancel(self, task_id: str, error: str) -> Path:
         if (self.layout.active / task_id).is_dir():
             return self._cancel_active(self.layout.active / task_id, error)
-        if (self.layout.done / task_id).is_dir() or (self.layout.failed / task_id).is_dir():
+        if is_ended(self.layout, task_id):
             raise UserError("is over already", where=task_id, mend="see: hivemind task show")
         with self._persons():
             self._claims.reclaim(HUMAN)

@@ -23,7 +23,7 @@ from hivemind.coordination.globs import escape
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.tasks import FILES
-from hivemind.tasks.folder import text_file
+from hivemind.tasks.folder import ended_place, text_file
 from hivemind.tasks.record import load
 from hivemind.tools.session import Session
 from hivemind.tools.tool import ToolProblem
@@ -66,6 +66,7 @@ def readable(session: Session, path: str) -> Place:
     """The place, if a tool may read there. Raises UserError."""
     layout = session.hive.layout
     found = _place(session, path, layout.root, session.hive.config.read_roots(layout))
+    found = _archived(layout, found) or found
     tree = _in_worktree(session, path, found)
     if tree is not None and os.path.lexists(tree.path):
         found = tree
@@ -81,6 +82,18 @@ def readable(session: Session, path: str) -> Place:
         )
     _refuse_links(session, found, path)
     return found
+
+
+def _archived(layout: Layout, named: Place) -> Place | None:
+    """Where a file of a task that was in done or failed lies by now, if that was archived."""
+    if (
+        named.base != layout.root
+        or named.names[:2] not in (("tasks", "done"), ("tasks", "failed"))
+        or len(named.names) < 3
+    ):
+        return None
+    folder = None if os.path.lexists(named.path) else ended_place(layout, named.names[2])
+    return None if folder is None else Place(layout.root, (*folder.relative_to(layout.root).parts, *named.names[3:]))
 
 
 def is_readable(session: Session, found: Path) -> bool:
@@ -305,6 +318,8 @@ def _folded(name: str) -> str:
 def _is_record(layout: Layout, found: Path) -> bool:
     """Whether it is one of the program's records beside a task's files: all but what it writes for people to read."""
     names = found.relative_to(layout.tasks).parts if layout.tasks in found.parents else ()
+    if names[:1] == (layout.archive.name,):
+        names = names[2:]
     while names[2:3] == ("attempts",) and len(names) > 4:
         names = (*names[:2], *names[4:])
     return len(names) > 2 and names[0] != "inbox" and names[2] not in _FOR_PEOPLE

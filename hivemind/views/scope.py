@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from hivemind.coordination import Coordinates, Event, Journal, Place, Step, StepLease, check_agent, lane_visible
 from hivemind.layout import Layout
 from hivemind.reasoning import LOG_NAME, Note, ReasoningNode, TaskGraph, Trace
+from hivemind.tasks.folder import place_of
 
 __all__ = ["Readable", "Scope", "scope_of"]
 
@@ -104,9 +105,9 @@ def scope_of(
     if entry is not None and entry.state == "parked" and (said := next(hive.journal.events(entry.seq - 1), None)):
         question = said.payload.get("asks")
     layout = hive.layout
-    for state in (layout.active, layout.done, layout.failed, layout.inbox):
-        if graph is None and name and (state / name / LOG_NAME).is_file():
-            graph = TaskGraph(state / name)
+    for folder in (place_of(layout, name), layout.inbox / name) if name else ():
+        if graph is None and folder is not None and (folder / LOG_NAME).is_file():
+            graph = TaskGraph(folder)
     card_seq = 0 if graph is None else graph.seq  # first: what comes meanwhile is shown twice rather than never
 
     def visible(entries: Iterable[_Entry]) -> tuple[_Entry, ...]:
