@@ -86,8 +86,7 @@ def lead(asked: Asked) -> Answer:
     if "CHECKED" not in told:
         return shell(asked, "python3 check.py")
     if "delivered" not in told:
-        checked = next(one for one in asked.results if "CHECKED" in one)
-        return Call("send_mail", {"to": ["human"], "subject": "Under way", "body": checked[-200:]})
+        return Call("send_mail", {"to": ["human"], "subject": "Under way", "body": "CHECKED"})
     ids = re.findall(r"\bjob\.[0-9a-f]{6}\.[0-9]+", told)
     if not ids:
         return Call("delegate", {"tasks": [{"text": "Say what app.py says.", "role": "helper"}]})
