@@ -62,7 +62,7 @@ def asked(built: Built, every: int, weights: Weights | None = None) -> Rows:
     """What a system finds for all questions."""
     found = []
     for conversation, system in built:
-        system.store._index.weights = weights or Weights()
+        system.store._engine.weights = weights or Weights()
         items = {item[0]: item for item in conversation.items}
         questions = conversation.questions[::every]
         found.append([measured(system.search(one.text, 400), one.evidence, items) for one in questions])

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.retrieval.kept import Kept
 from hivemind.documents import Docmem, Knowledge
-from hivemind.documents.passages import Part, Reader
+from hivemind.documents.passages import Part, read_parts
 from hivemind.embedding import Embedder, FineEmbedder, embed_packed, open_embedder
 from hivemind.layout import Layout
 from hivemind.search import best_of
@@ -94,7 +94,7 @@ class Tree:
                 seq
                 for (seq,) in sql.execute("SELECT n.seq FROM nodes n JOIN places p ON p.node_id = n.id WHERE p.leads")
             ]
-            self.parts: list[Part] = list(Reader(sql).parts(leads).values())
+            self.parts: list[Part] = list(read_parts(sql, leads).values())
             rows = dict(sql.execute("SELECT key, vector FROM vectors").fetchall())
         import numpy
 

@@ -258,6 +258,28 @@ def thread(hive: Hive, box: Box, id_: str) -> Answer:
     return Answer([_record(message) for message in found], lines)
 
 
+@command("mail keep", open_hive)
+def keep(hive: Hive, box: Box, id_: str) -> Answer:
+    """Keep a conversation as a document, which `doc find` and agents find by what its letters say.
+
+    Each letter is kept with who wrote it and when. Called again, it adds what was written since.
+
+    arguments:
+      BOX  whose mailbox (default: human, yours)
+      ID  the id of one of its messages, as `mail list` shows it
+
+    examples:
+      hivemind mail keep human ID
+    """
+    from hivemind.documents import Letter
+
+    found = hive.mail.thread(known_name(hive, box), id_)
+    letters = [Letter(one.id, one.sender, one.date.isoformat(timespec="seconds"), one.body) for one in found]
+    root = hive.documents.keep_thread(found[0].subject, letters, found[0].thread)
+    record = {"node": root.id, "class": root.context_value, "letters": len(letters)}
+    return Answer(record, [f"{root.id}  {one_line(root.text)}  ({root.context_value}, {len(letters)} letters)"])
+
+
 @command("mail status", look_at)
 def status(hive: Hive, box: Box, id_: str) -> Answer:
     """Show who has received, read and answered a message that BOX sent.

@@ -30,7 +30,7 @@ from hivemind.documents.tree import Shown, Source, show, source_of
 from hivemind.documents.trees import Trees, short_id
 from hivemind.documents.validation import check_path, check_whole, shown
 from hivemind.embedding import Embedder, EmbedderUnavailable
-from hivemind.search import Index, Query, embed_waiting, meaning_asked, meanings
+from hivemind.search import Engine, Query, embed_waiting, meaning_asked, meanings
 from hivemind.tokens import count_tokens
 
 __all__ = ["Docmem"]
@@ -61,7 +61,7 @@ class Docmem(Trees):
     ) -> None:
         super().__init__(path, token_counter=token_counter, durable=durable, clock=clock, new_id=new_id)
         self.embedder = embedder
-        self._index = Index(WEIGHTS, candidates=100, closely=64)
+        self._engine = Engine(WEIGHTS, candidates=100, closely=64)
         self._refused: set[object] = set()  # digests of texts that the embedder does not take
 
     # -- expanding and asking ---------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Docmem(Trees):
             raise DocmemError(
                 f"by={shown(by)} cannot be", mend='by is "order", "importance", or "relevance" with a query'
             )
-        found = scored(self._index, sql, asked, node_id)
+        found = scored(self._engine, sql, asked, node_id)
         return lambda node_id, _: found[node_id].score if node_id in found else 0.0
 
     def query(self, text: str, limit: int = 10, *, node_id: str | None = None) -> list[Hit]:
@@ -135,7 +135,7 @@ class Docmem(Trees):
         with self.database.read() as sql:
             if node_id is not None:
                 tree.get(sql, node_id)
-            return find_hits(self._index, sql, asked, node_id, limit)
+            return find_hits(self._engine, sql, asked, node_id, limit)
 
     def asked(self, text: str, embed: int = _EMBEDDED_BY_A_QUERY) -> Query:
         """A query with its vector, got outside any transaction: an embedder may be slow. On the way at most `embed` nodes
@@ -160,7 +160,7 @@ class Docmem(Trees):
         """
         asked = self.asked(text, embed=0)
         with self.database.read() as sql:
-            found = find_passages(self._index, sql, asked, max(limit, _ASKED_FIRST), keys)
+            found = find_passages(self._engine, sql, asked, max(limit, _ASKED_FIRST), keys)
         leads = [one.lead for one in found[:_ASKED_FIRST]]
         try:
             new = self._embed(_ASKED_FIRST, leads, _SECONDS) if leads and asked.meaning is not None else 0
@@ -169,7 +169,7 @@ class Docmem(Trees):
             new = 0
         if new:
             with self.database.read() as sql:
-                found = find_passages(self._index, sql, asked, limit, keys)
+                found = find_passages(self._engine, sql, asked, limit, keys)
         return found[:limit]
 
     def _embed(self, limit: int, among: Sequence[int] | None, seconds: float | None, **told: Any) -> int:
@@ -244,10 +244,11 @@ class Docmem(Trees):
             tree.get(sql, node_id)
             return source_of(sql, node_id)
 
-    def keep_thread(self, subject: str, letters: Sequence[Letter], root_id: str | None = None) -> Node:
-        """Keep a mail thread as a document (what is new of it, below `root_id`); gives its root, classed by rule."""
+    def keep_thread(self, subject: str, letters: Sequence[Letter], thread: str) -> Node:
+        """Keep a mail thread, known by the Message-ID that it began with, as a document, or what is new of it; returns its
+        root, classed by rule."""
         with self.transaction() as edit:
-            return keep_thread(edit, subject, letters, root_id)
+            return keep_thread(edit, subject, letters, thread)
 
     def import_toml(self, text: str) -> list[Node]:
         """The trees that `export_toml` wrote, or a person; gives the new nodes in reading order.

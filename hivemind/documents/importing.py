@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -104,17 +105,15 @@ class Letter:
     text: str
 
 
-def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], root_id: str | None) -> Node:
-    """Write a thread, or what is new of it below `root_id`; gives its root. Messages are readonly, each there once."""
-    subject = mask(subject)
+def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], thread: str) -> Node:
+    """Write what is new of a thread, known by the Message-ID that it began with; returns its root. Letters are readonly, each
+    there once."""
+    subject, root_id = mask(subject), f"thread-{hashlib.blake2b(thread.encode(), digest_size=6).hexdigest()}"
     found = classify_thread(subject, [letter.text for letter in letters])
     context = Context("root", "mail", found.name)
-    if root_id is None:
-        root = edit.add(None, 0.0, Draft(context, subject, 1))
-    else:
-        root = tree.get(edit.sql, root_id)
-        if root.context != context:
-            root = edit.change(root, context_name=context.name, context_value=context.value)
+    root = tree.find(edit.sql, root_id) or edit.add(None, 0.0, Draft(context, subject, 1, id=root_id))
+    if root.context != context:
+        root = edit.change(root, context_name=context.name, context_value=context.value)
     edit.label(root.id, [*found.tags, found.name])
     known = {(child.context_value, child.text) for child in tree.children(edit.sql, root.id)}
     for letter in letters:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from hivemind.documents.passages import Reader
+from hivemind.documents.passages import read_parts
 from hivemind.embedding import Embedder, Meaning, put_vectors
 from hivemind.search import Waiting, keep_parts
 
@@ -54,16 +55,13 @@ def waiting(
     return [Waiting(seq, text, _digest(text)) for seq, text in _meant(sql, [seq for (seq,) in rows]).items()]
 
 
-def _meant(sql: sqlite3.Connection, seqs: Iterable[int]) -> dict[int, str]:
+def _meant(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
     """What is embedded of each: a passage with its titles, another node's own text."""
-    reader, found = Reader(sql), dict[int, str]()
-    for seq in seqs:
-        part = reader.part(seq)
-        if part is not None:
-            found[seq] = part.meant
-        elif (row := sql.execute("SELECT text FROM nodes WHERE seq = ?", (seq,)).fetchone()) is not None:
-            found[seq] = row[0]
-    return found
+    parts = read_parts(sql, seqs)
+    rows = sql.execute(
+        "SELECT seq, text FROM nodes WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq", (json.dumps(seqs),)
+    )
+    return {seq: parts[seq].meant if seq in parts else text for seq, text in rows}
 
 
 def _digest(text: str) -> bytes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hivemind.boundary import boundary
 from hivemind.documents.formats.extracted import Extract
@@ -21,7 +22,7 @@ from hivemind.layout import Layout
 from hivemind.masking import mask
 from hivemind.search import Confidence, Item
 
-__all__ = ["Citation", "Part", "Passage", "Reader", "Verdict", "group", "passage_text", "read_file", "verify"]
+__all__ = ["Citation", "Part", "Passage", "Verdict", "group", "passage_text", "read_file", "read_parts", "verify"]
 
 _ENOUGH, _MOST = 160, 260  # tokens: a passage that has so many is long enough, and with so many it is too long
 
@@ -192,8 +193,7 @@ STANDING = 0.6
 """What a document weighs that says it is no longer, or not yet, in force."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(NamedTuple):
     """One node of a passage."""
 
     node_id: str
@@ -203,14 +203,12 @@ class _Member:
     kind: str
     start_line: int
     end_line: int
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
     path: str
     digest: str
-    root_id: str
     title: str
     labels: str
     document_class: str
@@ -275,90 +273,77 @@ def _text(members: Sequence[_Member]) -> str:
     return "".join(member.text + member.gap for member in members[:-1]) + (members[-1].text if members else "")
 
 
-class Reader:
-    """Reads passages, what belongs to several of them once."""
+_LEADS = """
+SELECT h.seq, q.file_id, q.passage, (
+        SELECT kind FROM places b WHERE b.file_id = q.file_id AND b.passage = q.passage - 1 AND b.number = q.number - 1
+    ), (
+        SELECT n.seq FROM places b JOIN nodes n ON n.id = b.node_id
+        WHERE b.file_id = q.file_id AND b.passage < q.passage AND b.leads ORDER BY b.passage DESC LIMIT 1
+    ), (
+        SELECT n.seq FROM places b JOIN nodes n ON n.id = b.node_id
+        WHERE b.file_id = q.file_id AND b.passage > q.passage AND b.leads ORDER BY b.passage LIMIT 1
+    )
+FROM json_each(?) j CROSS JOIN nodes h ON h.seq = j.value CROSS JOIN places q ON q.node_id = h.id WHERE q.leads
+"""
+_MEMBERS = """
+SELECT j.key, n.id, n.parent_id, n.text, p.gap, p.kind, p.start_line, p.end_line
+FROM json_each(?) j CROSS JOIN places p ON p.file_id = j.value ->> 0 AND p.passage = j.value ->> 1 AND p.number > 0
+CROSS JOIN nodes n ON n.id = p.node_id ORDER BY j.key, p.number
+"""
+_ABOVE = """
+WITH RECURSIVE up(id) AS (
+    SELECT value FROM json_each(?) UNION SELECT n.parent_id FROM up JOIN nodes n ON n.id = up.id
+) SELECT n.id, n.parent_id, iif(n.context_type = 'heading', n.context_value, NULL) FROM up JOIN nodes n ON n.id = up.id
+"""
 
-    def __init__(self, sql: sqlite3.Connection) -> None:
-        self._sql = sql
-        self._files: dict[int, _File] = {}
-        self._leads: dict[int, list[int]] = {}
-        self._above: dict[str, tuple[str, ...]] = {}
 
-    def part(self, lead: int) -> Part | None:
-        """The passage that a node leads, None if it leads none."""
-        row = self._sql.execute(
-            "SELECT p.file_id, p.passage FROM nodes n JOIN places p ON p.node_id = n.id WHERE n.seq = ? AND p.leads",
-            (lead,),
-        ).fetchone()
-        return None if row is None else self._part(lead, *row)
-
-    def parts(self, leads: Iterable[int]) -> dict[int, Part]:
-        """lead → passage of those that lead one."""
-        return {lead: part for lead in leads if (part := self.part(lead)) is not None}
-
-    def part_of(self, node_id: str) -> Part | None:
-        """The passage that a node is in."""
-        row = self._sql.execute("SELECT file_id, passage FROM places WHERE node_id = ?", (node_id,)).fetchone()
-        return None if row is None else self._part(0, *row)
-
-    def _part(self, lead: int, file_id: int, number: int) -> Part:
-        if file_id not in self._files:
-            row = self._sql.execute(
-                "SELECT path, digest, root_id, title, labels, class, standing FROM files WHERE id = ?", (file_id,)
-            ).fetchone()
-            self._files[file_id] = _File(*row)
-        file = self._files[file_id]
-        rows = self._sql.execute(
-            "SELECT n.id, n.parent_id, n.text, p.gap, p.kind, p.start_line, p.end_line, p.number"
-            " FROM places p JOIN nodes n ON n.id = p.node_id"
-            " WHERE p.file_id = ? AND p.passage = ? AND p.number > 0 ORDER BY p.number",
-            (file_id, number),
+def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, Part]:
+    """lead → passage of those that lead one; in a few statements for all, as one for each would be most of a search."""
+    rows = sql.execute(_LEADS, (json.dumps(list(leads)),)).fetchall()
+    members: list[list[_Member]] = [[] for _ in rows]
+    for at, *member in sql.execute(_MEMBERS, (json.dumps([row[1:3] for row in rows]),)):
+        members[at].append(_Member(*member))
+    asked = json.dumps(sorted({row[1] for row in rows}))
+    files = {
+        number: _File(*row)
+        for number, *row in sql.execute(
+            "SELECT id, path, digest, title, labels, class, standing FROM files"
+            " WHERE id IN (SELECT value FROM json_each(?))",
+            (asked,),
         )
-        members = [_Member(*one) for one in rows]
-        titles = self._titles(members[0].parent_id)
-        titles = titles if titles[:1] == (file.title,) else (file.title, *titles)
-        leads = number == 1 or self._kind_before(file_id, number, members[0].number) == "heading"
-        return Part(lead, file, members, titles, leads, self._beside(file_id, lead))
-
-    def _beside(self, file_id: int, lead: int) -> tuple[int | None, int | None]:
-        if file_id not in self._leads:
-            rows = self._sql.execute(
-                "SELECT n.seq FROM places p JOIN nodes n ON n.id = p.node_id WHERE p.file_id = ? AND p.leads"
-                " ORDER BY p.number",
-                (file_id,),
-            )
-            self._leads[file_id] = [seq for (seq,) in rows]
-        leads = self._leads[file_id]
-        at = leads.index(lead) if lead in leads else None
-        if at is None:
-            return None, None
-        return leads[at - 1] if at else None, leads[at + 1] if at + 1 < len(leads) else None
-
-    def _kind_before(self, file_id: int, passage: int, number: int) -> str:
-        """The kind of the node before the first of a passage, which ends the passage before: so the index finds it."""
-        row = self._sql.execute(
-            "SELECT kind FROM places WHERE file_id = ? AND passage = ? AND number = ?",
-            (file_id, passage - 1, number - 1),
+    }
+    above = {
+        node_id: (parent_id, title)
+        for node_id, parent_id, title in sql.execute(
+            _ABOVE, (json.dumps(sorted({own[0].parent_id for own in members})),)
         )
-        return str(row.fetchone()[0])
+    }
+    found = {}
+    for (lead, file_id, _, before, *beside), own in zip(rows, members, strict=True):
+        titles = _titles(above, own[0].parent_id)
+        if titles[:1] != (files[file_id].title,):
+            titles = (files[file_id].title, *titles)
+        found[lead] = Part(lead, files[file_id], own, titles, before in ("root", "heading"), (beside[0], beside[1]))
+    return found
 
-    def _titles(self, node_id: str | None) -> tuple[str, ...]:
-        path: list[tuple[str, tuple[str, ...]]] = []
-        while node_id is not None and node_id not in self._above:
-            kind, title, parent = self._sql.execute(
-                "SELECT context_type, context_value, parent_id FROM nodes WHERE id = ?", (node_id,)
-            ).fetchone()
-            path.append((node_id, (title,) if kind == "heading" else ()))
-            node_id = parent
-        titles = () if node_id is None else self._above[node_id]
-        for above_id, title in reversed(path):
-            titles = self._above[above_id] = (*titles, *title)
-        return titles
+
+def _titles(above: Mapping[str, tuple[str | None, str | None]], node_id: str | None) -> tuple[str, ...]:
+    """The headings at and above a node, outermost first."""
+    found: list[str] = []
+    while node_id is not None:
+        node_id, title = above[node_id]
+        if title is not None:
+            found.append(title)
+    return tuple(reversed(found))
 
 
 def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
     """The text of the passage that a node is quoted with; of one from no file its own."""
-    part = Reader(sql).part_of(node_id)
-    if part is None:
+    lead = sql.execute(
+        "SELECT h.seq FROM places p JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
+        " JOIN nodes h ON h.id = q.node_id WHERE p.node_id = ?",
+        (node_id,),
+    ).fetchone()
+    if lead is None:
         return str(sql.execute("SELECT text FROM nodes WHERE id = ?", (node_id,)).fetchone()[0])
-    return part.text
+    return read_parts(sql, lead)[lead[0]].text

@@ -12,10 +12,10 @@ from typing import Any
 
 from hivemind.documents import tree
 from hivemind.documents.node import Node, tags_in, without_tags
-from hivemind.documents.passages import Part, Passage, Reader
+from hivemind.documents.passages import Part, Passage, read_parts
 from hivemind.documents.schema import unindexed_ids
 from hivemind.documents.summaries import is_summary
-from hivemind.search import Index, Item, Query, Weights, quote_span
+from hivemind.search import Engine, Item, Query, Weights, quote_span
 from hivemind.search.query import moment_of
 from hivemind.search.ranking import Candidate
 from hivemind.search.words import matching
@@ -32,7 +32,6 @@ FLOOR = 0.4
 """The share of a question (its words weighted by how rare they are) that a passage must cover to be an answer at all,"""
 NEAR_ENOUGH = 0.35
 """or the cosine of its meaning, of the passage or of one of its sentences."""
-_LOOKED_AT = 1_000
 
 
 class Documents:
@@ -54,7 +53,7 @@ class Passages(Documents):
 
     def __init__(self, sql: sqlite3.Connection, keys: Sequence[str]) -> None:
         super().__init__(sql)
-        self.reader, self.parts = Reader(sql), dict[int, Part]()
+        self.parts = dict[int, Part]()
         self._where = " OR ".join("f.path = ? OR (f.path >= ? AND f.path < ?)" for _ in keys)
         self._bounds = [bound for key in keys for bound in (key, key + "/", key + "0")]
 
@@ -72,7 +71,7 @@ class Passages(Documents):
             f" CROSS JOIN nodes h ON h.id = q.node_id WHERE ({self._where}) ORDER BY w.rank, h.seq LIMIT ?"
         )
         asked = " OR ".join(f'"{word}"' for word in words)
-        for most in (_LOOKED_AT, -1):  # all of them only where most of the best lie outside of the keys
+        for most in (4 * limit, -1):  # all of them only where most of the best lie outside of the keys
             rows = self.sql.execute(joined, (asked, most, *self._bounds, 2 * limit)).fetchall()
             if len(rows) == 2 * limit:
                 break
@@ -88,24 +87,24 @@ class Passages(Documents):
         return {seq for (seq,) in rows}
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
-        self.parts |= self.reader.parts(ids)
+        self.parts |= read_parts(self.sql, ids)
         return (part.item for part in self.parts.values())
 
 
 def find_passages(
-    index: Index, sql: sqlite3.Connection, query: Query, limit: int, keys: Sequence[str]
+    engine: Engine, sql: sqlite3.Connection, query: Query, limit: int, keys: Sequence[str]
 ) -> list[Passage]:
     """The best passages of the files at or below `keys`, best first; equal ones by path and line."""
     if limit <= 0 or not keys:
         return []
     source = Passages(sql, keys)
-    hits, asked = index.search(sql, source, query, limit, kept=_answers)
+    hits, asked = engine.search(sql, source, query, limit, kept=_answers)
     terms = {term.stem: term.weight for term in asked.terms}
     found = []
     for hit in hits:
         part = source.parts[hit.id]
         near = None if hit.near is None else 1 - (1 - hit.near.place) * len(part.meant) / len(part.text)
-        quote = quote_span(part.text, terms, index.readings.stems, near)
+        quote = quote_span(part.text, terms, engine.readings.stems, near)
         found.append(part.quoted(round(hit.score, 6), hit.why, hit.confidence, quote))
     return found
 
@@ -262,7 +261,7 @@ class Nodes(Documents):
         }
 
 
-def scored(index: Index, sql: sqlite3.Connection, query: Query, below: str | None) -> dict[str, _Scored]:
+def scored(engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None) -> dict[str, _Scored]:
     """The nodes that answer, each with its score and why: those that have a tag that is asked for first."""
     source = Nodes(sql, query.text, below)
     plain = any(word not in source.tags for word in matching(without_tags(query.text)))
@@ -274,7 +273,7 @@ def scored(index: Index, sql: sqlite3.Connection, query: Query, below: str | Non
             for one in candidates
         ]
 
-    hits, _ = index.search(sql, source, query, _CANDIDATES, kept=kept)
+    hits, _ = engine.search(sql, source, query, _CANDIDATES, kept=kept)
     best = max((hit.score for hit in hits), default=0.0)
     found = {}
     for hit in hits:
@@ -292,9 +291,9 @@ def _node_answers(one: Candidate) -> bool:
     return (bool(own) and one.match.covered >= _LEAST) or one.nearness >= _ALIKE
 
 
-def find_hits(index: Index, sql: sqlite3.Connection, query: Query, below: str | None, limit: int) -> list[Hit]:
+def find_hits(engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None, limit: int) -> list[Hit]:
     """The best hits, best first; equal ones in the order in which they were written."""
-    found = scored(index, sql, query, below)
+    found = scored(engine, sql, query, below)
     trail = Trail(sql)
     nodes = {node.id: node for node in tree.get_many(sql, found)}
     siblings = Counter(node.parent_id for node in nodes.values() if node.parent_id is not None)

@@ -44,7 +44,7 @@ from hivemind.longterm.validation import (
     shortened,
 )
 from hivemind.longterm.writing import Meaning, Upsert, delete_entry, indexed_together, space_for, upsert, write_entry
-from hivemind.search import Index
+from hivemind.search import Engine
 from hivemind.tokens import count_tokens
 
 __all__ = ["DIMENSION", "Entries"]
@@ -88,7 +88,7 @@ class Entries:
         self.similarity_threshold = check_between(similarity_threshold, "similarity_threshold", -1, 1)
         self._count = token_counter
         self._clock, self._new_id = clock, new_id
-        self._index = Index()
+        self._engine = Engine()
 
     def now(self) -> datetime:
         """The time by the store's clock."""
@@ -196,7 +196,7 @@ class Entries:
         (meaning,) = self._meanings([draft])
         with self._writing() as (sql, now):
             asked = Upsert(space_for(sql, path), key, draft, fresh, meaning, said, allow_duplicate, now)
-            result = upsert(sql, asked, self._index.vectors, self._new_id)
+            result = upsert(sql, asked, self._engine.vectors, self._new_id)
             waiting = some_failed(sql)
         self._embed_others(waiting, [meaning])
         return result

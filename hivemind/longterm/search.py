@@ -14,7 +14,8 @@ from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, as_time
 from hivemind.longterm.filters import Filter
 from hivemind.longterm.rows import ALIVE, fetch, object_of, span
 from hivemind.longterm.schema import PLACES
-from hivemind.search import Confidence, Hit, Index, Item, Query
+from hivemind.search import Confidence, Engine, Item, Query
+from hivemind.search.engine import Found
 from hivemind.search.query import moment_of, named_in
 from hivemind.search.ranking import Candidate, borne_out
 from hivemind.search.words import words_of
@@ -89,7 +90,7 @@ class Asked:
     filter: Filter = field(default_factory=Filter)
 
 
-def find(index: Index, sql: sqlite3.Connection, asked: Asked) -> list[MemorySearchResult]:
+def find(engine: Engine, sql: sqlite3.Connection, asked: Asked) -> list[MemorySearchResult]:
     """The entries that answer best, best first, equal ones oldest first, each with its similarity, score and why."""
     if asked.limit <= 0 or not asked.spaces:
         return []
@@ -98,12 +99,12 @@ def find(index: Index, sql: sqlite3.Connection, asked: Asked) -> list[MemorySear
     source = _Memories(sql, asked)
     if asked.mode == "vector":
         scored: list[tuple[int, float, float, str, Confidence | None]]
-        near = index.nearest(sql, source, asked.query, 2 * asked.limit)
+        near = engine.nearest(sql, source, asked.query, 2 * asked.limit)
         scored = [
             (seq, cosine, cosine, f"meaning {cosine:.2f}", None) for seq, cosine in near if cosine >= asked.threshold
         ]
     else:
-        hits, _ = index.search(sql, source, asked.query, 4 * asked.limit, kept=_rule(asked))
+        hits, _ = engine.search(sql, source, asked.query, 4 * asked.limit, kept=_rule(asked))
         scored = [
             (hit.id, hit.similarity, hit.score, hit.why, hit.confidence) for hit in hits if not _is_below(hit, asked)
         ]
@@ -122,7 +123,7 @@ def _rule(asked: Asked) -> Any:
     return kept
 
 
-def _is_below(hit: Hit, asked: Asked) -> bool:
+def _is_below(hit: Found, asked: Asked) -> bool:
     """Whether a threshold leaves a hit out; one that has no vector yet is not."""
     return asked.strict and hit.has_vector and hit.similarity < asked.threshold
 

@@ -105,7 +105,7 @@ class MemoryStore(Entries):
                 strict=threshold is not None,
                 filter=narrowed,
             )
-            return find(self._index, sql, asked)
+            return find(self._engine, sql, asked)
 
     def _spaces(self, sql: Connection, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
         """The numbers of namespaces that there are, or of all below them."""
@@ -126,7 +126,7 @@ class MemoryStore(Entries):
 
     def coverage(self, query: str, text: str) -> float:
         """The share of the query's words, without stop words, that a text has (0 to 1): whether it can be an answer."""
-        return self._index.coverage(check_text(query, "a query"), check_text(text, "what may answer"))
+        return self._engine.coverage(check_text(query, "a query"), check_text(text, "what may answer"))
 
     # looking after it
 

@@ -1,202 +1,324 @@
-"""`Index`: one search over a store's tables of words and vectors; embedding what waits (spec 9)."""
+"""`Index`: what is put into it is found by its words and its meaning (spec 9, *The engine*). Its tables stand in an SQLite
+database that its owner may use for more; each writer is one transaction, across processes.
+"""
 
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
-import sys
-import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from hivemind.embedding import Vectors, embed_each
+from hivemind.embedding import VECTORS, Embedder, EmbedderUnavailable, Meaning, put_vectors
+from hivemind.errors import UserError
 from hivemind.fs import reached
-from hivemind.fs.database import Database
-from hivemind.search.answers import Confidence, confidence_of
-from hivemind.search.item import Item, Readings
-from hivemind.search.parts import Near, nearest_parts
-from hivemind.search.query import Query, query_of, rarest
-from hivemind.search.ranking import Candidate, Weights, matches, rank
-from hivemind.search.words import matching, words_of
+from hivemind.fs.database import Database, Schema, faults, index_fault
+from hivemind.search.answers import Confidence
+from hivemind.search.engine import Engine, Waiting, embed_waiting
+from hivemind.search.item import Item
+from hivemind.search.parts import PARTS, keep_parts, meaning_asked, meanings
+from hivemind.search.query import Query, moment_of
+from hivemind.search.ranking import Candidate, Weights
+from hivemind.search.words import TOKENIZER, matching
 
-__all__ = ["Hit", "Index", "Source", "Waiting", "embed_waiting"]
+__all__ = ["INDEX", "Hit", "Index"]
 
-_AT_ONCE = 64  # texts of one request, and of one transaction
-_REFUSED_AT_ONCE = 16  # texts, each of which is asked for alone, unless all are to be embedded
-_HURRIED = 8  # where somebody waits: the embedder is stopped when the time is up
+_ITEMS = 1 << 32
+_WORDS = ("text", "heading", "labels")
+_ALL = (0, (1 << 63) - 1)
+_ALIKE = 0.3  # the least cosine of an item that shares no word with the query
+_CHARACTERS = 40_000  # of one item: what an embedder looks at, at most
+_ASKED_FIRST, _WITH_A_SEARCH, _SECONDS = (
+    20,
+    64,
+    1.5,
+)  # that a search embeds: of what its words find, in all, for so long
 
+INDEX = (
+    """CREATE TABLE scopes (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, items INTEGER NOT NULL)""",
+    f"""CREATE TABLE items (
+        key INTEGER PRIMARY KEY, -- its scope's number * {_ITEMS} + its own: a scope is one unbroken range
+        scope INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        fields TEXT NOT NULL,    -- JSON: those that are not in `words`
+        UNIQUE (scope, id)
+    )""",
+    f"CREATE VIRTUAL TABLE words USING fts5({', '.join(_WORDS)}, tokenize='{TOKENIZER}')",
+    *VECTORS,
+    *PARTS,
+)
+"""The statements that make an index's tables, for the schema of a database that has others too."""
 
-class Waiting(NamedTuple):
-    """An item without a vector: its id, the text that is embedded, and by what it is known to say that still."""
-
-    id: int
-    text: str
-    check: object
-
-
-_Meaning = TypeVar("_Meaning")
-
-
-def embed_waiting(
-    database: Database,
-    embed: Callable[[Sequence[str]], Sequence[_Meaning]],
-    waiting: Callable[[sqlite3.Connection, int, int], Sequence[Waiting]],
-    keep: Callable[[sqlite3.Connection, Sequence[tuple[Waiting, _Meaning]]], None],
-    *,
-    limit: int,
-    refused: set[object],
-    seconds: float | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> int:
-    """Embed at most `limit` of what waits, as `waiting(sql, after id, limit)` gives it; returns how many.
-
-    Progress is in the database: a killed process loses one batch, and any other goes on. A text that the embedder refuses
-    is noted in `refused` by its check, and not asked for again by this process. With `seconds` it ends when they are over.
-    Raises EmbedderUnavailable where it takes no text. Call it outside of any transaction.
-    """
-    done, after, before = 0, -1, len(refused)
-    patience = sys.maxsize if limit == sys.maxsize else _REFUSED_AT_ONCE
-    end = None if seconds is None else time.monotonic() + seconds
-    while done < limit and len(refused) - before < patience and (end is None or time.monotonic() < end):
-        size = min(_AT_ONCE if end is None else _HURRIED, limit - done)
-        with database.read() as sql:
-            rows = waiting(sql, after, size)
-        if not rows:
-            break
-        after = rows[-1].id
-        batch = [one for one in rows if one.check not in refused]
-        vectors = embed_each(embed, [one.text for one in batch])
-        refused |= {one.check for one, vector in zip(batch, vectors, strict=True) if vector is None}
-        kept = [(one, vector) for one, vector in zip(batch, vectors, strict=True) if vector is not None]
-        if kept:
-            with database.write() as sql:
-                keep(sql, kept)
-            reached("search.embed.batch")
-        done += len(kept)
-        if progress is not None:
-            progress(done)
-    return done
-
-
-_CANDIDATES = 200  # by words and by meaning each
-_CLOSELY = 200  # the best of them, whose parts are looked at
-
-Kept = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
-"""Which candidates are found at all: a store's own rule."""
-
-
-class Source(Protocol):
-    """What one search sees of a store, within one transaction: its candidates, in the scope that is asked.
-
-    `total` is how many items there are, `groups` those of the vectors that are compared (None: all).
-    """
-
-    total: int
-    groups: Collection[int] | None
-
-    def how_often(self, word: str, bound: int) -> int:
-        """How many items have the word, counted to just beyond the bound."""
-
-    def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
-        """The ids of the items that match best in the full-text index. Words have letters and digits only;
-        there may be none."""
-
-    def allowed(self, ids: Sequence[int]) -> Collection[int]:
-        """Those of the ids that are there and may be found."""
-
-    def items(self, ids: Iterable[int]) -> Iterable[Item]:
-        """The items of these ids, and those beside them where neighbours count."""
+_ROWS = "FROM scopes s JOIN items i ON i.scope = s.id JOIN words w ON w.rowid = i.key"
+_WAITING = (
+    "items i JOIN words w ON w.rowid = i.key WHERE i.key BETWEEN ? AND ?"
+    " AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.key = i.key AND v.model = ?)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
     """An item that answers: `score` orders the hits of one search, `similarity` is the cosine of its meaning (0 without),
-    `confidence` how far it can be trusted to answer, `near` how near its parts are (None: not known), `why` says in words what
-    was found."""
+    `why` says in words what was found, `confidence` how far it can be trusted to answer."""
 
-    item: Item
+    id: str
     score: float
     similarity: float
-    confidence: Confidence
     why: str
-    has_vector: bool
-    near: Near | None = None
-
-    @property
-    def id(self) -> int:
-        return self.item.id
+    confidence: Confidence
+    scope: str
+    fields: Mapping[str, Any]
 
 
 class Index:
-    """Searches a database that a transaction sees. Keeps what it read in the items, and the index of vectors."""
+    """Items of several scopes in one database: a `Database` whose schema has the statements of INDEX, or a path of its own.
 
-    def __init__(
-        self, weights: Weights | None = None, *, candidates: int = _CANDIDATES, closely: int = _CLOSELY
-    ) -> None:
-        self.vectors = Vectors()
-        self.weights = weights or Weights()
-        self.readings = Readings()
-        self._candidates, self._closely = candidates, closely
+    Without an embedder, and where it fails, words alone decide. Methods raise the schema's errors.
+    """
+
+    def __init__(self, database: Database | str | os.PathLike[str], embedder: Embedder | None = None) -> None:
+        own = Schema(name="search index", room="search", version=1, error=UserError, statements=INDEX)
+        self.database = database if isinstance(database, Database) else Database(database, own)
+        self._embedder = embedder
+        self._engine = Engine()
+        self._refused: set[object] = set()
+
+    def put(self, id: str, fields: Mapping[str, Any], scope: str = "") -> None:  # noqa: A002 - the spec's name
+        """Let an item say this, in place of what it said. Found by: `text`, `heading`, `labels`; also used: `speaker`,
+        `session`, `time` (ISO 8601), `previous` and `next` (ids of the scope), `standing` (1; less for what is no longer in
+        force). All that JSON can say is kept, and comes back with a hit."""
+        words = [_clean(str(fields.get(name, ""))) for name in _WORDS]
+        kept = json.dumps({name: value for name, value in fields.items() if name not in _WORDS}, sort_keys=True)
+        with self.database.write() as sql:
+            row = sql.execute(
+                f"SELECT i.key, i.fields, {', '.join(_WORDS)} {_ROWS} WHERE s.name = ? AND i.id = ?", (scope, id)
+            ).fetchone()
+            if row is None:
+                key = _new_key(sql, scope)
+                sql.execute("INSERT INTO items VALUES (?, ?, ?, ?)", (key, key // _ITEMS, id, kept))
+                sql.execute(f"INSERT INTO words(rowid, {', '.join(_WORDS)}) VALUES (?, ?, ?, ?)", (key, *words))
+                return
+            if row[1] != kept:
+                sql.execute("UPDATE items SET fields = ? WHERE key = ?", (kept, row[0]))
+            if [*row[2:]] != words:
+                sql.execute("UPDATE words SET text = ?, heading = ?, labels = ? WHERE rowid = ?", (*words, row[0]))
+                sql.execute("DELETE FROM vectors WHERE key = ?", (row[0],))
+
+    def delete(self, id: str, scope: str = "") -> bool:  # noqa: A002
+        """Take an item out; False if there is none."""
+        with self.database.write() as sql:
+            row = sql.execute(f"SELECT i.key {_ROWS} WHERE s.name = ? AND i.id = ?", (scope, id)).fetchone()
+            if row is not None:
+                for table, column in (("items", "key"), ("words", "rowid"), ("vectors", "key")):
+                    sql.execute(f"DELETE FROM {table} WHERE {column} = ?", row)
+                sql.execute("UPDATE scopes SET items = items - 1 WHERE name = ?", (scope,))
+                sql.execute("DELETE FROM scopes WHERE name = ? AND items = 0", (scope,))
+            return row is not None
+
+    def fields(self, scope: str = "") -> dict[str, dict[str, Any]]:
+        """What the items of a scope say, by id."""
+        with self.database.read() as sql:
+            rows = sql.execute(f"SELECT i.id, i.fields, {', '.join(_WORDS)} {_ROWS} WHERE s.name = ?", (scope,))
+            return {row[0]: _fields(*row[1:]) for row in rows}
+
+    def asked(self, text: str) -> Query:
+        """A query with its meaning, or why it has none."""
+        if self._embedder is None or not text.strip():
+            return Query(text)
+        try:
+            return Query(text, meaning=meaning_asked(self._embedder, text), model=self._embedder.name)
+        except EmbedderUnavailable as error:
+            return Query(text, lack=str(error))
 
     def search(
-        self, sql: sqlite3.Connection, source: Source, query: Query, limit: int, *, kept: Kept
-    ) -> tuple[list[Hit], Query]:
-        """The hits, best first, and the query as it was understood."""
-        asked = query_of(query, self.readings.stems, source.total, source.how_often)
-        most = max(self._candidates, 4 * limit)
-        words = rarest(asked.terms, most, source.total)
-        ids = set(source.matching(words, most))
+        self, query: str | Query, scope: str | None = None, limit: int = 10, features: Weights | None = None
+    ) -> list[Hit]:
+        """The items of a scope (None: of all) that answer best, best first; equal ones by scope and age.
+
+        What is asked is embedded first: of what waits, the best by their words, then the newest, for a second and a half at
+        most. `features` says what counts how much, for this search.
+        """
+        asked = self.asked(query) if isinstance(query, str) else query
         if asked.meaning is not None:
-            ids |= {one for one, _ in self.nearest(sql, source, asked, most)}
-        candidates = self._read(sql, source, asked, ids)
-        ranked = rank(asked, candidates, self.weights)
-        if asked.meaning is not None:
-            best = {candidates[one.place].item.meaning for one in ranked[: max(self._closely, limit)]}
-            if near := nearest_parts(sql, asked.model, asked.meaning, best):
-                candidates = [replace(one, near=near.get(one.item.meaning)) for one in candidates]
-                ranked = rank(asked, candidates, self.weights)
-        found = kept(asked, candidates)
-        ranked = [one for one in ranked if found[one.place]]
-        return [self._hit(one.score, candidates[one.place], one.why, asked) for one in ranked[:limit]], asked
+            with self.database.read() as sql:
+                first = _Items(sql, scope).matching(matching(asked.text), _ASKED_FIRST)
+            with suppress(EmbedderUnavailable):  # then with the vectors that there are
+                self._embed(_ASKED_FIRST, scope, _SECONDS, first)
+                self._embed(_WITH_A_SEARCH, scope, _SECONDS)
+        with self.database.read() as sql:
+            source = _Items(sql, scope)
+            found, _ = self._engine.search(sql, source, asked, limit, kept=_are_alike, weights=features)
+            return [
+                Hit(ident, one.score, one.similarity, one.why, one.confidence, name, told)
+                for one in found
+                for name, ident, told in [source.rows[one.id]]
+            ]
 
-    def nearest(self, sql: sqlite3.Connection, source: Source, query: Query, most: int) -> list[tuple[int, float]]:
-        """(id, cosine) of at most `most` items that may be found, best first; fewer only if there are no more."""
-        assert query.meaning is not None
-        reach = most
-        while True:
-            near = self.vectors.nearest(sql, query.model, query.meaning.vector, reach, source.groups)
-            allowed = source.allowed([one for one, _ in near])
-            found = [pair for pair in near if pair[0] in allowed]
-            if len(found) >= most or len(near) < reach:
-                return found[:most]
-            reach *= 8
+    def pending(self, scope: str | None = None) -> int:
+        """How many items have no vector yet; 0 without an embedder."""
+        if self._embedder is None:
+            return 0
+        with self.database.read() as sql:
+            asked = (*_span(sql, scope), self._embedder.name)
+            return int(sql.execute(f"SELECT count(*) FROM {_WAITING}", asked).fetchone()[0])
 
-    def coverage(self, query: str, text: str) -> float:
-        """The share of the query's words, without stop words, that a text has (0 to 1)."""
-        asked, there = self.readings.stems(matching(query)), set(self.readings.stems(words_of(text)))
-        return sum(stem in there for stem in asked) / len(asked) if asked else 0.0
+    def embed(self, limit: int, scope: str | None = None) -> int:
+        """Give at most `limit` items their vectors, newest first; returns how many. What the embedder refuses is passed over.
+        Raises EmbedderUnavailable where it takes nothing."""
+        return self._embed(limit, scope)
 
-    def _read(self, sql: sqlite3.Connection, source: Source, query: Query, ids: Collection[int]) -> list[Candidate]:
-        items = sorted({item.id: item for item in source.items(sorted(ids))}.values(), key=lambda item: item.id)
-        readings = self.readings.of(items)
-        cosines = dict[int, float]()
-        if query.meaning is not None:  # read anew: the index may know what this transaction does not
-            cosines = self.vectors.cosines(sql, query.model, query.meaning.vector, {item.meaning for item in items})
-        by_words = matches(query, items, [readings[item.id] for item in items], self.weights)
-        places = {item.id: place for place, item in enumerate(items)}
-        found = []
-        for item, match in zip(items, by_words, strict=True):
-            beside = [None if one is None else places.get(one) for one in (item.previous, item.next)]
-            cosine = cosines.get(item.meaning)
-            found.append(Candidate(item, readings[item.id], match, cosine, None, beside[0], beside[1]))
-        return found
+    def _embed(
+        self, limit: int, scope: str | None, seconds: float | None = None, among: Sequence[int] | None = None
+    ) -> int:
+        if (embedder := self._embedder) is None:
+            return 0
+        only = "" if among is None else f" AND i.key IN ({','.join(map(str, among))})"
 
-    def _hit(self, score: float, one: Candidate, why: Callable[[Candidate], str], query: Query) -> Hit:
-        said = why(one)
-        if query.lack is not None:
-            said += f"; by words only: {query.lack}"
-        elif query.meaning is not None and one.cosine is None:
-            said += "; not embedded yet"
-        similarity = 0.0 if one.cosine is None else min(1.0, max(0.0, one.cosine))
-        trust = confidence_of(query, one.match.where, one.match.covered, one.cosine, one.near)
-        return Hit(one.item, score, similarity, trust, said, one.cosine is not None, one.near)
+        def waiting(sql: sqlite3.Connection, after: int, most: int) -> list[Waiting]:
+            first, last = _span(sql, scope)
+            rows = sql.execute(
+                f"SELECT i.key, w.heading, w.text FROM {_WAITING}{only} ORDER BY i.key DESC LIMIT ?",
+                (first, last if after < 0 else after - 1, embedder.name, most),
+            )
+            return [
+                Waiting(key, f"{head}\n{text}".strip()[:_CHARACTERS], (key, head, text)) for key, head, text in rows
+            ]
+
+        def keep(sql: sqlite3.Connection, found: Sequence[tuple[Waiting, Meaning]]) -> None:
+            still = "SELECT 1 FROM words WHERE rowid = ? AND heading = ? AND text = ?"
+            for one, meaning in found:
+                if sql.execute(still, one.check).fetchone():  # type: ignore[arg-type]
+                    put_vectors(sql, embedder.name, [(one.id, one.id // _ITEMS, meaning.vector)])
+                    keep_parts(sql, one.id, embedder.name, meaning.parts)
+
+        work = partial(meanings, embedder)
+        done = embed_waiting(self.database, work, waiting, keep, limit=limit, refused=self._refused, seconds=seconds)
+        if done:
+            reached("search.index.embedded")
+        return done
+
+    def check(self) -> list[str]:
+        """What is wrong with the tables, one sentence each; empty if they are sound. Reads all of it."""
+        with self.database.write() as sql:  # the full-text index's own check is written as an insert
+            found = list(faults(sql))
+            if (error := index_fault(sql)) is not None:
+                found.append(f"the full-text index does not fit the items ({error})")
+            for what, rows in (
+                ("items belong to no scope", "items WHERE scope NOT IN (SELECT id FROM scopes)"),
+                ("items have no words", "items WHERE key NOT IN (SELECT rowid FROM words)"),
+                ("vectors belong to no item", "vectors WHERE key NOT IN (SELECT key FROM items)"),
+                (
+                    "scopes have another number of items than they say",
+                    "scopes s WHERE s.items <> (SELECT count(*) FROM items i WHERE i.scope = s.id)",
+                ),
+            ):
+                if count := sql.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]:
+                    found.append(f"{count} {what}")
+            return found
+
+    def close(self) -> None:
+        """Close the database; the next use opens it again."""
+        self.database.close()
+
+
+def _clean(text: str) -> str:
+    """Half a character, which JSON can hold and a database cannot, is replaced."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _new_key(sql: sqlite3.Connection, scope: str) -> int:
+    (number,) = sql.execute(
+        "INSERT INTO scopes(name, items) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET items = items + 1 RETURNING id",
+        (scope,),
+    ).fetchone()
+    last = "SELECT max(key) FROM items WHERE key BETWEEN ? AND ?"
+    (key,) = sql.execute(last, (number * _ITEMS, number * _ITEMS + _ITEMS - 1)).fetchone()
+    return int(number * _ITEMS if key is None else key + 1)
+
+
+def _span(sql: sqlite3.Connection, scope: str | None) -> tuple[int, int]:
+    """The first and the last key that items of a scope can have; of one that is not there, no key."""
+    if scope is None:
+        return _ALL
+    row = sql.execute("SELECT id FROM scopes WHERE name = ?", (scope,)).fetchone()
+    return (1, 0) if row is None else (row[0] * _ITEMS, row[0] * _ITEMS + _ITEMS - 1)
+
+
+def _fields(told: str, *words: str) -> dict[str, Any]:
+    return {**json.loads(told), **{name: text for name, text in zip(_WORDS, words, strict=True) if text}}
+
+
+def _are_alike(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
+    return [one.match.score > 0 or (one.cosine is not None and one.cosine >= _ALIKE) for one in candidates]
+
+
+class _Items:
+    """What a search sees of the items (`engine.Source`). How rare words are is counted among the keys that are searched."""
+
+    def __init__(self, sql: sqlite3.Connection, scope: str | None) -> None:
+        self._sql, self._keys = sql, _span(sql, scope)
+        self.rows: dict[int, tuple[str, str, dict[str, Any]]] = {}  # of each key the scope, the id, and what it says
+        self.groups: Collection[int] | None = None if scope is None else [self._keys[0] // _ITEMS]
+        (self.total,) = sql.execute(
+            "SELECT coalesce(sum(items), 0) FROM scopes WHERE ? IS NULL OR name = ?", (scope, scope)
+        ).fetchone()
+
+    def how_often(self, word: str, bound: int) -> int:
+        counted = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
+        return int(self._sql.execute(counted, (f'"{word}"', *self._keys, bound + 1)).fetchone()[0])
+
+    def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
+        if not words:
+            return []
+        rows = self._sql.execute(
+            "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rank, rowid LIMIT ?",
+            (" OR ".join(f'"{word}"' for word in words), *self._keys, limit),
+        )
+        return [key for (key,) in rows]
+
+    def allowed(self, ids: Sequence[int]) -> Collection[int]:
+        return [key for key in ids if self._keys[0] <= key <= self._keys[1]]
+
+    def items(self, ids: Iterable[int]) -> Iterator[Item]:
+        self._read(ids)
+        beside = {
+            key: [self._key(key, row[2].get(name)) for name in ("previous", "next")] for key, row in self.rows.items()
+        }
+        self._read(key for keys in beside.values() for key in keys if key is not None)
+        for key, (name, _, fields) in self.rows.items():
+            previous, next_ = beside.get(key, (None, None))
+            session = fields.get("session")
+            yield Item(
+                key,
+                str(fields.get("text", "")),
+                str(fields.get("heading", "")),
+                labels=str(fields.get("labels", "")),
+                scope=key // _ITEMS,
+                speaker=str(fields.get("speaker") or ""),
+                session=None if session in (None, "") else str(session),
+                moment=moment_of(fields.get("time")),
+                previous=previous,
+                next=next_,
+                age=(name, key),
+                standing=float(fields.get("standing", 1.0)),
+            )
+
+    def _read(self, keys: Iterable[int]) -> None:
+        rows = self._sql.execute(
+            f"SELECT i.key, s.name, i.id, i.fields, {', '.join(_WORDS)} {_ROWS}"
+            " WHERE i.key IN (SELECT value FROM json_each(?))",
+            (json.dumps([key for key in keys if key not in self.rows]),),
+        )
+        self.rows |= {key: (name, ident, _fields(*told)) for key, name, ident, *told in rows}
+
+    def _key(self, beside: int, ident: object) -> int | None:
+        if ident is None:
+            return None
+        found = "SELECT key FROM items WHERE scope = ? AND id = ?"
+        row = self._sql.execute(found, (beside // _ITEMS, str(ident))).fetchone()
+        return None if row is None else int(row[0])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
-from itertools import chain, islice
+from typing import NamedTuple
 
 from hivemind.search.query import asks_only
 from hivemind.search.words import Stems, words_of
@@ -15,7 +15,7 @@ from hivemind.search.words import Stems, words_of
 __all__ = ["Item", "Reading", "Readings", "said_by"]
 
 FIELDS = ("text", "heading", "titles", "labels", "example")
-_MOST_CHARACTERS = 2_000_000  # of the texts whose readings are kept, in each process that searches
+_MOST_CHARACTERS = 8_000_000  # of the texts whose stems are kept, in each process that searches: 20 MB
 _LABEL = re.compile(r"\s*([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*){0,2}):\s")
 
 
@@ -59,7 +59,8 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read in an item: stem → field → the places at which it stands there; how many words its text has."""
+    """What was read in an item for a query: stem → field → the places at which it stands there, of the stems that are asked
+    for; how many words its text has, whose it is, whether it only asks."""
 
     places: Mapping[str, Mapping[str, Sequence[int]]]
     length: int
@@ -71,43 +72,49 @@ class Reading:
         return len(self.places.get(stem, {}).get("text", ()))
 
 
+class _Stemmed(NamedTuple):
+    """The stems of an item by field, in their order; they hold as long as it has the same texts."""
+
+    texts: tuple[str, ...]
+    fields: tuple[list[str], ...]
+    speaker: frozenset[str]
+    asks: bool
+
+
 class Readings:
-    """The readings of items, kept for the next search: one holds as long as the item has the same texts."""
+    """Reads items, and keeps the stems of each for the next search."""
 
     def __init__(self) -> None:
         self.stems = Stems()
-        self._kept: dict[int, tuple[tuple[str, ...], Reading]] = {}
+        self._kept: dict[int, _Stemmed] = {}
         self._characters = 0
 
-    def of(self, items: Iterable[Item]) -> dict[int, Reading]:
-        """id → reading."""
-        found: dict[int, Reading] = {}
-        new: list[Item] = []
+    def of(self, items: Iterable[Item], stems: Collection[str]) -> dict[int, Reading]:
+        """id → reading, of the stems that are asked for."""
+        wanted, found = set(stems), dict[int, Reading]()
         for one in items:
             kept = self._kept.get(one.id)
-            if kept is not None and kept[0] == (*one.fields, one.speaker):
-                found[one.id] = kept[1]
-            else:
-                new.append(one)
-        words = [[words_of(text) for text in one.fields] for one in new]
-        stems = iter(self.stems(list(chain.from_iterable(chain.from_iterable(words)))))  # all together: asking costs
-        for one, own in zip(new, words, strict=True):
+            if kept is None or kept.texts != (*one.fields, one.speaker):
+                kept = self._read(one)
             places: dict[str, dict[str, list[int]]] = {}
-            for name, field in zip(FIELDS, own, strict=True):
-                for at, stem in enumerate(islice(stems, len(field))):
-                    places.setdefault(stem, {}).setdefault(name, []).append(at)
-            reading = Reading(places, len(own[0]) + len(own[-1]), said_by(one.speaker, one.text), asks_only(one.text))
-            self._keep(one, reading)
-            found[one.id] = reading
+            for name, own in zip(FIELDS, kept.fields, strict=True):
+                if not wanted.isdisjoint(own):
+                    for at, stem in enumerate(own):
+                        if stem in wanted:
+                            places.setdefault(stem, {}).setdefault(name, []).append(at)
+            length = len(kept.fields[0]) + len(kept.fields[-1])
+            found[one.id] = Reading(places, length, kept.speaker, kept.asks)
         return found
 
-    def _keep(self, one: Item, reading: Reading) -> None:
+    def _read(self, one: Item) -> _Stemmed:
         texts = (*one.fields, one.speaker)
         self._characters += sum(map(len, texts))
         if self._characters > _MOST_CHARACTERS:
             self._kept.clear()
             self._characters = sum(map(len, texts))
-        self._kept[one.id] = texts, reading
+        stemmed = tuple(self.stems(words_of(text)) for text in one.fields)
+        self._kept[one.id] = kept = _Stemmed(texts, stemmed, said_by(one.speaker, one.text), asks_only(one.text))
+        return kept
 
 
 def said_by(speaker: str, text: str) -> frozenset[str]:

@@ -128,11 +128,14 @@ def nearest_parts(sql: sqlite3.Connection, model: str, asked: Meaning, seqs: Col
             matrix = numpy.frombuffer(joined, dtype="i1").reshape(-1, dimension).astype("f4")
             words = [None] * len(rows)
         else:
-            bits = numpy.unpackbits(numpy.frombuffer(joined, dtype="u1").reshape(-1, width), axis=1)
-            parts = bits.astype("f4") * 2 - 1
-            each = parts @ numpy.frombuffer(asked.parts, dtype="<f4").reshape(-1, dimension).T
-            words = (numpy.maximum.reduceat(each, starts).mean(axis=1) / math.sqrt(dimension)).tolist()
+            signs = ((numpy.arange(256)[:, None] >> numpy.arange(7, -1, -1) & 1) * 2 - 1).astype(
+                "i1"
+            )  # of each byte's bits
+            parts = signs[numpy.frombuffer(joined, dtype="u1")].reshape(-1, dimension)
+            each = numpy.frombuffer(asked.parts, dtype="<f4").reshape(-1, dimension) @ parts.astype("f4").T
+            words = (numpy.maximum.reduceat(each, starts, axis=1).mean(axis=0) / math.sqrt(dimension)).tolist()
             matrix, starts, counts = _stretches(numpy, parts, starts, counts)
+            matrix = matrix.astype("f4")
         cosines = matrix @ query / numpy.sqrt((matrix * matrix).sum(axis=1))
         found = {}
         for (seq, _), start, count, word in zip(rows, starts.tolist(), counts.tolist(), words, strict=True):

@@ -46,6 +46,21 @@ def test_reading_can_leave_a_message_unread(run: Command, hive: Path) -> None:
     assert run("mail", "list", "researcher", "--json").json[0]["flags"] == ""
 
 
+def test_a_kept_conversation_is_found_with_who_wrote_a_letter_and_when_and_grows(run: Command, hive: Path) -> None:
+    first = send(run, body="Which port does the meter use?")
+    kept = run("mail", "keep", "researcher", first, "--json").json
+    assert (kept["class"], kept["letters"]) == ("question", 1)
+    answer = run("mail", "reply", "researcher", first, "It is 9090.").out.strip()
+    again = run("mail", "keep", "human", answer, "--json").json
+    assert (again["node"], again["letters"]) == (kept["node"], 2)
+    shown = run("doc", "export", kept["node"], "--format", "text").out
+    assert shown.count("Which port does the meter use?") == 1
+    assert "It is 9090." in shown
+    found = run("doc", "find", "What did the researcher say is 9090?", "--json").json
+    (letter,) = [one for one in found if one.get("text") == "It is 9090."]
+    assert "researcher in the document's labels" in letter["why"]
+
+
 def test_a_mail_program_reads_what_was_sent(run: Command, hive: Path) -> None:
     send(run, body="Grüße")
     (message,) = mailbox.Maildir(hive / "mailboxes" / "researcher")

@@ -34,7 +34,7 @@ WAYS: dict[str, Callable[[Docmem, Path], object]] = {
     "note": lambda docmem, _: docmem.add_note(node_of(docmem), SECRET, TOKEN),
     "summary": lambda docmem, _: docmem.add_summary(*[node_of(docmem)] * 2, SECRET),
     "summarize": lambda docmem, _: docmem.summarize(docmem.root_of(node_of(docmem)).id, lambda *_: SECRET),
-    "thread": lambda docmem, _: docmem.keep_thread(TOKEN, [importing.Letter(TOKEN, TOKEN, "2026", SECRET)]),
+    "thread": lambda docmem, _: docmem.keep_thread(TOKEN, [importing.Letter(TOKEN, TOKEN, "2026", SECRET)], TOKEN),
     "toml": lambda docmem, _: docmem.import_toml(
         f'[[node]]\ncontext_type = "m"\ncontext_name = "n"\ncontext_value = "{TOKEN}"\ntext = """{SECRET}"""'
     ),
@@ -73,8 +73,8 @@ def test_a_secret_in_a_pdf_is_masked_before_it_is_stored(
 
 def test_what_is_masked_is_known_again(docmem: Docmem) -> None:
     letter = importing.Letter("1", "ann", "2026", SECRET)
-    root = docmem.keep_thread("s", [letter])
-    docmem.keep_thread("s", [letter], root.id)
+    root = docmem.keep_thread("s", [letter], "<1@h>")
+    docmem.keep_thread("s", [letter], "<1@h>")
     assert len(docmem.serialize(root.id)) == 2
     node = docmem.append_child(root.id, "m", "n", "v", SECRET)
     assert node.text == mask(SECRET)

@@ -144,21 +144,27 @@ def test_a_thread_is_kept_once_and_classed(docmem: Docmem) -> None:
         Letter("<1@h>", "ann", "2026-01-01", "Which port is it? [x]\nWhich?"),
         Letter("<2@h>", "bob", "2026-01-02", "9090."),
     ]
-    root = docmem.keep_thread("[net] Ports", letters[:1])
+    root = docmem.keep_thread("[net] Ports", letters[:1], "<1@h>")
     assert (root.context_name, root.context_value) == ("mail", "question")
-    again = docmem.keep_thread("[net] Ports", letters, root.id)
+    again = docmem.keep_thread("[net] Ports", letters, "<1@h>")
     assert again.id == root.id
     nodes = docmem.serialize(root.id)
     assert [node.text for node in nodes] == ["[net] Ports", letters[0].text, "9090."]
     assert all(node.readonly for node in nodes)
     assert [node.id for node in docmem.tagged("net")] == [root.id]
-    assert docmem.keep_thread("Status of the build", [Letter("<3@h>", "a", "d", "done")]).context_value == "report"
-    assert docmem.keep_thread("Lunch", [Letter("<4@h>", "a", "d", "We agreed: noon.")]).context_value == "decision"
+    assert (
+        docmem.keep_thread("Status of the build", [Letter("<3@h>", "a", "d", "done")], "<3@h>").context_value
+        == "report"
+    )
+    assert (
+        docmem.keep_thread("Lunch", [Letter("<4@h>", "a", "d", "We agreed: noon.")], "<4@h>").context_value
+        == "decision"
+    )
 
 
 def test_a_letter_of_a_kept_thread_is_of_its_day(docmem: Docmem) -> None:
     letters = [Letter(f"<{day}@h>", "ann", f"2026-01-{day:02}", "We dock at nine.") for day in (5, 20)]
-    docmem.keep_thread("Docking", letters)
+    docmem.keep_thread("Docking", letters, "<5@h>")
     [first, *_] = [hit for hit in docmem.query("When do we dock on 20 January 2026?") if hit.node.readonly]
     assert first.node.context_value.startswith("ann 2026-01-20")
     assert "its date" in first.why

@@ -45,7 +45,7 @@ def open_at(path: Path) -> Docmem:
 def nearest(docmem: Docmem, sql: sqlite3.Connection, asked: Query, limit: int) -> list[tuple[int, float]]:
     """(seq, cosine) of what is nearest in meaning alone."""
     assert asked.meaning is not None
-    return docmem._index.nearest(sql, Nodes(sql, asked.text, None), asked, limit)
+    return docmem._engine.nearest(sql, Nodes(sql, asked.text, None), asked, limit)
 
 
 def near(docmem: Docmem, text: str, limit: int = 3) -> list[str]:
@@ -107,7 +107,7 @@ def test_a_transaction_is_answered_with_the_nodes_that_it_sees(path: Path) -> No
             writer.append_child(root.id, "m", "n", "v", "swifts")  # under the same number
             assert near(writer, "swifts")[0] == "swifts"
             assert last.id in {node_id for (node_id,) in sql.execute("SELECT id FROM nodes")}
-            hits = scored(reader._index, sql, asked, None)
+            hits = scored(reader._engine, sql, asked, None)
             assert "(1.00)" in hits[last.id].why
 
 

@@ -58,7 +58,9 @@ def store(tmp_path: Path):
         ("checkpoint-sqlite", "test_async_store.py", ("test_no_running_loop", "test_vector_store_initialization")),
     ],
 )
-def test_the_store_passes_langgraphs_own_tests(library: str, tests: str, left_out: tuple[str, ...]) -> None:
+def test_the_store_passes_langgraphs_own_tests(
+    library: str, tests: str, left_out: tuple[str, ...], tmp_path: Path
+) -> None:
     """`make test` fetches them with LangGraph's source distributions; without a package index they are skipped."""
     checkout = Path(os.environ.get("LANGGRAPH_CHECKOUT") or ROOT / ".venv" / "langgraph-tests")
     if not (checkout / "libs" / library).is_dir():
@@ -72,7 +74,12 @@ def test_the_store_passes_langgraphs_own_tests(library: str, tests: str, left_ou
             f"tests/{tests}",
         ],
         cwd=checkout / "libs" / library,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, told)), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, told)),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "TMPDIR": os.fspath(tmp_path),  # their databases' locks would stay in the one of all
+        },
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-1000:]

@@ -80,4 +80,4 @@ def test_only_so_much_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             store.put(TALK, f"{number}", f"the cello number {number}")
         for _ in range(2):
             assert len(store.search(TALK, "cello")) == 8
-        assert 0 < len(store._index.readings._kept) <= 3
+        assert 0 < len(store._engine.readings._kept) <= 3

@@ -262,7 +262,7 @@ def _torn(path: Path) -> None:
 
 def _without_a_table(path: Path) -> None:
     with sqlite3.connect(path) as sql:
-        sql.execute("DROP TABLE nodes")
+        sql.execute("DROP TABLE items")
     sql.close()
 
 
@@ -294,7 +294,7 @@ def test_an_older_version_is_rebuilt_and_a_newer_one_refused_and_kept(layout: La
         index.close()
         with sqlite3.connect(layout.graphs_db) as sql:
             sql.execute(f"PRAGMA user_version = {version}")
-            sql.execute("UPDATE graphs SET nodes = 7")
+            sql.execute("UPDATE scopes SET items = 7")
         sql.close()
         return layout.graphs_db.read_bytes()
 
@@ -361,7 +361,7 @@ def test_an_agent_at_rest_embeds_what_a_search_leaves(layout: Layout) -> None:
         "graph.index.write.before_commit",
         "graph.index.write.committed",
         "graph.index.taken",
-        "graph.index.embedded",
+        "search.index.embedded",
     ],
 )
 def test_killed_in_the_middle_of_an_update_the_next_search_finds_all(layout: Layout, point: str) -> None:

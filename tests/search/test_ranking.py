@@ -146,7 +146,7 @@ def ranked(text: str, items: list[Item], weights: Weights) -> dict[int, float]:
     """The score of each item, by words alone."""
     readings = Readings()
     query = query_of(Query(text), readings.stems, len(items), lambda *_: 1)
-    read = readings.of(items)
+    read = readings.of(items, [term.stem for term in query.terms])
     found = matches(query, items, [read[one.id] for one in items], weights)
     places = {one.id: at for at, one in enumerate(items)}
     candidates = [
@@ -184,7 +184,7 @@ def test_a_draft_and_what_was_superseded_stand_behind_what_is_in_force() -> None
 def test_an_item_that_nothing_speaks_for_is_not_found() -> None:
     def candidate(score: float, cosine: float | None, near: int | None = None, **known: Any) -> Candidate:
         item = Item(1, "x", **known)
-        return Candidate(item, Readings().of([item])[1], Match(score), cosine, previous=near)
+        return Candidate(item, Readings().of([item], [])[1], Match(score), cosine, previous=near)
 
     cases = [
         (candidate(1.0, 0.0), True),  # a word

@@ -1,0 +1,212 @@
+"""`Engine`: one search over a store's tables of words and vectors; embedding what waits (spec 9)."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, TypeVar
+
+from hivemind.embedding import Vectors, embed_each
+from hivemind.fs import reached
+from hivemind.fs.database import Database
+from hivemind.search.answers import Confidence, confidence_of
+from hivemind.search.item import Item, Readings
+from hivemind.search.parts import Near, nearest_parts
+from hivemind.search.query import Query, query_of, rarest
+from hivemind.search.ranking import Candidate, Weights, matches, rank
+from hivemind.search.words import matching, words_of
+
+__all__ = ["Engine", "Found", "Source", "Waiting", "embed_waiting"]
+
+_AT_ONCE = 64  # texts of one request, and of one transaction
+_REFUSED_AT_ONCE = 16  # texts, each of which is asked for alone, unless all are to be embedded
+_HURRIED = 8  # where somebody waits: the embedder is stopped when the time is up
+
+
+class Waiting(NamedTuple):
+    """An item without a vector: its id, the text that is embedded, and by what it is known to say that still."""
+
+    id: int
+    text: str
+    check: object
+
+
+_Meaning = TypeVar("_Meaning")
+
+
+def embed_waiting(
+    database: Database,
+    embed: Callable[[Sequence[str]], Sequence[_Meaning]],
+    waiting: Callable[[sqlite3.Connection, int, int], Sequence[Waiting]],
+    keep: Callable[[sqlite3.Connection, Sequence[tuple[Waiting, _Meaning]]], None],
+    *,
+    limit: int,
+    refused: set[object],
+    seconds: float | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Embed at most `limit` of what waits, as `waiting(sql, after id, limit)` gives it; returns how many.
+
+    Progress is in the database: a killed process loses one batch, and any other goes on. A text that the embedder refuses
+    is noted in `refused` by its check, and not asked for again by this process. With `seconds` it ends when they are over.
+    Raises EmbedderUnavailable where it takes no text. Call it outside of any transaction.
+    """
+    done, after, before = 0, -1, len(refused)
+    patience = sys.maxsize if limit == sys.maxsize else _REFUSED_AT_ONCE
+    end = None if seconds is None else time.monotonic() + seconds
+    while done < limit and len(refused) - before < patience and (end is None or time.monotonic() < end):
+        size = min(_AT_ONCE if end is None else _HURRIED, limit - done)
+        with database.read() as sql:
+            rows = waiting(sql, after, size)
+        if not rows:
+            break
+        after = rows[-1].id
+        batch = [one for one in rows if one.check not in refused]
+        vectors = embed_each(embed, [one.text for one in batch])
+        refused |= {one.check for one, vector in zip(batch, vectors, strict=True) if vector is None}
+        kept = [(one, vector) for one, vector in zip(batch, vectors, strict=True) if vector is not None]
+        if kept:
+            with database.write() as sql:
+                keep(sql, kept)
+            reached("search.embed.batch")
+        done += len(kept)
+        if progress is not None:
+            progress(done)
+    return done
+
+
+_CANDIDATES = 200  # by words and by meaning each
+_CLOSELY = 200  # the best of them, whose parts are looked at
+
+Kept = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
+"""Which candidates are found at all: a store's own rule."""
+
+
+class Source(Protocol):
+    """What one search sees of a store, within one transaction: its candidates, in the scope that is asked.
+
+    `total` is how many items there are, `groups` those of the vectors that are compared (None: all).
+    """
+
+    total: int
+    groups: Collection[int] | None
+
+    def how_often(self, word: str, bound: int) -> int:
+        """How many items have the word, counted to just beyond the bound."""
+
+    def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
+        """The ids of the items that match best in the full-text index. Words have letters and digits only;
+        there may be none."""
+
+    def allowed(self, ids: Sequence[int]) -> Collection[int]:
+        """Those of the ids that are there and may be found."""
+
+    def items(self, ids: Iterable[int]) -> Iterable[Item]:
+        """The items of these ids, and those beside them where neighbours count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An item that answers: `score` orders the hits of one search, `similarity` is the cosine of its meaning (0 without),
+    `confidence` how far it can be trusted to answer, `near` how near its parts are (None: not known), `why` says in words what
+    was found."""
+
+    item: Item
+    score: float
+    similarity: float
+    confidence: Confidence
+    why: str
+    has_vector: bool
+    near: Near | None = None
+
+    @property
+    def id(self) -> int:
+        return self.item.id
+
+
+class Engine:
+    """Searches a database that a transaction sees. Keeps what it read in the items, and the index of vectors."""
+
+    def __init__(
+        self, weights: Weights | None = None, *, candidates: int = _CANDIDATES, closely: int = _CLOSELY
+    ) -> None:
+        self.vectors = Vectors()
+        self.weights = weights or Weights()
+        self.readings = Readings()
+        self._candidates, self._closely = candidates, closely
+
+    def search(
+        self,
+        sql: sqlite3.Connection,
+        source: Source,
+        query: Query,
+        limit: int,
+        *,
+        kept: Kept,
+        weights: Weights | None = None,
+    ) -> tuple[list[Found], Query]:
+        """The hits, best first, and the query as it was understood."""
+        weights = weights or self.weights
+        asked = query_of(query, self.readings.stems, source.total, source.how_often)
+        most = max(self._candidates, 4 * limit)
+        words = rarest(asked.terms, most, source.total)
+        ids = set(source.matching(words, most))
+        if asked.meaning is not None:
+            ids |= {one for one, _ in self.nearest(sql, source, asked, most)}
+        candidates = self._read(sql, source, asked, ids, weights)
+        ranked = rank(asked, candidates, weights)
+        if asked.meaning is not None:
+            best = {candidates[one.place].item.meaning for one in ranked[: max(self._closely, limit)]}
+            if near := nearest_parts(sql, asked.model, asked.meaning, best):
+                candidates = [replace(one, near=near.get(one.item.meaning)) for one in candidates]
+                ranked = rank(asked, candidates, weights)
+        found = kept(asked, candidates)
+        ranked = [one for one in ranked if found[one.place]]
+        return [self._hit(one.score, candidates[one.place], one.why, asked) for one in ranked[:limit]], asked
+
+    def nearest(self, sql: sqlite3.Connection, source: Source, query: Query, most: int) -> list[tuple[int, float]]:
+        """(id, cosine) of at most `most` items that may be found, best first; fewer only if there are no more."""
+        assert query.meaning is not None
+        reach = most
+        while True:
+            near = self.vectors.nearest(sql, query.model, query.meaning.vector, reach, source.groups)
+            allowed = source.allowed([one for one, _ in near])
+            found = [pair for pair in near if pair[0] in allowed]
+            if len(found) >= most or len(near) < reach:
+                return found[:most]
+            reach *= 8
+
+    def coverage(self, query: str, text: str) -> float:
+        """The share of the query's words, without stop words, that a text has (0 to 1)."""
+        asked, there = self.readings.stems(matching(query)), set(self.readings.stems(words_of(text)))
+        return sum(stem in there for stem in asked) / len(asked) if asked else 0.0
+
+    def _read(
+        self, sql: sqlite3.Connection, source: Source, query: Query, ids: Collection[int], weights: Weights
+    ) -> list[Candidate]:
+        items = sorted({item.id: item for item in source.items(sorted(ids))}.values(), key=lambda item: item.id)
+        readings = self.readings.of(items, [term.stem for term in query.terms])
+        cosines = dict[int, float]()
+        if query.meaning is not None:  # read anew: the index may know what this transaction does not
+            cosines = self.vectors.cosines(sql, query.model, query.meaning.vector, {item.meaning for item in items})
+        by_words = matches(query, items, [readings[item.id] for item in items], weights)
+        places = {item.id: place for place, item in enumerate(items)}
+        found = []
+        for item, match in zip(items, by_words, strict=True):
+            beside = [None if one is None else places.get(one) for one in (item.previous, item.next)]
+            cosine = cosines.get(item.meaning)
+            found.append(Candidate(item, readings[item.id], match, cosine, None, beside[0], beside[1]))
+        return found
+
+    def _hit(self, score: float, one: Candidate, why: Callable[[Candidate], str], query: Query) -> Found:
+        said = why(one)
+        if query.lack is not None:
+            said += f"; by words only: {query.lack}"
+        elif query.meaning is not None and one.cosine is None:
+            said += "; not embedded yet"
+        similarity = 0.0 if one.cosine is None else min(1.0, max(0.0, one.cosine))
+        trust = confidence_of(query, one.match.where, one.match.covered, one.cosine, one.near)
+        return Found(one.item, score, similarity, trust, said, one.cosine is not None, one.near)
