@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.embedding import VECTORS, Embedder, EmbedderUnavailable, Meaning, put_vectors
 from hivemind.errors import UserError
 from hivemind.fs import reached
@@ -148,8 +149,8 @@ class Index:
             with self.database.read() as sql:
                 first = _Items(sql, scope).matching(matching(asked.text), _ASKED_FIRST)
             with suppress(EmbedderUnavailable):  # then with the vectors that there are
-                self._embed(_ASKED_FIRST, scope, _SECONDS, first)
-                self._embed(_WITH_A_SEARCH, scope, _SECONDS)
+                done = self._embed(_ASKED_FIRST, scope, _SECONDS, first)
+                self._embed(_WITH_A_SEARCH - done, scope, _SECONDS)
         with self.database.read() as sql:
             source = _Items(sql, scope)
             found, _ = self._engine.search(sql, source, asked, limit, kept=_are_alike, weights=features)
@@ -250,7 +251,8 @@ def _span(sql: sqlite3.Connection, scope: str | None) -> tuple[int, int]:
 
 
 def _fields(told: str, *words: str) -> dict[str, Any]:
-    return {**json.loads(told), **{name: text for name, text in zip(_WORDS, words, strict=True) if text}}
+    with boundary("item"):
+        return {**json.loads(told), **{name: text for name, text in zip(_WORDS, words, strict=True) if text}}
 
 
 def _are_alike(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
@@ -292,7 +294,7 @@ class _Items:
         self._read(key for keys in beside.values() for key in keys if key is not None)
         for key, (name, _, fields) in self.rows.items():
             previous, next_ = beside.get(key, (None, None))
-            session = fields.get("session")
+            session, standing = fields.get("session"), fields.get("standing")
             yield Item(
                 key,
                 str(fields.get("text", "")),
@@ -305,7 +307,7 @@ class _Items:
                 previous=previous,
                 next=next_,
                 age=(name, key),
-                standing=float(fields.get("standing", 1.0)),
+                standing=standing if isinstance(standing, float) else 1.0,
             )
 
     def _read(self, keys: Iterable[int]) -> None:
