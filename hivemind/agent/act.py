@@ -22,7 +22,9 @@ __all__ = ["INTERRUPTED", "act", "failed", "make_calls", "short"]
 
 INTERRUPTED = "interrupted: its process ended before there was a result; check whether it took effect"
 _AT_ONCE = 8
-_NOT_TWICE = frozenset({"add_task", "apply_patch", "doc_append", "edit_file", "run_command"})
+_NOT_TWICE = frozenset(
+    {"add_task", "apply_patch", "doc_append", "doc_note", "doc_update", "edit_file", "note_step", "run_command"}
+)
 """What reads, or is known by its id or its content, may be made again."""
 _SHOWN_CHARS = 500
 _SHOWN_ITEMS = 20
@@ -124,6 +126,8 @@ def _make(session: Session, tools: Mapping[str, Tool], call: Action, limit_chars
     if call.tool not in tools:
         return failed(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
     tool = tools[call.tool]
+    if work is not None and not tool.reads and (lost := work.lost_lease()) is not None:
+        return _failed(call, f"refused: {lost}")
     try:
         value = tool.call(session.for_call(call.id), call.arguments)
     except Parking:

@@ -277,12 +277,10 @@ class Agent:
 
     def lease_news(self, work: TaskRun) -> str | None:
         """A word if another has, or had meanwhile, the lease under which the last turn worked: what came after was refused."""
-        mine = work.lease
-        if mine is None or mine.generation == self.hive.journal.view(lambda now: now.generations.get(mine.step_id)):
+        if (lost := work.lost_lease()) is None:
             return None
-        work.lease, now = None, self.hive.leases.get(mine.step_id)
-        whose = "nobody" if now is None else now.holder_agent_id
-        return f"The lease of step {mine.step_id} was taken from you meanwhile; {whose} has it now. Look at what has changed."
+        work.lease = None
+        return f"{lost} Look at what has changed."
 
     def conversation(self, turn: Turn) -> Conversation:
         """The conversation that the turn goes on: the task's, or that of a thread of mail."""

@@ -113,7 +113,8 @@ def task_opening(
         f"read_file(path='{layout.relative(task.path)}/task.md')",
     )
     by = "the operator" if task.maker == HUMAN else task.maker
-    parts = [f"# {task.title}", f"Task `{task.id}`, from {by}.", text]
+    above = " › ".join(f"{one.title} (`{one.id}`)" for one in reversed(run.ancestors))
+    parts = [f"# {task.title}", f"Task `{task.id}`, from {by}.{f' A part of {above}.' if above else ''}", text]
     if task.attachments:
         parts.append(
             _section("Attachments", "\n".join(_few([f"* {layout.relative(path)}" for path in task.attachments])))

@@ -17,7 +17,17 @@ __all__ = ["replayed_tools"]
 
 _OF_OTHER_TASKS = ("delegate", "wait_for", "send_to_task", "cancel_task")
 _OF_THE_HIVE = frozenset(
-    {"check_mailbox", "recall", "search_memory", "remember", "list_tasks", "reserve", "release", *_OF_OTHER_TASKS}
+    {
+        "check_mailbox",
+        "doc_find",
+        "recall",
+        "search_memory",
+        "remember",
+        "list_tasks",
+        "reserve",
+        "release",
+        *_OF_OTHER_TASKS,
+    }
 )
 """Tools whose results depend on more of the hive than its files and this task, or change that: not used again."""
 _OF_WORKTREES = frozenset(

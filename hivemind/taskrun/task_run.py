@@ -7,7 +7,7 @@ import logging
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -110,6 +110,15 @@ class TaskRun:
     def _generations(self, steps: Sequence[str]) -> dict[str, int | None]:
         return {step: self.shown(step)["generation"] for step in steps}
 
+    def lost_lease(self) -> str | None:
+        """That another has, or had meanwhile, the lease under which this agent works, in words; None if it is still its own."""
+        mine = self.lease
+        if mine is None or mine.generation == self._hive.journal.view(lambda now: now.generations.get(mine.step_id)):
+            return None
+        now = self._hive.leases.get(mine.step_id)
+        whose = "nobody" if now is None else now.holder_agent_id
+        return f"The lease of step {mine.step_id} was taken from you meanwhile; {whose} has it now."
+
     def shown(self, step_id: str) -> dict[str, Any]:
         """What a change of a step has to show: who makes it, and the generation of the lease that it holds."""
         held = self.lease is not None and self.lease.step_id == step_id
@@ -198,12 +207,18 @@ class TaskRun:
         return self.as_kept.subtasks
 
     @cached_property
+    def ancestors(self) -> tuple[Task, ...]:
+        """The tasks that this one is a part of, the nearest first."""
+        found = [self.task]
+        with suppress(UserError):  # one that is gone: this one is an orphan
+            while (parent := found[-1].parent) is not None:
+                found.append(self._hive.tasks.get(parent))
+        return tuple(found[1:])
+
+    @property
     def root(self) -> Path:
         """The folder of the task that this one is a part of in the end; its own if it is a part of none."""
-        task = self.task
-        while task.parent is not None:
-            task = self._hive.tasks.get(task.parent)
-        return task.path
+        return [self.task, *self.ancestors][-1].path
 
     @property
     def is_orphan(self) -> bool:
@@ -256,7 +271,7 @@ class TaskRun:
             said = json.dumps(masked(dict(one.call.arguments)), ensure_ascii=False, default=str)
             actions.append((one.call.tool, f"{said[:_TRACED_CHARS]}{outcome}"))
         if actions:
-            self.trail.trace(actions, step.id if step else None)
+            self.trail.trace(actions, step.id if step and self.lost_lease() is None else None)
 
     # the plan
 

@@ -112,6 +112,17 @@ class Trail:
             self._has_new_cards = True
             return node.node_id
 
+    def brought(self, task_id: str, title: str, text: str, step_id: str | None) -> None:
+        """Keep what a subtask has come to as one settled node, which stands for that task's own graph."""
+        if any(node.meta.get("task") == task_id for node in self.store.graph.nodes.values()):
+            return
+        with self.store.change(self.agent) as graph:
+            above = (None if step_id is None else self.subtask(step_id)) or self.rooted(graph)
+            node = graph.add_node(
+                NodeKind.SUBTASK, mask(text), title=mask(title), status="closed", meta={"task": task_id}
+            )
+            graph.add_edge(above.node_id, node.node_id, "decompose")
+
     def link(self, src: int, dst: int, relation: str) -> None:
         with self.store.change(self.agent) as graph:
             graph.add_link(src, dst, relation)

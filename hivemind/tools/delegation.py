@@ -77,7 +77,7 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     """Divide your task: make subtasks, which others begin at once, side by side. Gives their ids in the order of `tasks`;
     wait_for gives their results. They end with your task. Another call makes others, and takes nothing away."""
     work, hive = session.work, session.hive
-    if len(_ancestors(session, work.task)) >= MAX_DEPTH:
+    if len(work.ancestors) >= MAX_DEPTH:
         raise ToolProblem(f"your task is {MAX_DEPTH} subtasks deep already", mend="do it yourself")
     key = session.call_key("delegate", arguments)
     ids = [_subtask_id(work.task.id, work.attempt, key, number) for number in range(1, len(arguments.tasks) + 1)]
@@ -107,7 +107,7 @@ def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
     for task_id in arguments.tasks:
         if task_id not in work.subtasks:
             hive.tasks.get(task_id)  # there is one
-        if task_id == work.task.id or task_id in _ancestors(session, work.task):
+        if task_id in (work.task.id, *(one.id for one in work.ancestors)):
             raise ToolProblem("waits for you", where=task_id)
     wait = work.wait_for(arguments.tasks, arguments.mode, arguments.timeout_s)
     with boundary("wait of a task", work.task.id):
@@ -119,6 +119,11 @@ def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
             raise Parking(wait.reason, until)
         news = {"timed_out": True}
     results = [_result(session, task_id) for task_id in wait.tasks]
+    for one in results:
+        if one["task"] in work.subtasks and (text := one.get("result") or one.get("error")):
+            work.trail.brought(
+                one["task"], one["title"], text, None if session.focus.step is None else session.focus.step.id
+            )
     work.waited()
     return {"tasks": results, **news}
 
@@ -217,18 +222,6 @@ def _check_whom(session: Session, one: Subtask) -> None:
     roles = sorted({agent.role for agent in agents.values() if agent.role})
     if one.role is not None and one.role not in roles:
         raise ToolProblem(f"no agent has the role {one.role!r}", mend=f"roles: {', '.join(roles) or 'none'}")
-
-
-def _ancestors(session: Session, task: Task) -> list[str]:
-    """The ids of the tasks that a task is a part of, the nearest first."""
-    found: list[str] = []
-    while task.parent is not None and task.parent not in found:
-        found.append(task.parent)
-        try:
-            task = session.hive.tasks.get(task.parent)
-        except UserError:
-            break
-    return found
 
 
 def _own(session: Session, task_id: str) -> Task:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -258,6 +259,25 @@ def test_a_lease_that_was_lost_meanwhile_is_told_once(crew: Crew) -> None:
     for _ in range(2):
         agent.cycle()
     assert [told(sent).count(f"The lease of step {step} was taken from you") for sent in script.sent] == [0, 1, 1]
+
+
+def test_after_its_lease_was_lost_a_turn_writes_nothing_more(crew: Crew) -> None:
+    edit: Wish = ("edit_file", {"path": "knowledge/boats.md", "old": "# Boats", "new": "# Ships"})
+    agent = Script([READ, edit, READ]).of(crew.start())
+
+    def lose_and_read(session: Any, arguments: Any) -> dict[str, Any]:
+        leases = Hive.open(crew.root).leases
+        leases.claim(session.focus.step.id, "human", force=True)
+        leases.release(session.focus.step.id, "human")
+        return read.use(session, arguments)
+
+    read = agent.tools["read_file"]
+    agent.tools = {**agent.tools, "read_file": replace(read, use=lose_and_read)}
+    agent.cycle()
+    calls = calls_of(crew.root / "tasks/active/t")
+    assert [call["ok"] for call in calls] == [True, False, True]
+    assert "refused: The lease of step" in calls[1]["text"]
+    assert (crew.root / "knowledge/boats.md").read_text().startswith("# Boats")
 
 
 def test_a_budget_that_comes_to_its_end_is_told_once_at_four_fifths(crew: Crew) -> None:

@@ -15,7 +15,7 @@ from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.swarm.idle import survey
 from tests.agent.conftest import Crew, Mind, doing, until_idle, wants
-from tests.messages import messages_of
+from tests.messages import lines_of, messages_of
 
 LEAD = "---\nsteps: [{title: Lead it}]\n---\nBuild a boat.\n"
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_is_refused_in_words_and_nothing_is_made(crew, tasks, sai
     assert states(crew) == {"t": "active"}
 
 
-def test_a_file_goes_with_it(crew):
+def test_a_file_goes_with_it_and_its_opening_says_what_it_is_a_part_of(crew):
     crew.drop(LEAD)
     ada = crew.start(doing())
     wants(ada, ("write_file", {"path": "plan.txt", "content": "Oak.\n"}))
@@ -129,6 +129,8 @@ def test_a_file_goes_with_it(crew):
     ]
     bob = crew.start(doing(PLAN), "bob")
     bob.cycle()
+    opening = next(line["opening"] for line in lines_of(crew.root / "tasks/active" / made) if "opening" in line)
+    assert "A part of Build a boat. (`t`)." in opening[1]["text"]
     [attached] = Hive.open(crew.root).tasks.get(made).attachments
     assert attached.read_text() == "Oak.\n"
 
@@ -149,6 +151,12 @@ def test_the_results_of_all_come_when_the_last_is_over_at_its_bell(crew):
     assert [(one["task"], one["state"]) for one in told] == [(ids[0], "done"), (ids[1], "failed")]
     assert "The keel is sawn." in told[0]["result"]
     assert "there is no pine" in told[1]["error"]
+    [work] = ada.scheduler.works()
+    graph = work.trail.store.graph
+    nodes = {node.meta["task"]: node for node in graph.nodes.values() if "task" in node.meta}
+    assert list(nodes) == ids, "each is one settled node of its parent's graph"
+    assert "The keel is sawn." in str(nodes[ids[0]].thought)
+    assert {node.status for node in nodes.values()} == {"closed"}
 
 
 def test_any_is_over_with_the_first(crew):
