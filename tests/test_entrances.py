@@ -26,8 +26,7 @@ OWN_INPUT = {
     **dict.fromkeys(
         (
             "swarm/nursery.py reports",
-            "tools/file_search.py _lines",
-            "tools/file_search.py _path",
+            "tools/file_search.py _printed_lines",
             "swarm/nursery.py _hear",
             "swarm/nursery.py _obey",
             "swarm/detach.py detach",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,23 +22,13 @@ from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskMoved
 
-__all__ = [
-    "Budget",
-    "Held",
-]
+__all__ = ["Budget", "Settle"]
 
 VERSION = 1
 _AGAIN_S = 30.0
+Settle = Callable[[int, float, datetime], object]
+"""Books what a request has used, tokens and money, in the place of what was held for it."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What is reserved for one request, in the account of which day."""
-
-    day: str
-    tokens: int
-    money: float
 
 
 @dataclass(slots=True)
@@ -78,31 +69,22 @@ class SharedAccount:
         self._path, self._limit, self._whose, self._durable, self._daily = path, limit, whose, durable, daily
         self._lock = nullcontext() if lock is None else Lock(lock)
 
-    @property
-    def bounded(self) -> bool:
-        return self._limit.tokens is not None or self._limit.money is not None
-
-    def hold(self, tokens: int, money: float, now: datetime) -> Held:
+    def hold(self, tokens: int, money: float, now: datetime) -> Settle:
         """Reserve what a request may use up at most. Raises Parking if that would pass the bound, or if what was used up is
-        not known; OSError if it can't be written."""
-        if not self.bounded:
-            return Held("", 0, 0.0)
+        not known; OSError if it can't be written. Booking raises nothing: where it can't be written, what was held counts."""
+        if self._limit.tokens is None and self._limit.money is None:
+            return lambda *_: None
         with self._known(now) as account:
             self._has_room(account, tokens, money, now)
             self._add(account, tokens, money)
-            return Held(account.day, tokens, money)
+            return partial(self._settle, (account.day, tokens, money))
 
-    def settle(self, held: Held, tokens: int, money: float, now: datetime) -> None:
-        """Book what a request has used up, instead of what was held for it; for none that was held, `Held("", 0, 0)`.
-
-        Nothing is raised: where it can't be written, what was held counts."""
-        if not self.bounded:
-            return
+    def _settle(self, held: tuple[str, int, float], tokens: int, money: float, now: datetime) -> None:
         try:
             with self._known(now) as account:
-                if account.day == held.day:  # else it was the old day's, and went with it
-                    account.tokens = max(0, account.tokens - held.tokens)
-                    account.money = max(0.0, account.money - held.money)
+                if account.day == held[0]:  # else it was the old day's, and went with it
+                    account.tokens = max(0, account.tokens - held[1])
+                    account.money = max(0.0, account.money - held[2])
                 self._add(account, tokens, money)
         except FileNotFoundError:  # the task is over: what is used up after its end is the day's
             return
@@ -169,37 +151,32 @@ class Budget:
             SharedAccount(record, limits.day, "the day's", durable=durable),
             SharedAccount(layout.budget_record, shared, "the hive's daily", self._lock, durable=durable),
         ]
-        self._held: dict[str, list[tuple[SharedAccount, Held]]] = {}
 
-    def hold(self, key: str, tokens: int, money: float, work: TaskRun | None, now: datetime) -> None:
-        """Reserve what a request may use up at most, before it is sent; `release` says what it was.
+    def hold(self, tokens: int, money: float, work: TaskRun | None, now: datetime) -> Settle:
+        """Reserve what a request may use up at most, before it is sent; what is returned books, once, what it was.
 
-        What is held counts as used, here and, if the process ends before its release, ever after. Raises Parking if a
-        bound would be passed, TaskMoved if the task, or the one that it is a part of, is gone, OSError if an account can't
-        be written.
+        What is held counts as used, here and, if the process ends before that, ever after. Raises Parking if a bound would
+        be passed, TaskMoved if the task, or the one that it is a part of, is gone, OSError if an account can't be written.
         """
         accounts = [*self._accounts]
         if work is not None:
             _check_own(work, tokens, money)
             accounts.append(self._account_of(work.root))
-        held = self._held[key] = []
+        held: list[Settle] = []
+
+        def settle(tokens: int, money: float, now: datetime) -> None:
+            while held:
+                held.pop()(tokens, money, now)
+
         try:
             for account in accounts:
-                held.append((account, account.hold(tokens, money, now)))  # noqa: PERF401 - what the first gave is needed if the second raises
+                held.append(account.hold(tokens, money, now))  # noqa: PERF401 - what the first gave is needed if the second raises
         except (Parking, OSError) as error:
-            self.release(key, 0, 0.0, now)
+            settle(0, 0.0, now)
             if work is not None and isinstance(error, FileNotFoundError):
                 raise TaskMoved("is gone", where=work.root) from None
             raise
-
-    def holds(self, key: str) -> bool:
-        """Whether something is held under that key."""
-        return key in self._held
-
-    def release(self, key: str, tokens: int, money: float, now: datetime) -> None:
-        """Book what a request has used up, instead of what was held for it."""
-        for account, held in self._held.pop(key):
-            account.settle(held, tokens, money, now)
+        return settle
 
     def _account_of(self, root: Path) -> SharedAccount:
         path = root / "account.json"

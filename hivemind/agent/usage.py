@@ -51,7 +51,6 @@ _MARGIN = 1.35  # a provider's tokens for one of ours, until it is known better
 _PARTS = 1024  # of requests, whose tokens are remembered: all but the last are the same in the next
 _MESSAGES = frozenset({"turn", "correction", "continuation", "mail"})
 """Causes of requests whose answers are messages of a conversation."""
-_UNMETERED = "turn"
 _FRAME = 64  # tokens that a provider puts around a request
 _log = logging.getLogger(__name__)
 
@@ -62,20 +61,15 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
     Raises UserError for one that is not known, for a missing key or extra, and for a budget of money without prices.
     """
     mind = open_mind(config.mind, root=layout.root, patience=patience)
+    if not isinstance(mind, AgentMind | LanguageMind):
+        return mind
+    short = mind.config.agent if isinstance(mind, AgentMind) else mind.config.model
+    listed = config.prices or hive.prices.get(mind.name) or hive.prices.get(short)
+    prices = None if listed is None else Prices(listed.tokens_in, listed.tokens_out, listed.cached, listed.written)
     if isinstance(mind, AgentMind):
-        listed = config.prices or hive.prices.get(mind.name) or hive.prices.get(mind.config.agent)
-        if listed is not None:
-            mind.prices = Prices(listed.tokens_in, listed.tokens_out, listed.cached, listed.written)
-    if isinstance(mind, LanguageMind):
-        listed = config.prices or hive.prices.get(mind.name) or hive.prices.get(mind.config.model)
-        if listed is not None:
-            mind = open_mind(
-                config.mind,
-                root=layout.root,
-                patience=patience,
-                prices=Prices(listed.tokens_in, listed.tokens_out, listed.cached, listed.written),
-            )
-            assert isinstance(mind, LanguageMind)
+        mind.prices = prices
+    else:
+        mind.own_prices = prices
         bounds = (config.budget.task, config.budget.day, hive.budget.day)
         if any(one is not None and one.money is not None for one in bounds) and mind.prices is None:
             raise UserError(
@@ -95,7 +89,6 @@ class Usages:
         self._mutex = threading.Lock()
         self._margin = _MARGIN
         self._excess = 1.0
-        self._counted: dict[str, int] = {}
         self.total = Usage()
         self.request: str | None = None
         self.used = Usage()  # of the last answer that is a message
@@ -104,7 +97,7 @@ class Usages:
         """The agent's mind, its requests noted in a conversation and held against its task's budget."""
         if not isinstance(self.base, LanguageMind):
             return self.base
-        return self.base.with_meter(_Meter(self, work, talk))
+        return self.base.with_meter(lambda asked: self._metered(work, talk, asked))
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema], work: TaskRun | None, talk: Conversation) -> Thought:
         """Ask the mind, within the budget: of the day, and of the task if there is one. Raises Parking, MindError."""
@@ -113,15 +106,13 @@ class Usages:
             thought = self.mind_for(work, talk).think(turn, tools)
             return replace(thought, usage=self.used)
         counted = sum(self.count(message.text) for message in turn.messages)
-        self._budget.hold(_UNMETERED, counted, 0.0, work, datetime.now(UTC))
-        used = Usage()
+        settle, used = self._budget.hold(counted, 0.0, work, datetime.now(UTC)), Usage()
         try:
             thought = self.base.think(turn, tools)
             used = replace(thought.usage, tokens_in=thought.usage.tokens_in or counted)
         finally:
-            with self._mutex:
-                self._budget.release(_UNMETERED, used.tokens, used.money, datetime.now(UTC))
-                self.total += used
+            settle(used.tokens, used.money, datetime.now(UTC))
+            self.total += used
         return replace(thought, usage=used)
 
     @contextmanager
@@ -134,28 +125,20 @@ class Usages:
         A run of which nothing is told has used its prompt.
         """
         key, used = secrets.token_hex(8), Usage()
-        self._budget.hold(_UNMETERED, tokens, 0.0, work, datetime.now(UTC))
-
-        def settle(so_far: Usage) -> None:
-            nonlocal used
-            before, used = used, so_far
-            with self._mutex:
-                more, dearer = max(0, used.tokens - before.tokens), max(0.0, used.money - before.money)
-                self._budget.release(_UNMETERED, more, dearer, datetime.now(UTC))
+        settle = self._budget.hold(tokens, 0.0, work, datetime.now(UTC))
 
         def book(so_far: Usage) -> None:
-            settle(so_far)
-            self._budget.hold(_UNMETERED, 0, 0.0, work, datetime.now(UTC))
+            nonlocal used, settle
+            before, used = used, so_far
+            settle(max(0, used.tokens - before.tokens), max(0.0, used.money - before.money), datetime.now(UTC))
+            settle = self._budget.hold(0, 0.0, work, datetime.now(UTC))
 
-        through = talk.messages[-1].id if talk.messages else None
-        epoch = None if talk.epoch is None else talk.epoch["epoch"]
-        record = {"request": key, "cause": "turn", "epoch": epoch, "through": through, "model": model}
         try:
-            talk.note({**record, "reserved": {"tokens": tokens, "money": 0.0}})
+            talk.note(_request(key, "turn", model, tokens, 0.0, talk))
             yield book
         finally:
-            if self._budget.holds(_UNMETERED):
-                settle(used if used.tokens else Usage(tokens))
+            left, used = (0, used) if used.tokens else (tokens, Usage(tokens))
+            settle(left, 0.0, datetime.now(UTC))
             self.total += used
             # Where the task was moved away, or the disk is full, it is booked all the same.
             with suppress(HivemindError, OSError):
@@ -166,97 +149,78 @@ class Usages:
         if isinstance(self.base, LanguageMind):
             self.base.close()
 
-    # of metered requests
+    # of requests to a language model
 
-    def hold(self, work: TaskRun | None, talk: Conversation | None, asked: Asked) -> None:
-        """Reserve what a request may use, and note that it is about to be sent."""
+    @contextmanager
+    def _metered(self, work: TaskRun | None, talk: Conversation | None, asked: Asked) -> Iterator[Exchange]:
+        """Reserve what a request may use, note that it is about to be sent, and book what it came to. Raises Parking where a
+        budget has no room for a thought, MindUnavailable where it has none for a fold."""
         counted = sum(map(self.count, asked.parts)) + asked.pictures * PICTURE_TOKENS
         with self._mutex:
             sent, answered = self._sent(counted), math.ceil(asked.max_output * self._excess)
             money = 0.0 if asked.prices is None else asked.prices.of(Usage(sent, answered, written=sent))
-            self._budget.hold(asked.id, sent + answered, money, work, datetime.now(UTC))
-            self._counted[asked.id] = counted
-            through = talk.messages[-1].id if talk is not None and talk.messages else None
-            record = {
-                "request": asked.id, "cause": asked.cause, "epoch": talk.epoch["epoch"] if talk and talk.epoch else None,
-                "through": through, "reserved": {"tokens": sent + answered, "money": money}, "model": asked.model,
-                "sha256": asked.sha256,
-            }  # fmt: skip
+            try:
+                settle = self._budget.hold(sent + answered, money, work, datetime.now(UTC))
+            except Parking as parking:
+                if asked.cause in _MESSAGES:
+                    raise
+                raise MindUnavailable(parking.reason) from None
             try:
                 if talk is not None:
-                    talk.note(record)
+                    record = _request(asked.id, asked.cause, asked.model, sent + answered, money, talk)
+                    talk.note({**record, "sha256": asked.sha256})
             except (HivemindError, OSError):  # not sent, so not used
-                self._budget.release(asked.id, 0, 0.0, datetime.now(UTC))
-                del self._counted[asked.id]
+                settle(0, 0.0, datetime.now(UTC))
                 raise
+        exchange = Exchange()
+        try:
+            yield exchange
+        finally:
+            with self._mutex:
+                used = self._came_to(asked, counted, exchange)
+                settle(used.tokens, used.money, datetime.now(UTC))
+                self._book(asked, exchange, used, talk)
 
-    def release(self, talk: Conversation | None, exchange: Exchange) -> None:
-        """Book what a request has used. An answer that was lost has cost what was sent. The answer of a turn stands in the
-        conversation as a message; of any other request it is noted."""
-        asked = exchange.asked
-        counted = self._counted.pop(asked.id)
-        with self._mutex:
-            used = exchange.usage or Usage()
-            if used.tokens_in == 0 and (exchange.lost or exchange.answer is not None):
-                used = _estimated(asked, self._sent(counted), exchange, self._count)
-            else:
-                self._learn(asked, counted, used)
-            self._budget.release(asked.id, used.tokens, used.money, datetime.now(UTC))
-            self.total += used
-            if exchange.answer is not None and asked.cause in _MESSAGES:
-                self.request, self.used = asked.id, used
-                return
-            record: dict[str, Any] = {"answered": asked.id, "usage": used.as_record()}
-            if exchange.error is not None:
-                record["error"] = exchange.error
-            if exchange.answer is not None:
-                record["text"] = exchange.answer.get("text", "")
-            try:
-                if talk is not None:
-                    talk.note(record, durable=False)
-            except (
-                HivemindError,
-                OSError,
-            ) as error:  # the task was moved away, the disk is full: what came still counts
-                _log.warning("what %s answered is not in the conversation: %s", asked.model, error)
+    def _came_to(self, asked: Asked, counted: int, exchange: Exchange) -> Usage:
+        """What a request has used: an answer that was lost has cost what was sent. A provider that counts more than was held
+        for it does so once: from now on as much is held."""
+        used = exchange.usage or Usage()
+        if used.tokens_in == 0 and (exchange.lost or exchange.answer is not None):
+            came = 0 if exchange.answer is None else self._count(json.dumps(exchange.answer))
+            return priced(Usage(self._sent(counted), came), asked.prices)
+        self._margin = max(self._margin, used.tokens_in / max(1, counted))
+        if used.tokens_out > asked.max_output * self._excess:
+            told = "%s: an answer of %d tokens, where %d were asked for at most"
+            _log.warning(told, asked.model, used.tokens_out, asked.max_output)
+            self._excess = used.tokens_out / asked.max_output
+        return used
+
+    def _book(self, asked: Asked, exchange: Exchange, used: Usage, talk: Conversation | None) -> None:
+        """The answer of a turn stands in the conversation as a message; of any other request it is noted."""
+        self.total += used
+        if exchange.answer is not None and asked.cause in _MESSAGES:
+            self.request, self.used = asked.id, used
+            return
+        record: dict[str, Any] = {"answered": asked.id, "usage": used.as_record()}
+        if exchange.error is not None:
+            record["error"] = exchange.error
+        if exchange.answer is not None:
+            record["text"] = exchange.answer.get("text", "")
+        try:
+            if talk is not None:
+                talk.note(record, durable=False)
+        except (HivemindError, OSError) as error:  # the task was moved away, the disk is full: what came still counts
+            _log.warning("what %s answered is not in the conversation: %s", asked.model, error)
 
     def _sent(self, counted: int) -> int:
         """The tokens that a request has at most for its provider, which counts by another vocabulary."""
         return math.ceil(counted * self._margin) + _FRAME
 
-    def _learn(self, asked: Asked, counted: int, used: Usage) -> None:
-        """A provider that counts more than was held for it does so once: from now on as much is held."""
-        self._margin = max(self._margin, used.tokens_in / max(1, counted))
-        if used.tokens_out > asked.max_output * self._excess:
-            _log.warning(
-                "%s: an answer of %d tokens, where %d were asked for at most",
-                asked.model,
-                used.tokens_out,
-                asked.max_output,
-            )
-            self._excess = used.tokens_out / asked.max_output
 
-
-class _Meter:
-    """Holds and releases for one task, or for mail."""
-
-    def __init__(self, usages: Usages, work: TaskRun | None, talk: Conversation | None) -> None:
-        self._usages, self._work, self._talk = usages, work, talk
-
-    def before(self, asked: Asked) -> None:
-        """Raises Parking where a budget has no room for a thought, MindUnavailable where it has none for a fold."""
-        try:
-            self._usages.hold(self._work, self._talk, asked)
-        except Parking as parking:
-            if asked.cause in _MESSAGES:
-                raise
-            raise MindUnavailable(parking.reason) from None
-
-    def after(self, exchange: Exchange) -> None:
-        self._usages.release(self._talk, exchange)
-
-
-def _estimated(asked: Asked, sent: int, exchange: Exchange, count: TokenCounter) -> Usage:
-    """The usage of a request for which nothing was reported."""
-    came = 0 if exchange.answer is None else count(json.dumps(exchange.answer))
-    return priced(Usage(sent, came), asked.prices)
+def _request(key: str, cause: str, model: str, tokens: int, money: float, talk: Conversation) -> dict[str, Any]:
+    """The line of a request that is about to be sent."""
+    return {
+        "request": key, "cause": cause, "epoch": None if talk.epoch is None else talk.epoch["epoch"],
+        "through": talk.messages[-1].id if talk.messages else None, "model": model,
+        "reserved": {"tokens": tokens, "money": money},
+    }  # fmt: skip

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from hivemind.minds.prices import Prices
 from hivemind.minds.turn import Usage
 
-__all__ = ["Asked", "Exchange", "Meter", "Unmetered"]
+__all__ = ["Asked", "Exchange", "Meter", "unmetered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +33,23 @@ class Asked:
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Exchange:
-    """One request that is over. `answer` is what came (text, calls), or None; then `error` says why, and `lost` whether
+    """What came of a request. `answer` is what came (text, calls), or None; then `error` says why, and `lost` whether
     it may have cost something nevertheless. `usage` is what was reported, or None if nothing was."""
 
-    asked: Asked
     answer: dict[str, Any] | None = None
     usage: Usage | None = None
     error: str | None = None
     lost: bool = False
 
 
-class Meter(Protocol):
-    """Who counts what a mind's requests cost, and stops those that would cost too much."""
-
-    def before(self, asked: Asked) -> None:
-        """A request is about to be sent. What this raises stops it, and comes out of the mind as it is."""
-        ...
-
-    def after(self, exchange: Exchange) -> None:
-        """A request is over."""
-        ...
+Meter = Callable[[Asked], AbstractContextManager[Exchange]]
+"""Counts what a mind's requests cost, and stops those that would cost too much: entered before a request is sent, left when
+it is over and its exchange filled in. What it raises on entering stops the request, and comes out of the mind as it is."""
 
 
-class Unmetered:
-    """Counts nothing and stops nothing: a mind on its own."""
-
-    def before(self, asked: Asked) -> None:
-        """Nothing stops it."""
-
-    def after(self, exchange: Exchange) -> None:
-        """Nothing is counted."""
+@contextmanager
+def unmetered(asked: Asked) -> Iterator[Exchange]:  # noqa: ARG001 - a meter, which counts nothing
+    """Counts nothing and stops nothing: for a mind on its own."""
+    yield Exchange()

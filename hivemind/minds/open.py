@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.minds.meter import Meter
 from hivemind.minds.mind import Mind
 from hivemind.minds.patience import Patience
-from hivemind.minds.prices import Prices
 
 __all__ = ["is_language_model", "open_mind", "warm_mind"]
 
@@ -26,21 +24,19 @@ def open_mind(
     name: str | Mapping[str, Any] = "extractive",
     *,
     root: Path | None = None,
-    prices: Prices | None = None,
-    meter: Meter | None = None,
     patience: Patience | None = None,
 ) -> Mind:
     """The mind that `name` names; nothing of another kind is imported.
 
-    `name` is the value of `mind:` in agents/<agent>.yaml; relative files are taken from `root`, the hive's folder. The
-    rest concerns language models: what their tokens cost, who counts them, how often they are asked again.
+    `name` is the value of `mind:` in agents/<agent>.yaml; relative files are taken from `root`, the hive's folder.
+    `patience` says how often a provider is asked again.
     Raises UserError for a name that is not known, and for a model whose key or client library is missing.
     """
     kind, argument = _split(name)
     if kind in _PROVIDERS:
         from hivemind.minds.language import LanguageMind, model_config
 
-        return LanguageMind(model_config(kind, argument), prices=prices, meter=meter, patience=patience, root=root)
+        return LanguageMind(model_config(kind, argument), patience=patience, root=root)
     if kind == "extractive" and argument is None:
         from hivemind.minds.extractive import ExtractiveMind
 

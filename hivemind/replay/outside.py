@@ -135,7 +135,7 @@ class _Log:
         result = found.get("result", {})
         if "answer" in result:
             step = session.step(arguments.step)
-            session.work.add_card(step, "note", result["answer"], title=f"{result.get('from', 'they')} answered")
+            session.work.trail.card(step, "note", result["answer"], title=f"{result.get('from', 'they')} answered")
         return self._result(found)
 
     def send_mail(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:

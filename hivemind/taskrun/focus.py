@@ -9,8 +9,9 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.mail import Message
 from hivemind.masking import mask
+from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.review import read_request
-from hivemind.taskrun.task_run import PlannedStep, TaskRun
+from hivemind.taskrun.task_run import TaskRun
 
 __all__ = ["Focus"]
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from hivemind.coordination import Commits, Receipt, Step, StepLease, StepLeaseHeld
+from hivemind.coordination import Receipt, Step, StepLease, StepLeaseHeld
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
@@ -22,9 +21,9 @@ from hivemind.masking import mask, masked
 from hivemind.minds import Result
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
-from hivemind.reasoning import Branch, MergeReport
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.parking import Parking
+from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.report import Account, Finding, Spent, compose, printed
 from hivemind.taskrun.review import Citation, Review
 from hivemind.taskrun.step_waits import StepWaits
@@ -34,7 +33,7 @@ from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import Said, Task, TaskStep
 from hivemind.tasks.folder import open_log
 
-__all__ = ["PlannedStep", "TaskRun"]
+__all__ = ["TaskRun"]
 
 _log = logging.getLogger(__name__)
 _TRACED_CHARS = 200
@@ -43,56 +42,16 @@ MAX_CRASHES = 5
 _TITLE_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedStep:
-    """A step of the journal together with what it is to do."""
-
-    step: Step
-    todo: TaskStep
-
-    @property
-    def id(self) -> str:
-        return self.step.id
-
-    @property
-    def command(self) -> str | None:
-        """The command of a `run:` step, as its receipts name it."""
-        if self.todo.kind != "run" or self.todo.argument is None:
-            return None
-        return self.todo.argument if isinstance(self.todo.argument, str) else shlex.join(self.todo.argument)
-
-    @property
-    def is_implicit(self) -> bool:
-        """Whether nobody planned it: it is the task itself."""
-        return bool(self.step.meta.get("implicit"))
-
-    def shown(self) -> dict[str, Any]:
-        """The step as a mind sees it in the task's block."""
-        todo = self.todo
-        return {
-            "id": self.step.id,
-            "title": todo.title,
-            "kind": todo.kind,
-            "argument": todo.argument,
-            "status": self.step.status,
-            "success_criteria": list(todo.success_criteria),
-            "tests": list(todo.tests),
-        }
-
-
 class TaskRun:
     """A claimed task, opened: everything it says of itself is read from its folder and the journal."""
 
     def __init__(self, hive: Parts, task: Task, agent: str) -> None:
         self._hive = hive
-        self._durable = hive.config.durable
-        self.task = task
+        self._kept = dict(task.kept)
+        self.task = replace(task, kept=self._kept)
         self.agent = agent
         self.lease: StepLease | None = None
-        self._commits = Commits(hive.journal, task.id)
-        lane = hive.agents[agent].lane or f"agent/{agent}"
-        self.trail = Trail(task, agent, lane, durable=self._durable, committed=self._commits.has, guard=self._guard)
-        self._kept = dict(task.kept)
+        self.trail = Trail(hive, task, agent, self.shown)
         self.waits = StepWaits(self._kept.get("waits"), partial(self.keep, "waits"))
         self.review = Review.of(self._kept.get("review"))
         self._folder = task.path
@@ -100,15 +59,8 @@ class TaskRun:
         self._account = Account()
         self.wait = TaskWait.of(self._kept.get("wait_for"))
         self.attempt = _attempt_of(task)
-        self.worktrees = Worktrees(hive, task, agent, self.attempt, self._kept, partial(self.keep, "worktrees"))
+        self.worktrees = Worktrees(hive, self.task, agent, self.attempt, partial(self.keep, "worktrees"))
         self._said = len(task.said)
-
-    def _guard(self, steps: Sequence[str]) -> AbstractContextManager[None]:
-        """Refuses to write what belongs to a step that another holds by now, and holds that off while it is written."""
-        return self._hive.steps.guard_all(self._generations(steps), self.agent)
-
-    def _generations(self, steps: Sequence[str]) -> dict[str, int | None]:
-        return {step: self.shown(step)["generation"] for step in steps}
 
     def lost_lease(self) -> str | None:
         """That another has, or had meanwhile, the lease under which this agent works, in words; None if it is still its own."""
@@ -141,11 +93,6 @@ class TaskRun:
             self._hive.tasks.log(self.task, *records, durable=durable)
         for record in records:
             self._account.book(record)
-
-    @property
-    def kept(self) -> Mapping[str, Any]:
-        """What is kept with the task by now."""
-        return self._kept
 
     def keep(self, name: str, value: Any, *, unpark: bool = False) -> None:
         """Keep a JSON value in the task's record; None takes it away. With `unpark` the task, which waited for it, goes on."""
@@ -194,17 +141,7 @@ class TaskRun:
 
     def has_come(self, reason: str) -> bool:
         """Whether a task that was parked for this reason can go on, because what it waited for has come."""
-        return has_come(self._hive, self.as_kept, reason)
-
-    @property
-    def as_kept(self) -> Task:
-        """The task with what is kept with it by now."""
-        return replace(self.task, kept=self._kept)
-
-    @property
-    def subtasks(self) -> tuple[str, ...]:
-        """The tasks that were made of parts of this one in this attempt."""
-        return self.as_kept.subtasks
+        return has_come(self._hive, self.task, reason)
 
     @cached_property
     def ancestors(self) -> tuple[Task, ...]:
@@ -261,7 +198,7 @@ class TaskRun:
 
     def concerns(self, task_id: str) -> bool:
         """Whether what is said about that task is said to this one: about itself, the one it is a part of, or a part of it."""
-        return task_id in (self.task.id, self.task.parent) or task_id in self.subtasks
+        return task_id in (self.task.id, self.task.parent) or task_id in self.task.subtasks
 
     def trace(self, results: Iterable[Result], step: PlannedStep | None) -> None:
         """One line for the task's trace for each call; what ended the task is in its conversation only."""
@@ -375,74 +312,9 @@ class TaskRun:
 
     # what is found
 
-    def add_card(
-        self,
-        step: PlannedStep,
-        kind: str,
-        text: str,
-        *,
-        title: str = "",
-        citation: Citation | None = None,
-        tags: Iterable[str] = (),
-    ) -> int:
-        """Put a card under a step, in this agent's lane and under the step's lease; gives the node's id.
-
-        A quote is evidence: its receipt is captured with the step, and the card counts once that is in the journal.
-        """
-
-        def capture(commit_id: str) -> None:
-            assert citation is not None
-            receipt = {"kind": "LINK", "text": citation.place, "digest": citation.digest}
-            self._hive.steps.capture(step.id, receipt, commit_id=commit_id, **self.shown(step.id))
-
-        return self.trail.card(
-            step.id, step.todo.title, kind, text, title=title, citation=citation, tags=tags,
-            commit=None if citation is None else capture,
-        )  # fmt: skip
-
-    def publish(self, card: int) -> int:
-        """Promote one draft into the shared lane; gives the id of the published card. Raises GraphError."""
-        return self.trail.publish(card, self._commit_publication)
-
-    def _commit_publication(self, commit_id: str, card: int, step: str | None) -> None:
-        held = self.shown(step)["generation"] if step is not None else None
-        self._commits.publish(
-            commit_id, card=card, agent_id=self.agent, step_id=step, generation=held, lane=self.trail.lane
-        )
-
-    def branch(self, name: str, base: str) -> Branch:
-        """Make a branch of the task's graph. Raises GraphError."""
-        return self.trail.store.create_branch(
-            name,
-            base=base,
-            agent_id=self.agent,
-            commit=lambda commit_id, made: self._commits.branch(
-                "created", name, agent_id=self.agent, commit_id=commit_id, base=made.base, base_seq=made.base_seq
-            ),
-        )
-
-    def merge(self, source: str, into: str, resolve: Mapping[str, str], *, dry_run: bool) -> MergeReport:
-        """Bring what changed in one branch of the task's graph into another. Raises GraphError."""
-        return self.trail.store.merge(
-            source,
-            into=into,
-            resolve=dict(resolve),
-            dry_run=dry_run,
-            agent_id=self.agent,
-            commit=lambda commit_id, steps: self._commits.branch(
-                "merged", source, agent_id=self.agent, commit_id=commit_id, steps=self._generations(steps), into=into
-            ),
-        )
-
     def step_finished(self, step: PlannedStep) -> None:
         self.lease = None  # closing the step has ended it
         self.trail.finished(step.id)
-
-    def wrote(self, step: PlannedStep, path: str, digest: str) -> None:
-        """Keep with the graph that a step wrote a file (path relative to the task's folder)."""
-        self.trail.card(
-            step.id, step.todo.title, "note", f"wrote {path}", title=path, meta={"artifact": path, "digest": digest}
-        )
 
     def findings(self) -> list[Finding]:
         """What each step gave, in order, read from the graph and the outputs of commands."""
@@ -510,7 +382,7 @@ class TaskRun:
                 shown = self.shown(step.id)
                 self._hive.steps.done(step.id, evidence=[], confirm=step.step.lacking(), **shown)
                 self.step_finished(step)
-        self.trail.publish_all(self._commit_publication)
+        self.trail.publish_all()
         self.trail.save()
         notes = self._hive.tasks.get(self.task.id).notes  # its text may have been edited meanwhile
         found = self._findings_when_done(answered=bool(answer.strip()))
@@ -544,7 +416,7 @@ class TaskRun:
         said = mask(f"{self.agent} hands this over to {whom}: {reason}")
         if all(note.text != said for note in self.trail.store.notes()):
             self.trail.store.add_note(said, agent_id=self.agent)
-        self.trail.publish_all(self._commit_publication)
+        self.trail.publish_all()
         self.trail.save()
         self._hive.tasks.hand_over(self.task, to=to, role=role, reason=reason)
         self.handed = to or role

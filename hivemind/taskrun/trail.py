@@ -12,15 +12,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hivemind.boundary import boundary, checked
+from hivemind.coordination import Commits
 from hivemind.masking import mask
-from hivemind.reasoning import LOG_NAME, NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
+from hivemind.presence.parts import Parts
+from hivemind.reasoning import LOG_NAME, Branch, MergeReport, NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
+from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.review import Citation
 from hivemind.tasks import Task
 
 __all__ = ["Card", "Trail"]
 
 WITHDRAWN = "rejected"
-Commit = Callable[[str, int, str | None], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +37,28 @@ class Card:
 
 
 class Trail:
-    """One task's graph in the hands of one agent, whose drafts go to `lane`.
+    """One task's graph in the hands of one agent, whose drafts go to its `lane`.
 
     What was folded is unfolded where its step is taken up again. What is written is on the disk before the journal rests on it
     (`sync`), and at the end; not at once: most of it stands in the task's log as well, or is made again.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        agent: str,
-        lane: str,
-        *,
-        durable: bool,
-        committed: Callable[[str], bool],
-        guard: Callable[[Sequence[str]], AbstractContextManager[None]],
-    ) -> None:
-        """`committed` tells whether the journal has the event of a change in two stores; `guard` refuses a change of what
-        belongs to a step that this agent does not hold, and holds the lease while it is written."""
-        self._task, self.agent, self.lane = task, agent, lane
-        self.store = TaskGraph(task.path, durable=durable, lazy=True, committed=committed, guard=guard)
+    def __init__(self, hive: Parts, task: Task, agent: str, shown: Callable[[str], Mapping[str, Any]]) -> None:
+        """`shown` says what a change of a step has to show: `agent_id`, `generation`."""
+        self._task, self.agent, self._steps, self._shown = task, agent, hive.steps, shown
+        self.lane = hive.agents[agent].lane or f"agent/{agent}"
+        self._commits = Commits(hive.journal, task.id)
+        self.store = TaskGraph(
+            task.path, durable=hive.config.durable, lazy=True, committed=self._commits.has, guard=self._guard
+        )
         self._has_new_cards = (task.path / LOG_NAME).exists()  # a process before this one may have written some
+
+    def _guard(self, steps: Sequence[str]) -> AbstractContextManager[None]:
+        """Refuses to write what belongs to a step that another holds by now, and holds that off while it is written."""
+        return self._steps.guard_all(self._generations(steps), self.agent)
+
+    def _generations(self, steps: Sequence[str]) -> dict[str, int | None]:
+        return {step: self._shown(step)["generation"] for step in steps}
 
     def planned(self, steps: Sequence[tuple[str, str]]) -> None:
         """Put the task and its steps (id, title) into the graph; those that are there stay as they are."""
@@ -84,8 +87,7 @@ class Trail:
 
     def card(
         self,
-        step_id: str,
-        step_title: str,
+        step: PlannedStep,
         kind: str,
         text: str,
         *,
@@ -93,21 +95,25 @@ class Trail:
         citation: Citation | None = None,
         tags: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
-        commit: Callable[[str], object] | None = None,
     ) -> int:
-        """Add a card under a step; gives its node's id. The same card again (a step done anew after a crash) is the same.
-
-        With `commit` the card counts once the journal's event is there that names it.
+        """Add a card under a step, under its lease; returns its node's id. The same card again (a step done anew after a crash)
+        is the same. A quote is evidence: its receipt is captured with the step, and the card counts once the journal has that.
         """
+
+        def capture(commit_id: str) -> None:
+            assert citation is not None
+            receipt = {"kind": "LINK", "text": citation.place, "digest": citation.digest}
+            self._steps.capture(step.id, receipt, commit_id=commit_id, **self._shown(step.id))
+
         told, text, title = dict(meta or {}), mask(text), mask(title)
         if citation is not None:
             told["citation"] = {key: value for key, value in asdict(citation).items() if key != "node"}
-        for known in self.store.graph.by_step(step_id):
+        for known in self.store.graph.by_step(step.id):
             if self._counts(known) and known.kind == kind and known.text == text and known.title == title:
                 return known.node_id
-        with self.store.change(self.agent, commit=commit) as graph:
-            parent = self._subtask(graph, step_id, step_title)
-            node = graph.add_node(kind, text, title=title, tags=tuple(tags), lane=self.lane, step=step_id, meta=told)
+        with self.store.change(self.agent, commit=None if citation is None else capture) as graph:
+            parent = self._subtask(graph, step.id, step.todo.title)
+            node = graph.add_node(kind, text, title=title, tags=tuple(tags), lane=self.lane, step=step.id, meta=told)
             graph.add_edge(parent.node_id, node.node_id, "support" if kind == NodeKind.EVIDENCE else "")
             self._has_new_cards = True
             return node.node_id
@@ -151,26 +157,51 @@ class Trail:
         """The step's cards in the order of their making, without what was withdrawn and without published copies."""
         return [_card(node) for node in self.store.graph.by_step(step_id) if self._counts(node)]
 
-    def publish_all(self, commit: Commit) -> None:
+    def publish_all(self) -> None:
         """Promote this agent's drafts into the shared lane; what is published already stays as it is.
 
         So does what belongs to no step: that are notes of the conversation, and no findings.
         """
         for draft in [node for node in self.store.graph.by_lane(self.lane) if node.step and self._counts(node)]:
             if not self._is_published(draft):
-                self.publish(draft.node_id, commit, hidden=True)
+                self.publish(draft.node_id, hidden=True)
 
-    def publish(self, card: int, commit: Commit, *, hidden: bool = False) -> int:
-        """Promote one draft, with `hidden` also one that is folded or flushed; gives the id of its copy in the shared lane.
-        Raises GraphError.
-
-        `commit` gets the id of the change, the card and its step, and writes the journal's half of it.
-        """
+    def publish(self, card: int, *, hidden: bool = False) -> int:
+        """Promote one draft, with `hidden` also one that is folded or flushed; returns the id of its copy in the shared lane.
+        Raises GraphError."""
         step = self.store.graph.node(card).step
-        copy = self.store.publish(
-            card, agent_id=self.agent, commit=lambda name: commit(name, card, step), hidden=hidden
+
+        def commit(commit_id: str) -> None:
+            held = self._shown(step)["generation"] if step is not None else None
+            self._commits.publish(
+                commit_id, card=card, agent_id=self.agent, step_id=step, generation=held, lane=self.lane
+            )
+
+        return self.store.publish(card, agent_id=self.agent, commit=commit, hidden=hidden).node_id
+
+    def branch(self, name: str, base: str) -> Branch:
+        """Make a branch of the graph. Raises GraphError."""
+        return self.store.create_branch(
+            name,
+            base=base,
+            agent_id=self.agent,
+            commit=lambda commit_id, made: self._commits.branch(
+                "created", name, agent_id=self.agent, commit_id=commit_id, base=made.base, base_seq=made.base_seq
+            ),
         )
-        return copy.node_id
+
+    def merge(self, source: str, into: str, resolve: Mapping[str, str], *, dry_run: bool) -> MergeReport:
+        """Bring what changed in one branch of the graph into another. Raises GraphError."""
+        return self.store.merge(
+            source,
+            into=into,
+            resolve=dict(resolve),
+            dry_run=dry_run,
+            agent_id=self.agent,
+            commit=lambda commit_id, steps: self._commits.branch(
+                "merged", source, agent_id=self.agent, commit_id=commit_id, steps=self._generations(steps), into=into
+            ),
+        )
 
     def _is_published(self, draft: ReasoningNode) -> bool:
         graph = self.store.graph

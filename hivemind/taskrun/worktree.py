@@ -221,17 +221,17 @@ class Worktrees:
     """The worktrees of a task in hand. `keep` keeps their record with the task."""
 
     def __init__(
-        self, hive: Parts, task: Task, agent: str, attempt: int, kept: Mapping[str, Any], keep: Callable[[Any], None]
+        self, hive: Parts, task: Task, agent: str, attempt: int, keep: Callable[[Any], object] = lambda _: None
     ) -> None:
         self._hive, self._task, self._attempt = hive, task, attempt
-        self._kept, self._keep = kept, keep
+        self._keep = keep
         self._who = _in_the_name_of(agent, f"{agent}@{hive.config.workspace}")
         self._top = hive.layout.worktrees / task.id
 
     @property
     def recorded(self) -> list[Worktree]:
         """Those that are recorded, whether they are there or not."""
-        return _recorded(self._hive.layout, self._kept)
+        return _recorded(self._hive.layout, self._task.kept)
 
     @property
     def identity(self) -> dict[str, str]:
@@ -295,7 +295,7 @@ class Worktrees:
 
     def _record(self, one: Worktree) -> None:
         told = {**asdict(one), "root": str(one.root), "path": self._hive.layout.relative(one.path)}
-        rows = [each for each in self._kept.get("worktrees", ()) if each["root"] != told["root"]]
+        rows = [each for each in self._task.kept.get("worktrees", ()) if each["root"] != told["root"]]
         self._keep([*rows, {**told, "git": None if one.git is None else str(one.git)}])
 
     def commit(self, why: str, *, ends: bool = False) -> None:

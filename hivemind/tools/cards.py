@@ -65,7 +65,7 @@ def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
         if not found.stands:
             raise ToolProblem(f"the quote does not stand there: {found.reason}", where=cited.place)
     step = session.step(arguments.step)
-    node = session.work.add_card(
+    node = session.work.trail.card(
         step, arguments.kind, arguments.text, title=arguments.title, citation=cited, tags=arguments.tags
     )
     return {"node": node, "kind": arguments.kind, "step": step.id}
@@ -81,20 +81,20 @@ def link_cards(session: Session, arguments: LinkCards) -> dict[str, Any]:
 @tool
 def publish(session: Session, arguments: Publish) -> dict[str, Any]:
     """Promote one of your draft cards into the shared lane, where other agents see it. The end of the task publishes all."""
-    return {"card": arguments.card, "published": session.work.publish(arguments.card)}
+    return {"card": arguments.card, "published": session.work.trail.publish(arguments.card)}
 
 
 @tool
 def branch(session: Session, arguments: MakeBranch) -> dict[str, Any]:
     """Make a branch of the task's graph for an alternative: it sees its base as it is now."""
-    made = session.work.branch(arguments.name, arguments.base)
+    made = session.work.trail.branch(arguments.name, arguments.base)
     return {"branch": made.name, "base": made.base, "base_seq": made.base_seq}
 
 
 @tool
 def merge(session: Session, arguments: MergeBranch) -> dict[str, Any]:
     """Bring what changed in one branch into another. What both changed is a conflict: nothing is written while one is left."""
-    report = session.work.merge(arguments.source, arguments.into, arguments.resolve, dry_run=arguments.dry_run)
+    report = session.work.trail.merge(arguments.source, arguments.into, arguments.resolve, dry_run=arguments.dry_run)
     return asdict(report)
 
 

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from hivemind import fs
 from hivemind.boundary import boundary
+from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.report import printed
-from hivemind.taskrun.task_run import PlannedStep
 from hivemind.tools.commands import clean_environment
 from hivemind.tools.commands import run_command as run_program
 from hivemind.tools.excerpt import Call, result_limit, shortened_file

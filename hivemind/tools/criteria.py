@@ -86,7 +86,7 @@ def judge(session: Session, answer: str) -> dict[str, Any] | None:
     """
     work = session.work
     wanted = work.task.review
-    state = _of(work.kept.get("criteria"))
+    state = _of(work.task.kept.get("criteria"))
     if wanted is None or state.approved is not None:
         return None
     if state.question is not None:
@@ -98,7 +98,7 @@ def judge(session: Session, answer: str) -> dict[str, Any] | None:
         again = _judged(session, state, state.task)
         if again is None or again["state"] == "again":
             return again
-        state = _of(work.kept["criteria"])
+        state = _of(work.task.kept["criteria"])
     return _answered(session, state)
 
 

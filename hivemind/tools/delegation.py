@@ -105,7 +105,7 @@ def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
     of them, or what is added to your task wakes you earlier. Make it the last call of your turn."""
     work, hive = session.work, session.hive
     for task_id in arguments.tasks:
-        if task_id not in work.subtasks:
+        if task_id not in work.task.subtasks:
             hive.tasks.get(task_id)  # there is one
         if task_id in (work.task.id, *(one.id for one in work.ancestors)):
             raise ToolProblem("waits for you", where=task_id)
@@ -114,13 +114,13 @@ def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
         until = None if wait.until is None else datetime.fromisoformat(wait.until)
     now = datetime.now(UTC)
     news = woken(session, wait)
-    if not news and not wait.ends(lambda one: is_over(hive, work.as_kept, one)):
+    if not news and not wait.ends(lambda one: is_over(hive, work.task, one)):
         if until is None or now < until:
             raise Parking(wait.reason, until)
         news = {"timed_out": True}
     results = [_result(session, task_id) for task_id in wait.tasks]
     for one in results:
-        if one["task"] in work.subtasks and (text := one.get("result") or one.get("error")):
+        if one["task"] in work.task.subtasks and (text := one.get("result") or one.get("error")):
             work.trail.brought(
                 one["task"], one["title"], text, None if session.focus.step is None else session.focus.step.id
             )

@@ -205,7 +205,8 @@ def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
     if arguments.step is not None:
         step = session.step(arguments.step)
         inside = shown if session.trees else os.path.relpath(target.place.path, session.work.task.path)
-        session.work.wrote(step, inside, digest)
+        told = {"artifact": inside, "digest": digest}
+        session.work.trail.card(step, "note", f"wrote {inside}", title=inside, meta=told)
         receipt = {"kind": "LINK", "text": session.hive.layout.relative(target.place.path), "digest": digest}
         session.hive.steps.capture(step.id, receipt, **session.shown(step))
     return {"path": shown, "digest": digest, "bytes": len(text.encode())}

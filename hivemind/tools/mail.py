@@ -80,7 +80,7 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
         raise ToolProblem(f"not delivered to {missing}", mend="send it again: who has it does not get it twice")
     if session.focus.work is not None and arguments.step is not None:
         sent = f"Sent to {', '.join(report.delivered)}: {arguments.subject}"
-        session.work.add_card(session.step(arguments.step), "note", sent, title="Mail")
+        session.work.trail.card(session.step(arguments.step), "note", sent, title="Mail")
     return {"message_id": report.message_id, "delivered": list(report.delivered)}
 
 

@@ -184,7 +184,7 @@ def wait(session: Session, arguments: Wait) -> dict[str, Any]:
         return {"step": step.id, "over": True}
     answer = session.hive.mail.read(session.agent, over.answer, mark=False)
     said = answer.body.strip()
-    work.add_card(step, "note", said, title=f"{answer.sender} answered")
+    work.trail.card(step, "note", said, title=f"{answer.sender} answered")
     return {"step": step.id, "over": True, "answer": said, "from": answer.sender}
 
 

@@ -51,10 +51,10 @@ def test_no_sequence_of_requests_passes_the_budget_of_the_day(asked, tokens, mon
     used, cost, overlapping = 0, 0.0, []
     with TemporaryDirectory() as folder:
         budget = budget_of(Path(folder), day=limits)
-        for number, (most, share, end) in enumerate(asked):
+        for most, share, end in asked:
             price = most / 1000
             try:
-                budget.hold(str(number), most, price, None, NOON)
+                settle = budget.hold(most, price, None, NOON)
             except Parking:
                 continue
             real, paid = most * share // 100, price * share / 100
@@ -62,22 +62,22 @@ def test_no_sequence_of_requests_passes_the_budget_of_the_day(asked, tokens, mon
             assert used <= tokens
             assert cost <= money + 1e-9
             if end == "ends":
-                budget.release(str(number), real, paid, NOON)
+                settle(real, paid, NOON)
             elif end == "overlaps":
-                overlapping.append((str(number), real, paid))
+                overlapping.append((settle, real, paid))
             else:  # the next process finds what was held booked as used
                 budget, overlapping = budget_of(Path(folder), day=limits), []
-        for key, real, paid in overlapping:
-            budget.release(key, real, paid, NOON)
+        for settle, real, paid in overlapping:
+            settle(real, paid, NOON)
 
 
 def test_a_request_that_goes_on_past_midnight_belongs_to_the_new_day(tmp_path):
     budget = budget_of(tmp_path, day={"tokens": 100})
-    budget.hold("a", 100, 0, None, NOON)
-    budget.release("a", 80, 0, NEXT)
+    settle = budget.hold(100, 0, None, NOON)
+    settle(80, 0, NEXT)
     with pytest.raises(Parking, match="day's budget"):
-        budget.hold("b", 21, 0, None, NEXT)
-    budget.hold("b", 20, 0, None, NEXT)
+        budget.hold(21, 0, None, NEXT)
+    budget.hold(20, 0, None, NEXT)
     assert json.loads((tmp_path / ".hive/agents/ada/budget.json").read_text())["tokens"] == 100
 
 
@@ -86,10 +86,10 @@ def test_money_is_held_before_it_is_spent(crew: Crew):
     work = crew.start().scheduler.claim()
     budget = budget_of(crew.root, day={"money": 1}, task={"money": 0.5})
     with pytest.raises(Parking, match="no room for another question"):
-        budget.hold("a", 1, 1.1, None, NOON)
-    budget.hold("a", 1, 0.3, work, NOON)
+        budget.hold(1, 1.1, None, NOON)
+    budget.hold(1, 0.3, work, NOON)
     with pytest.raises(Parking, match=r"task's budget of 0\.5"):
-        budget.hold("b", 1, 0.3, work, NOON)
+        budget.hold(1, 0.3, work, NOON)
 
 
 def test_a_task_and_its_subtasks_share_one_account(crew: Crew):
@@ -99,16 +99,16 @@ def test_a_task_and_its_subtasks_share_one_account(crew: Crew):
     agent.hive.tasks.add("A part of it.", by="ada", parent="t")
     part = agent.scheduler.claim()
     budget = budget_of(crew.root, task={"tokens": 100})
-    budget.hold("a", 80, 0, part, NOON)
+    budget.hold(80, 0, part, NOON)
     with pytest.raises(Parking, match="task's budget of 100"):
-        budget.hold("b", 30, 0, whole, NOON)
+        budget.hold(30, 0, whole, NOON)
 
 
 def test_a_clock_that_is_set_back_gives_no_second_budget(tmp_path):
     budget = budget_of(tmp_path, day={"tokens": 100})
-    budget.hold("a", 90, 0, None, NEXT)
+    budget.hold(90, 0, None, NEXT)
     with pytest.raises(Parking, match="day's budget"):
-        budget.hold("b", 20, 0, None, NOON)
+        budget.hold(20, 0, None, NOON)
 
 
 FOUR = """
@@ -130,13 +130,13 @@ for at in range(4):
     spent = os.open(root / "spent", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for number in range(1_000):
         try:
-            budget.hold(str(number), 30, 0.0, None, noon)
+            settle = budget.hold(30, 0.0, None, noon)
         except Parking:
             os._exit(0)
         os.write(spent, b"x" * (number % 31))  # a byte for each token
         if number == 3 and at == 0:
             os.kill(os.getpid(), signal.SIGKILL)  # what it held stays used
-        budget.release(str(number), number % 31, 0.0, noon)
+        settle(number % 31, 0.0, noon)
     os._exit(1)
 print(*(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(4)))
 """
@@ -161,7 +161,8 @@ def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path)
 
     with model_server(lambda request: request.answer("well", tokens_out=300)) as server:
         told = {"url": server.url, "model": "played", "max_output": 100}
-        mind = open_mind({"openai-compatible": told}, prices=Prices(0, 10_000))
+        mind = open_mind({"openai-compatible": told})
+        mind.own_prices = Prices(0, 10_000)
         usages = Usages(mind, budget_of(tmp_path, day={"money": 10}), len)
         try:
             for _ in range(3):

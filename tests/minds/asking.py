@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
-from hivemind.minds import ChatMessage, Patience, Thought, Turn
+from hivemind.minds import ChatMessage, Exchange, Patience, Thought, Turn
 from hivemind.testing.mind import a_turn
 from tests.minds.request import Request
 
@@ -55,11 +57,14 @@ class Counted:
     def __init__(self) -> None:
         self.asked, self.exchanges = [], []
 
-    def before(self, asked) -> None:
+    @contextmanager
+    def __call__(self, asked) -> Iterator[Exchange]:
         self.asked.append(asked)
-
-    def after(self, exchange) -> None:
-        self.exchanges.append(exchange)
+        exchange = Exchange()
+        try:
+            yield exchange
+        finally:
+            self.exchanges.append(exchange)
 
 
 def note(request: Request) -> None:

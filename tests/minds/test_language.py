@@ -25,7 +25,8 @@ def mind_of(server, clock, meter, monkeypatch):
     def make(**more):
         prices = more.pop("prices", None)
         told = {"url": server.url, "model": "played", "key_env": "TEST_MODEL_KEY", **more}
-        mind = open_mind({"openai-compatible": told}, patience=clock.patience(), meter=meter, prices=prices)
+        mind = open_mind({"openai-compatible": told}, patience=clock.patience())
+        mind.meter, mind.own_prices = meter, prices
         opened.append(mind)
         return mind
 
@@ -70,8 +71,7 @@ def test_what_is_reported_is_counted_and_priced(server, mind_of, meter):
     assert thought.usage.unpriced == 0
     (exchange,) = meter.exchanges
     assert exchange.usage == thought.usage
-    assert exchange.asked is meter.asked[0]
-    assert len(exchange.asked.sha256) == 64
+    assert len(meter.asked[0].sha256) == 64
 
 
 def test_a_price_that_nobody_knows_is_said_to_be_unknown(server, mind):
@@ -449,12 +449,11 @@ def test_a_model_that_can_call_no_tools_is_told_of_them_in_words_and_reads_resul
 
 
 def test_what_the_meter_raises_stops_a_request_before_it_is_sent(server, mind_of):
-    class Full:
-        def before(self, asked) -> None:
-            raise RuntimeError("the budget is used up")
+    def full(asked):
+        raise RuntimeError("the budget is used up")
 
     mind = mind_of()
-    mind.meter = Full()
+    mind.meter = full
     with pytest.raises(RuntimeError, match="budget"):
         mind.think(turn(), [TOOL])
     assert server.requests == []

@@ -68,8 +68,10 @@ def mind_of(provider, clock, meter, tmp_path):
 
     def make(**more):
         told = {provider.name: {"model": "played"} | more} if more else f"{provider.name}:played"
-        opened.append(open_mind(told, root=tmp_path, patience=clock.patience(), meter=meter, prices=Prices(2, 10)))
-        return opened[-1]
+        mind = open_mind(told, root=tmp_path, patience=clock.patience())
+        mind.meter, mind.own_prices = meter, Prices(2, 10)
+        opened.append(mind)
+        return mind
 
     yield make
     for mind in opened:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hivemind.minds.json_text import NoJson, find_json
@@ -96,9 +96,6 @@ class Answer:
         """The answer for the log."""
         calls = [{"tool": call.tool, "arguments": call.arguments} for call in self.calls]
         return {"text": self.text, **({"calls": calls} if calls else {}), **({"cut": True} if self.cut else {})}
-
-    def with_usage(self, usage: Usage) -> Answer:
-        return replace(self, usage=usage)
 
 
 def thought_in(answer: Answer, *, model: str, prompted: bool) -> Thought:

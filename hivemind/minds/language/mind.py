@@ -19,7 +19,7 @@ from hivemind.minds.json_text import NoJson, fault_in, find_json
 from hivemind.minds.language.answer import Answer, answer_schema, completion_messages, in_words, thought_in
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.language.errors import Refused
-from hivemind.minds.meter import Asked, Exchange, Meter, Unmetered
+from hivemind.minds.meter import Asked, Meter, unmetered
 from hivemind.minds.mind import MindUnavailable, ToolSchema
 from hivemind.minds.patience import Patience
 from hivemind.minds.prices import Prices, priced
@@ -102,20 +102,12 @@ class LanguageMind:
 
     by_rule = False
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        *,
-        prices: Prices | None = None,
-        meter: Meter | None = None,
-        patience: Patience | None = None,
-        root: Path | None = None,
-    ) -> None:
+    def __init__(self, config: ModelConfig, *, patience: Patience | None = None, root: Path | None = None) -> None:
         """`root` is where the paths of pictures begin. Raises UserError if the key or the client library is missing."""
         config.check()
         self.config = config
-        self._own_prices = prices
-        self.meter: Meter = meter or Unmetered()
+        self.own_prices: Prices | None = None  # the hive's; else those that are published count
+        self.meter: Meter = unmetered
         self.patience = patience or Patience()
         self.takes_pictures = root is not None and config.takes_pictures
         self._line = _Line(config, root if self.takes_pictures else None)
@@ -125,11 +117,13 @@ class LanguageMind:
     def name(self) -> str:
         return self.config.name
 
-    @cached_property
+    @property
     def prices(self) -> Prices | None:
         """What its tokens cost, or None if nobody knows."""
-        if self._own_prices is not None:
-            return self._own_prices
+        return self.own_prices or self._published
+
+    @cached_property
+    def _published(self) -> Prices | None:
         from hivemind.minds.language.connection import published_prices
 
         return published_prices(self.config)
@@ -195,24 +189,22 @@ class LanguageMind:
             return self.patience.call(once)
 
     def _metered(self, asked: Asked, ask: Callable[[], Answer]) -> Answer:
-        self.meter.before(asked)
-        try:
-            answer = ask()
-        except MindError as error:
-            lost = isinstance(error, MindUnavailable) and error.lost
-            came = error.answer if isinstance(error, Refused) else None
-            usage = None if came is None else self._priced(came)
-            self.meter.after(Exchange(asked, usage=usage, error=str(error), lost=lost or came is not None))
-            raise
-        usage = self._priced(answer)
-        answer = answer.with_usage(usage)
-        self.meter.after(Exchange(asked, answer=answer.as_dict(), usage=usage))
-        return answer
+        with self.meter(asked) as exchange:
+            try:
+                answer = ask()
+            except MindError as error:
+                came = error.answer if isinstance(error, Refused) else None
+                exchange.error, exchange.usage = str(error), None if came is None else self._priced(came)
+                exchange.lost = came is not None or (isinstance(error, MindUnavailable) and error.lost)
+                raise
+            answer = replace(answer, usage=self._priced(answer))
+            exchange.answer, exchange.usage = answer.as_dict(), answer.usage
+            return answer
 
     def _priced(self, answer: Answer) -> Usage:
         """The usage with its price: by the hive's list, else what the provider's library says of this answer."""
         counted = answer.usage
-        if self._own_prices is None and answer.cost is not None and self.prices is not None:
+        if self.own_prices is None and answer.cost is not None and self.prices is not None:
             return replace(counted, money=round(answer.cost, 2 * _DIGITS))
         return priced(counted, self.prices)
 

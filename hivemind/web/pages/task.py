@@ -202,7 +202,7 @@ def _diffs(hive: Hive, found: Task) -> list[tuple[str, list[str]]]:
     if not found.kept.get("worktrees"):
         return []
     with suppress(HivemindError, OSError):
-        trees = Worktrees(hive, found, found.owner or HUMAN, 0, found.kept, lambda _: None)
+        trees = Worktrees(hive, found, found.owner or HUMAN, 0)
         return [(str(tree.branch), diff[:_DIFF_CHARS].splitlines()) for tree, diff in trees.diffs()]
     return []
 
