@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from typing import Any, Literal
 
 from hivemind.errors import HivemindError
@@ -65,19 +65,11 @@ class Usage:
         return self.tokens_in + self.tokens_out
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.tokens_in + other.tokens_in,
-            self.tokens_out + other.tokens_out,
-            self.money + other.money,
-            self.unpriced + other.unpriced,
-            self.cached + other.cached,
-            self.written + other.written,
-        )
+        return Usage(*(mine + more for mine, more in zip(astuple(self), astuple(other), strict=True)))
 
     def as_record(self) -> dict[str, Any]:
         """Its fields, without those that are 0."""
-        names = ("tokens_in", "tokens_out", "cached", "written", "money", "unpriced")
-        return {name: value for name in names if (value := getattr(self, name))}
+        return {name: value for name, value in asdict(self).items() if value}
 
 
 @dataclass(frozen=True, slots=True)

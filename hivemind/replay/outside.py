@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,20 +16,10 @@ from hivemind.tools.criteria import verdict_text
 
 __all__ = ["replayed_tools"]
 
-_OF_OTHER_TASKS = ("delegate", "wait_for", "send_to_task", "cancel_task")
-_OF_THE_HIVE = frozenset(
-    {
-        "check_mailbox",
-        "doc_find",
-        "recall",
-        "search_memory",
-        "remember",
-        "list_tasks",
-        "reserve",
-        "release",
-        *_OF_OTHER_TASKS,
-    }
-)
+_OF_THE_HIVE = frozenset({
+    "cancel_task", "check_mailbox", "delegate", "doc_find", "list_tasks", "recall", "release", "remember", "reserve",
+    "search_memory", "send_to_task", "wait_for",
+})  # fmt: skip
 """Tools whose results depend on more of the hive than its files and this task, or change that: not used again."""
 _OF_WORKTREES = frozenset(
     {"read_file", "write_file", "edit_file", "apply_patch", "list_files", "search_files", "merge_worktree"}
@@ -71,15 +62,13 @@ class _Log:
 
     def __init__(self, course: Course) -> None:
         self._course = course
-        self._taken: tuple[int, dict[str, int]] = (-1, {})
+        self._taken: Counter[tuple[int, str]] = Counter()
 
     def _next(self, tool: str) -> Mapping[str, Any]:
         """The record of the next use of a tool in this turn. Raises ToolProblem if there was none."""
-        if self._taken[0] != self._course.at:
-            self._taken = (self._course.at, {})
         uses = [one for one in self._course.turn.get("actions", ()) if one["tool"] == tool]
-        at = self._taken[1].get(tool, 0)
-        self._taken[1][tool] = at + 1
+        at = self._taken[self._course.at, tool]
+        self._taken[self._course.at, tool] += 1
         if at >= len(uses):
             raise ToolProblem(f"{tool} was not used here, and a replay uses nothing outside")
         found: Mapping[str, Any] = uses[at]

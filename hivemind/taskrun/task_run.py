@@ -226,7 +226,7 @@ class TaskRun:
         rows = [self._row(at, step, given) for at, step in enumerate(steps)]
         self._hive.steps.plan(self.task.id, rows, agent_id=self.agent, leased_to=self.agent if given else None)
         made = self.steps()
-        self.trail.planned([(step.id, step.todo.title) for step in made])
+        self.trail.planned(made)
         return made
 
     def begin_without_steps(self) -> None:
@@ -243,7 +243,7 @@ class TaskRun:
                 self._hive.steps.delete(step.id, agent_id=self.agent)
         planned = [step for step in self.steps() if not step.is_implicit]
         if planned:  # a power cut may have left the journal's plan and taken the graph's
-            self.trail.planned([(step.id, step.todo.title) for step in planned])
+            self.trail.planned(planned)
         elif self.task.steps and not self.steps():
             self.plan(self.task.steps)
 

@@ -60,12 +60,12 @@ class Trail:
     def _generations(self, steps: Sequence[str]) -> dict[str, int | None]:
         return {step: self._shown(step)["generation"] for step in steps}
 
-    def planned(self, steps: Sequence[tuple[str, str]]) -> None:
-        """Put the task and its steps (id, title) into the graph; those that are there stay as they are."""
+    def planned(self, steps: Sequence[PlannedStep]) -> None:
+        """Put the task and its steps into the graph; those that are there stay as they are."""
         with self.store.change(self.agent) as graph:
-            for step_id, title in steps:
-                if self.subtask(step_id) is None:
-                    self._subtask(graph, step_id, title)
+            for step in steps:
+                if self.subtask(step.id) is None:
+                    self._subtask(graph, step)
 
     def rooted(self, graph: ReasoningGraph) -> ReasoningNode:
         """The task node of this task's graph (or of a copy of it), made where it is missing."""
@@ -77,10 +77,10 @@ class Trail:
         """The node of a step, if it has one."""
         return next((node for node in self.store.graph.by_step(step_id) if node.kind is NodeKind.SUBTASK), None)
 
-    def _subtask(self, graph: ReasoningGraph, step_id: str, title: str) -> ReasoningNode:
-        root, found = self.rooted(graph), self.subtask(step_id)
+    def _subtask(self, graph: ReasoningGraph, step: PlannedStep) -> ReasoningNode:
+        root, found = self.rooted(graph), self.subtask(step.id)
         if found is None:
-            found = graph.add_node(NodeKind.SUBTASK, title, title=title, step=step_id)
+            found = graph.add_node(NodeKind.SUBTASK, step.todo.title, title=step.todo.title, step=step.id)
             graph.add_edge(root.node_id, found.node_id, "decompose")
         _unfold(graph, found)
         return found
@@ -112,7 +112,7 @@ class Trail:
             if self._counts(known) and known.kind == kind and known.text == text and known.title == title:
                 return known.node_id
         with self.store.change(self.agent, commit=None if citation is None else capture) as graph:
-            parent = self._subtask(graph, step.id, step.todo.title)
+            parent = self._subtask(graph, step)
             node = graph.add_node(kind, text, title=title, tags=tuple(tags), lane=self.lane, step=step.id, meta=told)
             graph.add_edge(parent.node_id, node.node_id, "support" if kind == NodeKind.EVIDENCE else "")
             self._has_new_cards = True

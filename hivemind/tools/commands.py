@@ -32,19 +32,15 @@ _NO_REPOSITORY = {
     **{f"GIT_CONFIG_KEY_{at}": key for at, key in enumerate(_GIT)},
     **{f"GIT_CONFIG_VALUE_{at}": value for at, value in enumerate(_GIT.values())},
 }
-_TAIL_BYTES = 8192
 _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended. `exit_status` is None if it was not left to end: `stopped` says why.
-
-    `output` is the last 8 KiB of what it printed (both streams), `digest` the SHA-256 of all that was kept in the file.
-    """
+    """How a command ended. `exit_status` is None if it was not left to end: `stopped` says why. `digest` is the SHA-256 of what
+    was kept of its output."""
 
     exit_status: int | None
-    output: str
     digest: str
     seconds: float
     stopped: str | None = None
@@ -109,7 +105,6 @@ def run_command(
             fsync_folder(output.parent)
     return CommandResult(
         exit_status=None if stopped else process.returncode,
-        output=bytes(reading.tail).decode("utf-8", "replace"),
         digest=reading.digest.hexdigest(),
         seconds=time.monotonic() - started,
         stopped=stopped,
@@ -126,7 +121,7 @@ def _opened(output: Path) -> int:
 
 
 class _Reading:
-    """Copies what a process prints into a file, up to a limit, and keeps the end of it."""
+    """Copies what a process prints into a file, up to a limit."""
 
     def __init__(
         self,
@@ -143,7 +138,6 @@ class _Reading:
         self._stopping = stopping
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._masker = Masker()
-        self.tail = bytearray()
         self.digest = hashlib.sha256()
         self.cut = False
 
@@ -170,16 +164,12 @@ class _Reading:
                 return "the agent's parent is gone"
             if pipe in ready:
                 data = os.read(pipe, 65_536)
-                if not data:
-                    return self._wait(deadline)
+                if not data:  # the pipe is closed: wait for the process itself
+                    ended = self._process.wait(max(0.0, deadline - time.monotonic())) is not None
+                    return None if ended else "its time was up"
                 self._take(data)
             elif self._process.wait(0) is not None:
                 return None
-
-    def _wait(self, deadline: float) -> str | None:
-        """The pipe is closed: wait for the process itself."""
-        ended = self._process.wait(max(0.0, deadline - time.monotonic())) is not None
-        return None if ended else "its time was up"
 
     def _take(self, data: bytes, *, last: bool = False) -> None:
         self._keep(self._masker.feed(self._decoder.decode(data, last)))
@@ -191,5 +181,3 @@ class _Reading:
         self._left -= len(kept)
         self._file.write(kept)
         self.digest.update(kept)
-        self.tail += kept
-        del self.tail[:-_TAIL_BYTES]

@@ -19,10 +19,10 @@ from hivemind.masking import mask
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.review import read_verdict
-from hivemind.taskrun.step_waits import question_id
 from hivemind.tasks import TaskProblem
 from hivemind.tools.delegation import is_made, woken
 from hivemind.tools.session import Session
+from hivemind.tools.steps import ask_person
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
 __all__ = ["CRITERIA_TOOLS", "check_no_review", "judge", "verdict_text"]
@@ -228,14 +228,7 @@ def _answered(session: Session, state: Judging) -> dict[str, Any] | None:
     question = f"{state.question}. Is it done? Answer `approved`, or say what is to be done."
     begun = work.waits.begin(name, {"human": question}, datetime.now(UTC))
     if begun.message_id is None:
-        message_id = question_id(f"{name}.{work.attempt}", 0, hive.config.workspace)
-        body = f"{question}\n\n(Task {work.task.id}. Answer this message, and the task goes on.)\n"
-        sent = hive.mail.send(
-            session.agent, [HUMAN], f"Review: {work.task.title}", body, message_id=message_id, task=work.task.id
-        )
-        if sent.failed:
-            raise ToolProblem(f"the question could not be delivered: {sent.failed[HUMAN]}")
-        work.waits.asked(name, sent.message_id)
+        ask_person(session, name, work.attempt, question, subject="Review")
     over = work.waits.check(name, datetime.now(UTC), hive.tasks.outcome)
     assert over.answer is not None
     said = hive.mail.read(session.agent, over.answer, mark=False).body.strip()

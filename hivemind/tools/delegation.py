@@ -23,7 +23,7 @@ from hivemind.tools.path_access import read_bytes, readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["DELEGATION_TOOLS", "is_made", "woken"]
+__all__ = ["DELEGATION_TOOLS", "check_whom", "is_made", "woken"]
 
 MAX_DEPTH = 3
 _MOST = 32
@@ -84,7 +84,7 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     needed = [_needed(session, arguments.tasks, ids, at) for at in range(len(ids))]
     files = [[_attached(session, path) for path in one.attach] for one in arguments.tasks]
     for one in arguments.tasks:
-        _check_whom(session, one)
+        check_whom(session, one.to, one.role)
     work.worktrees.commit(f"{work.task.title}: before it is divided")  # subtasks begin from here
     work.delegates(key, ids)
     for at in _in_order(ids, needed):  # what one depends on is there before it
@@ -212,16 +212,16 @@ def _attached(session: Session, path: str) -> tuple[str, bytes]:
     return os.path.basename(path), read_bytes(session, place, _ATTACHED_BYTES)
 
 
-def _check_whom(session: Session, one: Subtask) -> None:
-    """Raises ToolProblem if nobody is who it is for."""
-    agents = session.hive.agents
-    if one.to is not None and one.role is not None:
+def check_whom(session: Session, to: str | None, role: str | None, *, other: str = "") -> None:
+    """Raises ToolProblem if nobody is who it is for: an agent or a role, of all agents, or of all `other ` ones."""
+    agents = {name: one.role for name, one in session.hive.agents.items() if not other or name != session.agent}
+    if to is not None and role is not None:
         raise ToolProblem("say to whom: an agent (to), or a role, not both")
-    if one.to is not None and one.to not in agents:
-        raise ToolProblem(f"there is no agent {one.to!r}", mend=f"there are {', '.join(agents)}")
-    roles = sorted({agent.role for agent in agents.values() if agent.role})
-    if one.role is not None and one.role not in roles:
-        raise ToolProblem(f"no agent has the role {one.role!r}", mend=f"roles: {', '.join(roles) or 'none'}")
+    if to is not None and to not in agents:
+        raise ToolProblem(f"there is no {other}agent {to!r}", mend=f"there are {', '.join(agents) or 'none'}")
+    roles = sorted({one for one in agents.values() if one})
+    if role is not None and role not in roles:
+        raise ToolProblem(f"no {other}agent has the role {role!r}", mend=f"roles: {', '.join(roles) or 'none'}")
 
 
 def _own(session: Session, task_id: str) -> Task:
@@ -255,11 +255,9 @@ def _result(session: Session, task_id: str) -> dict[str, Any]:
     except UserError:
         return {"task": task_id, "state": "gone"}
     told: dict[str, Any] = {"task": task_id, "title": task.title, "state": task.state.value}
-    for key, name in (("result", "result.md"), ("error", "error.md")):
-        if task.state.value == {"result": "done", "error": "failed"}[key]:
-            text = (task.path / name).read_text("utf-8", "replace")
-            told[key] = text[:_SHOWN_CHARS]
-            told["path"] = hive.layout.relative(task.path / name)
+    if (key := {"done": "result", "failed": "error"}.get(task.state.value)) is not None:
+        path = task.path / f"{key}.md"
+        told |= {key: path.read_text("utf-8", "replace")[:_SHOWN_CHARS], "path": hive.layout.relative(path)}
     if task.parked is not None:
         told["parked"] = task.parked.reason
     return told

@@ -68,19 +68,25 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
         message_id = _made_id(session, "call", _conversation(session), session.call_id)
     cause = session.focus.message
     _check_thread(session, cause, arguments.subject, arguments.body)
-    report = session.hive.mail.send(
-        session.agent, arguments.to, arguments.subject, arguments.body,
+    sent = _send(
+        session, arguments.to, arguments.subject, arguments.body,
         cc=arguments.cc, message_id=message_id, references=() if cause is None else (*cause.references, cause.id),
         task=task, step=arguments.step, cause=cause, expects_reply=arguments.expects_reply,
     )  # fmt: skip
+    if session.focus.work is not None and arguments.step is not None:
+        told = f"Sent to {', '.join(sent['delivered'])}: {arguments.subject}"
+        session.work.trail.card(session.step(arguments.step), "note", told, title="Mail")
+    return sent
+
+
+def _send(session: Session, to: list[str], subject: str, body: str, **told: Any) -> dict[str, Any]:
+    """Send a message. Raises Parking on a full disk, ToolProblem for whom it could not be delivered to."""
+    report = session.hive.mail.send(session.agent, to, subject, body, **told)
     if report.disk_full:
         raise until_there_is_room()
     if report.failed:
         missing = "; ".join(f"{name}: {why}" for name, why in report.failed.items())
         raise ToolProblem(f"not delivered to {missing}", mend="send it again: who has it does not get it twice")
-    if session.focus.work is not None and arguments.step is not None:
-        sent = f"Sent to {', '.join(report.delivered)}: {arguments.subject}"
-        session.work.trail.card(session.step(arguments.step), "note", sent, title="Mail")
     return {"message_id": report.message_id, "delivered": list(report.delivered)}
 
 
@@ -125,16 +131,11 @@ def reply_mail(session: Session, arguments: ReplyMail) -> dict[str, Any]:
     message_id = _made_id(session, "reply", asked.key, asked.id)
     subject = asked.subject if asked.subject.lower().startswith("re:") else f"Re: {asked.subject}"
     _check_thread(session, asked, subject, body)
-    report = session.hive.mail.send(
-        session.agent, [asked.sender], subject, body, message_id=message_id, in_reply_to=asked.id,
+    return _send(
+        session, [asked.sender], subject, body, message_id=message_id, in_reply_to=asked.id,
         references=(*asked.references, asked.id), task=asked.task, step=asked.step, lane=asked.lane,
         cause=asked,
     )  # fmt: skip
-    if report.disk_full:
-        raise until_there_is_room()
-    if report.failed:
-        raise ToolProblem("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
-    return {"message_id": report.message_id, "delivered": list(report.delivered)}
 
 
 @tool(reads=True)

@@ -6,24 +6,21 @@ import secrets
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from hivemind.boundary import boundary
-from hivemind.names import check_name
 from hivemind.presence.identity import holder_of
+from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
 from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.review import MAX_ROUNDS, Citation, Review, request_body
 from hivemind.tools.criteria import check_no_review, judge
+from hivemind.tools.delegation import check_whom
 from hivemind.tools.session import Session
 from hivemind.tools.steps import ask_person
 from hivemind.tools.tool import Arguments, ToolProblem, tool
-
-if TYPE_CHECKING:
-    from hivemind.presence.parts import Parts
-    from hivemind.tools.session import Session
 
 __all__ = ["TASK_TOOLS", "choose_reviewer", "finish"]
 
@@ -178,7 +175,7 @@ def wait(session: Session, arguments: Wait) -> dict[str, Any]:
     step, work = session.step(arguments.step), session.work
     begun = work.waits.begin(step.id, arguments.until, datetime.now(UTC))
     if begun.kind == "human" and begun.message_id is None:
-        ask_person(session, step, begun.what)
+        ask_person(session, step.id, step.step.added_seq, begun.what, step=step)
     over = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.outcome)
     if over.answer is None:
         return {"step": step.id, "over": True}
@@ -197,24 +194,12 @@ def ask_human(session: Session, arguments: AskHuman) -> dict[str, Any]:
 @tool
 def hand_over(session: Session, arguments: HandOver) -> dict[str, Any]:
     """Give the task to another agent, with all that was done and why. (delegate gives away parts of it.)"""
-    to, role = _whom(session, arguments.to, arguments.role)
+    to, role = arguments.to, arguments.role
+    check_whom(session, to, role, other="other ")
+    if to is None and role is None:
+        raise ToolProblem("say to whom: an agent (to), or a role")
     session.work.hand_over(to, role, arguments.reason)
     return {"task": session.work.task.id, "state": "handed over", "to": to or role}
-
-
-def _whom(session: Session, to: str | None, role: str | None) -> tuple[str | None, str | None]:
-    """The agent or the role, checked: there is one, and it is another. Raises ToolProblem."""
-    if (to is None) == (role is None):
-        raise ToolProblem("say to whom: an agent (to), or a role")
-    others = {name: agent.role for name, agent in session.hive.agents.items() if name != session.agent}
-    if to is not None:
-        to = check_name(to, "agent name")
-        if to not in others:
-            raise ToolProblem(f"there is no other agent {to!r}", mend=f"there are {', '.join(others) or 'none'}")
-    elif role not in others.values():
-        known = sorted({one for one in others.values() if one})
-        raise ToolProblem(f"no other agent has the role {role!r}", mend=f"roles: {', '.join(known) or 'none'}")
-    return to, role
 
 
 @tool

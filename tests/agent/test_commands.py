@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +17,7 @@ from hivemind.tools.commands import clean_environment, run_command
 def run(tmp_path):
     def run_it(command, **more):
         limits = more.pop("limits", LimitsConfig())
-        return run_command(
+        result = run_command(
             command,
             folder=tmp_path,
             output=tmp_path / "out",
@@ -23,6 +25,7 @@ def run(tmp_path):
             environment=clean_environment(os.environ, {}),
             **more,
         )
+        return SimpleNamespace(**asdict(result), output=(tmp_path / "out").read_text())
 
     return run_it
 

@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,10 +32,11 @@ def task(tmp_path):
 
 
 def run(task, command, **more):
-    return run_command(
+    result = run_command(
         command, folder=task, output=task.parent / "out", limits=LimitsConfig(wall_s=20), sandbox="bwrap",
         environment={"PATH": os.environ["PATH"]}, **more,
     )  # fmt: skip
+    return SimpleNamespace(**asdict(result), output=(task.parent / "out").read_text())
 
 
 def test_a_command_works_in_the_folder_of_its_task(task):

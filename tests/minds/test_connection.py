@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import tracemalloc
-import zlib
 
 import pytest
 
@@ -85,39 +83,10 @@ def test_the_environments_proxy_is_used_and_its_exceptions_are_kept(server, ask,
     assert len(server.headers) == 1
 
 
-def packed(whole: bytes, _wbits: int = 31) -> bytes:
-    packer = zlib.compressobj(9, zlib.DEFLATED, _wbits)
-    return packer.compress(whole) + packer.flush()
-
-
-def test_an_answer_that_is_packed_is_unpacked(server, ask):
-    server.think = lambda request: request.send(
-        200, packed(request.completion(None, [("note", {"text": "seen"})]).encode()), Content_Encoding="gzip"
-    )
-    assert ask().actions
-
-
 def test_an_answer_without_end_is_cut_off(server, ask):
     server.think = lambda request: request.send(200, b"x" * (LARGEST_ANSWER + 1))
     with pytest.raises(MindUnavailable, match="no answer of a model: its answer has more than 8,000,000 bytes"):
         ask()
-
-
-@pytest.mark.parametrize("status", [200, 500])
-def test_a_small_answer_that_unpacks_to_a_huge_one_is_not_unpacked_to_its_end(server, ask, status):
-    bomb = gzip.compress(b"x" * 100_000_000, 1)
-    server.think = lambda request: request.send(status, bomb, Content_Encoding="gzip")
-    ask_once = open_mind(
-        {"openai-compatible": {"model": "played", "url": server.url}}, patience=Clock().patience(tries=1)
-    )
-    tracemalloc.start()
-    try:
-        with pytest.raises(MindUnavailable):
-            ask_once.think(turn(), [TOOL])
-        assert tracemalloc.get_traced_memory()[1] < 6 * LARGEST_ANSWER
-    finally:
-        tracemalloc.stop()
-        ask_once.close()
 
 
 def test_chunks_without_end_are_cut_off(server, ask):
@@ -149,8 +118,8 @@ def test_a_drip_without_end_ends_when_its_time_is_up(server, ask):
         ask(timeout_s=0.2)
 
 
-@pytest.mark.parametrize(("packing", "body"), [("br", b"{}"), ("zstd", b"{}"), ("gzip", b"no gzip at all")])
-def test_an_answer_packed_in_a_way_that_was_not_asked_for_is_none(server, ask, packing, body):
+@pytest.mark.parametrize(("packing", "body"), [("br", b"{}"), ("zstd", b"{}"), ("gzip", gzip.compress(b"x" * 1_000))])
+def test_a_packed_answer_is_not_unpacked(server, ask, packing, body):
     server.think = lambda request: request.send(200, body, Content_Encoding=packing)
     with pytest.raises(MindUnavailable, match=r"packed"):
         ask()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from hivemind.boundary import Unreadable, boundary
+from hivemind.boundary import Unreadable
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.prices import Prices
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["LARGEST_ANSWER", "http_client", "open_model", "published_prices"]
 
 LARGEST_ANSWER = 8_000_000
-"""Bytes of an answer, unpacked; an answer of 100,000 tokens has a twentieth of it."""
+"""Bytes of an answer; an answer of 100,000 tokens has a twentieth of it."""
 _CONNECT_S = 10.0
 _NAME = "hivemind"
 _SENT = frozenset({
@@ -27,8 +26,6 @@ _SENT = frozenset({
 _KEYS = {"authorization": "Bearer {}", "x-api-key": "{}", "x-goog-api-key": "{}"}
 _OPENAI = "api.openai.com"
 _OPENAI_ACCOUNT = frozenset({"openai-organization", "openai-project"})
-_PLAIN, _PACKED = ("", "identity"), ("gzip", "x-gzip")
-_GZIP = 16 + zlib.MAX_WBITS
 
 _OLLAMA = "http://localhost:11434/v1"
 _PUBLISHED = ("anthropic", "openai", "google")
@@ -82,19 +79,17 @@ def published_prices(config: ModelConfig) -> Prices | None:
         return Prices(0, 0) if config.provider == "ollama" else None
     from genai_prices import Usage, calc_price
 
+    asked = (
+        Usage(input_tokens=_MILLION),
+        Usage(output_tokens=_MILLION),
+        Usage(input_tokens=_MILLION, cache_read_tokens=_MILLION),
+        Usage(input_tokens=_MILLION, cache_write_tokens=_MILLION),
+    )
     try:
-        taken = calc_price(Usage(input_tokens=_MILLION), config.model, provider_id=config.provider)
-        given = calc_price(Usage(output_tokens=_MILLION), config.model, provider_id=config.provider)
-        kept = calc_price(
-            Usage(input_tokens=_MILLION, cache_read_tokens=_MILLION), config.model, provider_id=config.provider
-        )
-        written = calc_price(
-            Usage(input_tokens=_MILLION, cache_write_tokens=_MILLION), config.model, provider_id=config.provider
-        )
+        money = [calc_price(one, config.model, provider_id=config.provider).total_price for one in asked]
     except LookupError:
         return None
-    money = (float(one.total_price) for one in (taken, given, kept, written))
-    return Prices(*money)
+    return Prices(*map(float, money))
 
 
 def http_client(config: ModelConfig) -> httpx2.AsyncClient:
@@ -112,17 +107,22 @@ def http_client(config: ModelConfig) -> httpx2.AsyncClient:
         _strip(request.headers, key, request.url.host)
 
     async def bound(response: httpx2.Response) -> None:
-        packing = response.headers.pop("content-encoding", "").strip().lower()
-        response.stream = Bounded(response.stream, packing)
+        packing = response.headers.get("content-encoding", "").strip().lower()
+        if packing not in ("", "identity"):
+            raise Unreadable(f"its answer is packed as {packing[:40]!r}, which was not asked for")
+        response.stream = Bounded(response.stream)
 
     class Bounded(httpx2.AsyncByteStream):
-        def __init__(self, stream: Any, packing: str) -> None:
-            self._stream, self._packing = stream, packing
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            unpacked = _Unpacked(self._packing)
+            left = LARGEST_ANSWER
             async for part in self._stream:
-                yield unpacked.take(part)
+                left -= len(part)
+                if left < 0:
+                    raise Unreadable(f"its answer has more than {LARGEST_ANSWER:,} bytes")
+                yield part
 
         async def aclose(self) -> None:
             await self._stream.aclose()
@@ -141,24 +141,4 @@ def _strip(headers: Any, key: str | None, host: str) -> None:
         elif name not in kept:
             del headers[name]
     headers["user-agent"] = _NAME
-    headers["accept-encoding"] = _PACKED[0]
-
-
-class _Unpacked:
-    """The bytes of one answer, unpacked part by part and never more than `LARGEST_ANSWER`."""
-
-    def __init__(self, packing: str) -> None:
-        if packing not in (*_PLAIN, *_PACKED):
-            raise Unreadable(f"its answer is packed as {packing[:40]!r}, which was not asked for")
-        self._unpack = zlib.decompressobj(_GZIP) if packing in _PACKED else None
-        self._left = LARGEST_ANSWER
-
-    def take(self, part: bytes) -> bytes:
-        """What a part of the answer comes to. Raises Unreadable."""
-        if self._unpack is not None:
-            with boundary("packed answer"):
-                part = self._unpack.decompress(part, self._left + 1)
-        self._left -= len(part)
-        if self._left < 0:
-            raise Unreadable(f"its answer has more than {LARGEST_ANSWER:,} bytes")
-        return part
+    headers["accept-encoding"] = "identity"  # so that a small answer cannot be a huge one
