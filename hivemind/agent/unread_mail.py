@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from hivemind.boundary import Unreadable
 from hivemind.errors import UserError, is_disk_full
@@ -21,6 +21,15 @@ _AT_ONCE = 20
 _DEATHS = 5  # processes that may die in turns about one message; a kill while it waits, or in another turn, is none
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """A message that is not over: whether a task waited for it, and how many turns it has had."""
+
+    message: Message
+    is_awaited: bool = False
+    turns: int = 0
+
+
 class UnreadMail:
     """One agent's messages in the order in which it turns to them.
 
@@ -30,10 +39,7 @@ class UnreadMail:
 
     def __init__(self, hive: Parts, name: str) -> None:
         self._intake = Intake(hive.mail, name, hive.layout.agent_state(name))
-        self._messages: deque[Message] = deque()
-        self._known: set[str] = set()
-        self._awaited: set[str] = set()
-        self._turns: dict[str, int] = {}
+        self._waiting: dict[str, _Waiting] = {}
         self._turns_of = f"turn of {name} about a letter"
         self._mail, self._policy = hive.mail, hive.config.mail.unknown_sender
         self._crashes = hive.mail.reader.crashes
@@ -42,10 +48,10 @@ class UnreadMail:
 
     def __contains__(self, message: Message) -> bool:
         """Whether it is not over."""
-        return message.key in self._known
+        return message.key in self._waiting
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._waiting)
 
     @property
     def unsettled(self) -> int:
@@ -55,15 +61,13 @@ class UnreadMail:
     def sense(self, heard: Callable[[Message], bool]) -> None:
         """Take in what is new; `heard` says of each whether a task waited for it."""
         for message in self._intake.new(_AT_ONCE):
-            if message.key in self._known:
+            if message in self:
                 continue
             if self._policy != "answer" and not self._mail.knows(message.sender):
                 self._set_apart(message)
                 continue
-            self._known.add(message.key)
-            self._messages.append(message)
-            if heard(message):
-                self._awaited.add(message.key)
+            self._waiting[message.key] = _Waiting(message)
+            self._waiting[message.key].is_awaited = heard(message)
 
     def _set_apart(self, message: Message) -> None:
         """No mind sees a letter from an unknown address, unless hive.yaml says so: it bounces, or a person is shown it."""
@@ -87,8 +91,8 @@ class UnreadMail:
         counted.
         """
         self._turn.close()
-        while self._messages and (self.rest is None or self.rest.is_over):
-            message = self._messages[0]
+        while self._waiting and (self.rest is None or self.rest.is_over):
+            message = next(iter(self._waiting.values())).message
             try:
                 self._turn.enter_context(self._crashes.reading(self._turns_of, message.key, deaths=_DEATHS))
             except Unreadable:
@@ -99,10 +103,10 @@ class UnreadMail:
 
     def waiting(self) -> list[Message]:
         """The messages that are not over, oldest first."""
-        return [*self._messages]
+        return [one.message for one in self._waiting.values()]
 
     def is_awaited(self, message: Message) -> bool:
-        return message.key in self._awaited
+        return message in self and self._waiting[message.key].is_awaited
 
     def after(self, message: Message, turn: Turn) -> None:
         """Draw the consequences of a turn about a message."""
@@ -124,12 +128,9 @@ class UnreadMail:
         """A turn about it went wrong: it goes to the end of the queue, the third time into `.Dead`."""
         self._turn.close()
         dead = self._intake.failed(message, reason)
-        if message in self._messages:
-            self._messages.remove(message)
-        if dead:
-            self._forget(message)
-        else:
-            self._messages.append(message)
+        waiting = self._waiting.pop(message.key, None)
+        if not dead:
+            self._waiting[message.key] = waiting or _Waiting(message)
 
     def close(self) -> None:
         self._turn.close()
@@ -139,20 +140,13 @@ class UnreadMail:
         """A message that is over."""
         self._turn.close()
         self._intake.taken(message)
-        self._messages.remove(message)
-        self._forget(message)
+        del self._waiting[message.key]
 
     def _count(self, message: Message) -> None:
-        self._turns[message.key] = self._turns.get(message.key, 0) + 1
-        if self._turns[message.key] >= MAX_TURNS:
+        self._waiting[message.key].turns += 1
+        if self._waiting[message.key].turns >= MAX_TURNS:
             self._give_up(message, f"its mind had {MAX_TURNS} turns for it and did not answer")
 
     def _give_up(self, message: Message, reason: str) -> None:
         self._intake.give_up(message, reason)
-        self._messages.remove(message)
-        self._forget(message)
-
-    def _forget(self, message: Message) -> None:
-        self._known.discard(message.key)
-        self._awaited.discard(message.key)
-        self._turns.pop(message.key, None)
+        del self._waiting[message.key]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO
 from hivemind import fs
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
+from hivemind.minds import Usage
 from hivemind.taskrun.review import Citation, Review
 
 __all__ = ["Account", "Finding", "Spent", "compose", "printed"]
@@ -71,53 +71,34 @@ class Account:
 
     def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
         self._mutex = threading.Lock()
-        self._cycles, self._tokens, self._cached, self._money, self._unpriced = 0, 0, 0, 0.0, 0
-        self._open: dict[str, tuple[int, float]] = {}
+        self._cycles, self._used = 0, Usage()
+        self._open: dict[str, Usage] = {}
         self._first: float | None = None
         self._last: float | None = None
         for record in records:
             self.book(record)
 
     def book(self, record: Mapping[str, Any]) -> None:
-        """Take a line of the conversation in; answers and requests count."""
-        with self._mutex:
+        """Take a line of the conversation in; answers and requests count. What people have made of it counts as nothing."""
+        with self._mutex, suppress(Unreadable), boundary("line of a conversation"):
             if "request" in record and "reserved" in record:
-                held = record["reserved"] if isinstance(record["reserved"], Mapping) else {}
-                self._open[str(record["request"])] = (int(_number(held, "tokens")), _number(held, "money"))
+                held = record["reserved"]
+                self._open[str(record["request"])] = Usage(held.get("tokens", 0), money=held.get("money", 0.0))
             elif "answered" in record or record.get("role") == "assistant":
                 self._open.pop(str(record.get("answered") or record.get("request")), None)
-                self._used(record.get("usage"))
+                self._cycles += record.get("role") == "assistant"
+                self._used += Usage(**(record.get("usage") or {}))
             if record.get("role") == "assistant":
-                self._turn(record)
-
-    def _turn(self, record: Mapping[str, Any]) -> None:
-        self._cycles += 1
-        with suppress(Unreadable), boundary("time"):
-            self._last = datetime.fromisoformat(str(record.get("at"))).timestamp()
-            self._first = self._last if self._first is None else self._first
-
-    def _used(self, usage: Any) -> None:
-        told = usage if isinstance(usage, Mapping) else {}
-        self._tokens += int(_number(told, "tokens_in")) + int(_number(told, "tokens_out"))
-        self._cached += int(_number(told, "cached"))
-        self._money += _number(told, "money")
-        self._unpriced += int(_number(told, "unpriced"))
+                self._last = datetime.fromisoformat(record["at"]).timestamp()
+                self._first = self._last if self._first is None else self._first
 
     def spent(self) -> Spent:
         """Cycles, tokens and money, those of requests under way as they may come to; seconds from the first cycle to the
         last."""
         with self._mutex:
-            known = self._first is not None and self._last is not None
-            seconds = max(0.0, (self._last or 0.0) - (self._first or 0.0)) if known else 0.0
-            tokens = self._tokens + sum(tokens for tokens, _ in self._open.values())
-            money = self._money + sum(money for _, money in self._open.values())
-            return Spent(self._cycles, tokens, money, seconds, self._unpriced, self._cached)
-
-
-def _number(record: Mapping[str, Any], key: str) -> float:
-    """A number of the log, 0 where there is none: people may have changed it."""
-    value = record.get(key)
-    return value if isinstance(value, int | float) and math.isfinite(value) else 0
+            seconds = 0.0 if self._first is None or self._last is None else max(0.0, self._last - self._first)
+            used = sum(self._open.values(), self._used)
+            return Spent(self._cycles, used.tokens, used.money, seconds, used.unpriced, used.cached)
 
 
 def compose(

@@ -16,7 +16,7 @@ from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.report import printed
-from hivemind.tools.commands import clean_environment
+from hivemind.tools.commands import CommandResult, clean_environment
 from hivemind.tools.commands import run_command as run_program
 from hivemind.tools.excerpt import Call, result_limit, shortened_file
 from hivemind.tools.path_access import readable
@@ -63,42 +63,10 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     told = command if isinstance(command, str) else shlex.join(command)
     if step is not None and told == step.command and (known := work.begin_command(step)) is not None:
         number = step.step.commands.index(known) + 1
-        answer = {
-            "command": told,
-            "exit_status": known.exit_status,
-            "seconds": 0.0,
-            "output_digest": known.output_digest,
-        }
-        return answer | _printed(session, step, number, known.output_digest)
+        return _answer(session, step, number, told, known.exit_status, known.output_digest)
     number = _free(session) if step is None else len(step.step.commands) + 1
     output = work.output_path(step, number)
-    limits = session.config.limits
-    start = _start(session, arguments.cwd)
-    in_project = start is not None and not start.is_relative_to(work.task.files) and _could_run(session, command)
-    with session.pulse.busy(limits.wall_s + 10), ExitStack() as opened:
-        artifacts, files = (
-            opened.enter_context(_held(work.task.path, one)) for one in (output.parent, work.task.files)
-        )
-        try:
-            result = run_program(
-                command,
-                folder=files,
-                start=start,
-                output=artifacts / output.name,
-                limits=limits,
-                environment=clean_environment(os.environ, _told(session, step), in_project=in_project),
-                lifeline=session.lifeline,
-                stopping=session.stopping,
-                timeout_s=timeout_s,
-                sandbox=session.config.sandbox,
-                roots={**session.hive.config.bound(session.hive.layout), **work.worktrees.bound()},
-                durable=session.hive.config.durable,
-            )
-            if session.hive.config.durable:
-                fs.fsync_folder(work.task.path)
-        except OSError as error:
-            error.filename = os.fspath(output)
-            raise
+    result = _run(session, step, command, arguments.cwd, output, timeout_s)
     if result.stopped is not None and session.leaving():
         # told to end: the step stays open, and is run again when the task goes on
         raise ToolProblem(f"the command was stopped: {result.stopped}")
@@ -110,25 +78,59 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
         receipt = {"kind": "CMD", "text": told, "exit_status": status, "output_digest": result.digest}
         session.hive.steps.capture(step.id, receipt, **session.shown(step))
         fs.reached("command.captured")
-    answer = {
-        "command": told,
-        "exit_status": status,
-        "seconds": round(result.seconds, 3),
-        "output_digest": result.digest,
-    }
-    answer |= {"stopped": result.stopped} if result.stopped else {}
-    answer |= {"cut": True} if result.cut else {}
-    return answer | _printed(session, step, number, result.digest)
+    more = ({"stopped": result.stopped} if result.stopped else {}) | ({"cut": True} if result.cut else {})
+    return _answer(session, step, number, told, status, result.digest, round(result.seconds, 3)) | more
 
 
-def _printed(session: Session, step: PlannedStep | None, number: int, digest: str | None) -> dict[str, Any]:
-    """What a command printed, an excerpt of it if it is long, and where all of it is; with a step its receipt's id."""
+def _run(
+    session: Session, step: PlannedStep | None, command: str | list[str], cwd: str | None, output: Path,
+    timeout_s: float | None,
+) -> CommandResult:  # fmt: skip
+    work, config, durable = session.work, session.config, session.hive.config.durable
+    start = _start(session, cwd)
+    in_project = start is not None and not start.is_relative_to(work.task.files) and _could_run(session, command)
+    with session.pulse.busy(config.limits.wall_s + 10), ExitStack() as opened:
+        artifacts, files = (
+            opened.enter_context(_held(work.task.path, one)) for one in (output.parent, work.task.files)
+        )
+        try:
+            result = run_program(
+                command,
+                folder=files,
+                start=start,
+                output=artifacts / output.name,
+                limits=config.limits,
+                environment=clean_environment(os.environ, _told(session, step), in_project=in_project),
+                lifeline=session.lifeline,
+                stopping=session.stopping,
+                timeout_s=timeout_s,
+                sandbox=config.sandbox,
+                roots={**session.hive.config.bound(session.hive.layout), **work.worktrees.bound()},
+                durable=durable,
+            )
+            if durable:
+                fs.fsync_folder(work.task.path)
+        except OSError as error:
+            error.filename = os.fspath(output)
+            raise
+    return result
+
+
+def _answer(
+    session: Session, step: PlannedStep | None, number: int, told: str, status: int | None, digest: str | None,
+    seconds: float = 0.0,
+) -> dict[str, Any]:  # fmt: skip
+    """How a command ended and what it printed, an excerpt of it if it is long, and where all of it is; with a step its receipt's
+    id."""
     output = session.work.output_path(step, number)
     path = os.path.relpath(output, session.work.task.path)
     limit = result_limit(session.config.max_tokens) - _HEADER_CHARS
     shown = printed(output, digest, partial(shortened_file, limit_chars=limit, call=_read_on(path)))
-    found = {"output": shown, "output_tail": shown[-_TAIL_CHARS:], "output_path": path}
-    return found if step is None else {"step": step.id, "receipt": f"{step.id}#{number}", **found}
+    receipt = {} if step is None else {"step": step.id, "receipt": f"{step.id}#{number}"}
+    return {
+        "command": told, "exit_status": status, "seconds": seconds, "output_digest": digest, **receipt, "output": shown,
+        "output_tail": shown[-_TAIL_CHARS:], "output_path": path,
+    }  # fmt: skip
 
 
 def _free(session: Session) -> int:
