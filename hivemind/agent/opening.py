@@ -15,9 +15,9 @@ from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
+from hivemind.taskrun.git import Worktree
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.task_run import TaskRun
-from hivemind.taskrun.worktree import Worktree
 from hivemind.tools.excerpt import shortened
 
 __all__ = [

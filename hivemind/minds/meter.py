@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from hivemind.minds.prices import Prices
+from hivemind.minds.prices import Pricing
 from hivemind.minds.turn import Usage
 
 __all__ = ["Asked", "Exchange", "Meter", "unmetered"]
@@ -28,7 +28,7 @@ class Asked:
     parts: tuple[str, ...] = field(repr=False)
     sha256: str
     max_output: int
-    prices: Prices | None = None
+    prices: Pricing | None = None
     pictures: int = 0
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from hivemind.minds.turn import Usage
 
-__all__ = ["Prices", "priced"]
+__all__ = ["Prices", "Pricing", "priced"]
 
 _MILLION = 1_000_000
+_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,16 @@ class Prices:
         return sum(parts) / _MILLION
 
 
-def priced(used: Usage, prices: Prices | None) -> Usage:
+class Pricing(Protocol):
+    """What says what a request costs."""
+
+    def of(self, used: Usage) -> float:
+        """What a request costs."""
+        ...
+
+
+def priced(used: Usage, prices: Pricing | None) -> Usage:
     """The usage of one request with its price. Without prices all of its tokens are unpriced, and stay so in every sum."""
     if prices is None:
         return replace(used, money=0.0, unpriced=used.tokens)
-    return replace(used, money=prices.of(used), unpriced=0)
+    return replace(used, money=round(prices.of(used), _DIGITS), unpriced=0)

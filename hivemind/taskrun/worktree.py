@@ -1,220 +1,37 @@
 """Worktrees: each task's own checkout of a git repository that hive.yaml lists with `worktree: true` (spec 8).
 
-Git is told where everything lies and runs no hook; what stands in a worktree (its `.git`, its HEAD) is not believed. What is
-to be made is recorded before it is made, and a git that outlives its agent keeps the lock of the task's worktrees: whoever
-goes on makes the same, and may take away what git has left locked.
+What is to be made is recorded before it is made, and a git that outlives its agent keeps the lock of the task's worktrees:
+whoever goes on makes the same, and may take away what git has left locked.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import json
 import logging
 import os
-import re
 import shutil
-import subprocess
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
-from hivemind.fs.locks import lock
 from hivemind.layout import Layout
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
+from hivemind.taskrun.git import GitProblem, Repository, Worktree, held, in_the_name_of, run_git
 from hivemind.tasks import Task, TaskState
 
-__all__ = ["Worktree", "Worktrees", "check_repository", "merge_task", "put_away", "put_away_ended"]
+__all__ = ["Worktrees", "check_repository", "merge_task", "put_away", "put_away_ended"]
 
 _log = logging.getLogger(__name__)
-_SET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.quotePath=false", "gc.auto=0", "maintenance.auto=false",
-        "submodule.recurse=false", "advice.addEmbeddedRepo=false")  # fmt: skip
-_LIMIT_S = 600
-_TRIES, _PAUSE_S = 10, 0.1
-_LOCKED = re.compile(r"Unable to create '(.+/(?:worktrees/[^/]+|refs/heads/hive)/[^/]+\.lock)': File exists")
-_SAID = re.compile(r"^(?:fatal|error): (.+)", re.MULTILINE)
-_FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _UNDER_WAY = ("MERGE_HEAD", "rebase-merge", "rebase-apply", "CHERRY_PICK_HEAD", "REVERT_HEAD")
-_MEND = "make it one (git init), or list it without worktree: true"
 _NOTE = "hivemind"
 """In git's folder of a worktree: which branch it is for, and where that began. Complete worktrees have one."""
-
-
-class _GitProblem(UserError):
-    """Git refused, and said why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Worktree:
-    """One task's worktree of one root. `branch` is None for one that is only looked at (a review), `into` the branch that it is
-    to be merged into, `git` the folder that git keeps for it, once it is made."""
-
-    root: Path
-    path: Path
-    branch: str | None
-    base: str
-    into: str | None
-    git: Path | None = None
-
-    @property
-    def repository(self) -> _Repository:
-        assert self.git is not None
-        return _Repository(self.root, self.git.parents[1])
-
-    @property
-    def is_there(self) -> bool:
-        return self.git is not None and self.path.is_dir() and _is_for(self.git, self.path)
-
-    @property
-    def tip(self) -> str | None:
-        """The last commit of its branch, if anything was done on that."""
-        found = self.repository.commit_of(f"refs/heads/{self.branch}") if self.branch and self.git else None
-        return None if found == self.base else found
-
-
-@dataclass(frozen=True, slots=True)
-class _Repository:
-    """The repository of a root: a person's checkout, and git's folder of it. With `hold`, a descriptor that each git keeps open
-    while it runs."""
-
-    root: Path
-    common: Path
-    hold: int | None = None
-
-    @classmethod
-    def at(cls, root: Path, hold: int | None = None) -> _Repository:
-        """Raises UserError for what is no git repository with a working tree."""
-        where = ("--path-format=absolute", "--show-toplevel", "--git-common-dir")
-        try:
-            top, common = map(Path, _run(["-C", root, "rev-parse", *where], {}, hold).splitlines())
-        except _GitProblem as error:
-            raise UserError(f"of this no worktrees can be made: {error.what}", where=root, mend=_MEND) from None
-        if os.path.realpath(top) != os.fspath(root):
-            raise UserError(f"is a folder of the repository {top}", where=root, mend="list that one in hive.yaml")
-        return cls(root, common, hold)
-
-    def git(self, *words: str | Path, of: Worktree | None = None, who: Mapping[str, str] = MappingProxyType({})) -> str:
-        """What git prints, without the newline at its end. It knows the files and the index of the worktree `of`; commits are
-        made in the name of `who`. Raises UserError, OSError for a full disk."""
-        told = {"GIT_DIR": os.fspath(self.common), **who}
-        if of is not None and of.git is not None:
-            told |= {"GIT_WORK_TREE": os.fspath(of.path), "GIT_INDEX_FILE": os.fspath(of.git / "index")}
-        return _run(["-C", self.common if of is None else of.path, *words], told, self.hold)
-
-    def commit_of(self, name: str) -> str | None:
-        """The commit of a branch or another name; None if there is none."""
-        with contextlib.suppress(_GitProblem):
-            return self.git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        return None
-
-    def head(self) -> str:
-        """The commit that is checked out. Raises UserError if there is none yet."""
-        found = self.commit_of("HEAD")
-        if found is None:
-            what = "has no commit yet that a worktree could begin from"
-            raise UserError(what, where=self.root, mend="git commit")
-        return found
-
-    def move(self, branch: str, new: str, old: str | None, why: str) -> None:
-        """Move a branch from the commit `old` (None: make it). Raises UserError if it is somewhere else by now."""
-        self.git("update-ref", "-m", f"hivemind: {why}", f"refs/heads/{branch}", new, old or "0" * len(new))
-
-    def folder_of(self, path: Path) -> Path | None:
-        """The folder that git keeps for the worktree at that path."""
-        return next((one for one in sorted(self.common.glob("worktrees/*")) if _is_for(one, path)), None)
-
-    def merged(
-        self, source: str, into: str, who: Mapping[str, str], *, mark: bool = False
-    ) -> tuple[str, str, list[str]]:
-        """The commit of the branch `into`, what it would be with `source` merged (that itself, if it has it already), and the
-        files in conflict, between marks if they are to be marked. Moves neither branch. Raises UserError."""
-        ours, theirs = (self.commit_of(f"refs/heads/{one}") for one in (into, source))
-        if ours is None or theirs is None:
-            what = f"there is no branch {into if ours is None else source}: it was deleted, or nothing was done on it"
-            raise UserError(what, where=self.root)
-        if not self.git("rev-list", "--max-count=1", theirs, f"^{ours}"):
-            return ours, ours, []
-        words = ("merge-tree", "--write-tree", "--name-only", "--no-messages", ours, theirs)
-        tree, *conflicts = self.git(*words).splitlines()
-        if conflicts and not mark:
-            what = f"{into} and {source} have changed the same lines in {', '.join(conflicts)}"
-            raise UserError(
-                what, where=self.root, mend="merge_worktree with mark: true, or git merge, lets you edit them"
-            )
-        made = self.git("commit-tree", tree, "-p", ours, "-p", theirs, "-m", f"Merge {source} into {into}", who=who)
-        return ours, made, conflicts
-
-
-def _run(words: list[str | Path], told: Mapping[str, str], hold: int | None) -> str:
-    """Run git. A lock that stays was left by a git that was killed: where it is of this task's alone it is taken away."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment = {**kept, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **told}
-    argv = ["git", *(word for one in _SET for word in ("-c", one)), *(os.fspath(word) for word in words)]
-    for left in reversed(range(_TRIES)):
-        try:
-            done = subprocess.run(
-                argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False,
-                pass_fds=() if hold is None else (hold,), errors="surrogateescape",
-            )  # fmt: skip
-        except FileNotFoundError:
-            raise UserError("git is not installed", mend=_MEND) from None
-        except subprocess.TimeoutExpired:
-            raise _GitProblem(f"git {words[2]} did not end in {_LIMIT_S} s", where=words[1]) from None
-        locked = _LOCKED.search(done.stderr)
-        if done.returncode == 0 or locked is None:
-            break
-        time.sleep(_PAUSE_S)
-        if left == 1 and hold is not None:
-            Path(locked[1]).unlink(missing_ok=True)
-    if done.returncode == 0 or (done.returncode == 1 and words[2] == "merge-tree" and done.stdout):  # 1: conflicts
-        return done.stdout.rstrip("\n")
-    if _FULL.search(done.stderr):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(words[1]))
-    said = "; ".join(_SAID.findall(done.stderr)[:3]) or f"status {done.returncode}"
-    raise _GitProblem(f"git {words[2]}: {said}", where=words[1])
-
-
-def _in_the_name_of(name: str, address: str) -> dict[str, str]:
-    return {
-        f"GIT_{one}_{key}": value
-        for one in ("AUTHOR", "COMMITTER")
-        for key, value in (("NAME", name), ("EMAIL", address))
-    }
-
-
-def _is_for(folder: Path, path: Path) -> bool:
-    """Whether a folder in .git/worktrees/ is that of the worktree at `path`."""
-    with contextlib.suppress(OSError):
-        said = os.fsdecode((folder / "gitdir").read_bytes()).strip()
-        return os.path.normpath(folder / said) == os.fspath(path / ".git")
-    return False
-
-
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[int]:
-    """Hold a task's worktrees against other processes; made if they are not there. The lock ends with the last git that has
-    the descriptor."""
-    while True:
-        fs.make_folder(folder)
-        try:
-            file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            continue
-        try:
-            lock(file)
-            if os.path.lexists(folder) and os.path.samestat(os.fstat(file), os.stat(folder)):  # not put away meanwhile
-                yield file
-                return
-        finally:
-            os.close(file)
 
 
 class Worktrees:
@@ -225,7 +42,7 @@ class Worktrees:
     ) -> None:
         self._hive, self._task, self._attempt = hive, task, attempt
         self._keep = keep
-        self._who = _in_the_name_of(agent, f"{agent}@{hive.config.workspace}")
+        self._who = in_the_name_of(agent, f"{agent}@{hive.config.workspace}")
         self._top = hive.layout.worktrees / task.id
 
     @property
@@ -244,13 +61,13 @@ class Worktrees:
         roots = self._hive.config.worktree_roots(self._hive.layout)
         found = {one.root: one for one in self.recorded}
         if not all(root in found and found[root].is_there for root in roots):
-            with _held(self._top) as hold:
+            with held(self._top) as hold:
                 for root in roots:
-                    self._make(_Repository.at(root, hold))
+                    self._make(Repository.at(root, hold))
             found = {one.root: one for one in self.recorded}
         return tuple(found[root] for root in roots)
 
-    def _make(self, repository: _Repository) -> None:
+    def _make(self, repository: Repository) -> None:
         """What is to be made is recorded first; a git that is killed leaves what is cleared away by the next."""
         known = self.recorded
         one = next((one for one in known if one.root == repository.root), None)
@@ -272,7 +89,7 @@ class Worktrees:
         fs.write(folder / _NOTE, json.dumps({"branch": one.branch, "base": one.base}))
         self._record(replace(one, git=folder))
 
-    def _planned(self, repository: _Repository, taken: Collection[str]) -> Worktree:
+    def _planned(self, repository: Repository, taken: Collection[str]) -> Worktree:
         """Where it will be, on which branch, and from where: the parent's branch for a subtask, else what the person has
         checked out. Raises UserError if there is no commit yet."""
         root, parent = repository.root, self._task.parent
@@ -287,7 +104,7 @@ class Worktrees:
                 return Worktree(root, path, None, base, None)
         else:
             base, into = repository.head(), None
-            with contextlib.suppress(_GitProblem):  # on no branch
+            with contextlib.suppress(GitProblem):  # on no branch
                 into = repository.git("symbolic-ref", "--quiet", "--short", "HEAD")
         names = _numbered(f"hive/{self._task.id}".rstrip(".").removesuffix(".lock"), ".", self._attempt)
         branch = next(one for one in names if repository.commit_of(f"refs/heads/{one}") is None)
@@ -306,7 +123,7 @@ class Worktrees:
                 continue
             found = next((name for name in _UNDER_WAY if (one.git / name).exists()), None)
             if found is None:
-                with _held(self._top) as hold:
+                with held(self._top) as hold:
                     _commit(replace(one.repository, hold=hold), one, why, self._who)
             elif ends:
                 mend = "end it: git commit, git rebase --continue, or --abort"
@@ -323,7 +140,7 @@ class Worktrees:
         return [line for one, branch in pairs for line in self._merge(one, str(one.branch), branch, mark=mark)]
 
     def _merge(self, one: Worktree, mine: str, branch: str, *, mark: bool) -> list[str]:
-        with _held(self._top) as hold:
+        with held(self._top) as hold:
             repository = replace(one.repository, hold=hold)
             before, after, conflicts = repository.merged(branch, mine, self._who, mark=mark)
             if after != before:
@@ -388,17 +205,17 @@ def merge_task(hive: Parts, task_id: str) -> list[str]:
 
 
 def _merged_by_hand(layout: Layout, one: Worktree, branch: str) -> str:
-    repository, by_hand = _Repository.at(one.root), f"git -C {one.root} merge {branch}"
+    repository, by_hand = Repository.at(one.root), f"git -C {one.root} merge {branch}"
     if one.into is None:
         raise UserError("began on no branch that it could be merged into", where=branch, mend=by_hand)
     into = Path(repository.git("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{one.into}") or "/")
     if layout.worktrees in into.parents:
         raise UserError(f"{one.into} is being worked on in {into}", where=branch, mend="its agent merges it")
-    if into != Path("/") and _run(["-C", into, "status", "--porcelain", "--untracked-files=no"], {}, None):
+    if into != Path("/") and run_git(["-C", into, "status", "--porcelain", "--untracked-files=no"], {}, None):
         raise UserError("has changes that are not committed", where=into, mend=f"commit or stash them, or: {by_hand}")
     before, after, _ = repository.merged(branch, one.into, {})
     if after != before and into != Path("/"):
-        _run(["-C", into, "merge", "--quiet", "--ff-only", after], {}, None)
+        run_git(["-C", into, "merge", "--quiet", "--ff-only", after], {}, None)
     elif after != before:
         repository.move(one.into, after, before, f"merge {branch}")
     return _told(branch, one.into, before, after)
@@ -414,8 +231,8 @@ def put_away(layout: Layout, roots: Collection[Path], task: str) -> None:
     top = layout.worktrees / task
     if not top.is_dir():
         return
-    with _held(top) as hold:
-        repositories = [_Repository.at(root, hold) for root in roots]
+    with held(top) as hold:
+        repositories = [Repository.at(root, hold) for root in roots]
         for path in sorted(top.iterdir()):
             found = next((one for one in repositories if one.folder_of(path) is not None), None)
             if found is None:
@@ -428,7 +245,7 @@ def put_away(layout: Layout, roots: Collection[Path], task: str) -> None:
 
 def check_repository(root: Path) -> None:
     """Raises UserError for a root of which no worktrees can be made."""
-    _Repository.at(root).head()
+    Repository.at(root).head()
 
 
 def put_away_ended(hive: Parts, *tasks: str) -> None:
@@ -442,14 +259,14 @@ def put_away_ended(hive: Parts, *tasks: str) -> None:
             _log.warning("task %s: its worktrees are left: %s", task, error)
 
 
-def _put_away(repository: _Repository, path: Path) -> None:
+def _put_away(repository: Repository, path: Path) -> None:
     """A worktree without a note was never handed to an agent, so that nothing can have been done in it."""
     folder = repository.folder_of(path)
     assert folder is not None
     branch, base = _note(folder)
     if branch is not None and path.is_dir():
         one = Worktree(repository.root, path, branch, base, None, folder)
-        _commit(repository, one, "What was left over at the end", _in_the_name_of("hivemind", "hivemind@localhost"))
+        _commit(repository, one, "What was left over at the end", in_the_name_of("hivemind", "hivemind@localhost"))
     _remove(path, folder)
     if branch is not None and repository.commit_of(f"refs/heads/{branch}") == base:
         repository.git("update-ref", "-d", f"refs/heads/{branch}", base)
@@ -463,7 +280,7 @@ def _note(folder: Path) -> tuple[str | None, str]:
     return None, ""
 
 
-def _clear(repository: _Repository, one: Worktree) -> None:
+def _clear(repository: Repository, one: Worktree) -> None:
     """Make room for a worktree: what a killed git left goes, an earlier attempt's is put away, and files that git knows nothing
     of any more are set aside."""
     folder = repository.folder_of(one.path)
@@ -482,7 +299,7 @@ def _remove(*folders: Path | None) -> None:
             shutil.rmtree(one)
 
 
-def _commit(repository: _Repository, one: Worktree, why: str, who: Mapping[str, str]) -> None:
+def _commit(repository: Repository, one: Worktree, why: str, who: Mapping[str, str]) -> None:
     """Commit all that the worktree has, onto its branch; one that was deleted begins anew where it began."""
     assert one.branch is not None
     before = repository.commit_of(f"refs/heads/{one.branch}")

@@ -16,9 +16,9 @@ from hivemind.mail import Message
 from hivemind.presence.heartbeat import Heartbeat
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
+from hivemind.taskrun.git import Worktree
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.task_run import TaskRun
-from hivemind.taskrun.worktree import Worktree
 from hivemind.tasks import TaskStep
 
 __all__ = ["InHand", "Session"]

@@ -82,14 +82,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer. `cut` if it ended at the bound of its length; `cost` is what the provider's library makes of it; `parts`
-    is what the provider wants back unchanged, if it wants anything."""
+    """One answer. `cut` if it ended at the bound of its length; `parts` is what the provider wants back unchanged, if it wants
+    anything."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
     cut: bool = False
     usage: Usage = field(default_factory=Usage)
-    cost: float | None = None
     parts: Sequence[Mapping[str, Any]] = ()
 
     def as_dict(self) -> dict[str, Any]:

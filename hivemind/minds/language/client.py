@@ -87,16 +87,16 @@ class Client:
         return ModelRequestParameters(output_mode="native", output_object=form)
 
     def _answer(self, response: ModelResponse) -> Answer:
-        text, used, cost = whole_text(response.text or ""), _usage(response), _cost(response)
+        text, used = whole_text(response.text or ""), _usage(response)
         if response.finish_reason == "content_filter":
             reason = f"the provider refused to answer{': ' + text if text else ''}"
-            raise Refused(reason, Answer(text, usage=used, cost=cost))
+            raise Refused(reason, Answer(text, usage=used))
         calls = tuple(
             Call(whole_text(part.tool_name), _given(part.args), part.tool_call_id)
             for part in response.parts
             if isinstance(part, ToolCallPart)
         )
-        return Answer(text, calls, response.finish_reason == "length", used, cost, _opaque(response))
+        return Answer(text, calls, response.finish_reason == "length", used, _opaque(response))
 
 
 def _given(arguments: str | Mapping[str, Any] | None) -> str | Mapping[str, Any] | None:
@@ -114,14 +114,6 @@ def _usage(response: ModelResponse) -> Usage:
         return Usage(used.input_tokens, used.output_tokens, cached=cached, written=written)
     except MindError:
         return Usage()
-
-
-def _cost(response: ModelResponse) -> float | None:
-    """What the library's price list makes of a response, or None if it does not know."""
-    try:
-        return float(response.cost().total_price)
-    except (LookupError, ValueError, AssertionError):
-        return None
 
 
 def _opaque(response: ModelResponse) -> Sequence[Mapping[str, Any]]:

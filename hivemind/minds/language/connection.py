@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import Unreadable
 from hivemind.minds.language.config import ModelConfig
-from hivemind.minds.prices import Prices
+from hivemind.minds.prices import Prices, Pricing
+from hivemind.minds.turn import Usage
 
 if TYPE_CHECKING:
     import httpx2
@@ -29,7 +32,6 @@ _OPENAI_ACCOUNT = frozenset({"openai-organization", "openai-project"})
 
 _OLLAMA = "http://localhost:11434/v1"
 _PUBLISHED = ("anthropic", "openai", "google")
-_MILLION = 1_000_000
 
 
 def open_model(config: ModelConfig, client: httpx2.AsyncClient) -> Model:
@@ -73,23 +75,34 @@ def _openai_like(config: ModelConfig, key: str | None, client: httpx2.AsyncClien
     return OpenAIChatModel(config.model, provider=provider, profile=profile)
 
 
-def published_prices(config: ModelConfig) -> Prices | None:
-    """What pydantic-ai's price list says of the model (dollars, the dearest tier), or None if it does not know it."""
+@dataclass(frozen=True, slots=True)
+class PublishedPrices:
+    """What pydantic-ai's price list says of a model, in dollars."""
+
+    provider: str
+    model: str
+
+    def of(self, used: Usage) -> float:
+        """What a request costs. Raises LookupError for a model that is not listed."""
+        from genai_prices import Usage as Listed
+        from genai_prices import calc_price
+
+        counted = Listed(
+            input_tokens=used.tokens_in, output_tokens=used.tokens_out, cache_read_tokens=used.cached,
+            cache_write_tokens=used.written,
+        )  # fmt: skip
+        return float(calc_price(counted, self.model, provider_id=self.provider).total_price)
+
+
+def published_prices(config: ModelConfig) -> Pricing | None:
+    """What is known of a model's price, or None."""
     if config.provider not in _PUBLISHED or config.address is not None:
         return Prices(0, 0) if config.provider == "ollama" else None
-    from genai_prices import Usage, calc_price
-
-    asked = (
-        Usage(input_tokens=_MILLION),
-        Usage(output_tokens=_MILLION),
-        Usage(input_tokens=_MILLION, cache_read_tokens=_MILLION),
-        Usage(input_tokens=_MILLION, cache_write_tokens=_MILLION),
-    )
-    try:
-        money = [calc_price(one, config.model, provider_id=config.provider).total_price for one in asked]
-    except LookupError:
-        return None
-    return Prices(*map(float, money))
+    with suppress(LookupError):
+        found = PublishedPrices(config.provider, config.model)
+        found.of(Usage(1, 1))
+        return found
+    return None
 
 
 def http_client(config: ModelConfig) -> httpx2.AsyncClient:

@@ -22,8 +22,8 @@ from hivemind.minds.language.errors import Refused
 from hivemind.minds.meter import Asked, Meter, unmetered
 from hivemind.minds.mind import MindUnavailable, ToolSchema
 from hivemind.minds.patience import Patience
-from hivemind.minds.prices import Prices, priced
-from hivemind.minds.turn import ChatMessage, MindError, Thought, Turn, Usage
+from hivemind.minds.prices import Pricing, priced
+from hivemind.minds.turn import ChatMessage, MindError, Thought, Turn
 
 if TYPE_CHECKING:
     from hivemind.minds.language.client import Client
@@ -34,7 +34,6 @@ T = TypeVar("T")
 
 
 CORRECTIONS = 3
-_DIGITS = 6
 
 
 class _Line:
@@ -106,7 +105,7 @@ class LanguageMind:
         """`root` is where the paths of pictures begin. Raises UserError if the key or the client library is missing."""
         config.check()
         self.config = config
-        self.own_prices: Prices | None = None  # the hive's; else those that are published count
+        self.own_prices: Pricing | None = None  # the hive's; else those that are published count
         self.meter: Meter = unmetered
         self.patience = patience or Patience()
         self.takes_pictures = root is not None and config.takes_pictures
@@ -118,12 +117,12 @@ class LanguageMind:
         return self.config.name
 
     @property
-    def prices(self) -> Prices | None:
+    def prices(self) -> Pricing | None:
         """What its tokens cost, or None if nobody knows."""
         return self.own_prices or self._published
 
     @cached_property
-    def _published(self) -> Prices | None:
+    def _published(self) -> Pricing | None:
         from hivemind.minds.language.connection import published_prices
 
         return published_prices(self.config)
@@ -194,19 +193,12 @@ class LanguageMind:
                 answer = ask()
             except MindError as error:
                 came = error.answer if isinstance(error, Refused) else None
-                exchange.error, exchange.usage = str(error), None if came is None else self._priced(came)
+                exchange.error, exchange.usage = str(error), None if came is None else priced(came.usage, self.prices)
                 exchange.lost = came is not None or (isinstance(error, MindUnavailable) and error.lost)
                 raise
-            answer = replace(answer, usage=self._priced(answer))
+            answer = replace(answer, usage=priced(answer.usage, self.prices))
             exchange.answer, exchange.usage = answer.as_dict(), answer.usage
             return answer
-
-    def _priced(self, answer: Answer) -> Usage:
-        """The usage with its price: by the hive's list, else what the provider's library says of this answer."""
-        counted = answer.usage
-        if self.own_prices is None and answer.cost is not None and self.prices is not None:
-            return replace(counted, money=round(answer.cost, 2 * _DIGITS))
-        return priced(counted, self.prices)
 
 
 def warm(config: ModelConfig) -> None:
