@@ -48,7 +48,6 @@ from hivemind.presence.watching import SUPERVISOR
 from hivemind.taskrun.conversation import Conversation, open_thread
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.parking import Parking
-from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskMoved
 from hivemind.tools import TOOLS, Session, allowed_tools
 
@@ -56,7 +55,6 @@ __all__ = ["Agent"]
 
 TURN_S = 900
 _PROVIDER_DOWN_S = 2.0
-_BUDGET_NEWS = 0.8
 _PICTURES = 4  # of one letter
 _log = logging.getLogger(__name__)
 
@@ -266,21 +264,6 @@ class Agent:
         with contextlib.suppress(Unreadable), boundary("time"):
             return time.time() - datetime.fromisoformat(talk.messages[-1].at).timestamp()
         return 0.0
-
-    def budget_news(self, work: TaskRun) -> str | None:
-        """A word at four fifths of the task's budget, once in a conversation."""
-        most = self.config.budget.task.tokens
-        told = any((one.news or {}).get("budget") for one in work.conversation.messages)
-        if most is None or told or (spent := work.spent().tokens) < most * _BUDGET_NEWS:
-            return None
-        return f"{spent:,} of the task's {most:,} tokens are used. Come to an end."
-
-    def lease_news(self, work: TaskRun) -> str | None:
-        """A word if another has, or had meanwhile, the lease under which the last turn worked: what came after was refused."""
-        if (lost := work.lost_lease()) is None:
-            return None
-        work.lease = None
-        return f"{lost} Look at what has changed."
 
     def conversation(self, turn: Turn) -> Conversation:
         """The conversation that the turn goes on: the task's, or that of a thread of mail."""

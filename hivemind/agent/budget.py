@@ -161,7 +161,10 @@ class Budget:
         accounts = [*self._accounts]
         if work is not None:
             _check_own(work, tokens, money)
-            accounts.append(self._account_of(work.root))
+            path = work.root / "account.json"
+            accounts.append(
+                SharedAccount(path, self._task, "the task's", self._lock, durable=self._durable, daily=False)
+            )
         held: list[Settle] = []
 
         def settle(tokens: int, money: float, now: datetime) -> None:
@@ -177,10 +180,6 @@ class Budget:
                 raise TaskMoved("is gone", where=work.root) from None
             raise
         return settle
-
-    def _account_of(self, root: Path) -> SharedAccount:
-        path = root / "account.json"
-        return SharedAccount(path, self._task, "the task's", self._lock, durable=self._durable, daily=False)
 
 
 def _check_own(work: TaskRun, tokens: int, money: float) -> None:

@@ -31,6 +31,7 @@ THREAD = 0.4
 _LETTERS = 4  # for which there is room there, however long they are
 LEAST_ROOM = 512
 _CACHE_S = 3600.0  # a task that rested for longer begins anew: nothing of it is in a provider's cache any more
+_BUDGET_NEWS = 0.8  # of a task's budget
 _FEW = 2  # turns for which a new opening would say no less than they do
 
 
@@ -165,7 +166,9 @@ def tell_news(agent: Agent, turn: Turn, talk: Conversation) -> None:
         talk.tell(f"{who} adds to the task:\n\n{said.text.strip()}", said=number, by=by)
     if changed := sorted(agent.read_files.changed(talk, agent.session(turn))):
         talk.tell(f"Changed by someone else since you read it: {', '.join(changed)}.", files=changed)
-    if (spent := agent.budget_news(focus.work)) is not None:
-        talk.tell(spent, budget=True)
-    if (lost := agent.lease_news(focus.work)) is not None:
-        talk.tell(lost, lease=True)
+    most, was_told = agent.config.budget.task.tokens, any((one.news or {}).get("budget") for one in talk.messages)
+    if most is not None and not was_told and (spent := focus.work.spent().tokens) >= most * _BUDGET_NEWS:
+        talk.tell(f"{spent:,} of the task's {most:,} tokens are used. Come to an end.", budget=True)
+    if (lost := focus.work.lost_lease()) is not None:
+        focus.work.lease = None
+        talk.tell(f"{lost} Look at what has changed.", lease=True)

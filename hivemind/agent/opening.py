@@ -114,8 +114,10 @@ def task_opening(
     above = " › ".join(f"{one.title} (`{one.id}`)" for one in reversed(run.ancestors))
     parts = [f"# {task.title}", f"Task `{task.id}`, from {by}.{f' A part of {above}.' if above else ''}", text]
     if task.attachments:
+        lines = [f"* {layout.relative(path)}" for path in task.attachments[:_LISTED]]
+        left = len(task.attachments) - len(lines)
         parts.append(
-            _section("Attachments", "\n".join(_few([f"* {layout.relative(path)}" for path in task.attachments])))
+            _section("Attachments", "\n".join([*lines, *([f"* … and {left} more: list_files"] if left else [])]))
         )
     parts.append(_section("Where you work", _place(hive, run, config, folder)))
     if plan := _plan([step for step in run.steps() if not step.is_implicit], int(tokens * _PLAN), count):
@@ -208,10 +210,6 @@ def _worktree(hive: Parts, one: Worktree, *, first: bool) -> str:
     submodules = " Its submodules are not filled." if (one.path / ".gitmodules").is_file() else ""
     left = "What you have not committed at the end of a turn is committed for you."
     return f"{begins} on branch {one.branch}{relative}. {left} Nothing is changed in {one.root} itself.{submodules}"
-
-
-def _few(lines: list[str]) -> list[str]:
-    return lines if len(lines) <= _LISTED else [*lines[:_LISTED], f"* … and {len(lines) - _LISTED} more: list_files"]
 
 
 def _plan(steps: Sequence[PlannedStep], tokens: int, count: Callable[[str], int]) -> str:

@@ -25,7 +25,7 @@ from hivemind.memory.loading import Source
 from hivemind.minds import Turn
 from hivemind.minds.extractive import questions_in
 from hivemind.presence.parts import Parts
-from hivemind.reasoning import SHARED, NodeHit
+from hivemind.reasoning import SHARED
 from hivemind.search import Confidence
 from hivemind.taskrun.focus import Focus
 from hivemind.tools.documents import DOCUMENTS
@@ -191,11 +191,6 @@ def subjects_of(focus: Focus) -> list[str]:
     return questions_of(focus) or [f"{focus.title}\n{focus.text}"[:_ASKED_CHARS]]
 
 
-def _is_about(hive: Parts, question: str, passage: Passage) -> bool:
-    """Whether a passage has half of the words of what is asked."""
-    return hive.memory.coverage(question, passage.text) >= ABOUT
-
-
 def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool = True) -> list[KnowledgeMemoryBlock]:
     """Passages of knowledge/ and the task's attachments for each question, as blocks that point at their lines; with `weak`
     those too that are only the nearest to it.
@@ -212,7 +207,8 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool 
     for question in questions:
         passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope)
         if not weak:
-            passages = [one for one in passages if one.confidence.level != "weak" or _is_about(hive, question, one)]
+            about = hive.memory.coverage
+            passages = [one for one in passages if one.confidence.level != "weak" or about(question, one.text) >= ABOUT]
         best = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
             block = _passage_block(passage.quoted(), question, best, now - timedelta(microseconds=rank), passage.is_cut)
@@ -275,15 +271,13 @@ def noted(hive: Parts, agent: str, question: str, *, over: bool = False) -> list
                 "origin": "agent",
                 "why": hit.confidence.reason,
                 "task": hit.task,
-                "answers": {question: round(hit.confidence.value, 2)} if _is_answer(hit) else {},
+                "answers": {question: round(hit.confidence.value, 2)}
+                if hit.kind in _ANSWERING and not hit.title.rstrip().endswith("?")
+                else {},
             },
         )
         for hit in hits.values()
     ]
-
-
-def _is_answer(hit: NodeHit) -> bool:
-    return hit.kind in _ANSWERING and not hit.title.rstrip().endswith("?")
 
 
 def _passage_block(

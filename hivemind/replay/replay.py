@@ -78,19 +78,17 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
         for name in task.dependencies:  # they were done, or it could not have begun
             (scratch.tasks / TaskState.DONE.value / name).mkdir(exist_ok=True)
         copy = open_hive(scratch, _harmless(hive.config, hive.layout))
-        _count_on(copy, task.id, _steps_before(hive, task))
+        before = [{"title": "of an earlier attempt", "meta": {"attempt": 0}}] * _steps_before(hive, task)
+        copy.steps.plan(task.id, before)
         taken = _take_again(copy, task.id, turns, worktrees=bool(task.kept.get("worktrees")))[: len(turns)]
     shown = []
     for at, (was, now) in enumerate(zip(turns, [*taken, *[None] * (len(turns) - len(taken))], strict=True)):
         with boundary("turn of a log", task.path / "messages.jsonl"):
-            shown.append(ReplayedTurn(str(was["agent"]), at + 1, was.get("step"), _compared(was, now)))
+            found: tuple[Difference, ...] = (Difference("end", "turn", "taken", "not come to"),)
+            if now is not None:
+                found = tuple(differences(was, now, by_rule=_is_rule(was)))
+            shown.append(ReplayedTurn(str(was["agent"]), at + 1, was.get("step"), found))
     return Replay(task.id, agents, tuple(shown))
-
-
-def _compared(was: Mapping[str, Any], now: Mapping[str, Any] | None) -> tuple[Difference, ...]:
-    if now is None:
-        return (Difference("end", "turn", "taken", "not come to"),)
-    return tuple(differences(was, now, by_rule=_is_rule(was)))
 
 
 def _is_rule(turn: Mapping[str, Any]) -> bool:
@@ -133,11 +131,6 @@ def _steps_before(hive: Parts, task: Task) -> int:
     if not (task.path / "attempts").is_dir():
         return 0
     return min((int(step.id.rpartition(".s")[2]) for step in hive.steps.list(task.id)), default=1) - 1
-
-
-def _count_on(hive: Parts, task: str, number: int) -> None:
-    """Let as many steps have been there, which go as those of an earlier attempt do."""
-    hive.steps.plan(task, [{"title": "of an earlier attempt", "meta": {"attempt": 0}}] * number)
 
 
 def _settles(hive: Parts) -> bool:

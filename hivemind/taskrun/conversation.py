@@ -159,7 +159,7 @@ class Conversation:
     def _stamp(self, message: ChatMessage, ahead: int) -> ChatMessage:
         number = self._number + 1 + ahead
         calls = tuple(
-            replace(one, arguments=masked(dict(one.arguments)), raw=_masked(one.raw)) for one in message.calls
+            replace(one, arguments=masked(dict(one.arguments)), raw=one.raw and mask(one.raw)) for one in message.calls
         )
         return replace(
             message, id=f"m{number}", at=_now(), agent=self._agent, text=mask(message.text), calls=calls,
@@ -243,10 +243,6 @@ def used(record: Mapping[str, Any]) -> Usage:
     """The usage on a line, none if it has none."""
     told = record.get("usage") or {}
     return Usage(**told) if isinstance(told, Mapping) else Usage()
-
-
-def _masked(raw: str | None) -> str | None:
-    return None if raw is None else mask(raw)
 
 
 def _now() -> str:

@@ -17,6 +17,7 @@ __all__ = ["DOCUMENTS", "DOCUMENT_TOOLS"]
 DOCUMENTS = "documents"
 """What a location begins with that names a node: all of it that fits."""
 
+_MORE = {"because": "\n", "content": "\n\n", "summary": "\n\n"}  # of a result, what a reader is told besides
 _NODE = "a node's id, or path:line as citations have it"
 
 
@@ -70,16 +71,8 @@ def _found(result: Mapping[str, Any]) -> str:
 
 
 def _written(result: Mapping[str, Any]) -> str:
-    because = f"\n{result['because']}" if "because" in result else ""
-    return f"{_name(result)}, hash {result['hash']}{because}"
-
-
-def _expanded(result: Mapping[str, Any]) -> str:
-    return f"{_written(result)}\n\n{result['content']}"
-
-
-def _summary(result: Mapping[str, Any]) -> str:
-    return f"{_written(result)}\n\n{result['summary']}"
+    more = "".join(f"{space}{result[key]}" for key, space in _MORE.items() if key in result)
+    return f"{_name(result)}, hash {result['hash']}{more}"
 
 
 @tool(text=_found, reads=True)
@@ -94,7 +87,8 @@ def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
     hive.knowledge.sync(extra=attachments)
     scope = [hive.layout.knowledge, *attachments]
     passages = hive.knowledge.search(arguments.query, limit=arguments.limit, scope=scope)
-    hits = [one for one in hive.documents.query(arguments.query, 2 * arguments.limit) if _is_own_document(session, one)]
+    found = hive.documents.query(arguments.query, 2 * arguments.limit)
+    hits = [one for one in found if hive.documents.source(one.document) is None]  # what files have is found as passages
     return {
         "query": arguments.query,
         "passages": [_passage(one) for one in passages],
@@ -102,7 +96,7 @@ def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
     }
 
 
-@tool(text=_expanded, rest=lambda result: as_call("doc_expand", node=result["node"], max_tokens=1000), reads=True)
+@tool(text=_written, rest=lambda result: as_call("doc_expand", node=result["node"], max_tokens=1000), reads=True)
 def doc_expand(session: Session, arguments: ExpandNode) -> dict[str, Any]:
     """Read a part of a document: the node, and as much below it as fits into max_tokens, in reading order."""
     node = _read(session, arguments.node)
@@ -153,7 +147,7 @@ def doc_note(session: Session, arguments: NoteNode) -> dict[str, Any]:
     return {**_named(session, note), "note": note.id}
 
 
-@tool(text=_summary)
+@tool(text=_written)
 def doc_summarize(session: Session, arguments: SummarizeNode) -> dict[str, Any]:
     """Write a summary anew, or put one over the first leaves among a node's children; what it sums up stays."""
     node, said = _read(session, arguments.node), arguments.text
@@ -171,11 +165,6 @@ def _read(session: Session, reference: str) -> Node:
     if not session.hive.knowledge.is_among(node.id, [session.hive.layout.knowledge, *_attachments(session)]):
         raise ToolProblem(f"node {node.id!r} belongs to the files of another task", where=reference)
     return node
-
-
-def _is_own_document(session: Session, hit: Hit) -> bool:
-    """Whether it came from no file: what files have is found as passages."""
-    return session.hive.documents.source(hit.document) is None
 
 
 def _named(session: Session, node: Node) -> dict[str, Any]:

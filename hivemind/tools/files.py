@@ -382,20 +382,14 @@ def walk(session: Session, top: Place, *, hidden: bool = False) -> Iterator[Plac
             continue  # something else stands there by now
         try:
             with os.scandir(folder) as found:
-                seen = sorted((one for one in found if _is_shown(one.name, hidden)), key=lambda one: one.name)
+                named_so = (one for one in found if not one.name.startswith(".") or (hidden and one.name != ".git"))
+                seen = sorted(named_so, key=lambda one: one.name)
             yield from (place / one.name for one in seen if one.is_file(follow_symlinks=False))
             folders = [place / one.name for one in seen if one.is_dir(follow_symlinks=False)]
         finally:
             os.close(folder)
-        todo += [below for below in reversed(folders) if _may_enter(session, below)]
-
-
-def _is_shown(name: str, hidden: bool) -> bool:
-    return not name.startswith(".") or (hidden and name != ".git")
-
-
-def _may_enter(session: Session, folder: Place) -> bool:
-    return folder.path == session.hive.layout.mailboxes or is_readable(session, folder.path)
+        boxes = session.hive.layout.mailboxes
+        todo += [one for one in reversed(folders) if one.path == boxes or is_readable(session, one.path)]
 
 
 FILE_TOOLS = (read_file, write_file, edit_file, apply_patch, list_files)

@@ -31,6 +31,9 @@ class Quote:
         lines = str(self.start) if self.start == self.end else f"{self.start}-{self.end}"
         return f"{self.path}:{lines}"
 
+    def overlaps(self, other: Quote) -> bool:
+        return self.path == other.path and self.start <= other.end and other.start <= self.end
+
     @property
     def is_weak(self) -> bool:
         return self.confidence.level == "weak"
@@ -55,7 +58,7 @@ def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]
             where = str(told.get("source") or told["path"])
             since = str(told["remembered"])[:10] if "remembered" in told else f"of task {told['task']}"
             memories.append(Quote(str(entry["content"]), where, confidence, remembered=since))
-        elif (quote := _of_file(entry, confidence)) is not None and not any(_overlap(quote, one) for one in files):
+        elif (quote := _of_file(entry, confidence)) is not None and not any(quote.overlaps(one) for one in files):
             files.append(quote)
     best = best_of(
         [files, memories],
@@ -81,7 +84,3 @@ def _of_file(entry: Mapping[str, Any], confidence: Confidence) -> Quote | None:
     start = told["start_line"] + content.count("\n", 0, first)
     end = start + quoted.count("\n")
     return Quote(quoted, str(told.get("path") or told["source"]), confidence, start, end, str(told["digest"]))
-
-
-def _overlap(one: Quote, other: Quote) -> bool:
-    return one.path == other.path and one.start <= other.end and other.start <= one.end

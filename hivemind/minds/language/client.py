@@ -176,15 +176,13 @@ def _response(message: ChatMessage, model: str) -> ModelResponse:
 
 def _with_calls(response: ModelResponse, calls: Sequence[Action]) -> ModelResponse:
     """A kept answer with the calls as the conversation has them: by the ids that their results name, and readable."""
+    parts: list[Any] = list(response.parts)
     left = iter(calls)
-    return replace(
-        response,
-        parts=[_as_kept(part, next(left)) if isinstance(part, ToolCallPart) else part for part in response.parts],
-    )
-
-
-def _as_kept(part: ToolCallPart, call: Action) -> ToolCallPart:
-    return replace(part, tool_name=_sendable(call.tool), args=_sent_back(call), tool_call_id=call.id)
+    for at, part in enumerate(parts):
+        if isinstance(part, ToolCallPart):
+            call = next(left)
+            parts[at] = replace(part, tool_name=_sendable(call.tool), args=_sent_back(call), tool_call_id=call.id)
+    return replace(response, parts=parts)
 
 
 def _sendable(tool: str) -> str:

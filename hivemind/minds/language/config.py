@@ -60,14 +60,10 @@ class ModelConfig(BaseModel):
     pictures: bool | None = None
 
     @model_validator(mode="after")
-    def _has_known_settings(self) -> ModelConfig:
+    def _is_whole(self) -> ModelConfig:
         for name in self.model_extra or {}:
             if name not in _SETTINGS and not name.startswith(("anthropic_", "openai_", "google_")):
                 raise ValueError(f"unknown key {name!r}")
-        return self
-
-    @model_validator(mode="after")
-    def _has_a_place(self) -> ModelConfig:
         if self.provider == "openai-compatible" and self.url is None:
             raise ValueError("openai-compatible needs a url")
         return self

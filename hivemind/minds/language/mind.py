@@ -182,7 +182,7 @@ class LanguageMind:
         try:
             return self.patience.call(once)
         except MindError as error:
-            if schema is None or not self._by_schema or not _not_understood(error):
+            if schema is None or not self._by_schema or type(error) is not MindError:
                 raise
             self._by_schema = False  # a server that knows no JSON by schema is told the form in words, as it was anyway
             return self.patience.call(once)
@@ -222,10 +222,6 @@ def _cause_of(turn: Turn) -> str:
         return "mail"
     told = turn.messages[-1].news if turn.messages else None
     return str((told or {}).get("cause", "turn"))
-
-
-def _not_understood(error: MindError) -> bool:
-    return type(error) is MindError
 
 
 def _completion(answer: Answer, schema: Mapping[str, Any] | None, max_output: int) -> tuple[str, str | None]:
