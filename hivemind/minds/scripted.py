@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hivemind.boundary import boundary
+from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
 from hivemind.minds.json_text import fault_of
 from hivemind.minds.mind import MindUnavailable, ToolSchema
@@ -85,14 +83,10 @@ def _answer(line: str, where: str) -> Mapping[str, Any]:
 
 
 def _lines(path: Path) -> list[str]:
-    mend = "name a script that exists in mind:"
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a device may have no end, a FIFO no beginning
-                raise UserError("is no regular file", where=path, mend=mend)
-            return file.read().decode("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot be read ({error})", where=path, mend=mend) from None
+        return read_input(path).decode("utf-8").splitlines()
+    except (Unreadable, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot be read ({error})", where=path, mend="name a script that exists in mind:") from None
 
 
 def thought_from(answer: Mapping[str, Any]) -> Thought:

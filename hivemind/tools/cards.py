@@ -53,7 +53,7 @@ class MergeBranch(Arguments):
     dry_run: bool = False
 
 
-@tool
+@tool()
 def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
     """Put what was found or concluded into the task's graph, under a step. Evidence is a quote with its citation."""
     cited = None
@@ -71,27 +71,27 @@ def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
     return {"node": node, "kind": arguments.kind, "step": step.id}
 
 
-@tool
+@tool()
 def link_cards(session: Session, arguments: LinkCards) -> dict[str, Any]:
     """Say that one card supports, blocks or supersedes another."""
     session.work.trail.link(arguments.src, arguments.dst, arguments.relation)
     return {"src": arguments.src, "dst": arguments.dst, "relation": arguments.relation}
 
 
-@tool
+@tool()
 def publish(session: Session, arguments: Publish) -> dict[str, Any]:
     """Promote one of your draft cards into the shared lane, where other agents see it. The end of the task publishes all."""
     return {"card": arguments.card, "published": session.work.trail.publish(arguments.card)}
 
 
-@tool
+@tool()
 def branch(session: Session, arguments: MakeBranch) -> dict[str, Any]:
     """Make a branch of the task's graph for an alternative: it sees its base as it is now."""
     made = session.work.trail.branch(arguments.name, arguments.base)
     return {"branch": made.name, "base": made.base, "base_seq": made.base_seq}
 
 
-@tool
+@tool()
 def merge(session: Session, arguments: MergeBranch) -> dict[str, Any]:
     """Bring what changed in one branch into another. What both changed is a conflict: nothing is written while one is left."""
     report = session.work.trail.merge(arguments.source, arguments.into, arguments.resolve, dry_run=arguments.dry_run)

@@ -54,7 +54,7 @@ class Verdict(Arguments):
     )
 
 
-@tool
+@tool()
 def verdict(session: Session, arguments: Verdict) -> dict[str, Any]:
     """End a review that you were given as a task: approved, or what is missing. Look for yourself before you judge."""
     work, hive = session.work, session.hive

@@ -72,7 +72,7 @@ class MergeWorktree(Arguments):
     )
 
 
-@tool
+@tool()
 def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     """Divide your task: make subtasks, which others begin at once, side by side. Gives their ids in the order of `tasks`;
     wait_for gives their results. They end with your task. Another call makes others, and takes nothing away."""
@@ -99,7 +99,7 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     return {"ids": ids}
 
 
-@tool
+@tool()
 def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
     """Rest until `any` or `all` of these tasks are over, and get their results. A letter from a person, a question from one
     of them, or what is added to your task wakes you earlier. Make it the last call of your turn."""
@@ -128,7 +128,7 @@ def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
     return {"tasks": results, **news}
 
 
-@tool
+@tool()
 def send_to_task(session: Session, arguments: SendToTask) -> dict[str, Any]:
     """Tell a subtask of yours more: it is added to its text, and whoever works on it goes on with that."""
     task = _own(session, arguments.id)
@@ -138,7 +138,7 @@ def send_to_task(session: Session, arguments: SendToTask) -> dict[str, Any]:
     return {"task": task.id, "state": task.state.value}
 
 
-@tool
+@tool()
 def cancel_task(session: Session, arguments: CancelTask) -> dict[str, Any]:
     """End a subtask of yours, and what it has delegated."""
     task = _own(session, arguments.id)
@@ -149,7 +149,7 @@ def cancel_task(session: Session, arguments: CancelTask) -> dict[str, Any]:
     return {"task": task.id, "state": session.hive.tasks.get(task.id).state.value}
 
 
-@tool
+@tool()
 def merge_worktree(session: Session, arguments: MergeWorktree) -> dict[str, Any]:
     """Merge what a subtask of yours has done in its worktree into yours. If both changed the same lines nothing is merged, and
     you are told which files conflict."""

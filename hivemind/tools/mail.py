@@ -53,7 +53,7 @@ class CheckCitations(Arguments):
     message: str
 
 
-@tool
+@tool()
 def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
     """Send a message to agents or to `human`, by name."""
     task = session.focus.work.task.id if session.focus.work else None
@@ -119,7 +119,7 @@ def check_mailbox(session: Session, arguments: CheckMailbox) -> dict[str, Any]:
     return {"messages": messages}
 
 
-@tool
+@tool()
 def reply_mail(session: Session, arguments: ReplyMail) -> dict[str, Any]:
     """Answer a message (the one in focus). For a request to check sources, the body begins with `approved` or `rejected`."""
     asked = _asked(session, arguments.id)

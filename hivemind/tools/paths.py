@@ -23,7 +23,7 @@ class Release(Arguments):
     reservation: int | None = Field(None, description="its number; default: all of yours")
 
 
-@tool
+@tool()
 def reserve(session: Session, arguments: Reserve) -> dict[str, Any]:
     """Reserve paths before you edit them: refused if any path could be one that another agent has reserved."""
     held = Reservations(session.hive.journal)
@@ -31,7 +31,7 @@ def reserve(session: Session, arguments: Reserve) -> dict[str, Any]:
     return {"reservation": made.id, "paths": list(made.patterns), "shared": made.shared}
 
 
-@tool
+@tool()
 def release(session: Session, arguments: Release) -> dict[str, Any]:
     """Give reserved paths back. What you do not give back ends with you."""
     held = Reservations(session.hive.journal)

@@ -113,7 +113,7 @@ def plan_steps(session: Session, arguments: PlanSteps) -> dict[str, Any]:
     return {"task": session.work.task.id, "steps": [{"id": step.id, "title": step.todo.title} for step in steps]}
 
 
-@tool
+@tool()
 def claim_step(session: Session, arguments: ClaimStep) -> dict[str, Any]:
     """Take the lease of a step, so that nobody else changes it meanwhile. The step in focus has been taken already."""
     found = session.hive.steps.get(arguments.step)
@@ -125,7 +125,7 @@ def claim_step(session: Session, arguments: ClaimStep) -> dict[str, Any]:
     return {"step": step.id, "title": found.title, "holder": lease.holder_agent_id, **told}
 
 
-@tool
+@tool()
 def note_step(session: Session, arguments: NoteStep) -> dict[str, Any]:
     """Keep a note with a step."""
     step = session.step(arguments.step)
@@ -133,7 +133,7 @@ def note_step(session: Session, arguments: NoteStep) -> dict[str, Any]:
     return {"step": step.id}
 
 
-@tool
+@tool()
 def verify_step(session: Session, arguments: VerifyStep) -> dict[str, Any]:
     """Confirm that a step meets its criteria and passes its tests (or the other checkpoints named)."""
     step = session.step(arguments.step)
@@ -141,7 +141,7 @@ def verify_step(session: Session, arguments: VerifyStep) -> dict[str, Any]:
     return {"step": step.id, "confirmed": list(after.confirmed)}
 
 
-@tool
+@tool()
 def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
     """Close a step. Commands, quotes and written files are its proof by themselves; `evidence` names more. Criteria and tests
     are confirmed with it."""
@@ -160,7 +160,7 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
     return {"step": step.id, "status": after.status, "warnings": list(after.warnings)}
 
 
-@tool
+@tool()
 def add_evidence(session: Session, arguments: AddEvidence) -> dict[str, Any]:
     """Keep receipts with a step, without closing it."""
     step = session.step(arguments.step)
@@ -198,7 +198,7 @@ def _receipts(session: Session, step: PlannedStep, named: list[str]) -> list[Rec
     return found
 
 
-@tool
+@tool()
 def block_step(session: Session, arguments: BlockStep) -> dict[str, Any]:
     """Say that a step can't go on, and why; a person is told by mail, and an answer to that lets it go on."""
     step = session.step(arguments.step)

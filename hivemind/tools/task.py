@@ -167,7 +167,7 @@ class FailTask(Arguments):
     reason: str = Field(min_length=1)
 
 
-@tool
+@tool()
 def wait(session: Session, arguments: Wait) -> dict[str, Any]:
     """Wait for a time, a mail, a person or another task; the task rests until then."""
     if len(arguments.until) != 1 or not set(arguments.until) <= {"seconds", "until", "mail", "task", "human"}:
@@ -185,13 +185,13 @@ def wait(session: Session, arguments: Wait) -> dict[str, Any]:
     return {"step": step.id, "over": True, "answer": said, "from": answer.sender}
 
 
-@tool
+@tool()
 def ask_human(session: Session, arguments: AskHuman) -> dict[str, Any]:
     """Ask the operator by mail; the task rests until the answer comes."""
     return wait.call(session, {"step": arguments.step, "until": {"human": arguments.question}})
 
 
-@tool
+@tool()
 def hand_over(session: Session, arguments: HandOver) -> dict[str, Any]:
     """Give the task to another agent, with all that was done and why. (delegate gives away parts of it.)"""
     to, role = arguments.to, arguments.role
@@ -202,7 +202,7 @@ def hand_over(session: Session, arguments: HandOver) -> dict[str, Any]:
     return {"task": session.work.task.id, "state": "handed over", "to": to or role}
 
 
-@tool
+@tool()
 def finish_task(session: Session, arguments: FinishTask) -> dict[str, Any]:
     """End the task: its quotes are checked by another agent first, and the task's criteria by a reviewer if it wants that (what
     is missing comes back); then the answer is published and the result written."""
@@ -213,7 +213,7 @@ def finish_task(session: Session, arguments: FinishTask) -> dict[str, Any]:
     return finish(session, arguments.result)
 
 
-@tool
+@tool()
 def fail_task(session: Session, arguments: FailTask) -> dict[str, Any]:
     """Give the task up, saying why in words that help a person."""
     where = session.work.fail(arguments.reason)

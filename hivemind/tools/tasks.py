@@ -84,7 +84,7 @@ def claim_task(session: Session, arguments: ClaimTask) -> dict[str, Any]:
     return _task(session, work)
 
 
-@tool
+@tool()
 def add_task(session: Session, arguments: AddTask) -> dict[str, Any]:
     """Put a task into the hive's inbox, for any agent, one agent or a role. It carries your name as its maker."""
     given = masked(arguments.model_dump(exclude_none=True))

@@ -180,31 +180,21 @@ def as_call(tool: str, **arguments: Any) -> str:
     return f"{tool}({', '.join(told)})"
 
 
-@typing.overload
-def tool(function: Use) -> Tool: ...
-
-
-@typing.overload
 def tool(
     *,
     text: Callable[[Mapping[str, Any]], str] = as_lines,
     rest: Callable[[Mapping[str, Any]], Call | str] | None = None,
     reads: bool = False,
-) -> Callable[[Use], Tool]: ...
-
-
-def tool(function: Use | None = None, **told: Any) -> Tool | Callable[[Use], Tool]:
+) -> Callable[[Use], Tool]:
     """Make a tool of a function `(session, arguments) -> result`; its docstring is what a mind is told.
 
     `text` makes the result readable (default: a line for each field), `rest` says how a long text is read on, `reads` that
     it changes nothing.
     """
-    if function is None:
-        return lambda function: _made(function, **told)
-    return _made(function)
 
+    def made(function: Use) -> Tool:
+        arguments = typing.get_type_hints(function)["arguments"]
+        description = " ".join((function.__doc__ or "").split())
+        return Tool(function.__name__, description, arguments, function, text, rest, reads)
 
-def _made(function: Use, **told: Any) -> Tool:
-    hints = typing.get_type_hints(function)
-    description = " ".join((function.__doc__ or "").split())
-    return Tool(function.__name__, description, hints["arguments"], function, **told)
+    return made
