@@ -127,7 +127,7 @@ def _make(session: Session, tools: Mapping[str, Tool], call: Action, limit_chars
         return failed(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
     tool = tools[call.tool]
     if work is not None and not tool.reads and (lost := work.lost_lease()) is not None:
-        return _failed(call, f"refused: {lost}")
+        return failed(call, f"refused: {lost}")
     try:
         value = tool.call(session.for_call(call.id), call.arguments)
     except Parking:
