@@ -87,7 +87,7 @@ def make_calls(
     """Make the calls of a thought; `tell` gets each result as soon as it is there. Adjacent reads run side by side.
 
     A call that fails does not stop the others, unless the thought is chained. After one that ends the task or hands it over
-    the rest are skipped, and say so. Gives why the task rests, if a call says so: that one and the rest have no result yet.
+    the rest are skipped, and say so. Returns why the task rests, if a call says so: that one and the rest have no result yet.
     """
     for reads, some in groupby(thought.actions, lambda call: call.tool in tools and tools[call.tool].reads):
         calls = list(some)

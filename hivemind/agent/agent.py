@@ -159,7 +159,7 @@ class Agent:
                 self._leased, self.begins = None, None
 
     def gives_up(self, turn: Turn) -> bool:
-        """Whether it was told to end while its mind could not be asked: whoever goes on takes the turn anew."""
+        """Whether it was told to end while its mind could not be asked: the process that goes on takes the turn again."""
         return turn.parking is not None and turn.thought is None and self.leaving()
 
     # what the steps of the cycle ask

@@ -128,7 +128,7 @@ def _memory_block(hit: MemorySearchResult, answers: dict[str, Confidence], times
 
 
 def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]) -> Callable[[str, int | None], str]:
-    """What gives a context the content of `memory:` blocks, cut to a number of tokens where one is given."""
+    """Returns what loads the content of `memory:` blocks, cut to a number of tokens where one is given."""
 
     def content_of(reference: str, max_tokens: int | None) -> str:
         *namespace, key = named(reference)
@@ -160,7 +160,7 @@ def answer(memory: WorkingMemory, focus: Focus, said: Iterable[str], question: s
 
 
 def document_sources(hive: Parts) -> dict[str, Source]:
-    """What gives a context the content of blocks that name a node, expanded to the length that is left (spec 5)."""
+    """Returns what loads the content of blocks that name a node, expanded to the length that is left (spec 5)."""
 
     def part(node_id: str, max_tokens: int | None) -> Given:
         room = _PART_TOKENS if max_tokens is None else min(max_tokens, _PART_TOKENS)

@@ -25,7 +25,7 @@ def sense(agent: Agent, turn: Turn) -> None:  # noqa: ARG001 - what comes in is 
 
 
 def message_block(message: Message) -> MessageMemoryBlock:
-    """The one block of a message; its id is the Message-ID, so that taking it in twice gives the same block."""
+    """The one block of a message; its id is the Message-ID, so that taking it in twice makes the same block."""
     told: dict[str, Any] = {"task": message.task, "in_reply_to": message.in_reply_to}
     if message.automatic:
         told["automatic"] = True

@@ -19,6 +19,7 @@ from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.embedding import EmbedderUnavailable
 from hivemind.errors import HivemindError
 from hivemind.fs.backup import back_up, next_backup
+from hivemind.longterm import MemoryStore
 from hivemind.minds import Mind, MindError
 from hivemind.minds.extractive import ExtractiveMind
 from hivemind.presence.parts import Parts
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """What one agent does for the documents of its hive; `mind` gives what writes its summaries."""
+    """What one agent does for the documents of its hive; `mind` returns what writes its summaries."""
 
     def __init__(self, hive: Parts, mind: Callable[[], Mind]) -> None:
         self._hive, self._mind = hive, mind
@@ -97,9 +98,9 @@ class Upkeep:
             self._summarize()
             or bool(self._hive.knowledge.forget_gone())
             or self._embed("documents", self._hive.documents.embed_pending)
-            or self._embed_memories()
+            or self._in_memory(lambda memory: memory.embed_pending(_EMBEDDED_AT_ONCE))  # one that fails is marked
             or (self._hive.layout.graphs_db.exists() and self._embed("graphs", self._hive.graph_index.embed_pending))
-            or self._forget_expired()
+            or self._in_memory(lambda memory: memory.purge(_FORGOTTEN_AT_ONCE))
             or self._back_up()
         )
 
@@ -142,14 +143,9 @@ class Upkeep:
             self._failed.add(what)
             return False
 
-    def _embed_memories(self) -> bool:
-        """Embed memories that wait for it; one that fails is marked, and nothing is raised."""
-        memories = self._hive.memory.database.was_made
-        return memories and soundly(self._hive, lambda: self._hive.memory.embed_pending(_EMBEDDED_AT_ONCE)) > 0
-
-    def _forget_expired(self) -> bool:
-        memories = self._hive.memory.database.was_made
-        return memories and soundly(self._hive, lambda: self._hive.memory.purge(_FORGOTTEN_AT_ONCE)) > 0
+    def _in_memory(self, use: Callable[[MemoryStore], int]) -> bool:
+        memory = self._hive.memory
+        return memory.database.was_made and soundly(self._hive, lambda: use(memory)) > 0
 
     def _back_up(self) -> bool:
         """Back up one database that is due."""

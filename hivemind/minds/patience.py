@@ -33,7 +33,7 @@ class Patience:
     draw: Callable[[], float] = random.random
 
     def call(self, ask: Callable[[], T]) -> T:
-        """What `ask` gives, asked again while it raises a MindUnavailable that is `passing`. Raises the last one."""
+        """What `ask` returns; it is called again while it raises a MindUnavailable that is `passing`. Raises the last one."""
         begun = self.clock()
         for at in range(self.tries):
             try:

@@ -20,7 +20,7 @@ _KEYS = (frozenset({"text", "actions", "calls", "usage"}), {"complete"}, {"error
 
 
 class ScriptedMind:
-    """Gives the thoughts of a script one after the other, and completions likewise.
+    """Returns the thoughts of a script one after the other, and completions likewise.
 
     A script is JSON lines: `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}` for a thought,
     `{"complete": "…"}` for a completion, `{"error": "…"}` for a thought that fails (with `"unavailable": true`: because what

@@ -12,7 +12,9 @@ __all__ = ["Action", "ChatMessage", "MindError", "Result", "Thought", "Turn", "U
 
 _MOST = 2**53  # beyond it numbers are no longer exact in JSON
 Role = Literal["system", "user", "assistant", "tool"]
-_PLAIN = ("role", "text", "call_id", "ok", "provider", "result", "news", "cut", "step", "agent", "at", "id")
+_RECORD = (
+    "id", "role", "text", "parts", "calls", "call_id", "ok", "at", "agent", "provider", "result", "news", "cut", "step",
+)  # fmt: skip
 
 
 class MindError(HivemindError):
@@ -113,12 +115,8 @@ class ChatMessage:
 
     def as_record(self) -> dict[str, Any]:
         """Its JSON form, without what is empty."""
-        record: dict[str, Any] = {
-            "id": self.id, "role": self.role, "text": self.text, "parts": list(self.parts),
-            "calls": [call.as_record() for call in self.calls], "call_id": self.call_id, "ok": self.ok,
-            "at": self.at, "agent": self.agent, "provider": self.provider, "result": self.result, "news": self.news,
-            "cut": self.cut, "step": self.step,
-        }  # fmt: skip
+        record = {name: getattr(self, name) for name in _RECORD}
+        record |= {"parts": list(self.parts), "calls": [call.as_record() for call in self.calls]}
         kept = ("role", "text", "ok")
         return {
             key: one for key, one in record.items() if one is not None and (key in kept or one not in ("", [], False))
@@ -131,8 +129,8 @@ class ChatMessage:
             Action(str(one["tool"]), dict(one["arguments"]), str(one["id"]), one.get("raw"))
             for one in record.get("calls", ())
         )
-        told = {key: record[key] for key in _PLAIN if key in record}
-        return cls(**told, calls=calls, parts=tuple(record.get("parts", ())))
+        told = {key: record[key] for key in _RECORD if key in record}
+        return cls(**{**told, "calls": calls, "parts": tuple(record.get("parts", ()))})
 
 
 @dataclass(frozen=True, slots=True)

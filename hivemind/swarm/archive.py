@@ -57,13 +57,13 @@ def _tasks(hive: Parts, before: float) -> list[str]:
                 ended = ended_at(folder)
                 if name.startswith(".") or ended >= before or folder.is_symlink() or _is_part_of_open(hive, folder):
                     continue
-                target = layout.archive / month_of(ended) / state / name
+                archived = layout.archive / month_of(ended) / state / name
                 with held(folder, wait=False) as free, suppress(FileExistsError):
                     if free:
-                        make_folder(target.parent, durable=durable)
-                        move(folder, target, durable=durable)
+                        make_folder(archived.parent, durable=durable)
+                        move(folder, archived, durable=durable)
                         reached("tasks.archive.moved")
-                        moved.append(os.fspath(target))
+                        moved.append(os.fspath(archived))
     return moved
 
 

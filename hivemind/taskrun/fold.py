@@ -20,7 +20,7 @@ __all__ = ["LAST_TURNS", "folded"]
 
 LAST_TURNS = 4
 _EPISODE = 2  # messages of a turn: what was answered and asked for, what came of it
-_LAST_SHARE = 1 / 2  # of what is given back, for the last turns
+_LAST_SHARE = 1 / 2  # of what is returned, for the last turns
 _PATIENCE_S = 60.0
 _TITLE_CHARS = 160
 _ARGUMENT_CHARS = 500

@@ -371,7 +371,7 @@ class TaskRun:
         self.review = review
 
     def finish(self, answer: str) -> Path:
-        """Publish what was found and close the task as done; gives where it lies now.
+        """Publish what was found and close the task as done; returns where it lies now.
 
         Raises Parking, before anything has changed, while another holds one of its steps.
         """
@@ -427,7 +427,7 @@ class TaskRun:
         self._hive.journal.append("task.handed_over", task_id=self.task.id, agent_id=self.agent, to=self.handed)
 
     def fail(self, reason: str) -> Path:
-        """Give the task up; gives where it lies now. Raises Parking as `finish` does."""
+        """Give the task up; returns where it lies now. Raises Parking as `finish` does."""
         self._check_end()
         self._save_what_there_is()
         self._folder = self._hive.tasks.fail(self.task, "\n".join([reason, *self._left_behind()]))

@@ -50,7 +50,7 @@ class Delegate(Arguments):
 
 
 class WaitFor(Arguments):
-    tasks: list[str] = Field(min_length=1, max_length=_MOST, description="ids, as delegate gives them")
+    tasks: list[str] = Field(min_length=1, max_length=_MOST, description="ids, as delegate returns them")
     mode: Literal["any", "all"] = "all"
     timeout_s: float | None = Field(None, gt=0, le=31_536_000)
 
@@ -74,8 +74,8 @@ class MergeWorktree(Arguments):
 
 @tool()
 def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
-    """Divide your task: make subtasks, which others begin at once, side by side. Gives their ids in the order of `tasks`;
-    wait_for gives their results. They end with your task. Another call makes others, and takes nothing away."""
+    """Divide your task: make subtasks, which others begin at once, side by side. Returns their ids in the order of `tasks`;
+    wait_for returns their results. They end with your task. Another call makes others, and takes nothing away."""
     work, hive = session.work, session.hive
     if len(work.ancestors) >= MAX_DEPTH:
         raise ToolProblem(f"your task is {MAX_DEPTH} subtasks deep already", mend="do it yourself")

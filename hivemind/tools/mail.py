@@ -35,7 +35,7 @@ class SendMail(Arguments):
 
 
 class ReadMail(Arguments):
-    id: str = Field(description="the message's id, as check_mailbox gives it")
+    id: str = Field(description="the message's id, as check_mailbox lists it")
 
 
 class ReplyMail(Arguments):
@@ -209,7 +209,7 @@ def _asked(session: Session, id_: str) -> Message:
 
 
 def _made_id(session: Session, *parts: str) -> str:
-    """A Message-ID that the same cause always gives."""
+    """The Message-ID of a cause: always the same."""
     digest = hashlib.sha256("\0".join((session.agent, *parts)).encode()).hexdigest()[:32]
     return f"{parts[0]}.{digest}@{session.hive.config.workspace}"
 

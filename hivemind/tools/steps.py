@@ -76,7 +76,7 @@ class VerifyStep(OfStep):
     checkpoints: list[Literal["criteria", "tests", "security", "perf", "docs"]] = ["criteria", "tests"]
 
 
-_EVIDENCE = "receipts of commands by their ids, as run_command gives them (t.s1#2), or paths of files"
+_EVIDENCE = "receipts of commands by their ids, as run_command returns them (t.s1#2), or paths of files"
 
 
 class FinishStep(OfStep):

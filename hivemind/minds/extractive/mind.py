@@ -19,10 +19,10 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
 class ExtractiveMind:
-    """Plans by list items and questions, obeys `run:`, answers by quoting. The same context gives the same thought."""
+    """Plans by list items and questions, obeys `run:`, answers by quoting. The same turn leads to the same thought."""
 
     by_rule = True
-    """It gives no JSON: a memory that is its own makes patches and folds by rule, too."""
+    """It writes no JSON: a memory that is its own makes patches and folds by rule, too."""
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - it knows its tools
         if turn.focus.kind == "message":
