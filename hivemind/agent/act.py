@@ -43,7 +43,8 @@ def act(agent: Agent, turn: Turn) -> None:
     if agent.works_by_rule(turn):
         limit = result_limit(agent.config.max_tokens)
         turn.parking = make_calls(agent.session(turn), agent.tools, thought, limit, results.append)
-        turn.problem = next((one.problem for one in results if not one.ok), None) or _exit(results)
+        to_blame = (one.problem for one in results if not one.ok and not one.value.get("interrupted"))
+        turn.problem = next(to_blame, None) or _exit(results)
         return
     talk = agent.conversation(turn)
 

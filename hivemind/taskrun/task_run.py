@@ -106,7 +106,7 @@ class TaskRun:
         self.keep("crashes", crashes)
         if crashes >= MAX_CRASHES:
             raise UserError(
-                f"its agent's process ended {crashes} times while it worked on this task, without a word",
+                f"the process of its agent, or of what guards its command, ended {crashes} times over this task, without a word",
                 mend="look at what the step in question does, and at .hive/logs; then retry the task",
             )
 

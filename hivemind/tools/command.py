@@ -21,7 +21,7 @@ from hivemind.tools.commands import run_command as run_program
 from hivemind.tools.excerpt import Call, result_limit, shortened_file
 from hivemind.tools.path_access import readable
 from hivemind.tools.session import Session
-from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
+from hivemind.tools.tool import Arguments, Interrupted, ToolProblem, as_call, tool
 
 __all__ = ["COMMAND_TOOLS"]
 
@@ -71,8 +71,9 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
         # told to end: the step stays open, and is run again when the task goes on
         raise ToolProblem(f"the command was stopped: {result.stopped}")
     if result.was_lost and result.stopped is None:
+        work.crashed()
         mend = f"look whether it took effect; what it had printed is in {os.path.relpath(output, work.task.path)}"
-        raise ToolProblem("the command was interrupted: the process that guards it was killed", mend=mend)
+        raise Interrupted("the command was interrupted: the process that guards it was killed", mend=mend)
     status = _TIMED_OUT if result.stopped else result.exit_status
     if step is not None:
         receipt = {"kind": "CMD", "text": told, "exit_status": status, "output_digest": result.digest}

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -24,7 +24,7 @@ from hivemind.tools.session import Session
 if typing.TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["OTHER_NAMES", "Arguments", "Tool", "ToolProblem", "as_call", "tool"]
+__all__ = ["OTHER_NAMES", "Arguments", "Interrupted", "Tool", "ToolProblem", "as_call", "tool"]
 
 Result = dict[str, Any]
 Use = Callable[[Session, Any], Result]
@@ -89,6 +89,12 @@ class Arguments(BaseModel):
 
 class ToolProblem(UserError):
     """A tool was asked for something that it does not do; the mind is told why."""
+
+
+class Interrupted(ToolProblem):
+    """What a tool did was interrupted from outside, for which the task is not to blame: it may be done again."""
+
+    result: ClassVar[Mapping[str, Any]] = {"interrupted": True}
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,12 +45,24 @@ def test_a_task_whose_run_step_fails_still_fails_with_what_it_printed_last(crew:
     assert "the reason" in error
 
 
-def test_a_command_whose_guard_is_killed_was_interrupted_and_is_run_again(crew: Crew) -> None:
-    kill = f"cd {crew.root}; if [ -e once ]; then echo done; else touch once; kill -9 $PPID; sleep 100; fi"
+def killing_its_guard(crew: Crew, times: int) -> None:
+    """A task whose command ends with its guard, so many times."""
+    kill = f"cd {crew.root}; [ $(cat ran | wc -l) -ge {times} ] && echo done || {{ echo >> ran; kill -9 $PPID; sleep 100; }}"
+    (crew.root / "ran").touch()
     crew.drop(f"---\nsteps: [{{run: '{kill}'}}]\n---\nx\n")
     until_idle(crew.start())
+
+
+def test_a_command_whose_guard_is_killed_was_interrupted_and_is_run_again(crew: Crew) -> None:
+    """Found by killing guards under the scenario tasks: three times in a row were taken for the task's own fault."""
+    killing_its_guard(crew, 4)
     assert "done" in (crew.root / "tasks/done/t/result.md").read_text()
     assert "was interrupted" in calls_of(crew.root / "tasks/done/t")[0]["error"]
+
+
+def test_a_command_that_always_ends_with_its_guard_fails_its_task_in_the_end(crew: Crew) -> None:
+    killing_its_guard(crew, 100)
+    assert "times over this task" in (crew.root / "tasks/failed/t/error.md").read_text()
 
 
 def test_three_failing_commands_in_a_row_do_not_fail_the_task(crew: Crew) -> None:

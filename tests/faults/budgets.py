@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,10 +78,14 @@ def tokens_of(text: str) -> int:
 
 
 def used(subject: Subject) -> list[int]:
-    """The tokens that were given to minds, day by day. A clock that is a day behind at most begins no other day."""
+    """The tokens that were given to minds, day by day. A clock that is a day behind at most begins no other day. Where a clock
+    jumped between an agent's request and its program, nobody knows which day that was booked to, and which that began."""
     days: list[int] = []
     now = 0
     for thought in thoughts(subject):
+        if date.fromisoformat(thought["told"][-1]["at"][:10]) != date(1970, 1, 1) + timedelta(thought["day"]):
+            now = 0
+            continue
         if not now - 1 <= thought["day"] <= now:
             now = thought["day"]
             days.append(0)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import multiprocessing.util
 import os
 import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -20,9 +19,9 @@ from typing import Any
 
 from tests.fs.small_disk import small_disk
 
-from .subject import REPOSITORY, Command, Subject
+from .subject import REPOSITORY, Command, Subject, folder, parent
 
-__all__ = ["FAULTS", "Fault", "Missing", "crash_points", "missing"]
+__all__ = ["FAULTS", "Fault", "Missing", "clock_library", "crash_points", "missing"]
 
 CHANGING = (
     "write", "pwrite64", "writev", "ftruncate", "rename,renameat,renameat2", "link,linkat", "unlink,unlinkat",
@@ -134,6 +133,36 @@ def _kill_all(subject: Subject) -> Iterator[None]:
 
     with _ticking(subject, tick):
         yield
+
+
+@contextlib.contextmanager
+def _kill_guards(subject: Subject) -> Iterator[None]:
+    """The guards of steps' commands, or the host of them, at random moments; an agent that waits for one is told that its
+    command was interrupted."""
+    left = subject.random.randrange(1, 5)  # five deaths over a task fail it, as its README says
+    due = time.monotonic() + subject.random.uniform(0.0, 0.3)
+
+    def tick() -> None:
+        nonlocal left, due
+        if left and time.monotonic() > due and (found := _guards(subject.processes())):
+            _kill(subject, subject.random.choice(found), signal.SIGKILL)
+            left -= 1
+            due = time.monotonic() + subject.random.expovariate(8)
+
+    with _ticking(subject, tick):
+        yield
+
+
+def _guards(processes: Sequence[int]) -> list[int]:
+    """The hosts of guards that these processes have started, and their guards."""
+    found, above = list[int](), set(processes)
+    pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+    for pid in pids:  # a child's number is nearly always higher than its parent's
+        with contextlib.suppress(OSError):
+            if b"/guard.py\0" in Path(f"/proc/{pid}/cmdline").read_bytes() and parent(pid) in above:
+                found.append(pid)
+                above.add(pid)
+    return found
 
 
 def _kill(subject: Subject, pid: int, number: int) -> None:
@@ -422,13 +451,18 @@ _DAY = 86_400
 
 
 @cache
-def _clock_library() -> str:
-    """clock.c, compiled. libfaketime 0.9.10 won't do: where it leaves the monotonic clock alone, as setting a clock does,
-    every `time.sleep` of Python's ends with EINVAL (its clock_nanosleep takes an absolute time for a faked one)."""
-    made = Path(tempfile.mkdtemp(prefix="hive-clock-")) / "clock.so"
-    source = Path(__file__).with_name("clock.c")
+def clock_library() -> str | None:
+    """clock.c, compiled for as long as this process lives; None without a compiler. libfaketime 0.9.10 won't do: where it
+    leaves the monotonic clock alone, as setting a clock does, every `time.sleep` of Python's ends with EINVAL (its
+    clock_nanosleep takes an absolute time for a faked one)."""
+    if shutil.which("cc") is None:
+        return None
+    opened = contextlib.ExitStack()
+    made, source = opened.enter_context(folder("clock")) / "clock.so", Path(__file__).with_name("clock.c")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", made, source, "-ldl"], check=True)
-    atexit.register(shutil.rmtree, made.parent, ignore_errors=True)
+    multiprocessing.util.Finalize(
+        None, opened.close, exitpriority=1
+    )  # unlike atexit, at the end of a pool's process too
     return str(made)
 
 
@@ -442,11 +476,13 @@ def _clock(
         setting = subject.beside / "clock"
         _set_clock(setting, first or 0)
         due, jump = time.monotonic() + subject.random.uniform(0.2, 1.5), later
-        variables = {"LD_PRELOAD": _clock_library(), "CLOCK_OFFSET": str(setting)}
+        library = str(clock_library())
+        cold = subject.warm is None or subject.warm.preload != library
+        variables = {"LD_PRELOAD": library, "CLOCK_OFFSET": str(setting)}
 
         def change(command: Command) -> Command:
             if everyone or subject.random.random() < 0.5:
-                return replace(command, environment={**command.environment, **variables}, cold=True)
+                return replace(command, environment={**command.environment, **variables}, cold=cold)
             return command
 
         def tick() -> None:
@@ -517,6 +553,7 @@ FAULTS = {
         Fault("none", "nothing is done to it", "none"),
         Fault("kill", "kill -9 of any process at random moments", "kill", _kill_any),
         Fault("kill-all", "kill -9 of all processes at once", "kill", _kill_all),
+        Fault("kill-guards", "kill -9 of what guards the commands of steps", "kill", _kill_guards),
         Fault("crash-point", "kill -9 at a crash point of the program", "kill", _crash),
         Fault("kill-at-call", "kill -9 at the n-th system call that changes the disk", "kill", _kill_at_call,
               programs=("strace",), kernel=_may_trace),

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import zip_longest
 from pathlib import Path
 
-from .faults import FAULTS, missing
+from .faults import FAULTS, clock_library, missing
 from .report import runs_of, write_part, write_table
 from .scenarios import SCENARIOS
 from .subject import REPOSITORY, Warm
@@ -107,7 +107,7 @@ def _by_turns(faults: Sequence[str]) -> list[str]:
 
 def _one(scenario: str, fault: str, seed: int, keep: Path, long: bool) -> Trial:
     global _warm
-    _warm = _warm or Warm()
+    _warm = _warm or Warm(preload=clock_library())
     return try_once(SCENARIOS[scenario], FAULTS[fault], seed, warm=_warm, keep=keep, thorough=long)
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,20 +19,38 @@ from typing import Any
 
 from .ledger import Ledger, Request
 
-__all__ = ["Command", "Running", "Subject", "Warm", "alive", "processes_of"]
+__all__ = ["Command", "Running", "Subject", "Warm", "alive", "folder", "parent", "processes_of"]
 
 LIMIT_S = 120.0  # after that a command is taken for one that hangs, and killed; nothing is measured by it
 STILL_S = 6.0  # agents without a supervisor whose journal stands still for so long do nothing more
 REPOSITORY = Path(__file__).parent.parent.parent
 
 
-class Warm:
-    """The process that has all imported, and what it said of the commands that it forked."""
+@contextmanager
+def folder(kind: str) -> Iterator[Path]:
+    """A folder with a short path, for sockets, in memory where there is some; what killed processes have left of the kind is
+    removed."""
+    above = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
+    for left in above.glob(f"hive-{kind}-*-*"):
+        if not Path("/proc", left.name.split("-")[-2]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(prefix=f"hive-{kind}-{os.getpid()}-", dir=above))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
-    def __init__(self, *flags: str) -> None:
+
+class Warm:
+    """The process that has all imported, and what it said of the commands that it forked. With `preload`, a library, the
+    commands have that too."""
+
+    def __init__(self, *flags: str, preload: str | None = None) -> None:
+        environment = {"PYTHONPATH": str(REPOSITORY), **({} if preload is None else {"LD_PRELOAD": preload})}
+        self.preload = preload
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.warm", *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, start_new_session=True,
+            env={**os.environ, **environment}, start_new_session=True,
         )  # fmt: skip
         self._statuses: dict[int, int] = {}
         self._pending = b""
@@ -424,6 +443,12 @@ def _belongs(pid: int, prefixes: tuple[str, ...], sessions: set[int]) -> bool:
         )
     except (OSError, ValueError):  # it has just ended
         return False
+
+
+def parent(pid: int) -> int:
+    """The number of a process' parent. Raises OSError if it has ended."""
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
 
 
 def alive(pid: int) -> bool:

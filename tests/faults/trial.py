@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import shutil
-import tempfile
 import time
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -18,7 +14,7 @@ from random import Random
 from .checkers import DOCTOR_CONTENT, NOTHING_LEFT
 from .faults import Fault
 from .scenario import Checker, Scenario
-from .subject import LIMIT_S, Subject, Warm
+from .subject import LIMIT_S, Subject, Warm, folder
 
 __all__ = ["Trial", "check", "recover", "try_once"]
 
@@ -62,10 +58,8 @@ def try_once(
     durability = random.choice(("full", "relaxed"))
     trial = Trial(scenario.name, fault.name, seed, durability)
     began = time.monotonic()
-    with _folder() as folder:
-        subject = Subject(
-            folder / "hive", folder / "beside", random, warm, excuses=fault.excuses, points=scenario.points
-        )
+    with folder("fault") as base:
+        subject = Subject(base / "hive", base / "beside", random, warm, excuses=fault.excuses, points=scenario.points)
         subject.settings = {"durability": durability, **fault.settings}
         subject.thorough = thorough
         subject.beside.mkdir()
@@ -152,13 +146,3 @@ def check(subject: Subject, checkers: Iterable[Checker]) -> Iterator[tuple[tuple
                 KeyError,
             ) as error:  # what can't be looked at is not as promised
                 yield checker.promises, checker.name, f"could not be looked at: {type(error).__name__}: {error}"
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """A folder with a short path, for sockets."""
-    made = Path(tempfile.mkdtemp(prefix="hive-fault-", dir=os.environ.get("TMPDIR")))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)

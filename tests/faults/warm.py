@@ -101,6 +101,7 @@ def _become(request: dict[str, Any]) -> int:
 
 
 def serve() -> None:
+    os.environ.pop("LD_PRELOAD", None)  # it is here; what is started from here has it if its request says so
     _import_rooms()
     if "--rehearse" in sys.argv:
         _rehearse()

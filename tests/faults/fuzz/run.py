@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import multiprocessing
+import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -66,6 +70,11 @@ def fuzz(door: str, worker: Worker, count: int, number: int = 0) -> Fuzzed:
     return run
 
 
+def _fuzz(door: str, count: int, number: int) -> Fuzzed:
+    with Worker() as worker:
+        return fuzz(door, worker, count, number)
+
+
 def _cause(wrong: str) -> str:
     """What is wrong without what differs from input to input."""
     return wrong if len(wrong) < 240 else f"{wrong[:140]} … {wrong[-90:]}"
@@ -96,10 +105,11 @@ def main() -> int:
         "--report", action="store_true", help="write tests/faults/report/fuzz.json and docs/promises.md"
     )
     given_ = parser.parse_args()
-    found, rows = 0, []
-    with Worker() as worker:
-        for door in given_.door or DOOR_NAMES:
-            run = fuzz(door, worker, given_.inputs, given_.seed)
+    found, rows, spawn = 0, [], multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=spawn) as pool:
+        doors = given_.door or DOOR_NAMES
+        for run in pool.map(_fuzz, doors, repeat(given_.inputs), repeat(given_.seed)):
+            door = run.door
             print(
                 f"{door}: {run.tried} inputs, the slowest {run.slowest_s:.2f} s of processor time, {len(run.found)} found"
             )

@@ -13,11 +13,11 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.faults.subject import folder
 
 __all__ = ["CPU_S", "GROWN_MB", "Answer", "Worker"]
 
@@ -43,6 +43,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
+        self._folder = contextlib.ExitStack()
 
     def ask(self, door: str, name: str, data: bytes) -> Answer:
         """Have one input taken. A death, a hang and a growth are wrong as well."""
@@ -60,6 +61,7 @@ class Worker:
             process.stdout.close()
             status = process.wait()
             self._process = None
+            self._folder.close()
             return Answer(
                 (f"the process died over it with {status} (-24: it took more than {CPU_S} s of processor time)",)
             )
@@ -81,7 +83,8 @@ class Worker:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
             environment = {**os.environ, "PYTHONPATH": _paths(), "PYTHONSAFEPATH": "1", "HIVEMIND_EMBEDDER": "none"}
-            command = [sys.executable, "-m", "tests.faults.fuzz.worker"]
+            made = self._folder.enter_context(folder("fuzz"))
+            command = [sys.executable, "-m", "tests.faults.fuzz.worker", os.fspath(made)]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             self._process = subprocess.Popen(command, env=environment, **pipes)
         return self._process
@@ -90,6 +93,7 @@ class Worker:
         if self._process is not None:
             self._process.communicate()
             self._process = None
+            self._folder.close()
 
     def __enter__(self) -> Worker:
         return self
@@ -102,15 +106,6 @@ def _paths() -> str:
     import hivemind
 
     return os.pathsep.join([os.fspath(Path(hivemind.__file__).parents[1]), os.fspath(HOUSE)])
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    memory = "/dev/shm"
-    with tempfile.TemporaryDirectory(
-        prefix="hive-fuzz-", dir=memory if os.access(memory, os.W_OK) else None, ignore_cleanup_errors=True
-    ) as folder:
-        yield Path(folder)
 
 
 def _take(doors, request) -> dict[str, object]:
@@ -139,16 +134,15 @@ def main() -> None:
     logging.disable()
     resource.setrlimit(resource.RLIMIT_AS, (_SPACE, _SPACE))
     out = os.fdopen(os.dup(1), "w")
-    with _folder() as folder:
-        doors = Doors(folder)
-        for line in sys.stdin:
-            request = json.loads(line)
-            if not request["door"]:
-                answer: object = {name: doors.content(name).hex() for name in doors.files()}
-            else:
-                answer = _take(doors, request)
-            print(json.dumps(answer), file=out, flush=True)
-        doors.close()
+    doors = Doors(Path(sys.argv[1]))
+    for line in sys.stdin:
+        request = json.loads(line)
+        if not request["door"]:
+            answer: object = {name: doors.content(name).hex() for name in doors.files()}
+        else:
+            answer = _take(doors, request)
+        print(json.dumps(answer), file=out, flush=True)
+    doors.close()
 
 
 if __name__ == "__main__":

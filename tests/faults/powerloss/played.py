@@ -14,11 +14,11 @@ from random import Random
 
 from tests.faults.ledger import Ledger
 from tests.faults.powerloss.recording import record
-from tests.faults.powerloss.run import Found, Outcome, environment, folder
+from tests.faults.powerloss.run import Found, Outcome, environment
 from tests.faults.powerloss.states import choose
 from tests.faults.report import held_after
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.subject import Subject, Warm
+from tests.faults.subject import Subject, Warm, folder
 from tests.faults.trial import Trial, recover
 
 __all__ = ["play_and_lose"]
@@ -30,7 +30,7 @@ def play_and_lose(
     """Record a scenario under `durability: full` and recover `states` crash states of it; what a violation has left is
     kept below `keep`. With `first` no more after a violation."""
     outcome, held = Outcome(name, "full", seed), held_after("power")
-    with folder() as base:
+    with folder("power") as base:
         disks = base / "disks"
         disks.mkdir()
         command = [sys.executable, "-m", "tests.faults.powerloss.played", name, os.fspath(disks), str(seed)]

@@ -8,11 +8,8 @@ import io
 import json
 import os
 import resource
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -22,9 +19,9 @@ from tests.faults.powerloss.checks import Facts, inspect, set_going
 from tests.faults.powerloss.disk import Crash
 from tests.faults.powerloss.recording import record
 from tests.faults.powerloss.states import choose, without_one
-from tests.faults.subject import Subject, Warm
+from tests.faults.subject import Subject, Warm, folder
 
-__all__ = ["Found", "Outcome", "environment", "folder", "power_loss"]
+__all__ = ["Found", "Outcome", "environment", "power_loss"]
 
 HOUSE = Path(__file__).parents[3]
 CPU_S = 60
@@ -151,7 +148,7 @@ def power_loss(
     is asked by a process. With `pick` those in which one operation alone is lost of whose words it says yes; with `first`
     no more after a violation."""
     outcome = Outcome(play, durability, seed)
-    with folder() as base:
+    with folder("power") as base:
         run = _Run(base, outcome, warm)
         if pick is None:
             chosen = choose(run.disk, states, seed, journaled=durability == "relaxed")
@@ -168,17 +165,6 @@ def power_loss(
             if first and outcome.found:
                 break
     return outcome
-
-
-@contextmanager
-def folder() -> Iterator[Path]:
-    """A folder in memory where there is room for it; a crash state has the very path of the recording."""
-    memory = Path("/dev/shm")
-    base = Path(tempfile.mkdtemp(prefix="hivemind-power-", dir=memory if os.access(memory, os.W_OK) else None))
-    try:
-        yield base
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
 
 
 def environment() -> dict[str, str]:

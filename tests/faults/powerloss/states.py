@@ -18,7 +18,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from functools import partial
+from itertools import chain, zip_longest
 
 from tests.faults.powerloss.disk import Crash, Disk, Entries, Said, Size, Sync, Write
 
@@ -47,11 +48,11 @@ def choose(
         answered = [at + 1 for at, operation in enumerate(disk.operations) if isinstance(operation, Said)]
     moments = list(_moments(disk, frozenset(answered)))
     files = [re.sub(r"\d+", "", words.split(" ")[1]) if " " in words else "" for words in disk.words()]
-    ways: dict[str, list[Crash]] = {}
+    ways: dict[str, list[Callable[[], Crash]]] = {}
     for at, pending, said in moments:
-        for crash in _at(disk, at, pending, chance):
-            crash = _in_order(disk, crash, pending) if journaled else crash
-            ways.setdefault(f"{'said' if said else 'sync'}: {_way(crash, files)}", []).append(crash)
+        for way, make in _at(disk, at, pending, chance, files):
+            made = partial(_in_order, disk, make, pending) if journaled else make
+            ways.setdefault(f"{'said' if said else 'sync'}: {way}", []).append(made)
     first = ways.pop("said: all", [])
     if len(first) > wanted // 2:
         chance.shuffle(first)
@@ -60,14 +61,9 @@ def choose(
         chance.shuffle(one)
     at, pending, _ = moments[-1]  # when all has been promised that ever is
     end = Crash(at, frozenset(pending), why="all lost")
-    return _different(disk, [end, *first, *_in_turns(list(ways.values()))], wanted, sorted(answered))
-
-
-def _way(crash: Crash, files: Sequence[str]) -> str:
-    """How a state came about; where one write is torn, also of which file: there are many writes of marks and caches, and
-    few of what counts."""
-    file = files[crash.torn[0][0]] if len(crash.torn) == 1 else ""
-    return f"{crash.why.split(' ')[0]} {file}".rstrip()
+    turns = (make for turn in zip_longest(*ways.values()) for make in turn if make is not None)
+    crashes = chain([end], (make() for make in chain(first, turns)))
+    return _different(disk, crashes, wanted, sorted(answered))
 
 
 def without_one(disk: Disk, pick: Callable[[str], bool], wanted: int) -> list[Crash]:
@@ -95,35 +91,52 @@ def _moments(disk: Disk, answered: Collection[int]) -> Iterator[tuple[int, tuple
     yield *states[-1], False
 
 
-def _at(disk: Disk, at: int, pending: tuple[int, ...], chance: random.Random) -> Iterator[Crash]:
+def _at(
+    disk: Disk, at: int, pending: tuple[int, ...], chance: random.Random, files: Sequence[str]
+) -> Iterator[tuple[str, Callable[[], Crash]]]:
+    """What may be left at a moment: (the way, how it is made). Made are few of them. Where one write is torn the way names its
+    file, too: there are many writes of marks and caches, and few of what counts."""
     everything = frozenset(pending)
-    names = {key for key in pending if isinstance(disk.operations[key], Entries)}
-    yield Crash(at, everything, why="all lost")
-    yield Crash(at, why="none lost")
-    yield Crash(at, everything - names, why="data lost")
-    yield Crash(at, everything & names, why="names lost")
-    some = pending if len(pending) <= _MANY else chance.sample(pending, _MANY)
-    for key in some:
-        yield Crash(at, frozenset({key}), why=f"one lost: {key}")
-        yield Crash(at, everything - {key}, why=f"one kept: {key}")
+    names = frozenset(key for key in pending if isinstance(disk.operations[key], Entries))
+    data = everything - names
+    yield "all", partial(Crash, at, everything, why="all lost")
+    yield "none", partial(Crash, at, why="none lost")
+    yield "data", partial(Crash, at, data, why="data lost")
+    yield "names", partial(Crash, at, names, why="names lost")
+    for key in pending if len(pending) <= _MANY else chance.sample(pending, _MANY):
+        yield "one", partial(Crash, at, frozenset({key}), why=f"one lost: {key}")
+        yield "one", partial(_all_but, at, everything, key, (), f"one kept: {key}")
         operation = disk.operations[key]
         if isinstance(operation, Write) and operation.data:
             half = chance.randrange(len(operation.data))
-            yield Crash(at, torn=((key, half),), why=f"torn: {key} at {half}")
-            yield Crash(at, torn=((key, -half - 1),), why=f"zeros: {key} from {half}")
-            yield Crash(at, everything - names - {key}, ((key, half),), why=f"torn and the last: {key} at {half}")
+            torn, zeros = ((key, half),), ((key, -half - 1),)
+            yield f"torn: {files[key]}", partial(Crash, at, torn=torn, why=f"torn: {key} at {half}")
+            yield f"zeros: {files[key]}", partial(Crash, at, torn=zeros, why=f"zeros: {key} from {half}")
+            yield f"torn {files[key]}", partial(_all_but, at, data, key, torn, f"torn and the last: {key} at {half}")
     for _ in range(4 if pending else 0):
-        lost = frozenset(key for key in pending if chance.random() < 0.5)
-        torn = tuple(
-            (key, chance.choice((1, -1)) * chance.randrange(1, len(operation.data) + 1))
-            for key in sorted(everything - lost)
-            if isinstance(operation := disk.operations[key], Write) and operation.data and chance.random() < 0.2
-        )
-        yield Crash(at, lost, torn, why="by chance")
+        yield "by", partial(_by_chance, disk, at, pending, chance)
 
 
-def _in_order(disk: Disk, crash: Crash, pending: tuple[int, ...]) -> Crash:
+def _all_but(at: int, lost: frozenset[int], key: int, torn: tuple[tuple[int, int], ...], why: str) -> Crash:
+    return Crash(at, lost - {key}, torn, why)
+
+
+def _by_chance(disk: Disk, at: int, pending: tuple[int, ...], chance: random.Random) -> Crash:
+    lost = frozenset(key for key in pending if chance.random() < 0.5)
+    torn = tuple(
+        (key, chance.choice((1, -1)) * chance.randrange(1, len(operation.data) + 1))
+        for key in pending
+        if key not in lost
+        and isinstance(operation := disk.operations[key], Write)
+        and operation.data
+        and chance.random() < 0.2
+    )
+    return Crash(at, lost, torn, why="by chance")
+
+
+def _in_order(disk: Disk, make: Callable[[], Crash], pending: tuple[int, ...]) -> Crash:
     """The nearest state that a file system with a journal may leave: what comes after something lost is lost with it."""
+    crash = make()
     lost, torn, broken = set(crash.lost), dict(crash.torn), set()
     names_end = False
     for key in pending:
@@ -144,11 +157,6 @@ def _in_order(disk: Disk, crash: Crash, pending: tuple[int, ...]) -> Crash:
                 if key in lost or key in torn:
                     broken |= pages
     return replace(crash, lost=frozenset(lost), torn=tuple(item for item in torn.items() if item[0] not in lost))
-
-
-def _in_turns(ways: list[list[Crash]]) -> Iterator[Crash]:
-    for turn in zip_longest(*ways):
-        yield from (crash for crash in turn if crash is not None)
 
 
 def _different(disk: Disk, crashes: Iterable[Crash], wanted: int, answered: Sequence[int]) -> Chosen:
