@@ -124,11 +124,13 @@ class Lock:
         """Take the lock and write who holds it. Returns False if it is held and `wait` is False."""
         file = self._open()
         try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(file)
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES) and not wait:
+            if wait:
+                lock(file)
+            elif not try_lock(file):
+                os.close(file)
                 return False
+        except OSError:
+            os.close(file)
             raise
         _mark(file)
         self._file = file
