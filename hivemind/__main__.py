@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 __all__ = ["main"]
@@ -12,6 +13,7 @@ def main() -> int:
     if not sys.platform.startswith("linux"):  # before anything is imported that those do not have
         print(f"hivemind: runs on Linux only, and this is {sys.platform}", file=sys.stderr)  # noqa: T201
         return 2
+    gc.disable()  # until the hive is opened (cli/command.py): what is imported is no garbage, and looking for some takes time
     from hivemind.cli import main as run
 
     return run()

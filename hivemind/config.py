@@ -41,7 +41,9 @@ SHARED = 0o2770
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    """Its validator is built when something is validated: as a default stands what `model_construct` makes, without one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class RootConfig(_Strict):
@@ -82,14 +84,14 @@ class BudgetConfig(_Strict):
     """What an agent may use up: for a task with its subtasks, and per day, in tokens and in money (the currency of its price
     list)."""
 
-    task: TaskTokenBudget = TaskTokenBudget()
-    day: TokenBudget = TokenBudget()
+    task: TaskTokenBudget = TaskTokenBudget.model_construct()
+    day: TokenBudget = TokenBudget.model_construct()
 
 
 class SharedBudgetConfig(_Strict):
     """What all agents of a hive may use up together, per day."""
 
-    day: DayTokenBudget = DayTokenBudget()
+    day: DayTokenBudget = DayTokenBudget.model_construct()
 
 
 def _or_default(value: Any) -> Any:
@@ -194,12 +196,12 @@ class AgentConfig(_Strict):
     max_tokens: int = Field(100_000, ge=LEAST_CONTEXT)
     max_turns: int = Field(100, ge=1)
     graph: Literal["rules", "model"] = "rules"
-    budget: BudgetConfig = BudgetConfig()
+    budget: BudgetConfig = BudgetConfig.model_construct()
     prices: PriceConfig | None = None
     view: Literal["focus_only", "smart", "explore", "audit", "full"] = "smart"
     commands: list[str] = []
     shell: bool = False
-    limits: LimitsConfig = LimitsConfig()
+    limits: LimitsConfig = LimitsConfig.model_construct()
     sandbox: Literal["none", "bwrap"] = "none"
     replicas: int = Field(1, ge=1, le=1000)
     env: dict[str, str] = {}
@@ -253,13 +255,13 @@ class HiveConfig(_Strict):
     encoding: str = DEFAULT_ENCODING
     embedder: Literal["auto", "none", "minilm", "hashing"] | EmbedderConfig = "auto"
     roots: list[Annotated[RootConfig, BeforeValidator(_as_root)]] = []
-    mail: MailConfig = MailConfig()
-    mcp: McpConfig = McpConfig()
-    notify: NotifyConfig = NotifyConfig()
-    retention: Annotated[RetentionConfig, BeforeValidator(_or_default)] = RetentionConfig()
+    mail: MailConfig = MailConfig.model_construct()
+    mcp: McpConfig = McpConfig.model_construct()
+    notify: NotifyConfig = NotifyConfig.model_construct()
+    retention: Annotated[RetentionConfig, BeforeValidator(_or_default)] = RetentionConfig.model_construct()
     zone: str = "UTC"
     prices: dict[str, PriceConfig] = {}
-    budget: Annotated[SharedBudgetConfig, BeforeValidator(_or_default)] = SharedBudgetConfig()
+    budget: Annotated[SharedBudgetConfig, BeforeValidator(_or_default)] = SharedBudgetConfig.model_construct()
     agents: dict[str, Any] = {}
 
     @property

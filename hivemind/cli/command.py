@@ -7,6 +7,7 @@ parser, `--json` and shell completion are made from that.
 from __future__ import annotations
 
 import argparse
+import gc
 import inspect
 import re
 import typing
@@ -97,6 +98,9 @@ class Command:
         """Open what it works on, call it, show its answer; the exit status."""
         as_json = getattr(asked, "json", False)
         opened = self.opens(getattr(asked, "hive", None))
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
         told = {"json": as_json}
         for one in self.parameters():
             value = getattr(asked, one.name)
