@@ -1,14 +1,28 @@
-"""A socket that only this machine can reach, for the page and for MCP over HTTP."""
+"""A socket that only this machine can reach, and a plain answer on it: for the page and for MCP over HTTP."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
 
 from hivemind.errors import UserError
 
-__all__ = ["LOOPBACK", "listen_on"]
+__all__ = ["LOOPBACK", "App", "Message", "Receive", "Send", "listen_on", "respond"]
 
 LOOPBACK = "127.0.0.1"
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+"""An application as ASGI has it, what it hears and says."""
+
+
+async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """A whole answer."""
+    about = [(b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": about})
+    await send({"type": "http.response.body", "body": body})
 
 
 def listen_on(port: int, backlog: int) -> socket.socket:

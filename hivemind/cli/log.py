@@ -23,41 +23,18 @@ if TYPE_CHECKING:
 
 
 def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of one record of an agent's own log; what is no turn is shown field by field."""
-    if record.get("kind") == "turn" and isinstance(record.get("calls"), list):
-        by = f" by {record['by']}" if record.get("by") else ""
-        yield one_line(f"{time_of(record)}{record.get('agent')}{by}, about {said(_mapping(record.get('about')))}")
-        if record.get("text"):
-            yield f"    {one_line(str(record['text']))}"
-        for call in record["calls"]:
-            yield from _call(call)
-        return
-    fields = {key: value for key, value in record.items() if key not in ("kind", "event", "time", "at")}
+    """The lines of one record of an agent's own log: what it is with its fields, and a line for each call."""
+    calls = record.get("calls")
+    fields = {key: value for key, value in record.items() if key not in ("kind", "event", "time", "at", "calls")}
     yield f"{time_of(record)}{one_line(str(record.get('kind') or record.get('event') or ''))}  {said(fields)}".rstrip()
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    for call in calls if isinstance(calls, list) else []:
+        yield f"    {said(call) if isinstance(call, dict) else _value(call)}"
 
 
 def event_line(event: Mapping[str, Any]) -> str:
     """One event of the journal: its number, its kind, what it says."""
     payload = {key: value for key, value in event.items() if key not in ("seq", "kind")}
     return f"{event.get('seq'):>6}  {one_line(str(event.get('kind'))):18} {said(payload)}".rstrip()
-
-
-def _call(action: object) -> Iterator[str]:
-    if not isinstance(action, dict):
-        yield f"    {_value(action)}"
-        return
-    yield f"    {one_line(str(action.get('tool')))}  {_told(action.get('arguments'))}".rstrip()
-    for key, value in action.items():
-        if key not in ("id", "tool", "arguments"):
-            yield f"      {one_line(key)}: {_told(value)}"
-
-
-def _told(value: object) -> str:
-    return said(value) if isinstance(value, dict) else _value(value)
 
 
 def said(fields: Mapping[str, Any]) -> str:

@@ -347,7 +347,9 @@ def _status_lines(now: Overview) -> Iterator[str]:
     yield ""
     columns = _COST if any(agent.money or agent.unpriced for agent in now.agents) else _COLUMNS
     empty = "There are no agents: hivemind agent add NAME makes one."
-    yield from table_lines(map(_agent_row, _by_name(now.agents)), columns, empty=empty)
+    yield from table_lines(
+        map(_agent_row, sorted(now.agents, key=lambda agent: natural(agent.name))), columns, empty=empty
+    )
     leases = sorted(now.leases, key=lambda lease: natural(lease.step_id))
     leased = [(lease.step_id, f"{lease.holder_agent_id}, {lease.left:,} events left") for lease in leases]
     for title, named, rest in (
@@ -376,10 +378,6 @@ def _named_lines(title: str, named: Sequence[tuple[str, str]], rest: str) -> Ite
     yield from (f"  {one_line(name)}: {one_line(told)}" for name, told in named[:_SHOWN])
     if len(named) > _SHOWN:
         yield f"  … and {len(named) - _SHOWN} more: hivemind {rest}"
-
-
-def _by_name(agents: Sequence[AgentNow]) -> list[AgentNow]:
-    return sorted(agents, key=lambda agent: natural(agent.name))
 
 
 def _agent_row(agent: AgentNow) -> dict[str, Any]:

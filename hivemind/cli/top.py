@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -215,20 +216,13 @@ def _agents(snapshot: Snapshot) -> Iterator[Row]:
 
 
 def _tasks(snapshot: Snapshot, index: Index) -> Iterator[Row]:
-    from datetime import UTC, datetime
+    from hivemind.web.pages.now import open_rows
 
-    spent = index.spent_on([one.id for one in snapshot.open_tasks[:500]])
     waiting = {need.about for need in snapshot.needs}
-    for one in snapshot.open_tasks:
-        state = "waiting" if one.state.value == "inbox" else "parked" if one.parked else "active"
-        note = one.waiting or (one.parked.reason if one.parked else None) or one.problem or one.title
-        tokens = spent[one.id].tokens if one.id in spent else 0
-        cells = (one.id, state, age(one.since), one_line(note))
-        yield Row("task", ("task", one.id), cells, one.id in waiting, one.since.timestamp(), tokens)
     ended, _ = index.ended(("done", "failed"), "", "newest", _ENDED, 0)
-    for over in ended:
-        cells = (over.id, over.state, age(datetime.fromtimestamp(over.since, UTC)), one_line(over.error or over.title))
-        yield Row("task", ("task", over.id), cells, over.id in waiting, over.since, over.tokens)
+    for one in (*open_rows(snapshot.open_tasks, index), *ended):
+        cells = (one.id, one.state, age(datetime.fromtimestamp(one.since, UTC)), one_line(one.note or one.title))
+        yield Row("task", ("task", one.id), cells, one.id in waiting, one.since, one.tokens)
 
 
 def list_lines(snapshot: Snapshot, index: Index, view: View, columns: int | None) -> Iterator[str]:

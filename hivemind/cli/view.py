@@ -29,18 +29,6 @@ if TYPE_CHECKING:
 View = Mapping[str, Any]
 Typed = Callable[[Mapping[str, Any]], str]
 _MARKS = {"open": "[ ]", "done": "[x]", "blocked": "[!]"}
-_PLURALS = {"hypothesis": "Hypotheses", "evidence": "Evidence", "summary": "Summaries"}  # the others take an s
-_LEFT_OUT = {
-    "TEXT_CUT": "the ends of long texts",
-    "TRACE_TRIMMED": "actions",
-    "NOTES_TRIMMED": "notes",
-    "EVENTS_TRIMMED": "events",
-    "CARDS_TRIMMED": "cards",
-    "STATS_DROPPED": "steps and numbers",
-    "SIGNALS_TRIMMED": "signals",
-    "LISTS_DROPPED": "how many there are of each",
-    "CAPSULE_CUT": "parts of the capsule",
-}
 
 
 def answer_lines(answer: View, typed: Typed, columns: int | None = None) -> Iterator[str]:
@@ -74,9 +62,13 @@ def signal_lines(signals: list[dict[str, Any]], typed: Typed) -> Iterator[str]:
 
 def _sections(answer: View) -> Iterator[tuple[str, Iterable[str]]]:
     """(title, lines) of each list that there may be."""
-    yield "Steps", map(_step_line, answer.get("steps", ()))
-    yield "Lanes", map(_lane_line, answer.get("lanes", ()))
-    yield from _cards(answer).items()
+    steps, lanes = answer.get("steps", ()), answer.get("lanes", ())
+    yield "Steps", (f"{_MARKS.get(one['status'], '[?]')} {one['path']} {one_line(one['title'])}" for one in steps)
+    yield "Lanes", ("{lane}: {cards} cards, {open} open, {pinned} pinned".format_map(one) for one in lanes)
+    focus = answer.get("step", {}).get("id")
+    of_step = [one for one in _shown(answer, "cards") if focus is not None and one.get("step") == focus]
+    yield "Cards of this step", map(_card_line, of_step)
+    yield "Cards", (_card_line(one) for one in _shown(answer, "cards") if one not in of_step)
     yield "Notes", (f"{_by(note)}: {_text(note)}" for note in _shown(answer, "notes"))
     yield "Actions", (f"{_by(one)}  {one_line(one['kind'])}: {_text(one)}" for one in _shown(answer, "trace"))
     yield "Events", map(event_line, _shown(answer, "events"))
@@ -131,32 +123,6 @@ def _leased(lease: View) -> str:
     return f"leased by {lease['agent_id']} to event {lease['expires_seq']} (generation {lease['generation']})"
 
 
-def _step_line(step: View) -> str:
-    return f"{_MARKS.get(step['status'], '[?]')} {step['path']} {one_line(step['title'])}"
-
-
-def _lane_line(lane: View) -> str:
-    return f"{lane['lane']}: {lane['cards']} cards, {lane['open']} open, {lane['pinned']} pinned"
-
-
-def _cards(answer: View) -> dict[str, list[str]]:
-    """Pinned ones, then those of the step in focus, then the others by kind; in each group as the view has them."""
-    focus = answer.get("step", {}).get("id")
-    groups: dict[str, list[str]] = {"Pinned": [], "Of this step": []}
-    for card in _shown(answer, "cards"):
-        groups.setdefault(_group(card, focus), []).append(_card_line(card))
-    return groups
-
-
-def _group(card: View, focus: str | None) -> str:
-    if card.get("pinned") or "pinned" in card.get("tags", ()):
-        return "Pinned"
-    if focus is not None and card.get("step") == focus:
-        return "Of this step"
-    kind = str(card["kind"])
-    return _PLURALS.get(kind, f"{kind.capitalize()}s")
-
-
 def _card_line(card: View) -> str:
     marks = [] if card["status"] == "open" else [card["status"]]
     marks += [] if card["lane"] == "shared" else [card["lane"]]
@@ -178,7 +144,7 @@ def _shown(answer: View, name: str) -> list[dict[str, Any]]:
 
 
 def _left_out(answer: View) -> Iterator[str]:
-    told = [_LEFT_OUT.get(code, code) for code in answer.get("degradation", ())]
+    told = [code.lower().replace("_", " ") for code in answer.get("degradation", ())]
     counts = answer.get("stats", {}).get("cards", {})
     unseen = sum(counts.values()) - counts.get("task", 0) - len(_shown(answer, "cards"))
     if told or unseen > 0:

@@ -10,7 +10,7 @@ import resource
 import secrets
 import socket
 import stat
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hivemind.errors import UserError
 from hivemind.fs import create
-from hivemind.loopback import LOOPBACK, listen_on
+from hivemind.loopback import LOOPBACK, App, Message, Receive, Send, listen_on, respond
 from hivemind.mcp_server.member import Member
 from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
 
@@ -31,10 +31,6 @@ __all__ = ["listen", "token_in"]
 
 _TOKEN = "mcp.token"  # noqa: S105 - the file's name
 _MIN_CHARS = 32
-_Message = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
-_App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 _UNKNOWN = NoMessage(INVALID_REQUEST, "Authorization: Bearer TOKEN, from the hive's mcp.token").answer
 _MAX_SESSIONS = 100
 _MAX_CONNECTIONS = 500
@@ -143,11 +139,11 @@ class _Guard:
     """Lets requests through that show the token and carry a message. Others are answered here, in JSON: 401 before a byte of
     their body is read, 413 and 400 before the SDK opens a session for them."""
 
-    def __init__(self, app: _App, token: str, member: Member) -> None:
+    def __init__(self, app: App, token: str, member: Member) -> None:
         self._app, self._member = app, member
         self._wanted = f"Bearer {token}".encode()
 
-    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif not self._is_allowed(scope):
@@ -159,7 +155,7 @@ class _Guard:
             finally:
                 self._member.requests -= 1
 
-    async def _pass_on(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+    async def _pass_on(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             await self._app(scope, receive, send)
         elif (body := await _body(receive)) is not None:
@@ -170,12 +166,12 @@ class _Guard:
             else:
                 await self._app(scope, _again(body, receive), send)
 
-    def _is_allowed(self, scope: _Message) -> bool:
+    def _is_allowed(self, scope: Message) -> bool:
         shown = [value for name, value in scope["headers"] if name == b"authorization"]
         return len(shown) == 1 and hmac.compare_digest(shown[0], self._wanted)
 
 
-async def _body(receive: _Receive) -> bytes | None:
+async def _body(receive: Receive) -> bytes | None:
     """What was posted, read no further than to see that it is too long; None if the client went away over it."""
     body = bytearray()
     while len(body) <= LIMIT_BYTES:
@@ -188,21 +184,19 @@ async def _body(receive: _Receive) -> bytes | None:
     return bytes(body)
 
 
-def _again(body: bytes, receive: _Receive) -> _Receive:
+def _again(body: bytes, receive: Receive) -> Receive:
     """What gives the body once more, and then what comes after it."""
-    told: list[_Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    told: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def replay() -> _Message:
+    async def replay() -> Message:
         return told.pop() if told else await receive()
 
     return replay
 
 
-async def _refuse(send: _Send, status: int, error: JSONRPCError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+async def _refuse(send: Send, status: int, error: JSONRPCError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
     body = error.model_dump_json(by_alias=True, exclude_unset=True).encode()
-    about = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": [*about, *headers]})
-    await send({"type": "http.response.body", "body": body})
+    await respond(send, status, body, [(b"content-type", b"application/json"), *headers])
 
 
 class _Listener(uvicorn.Server):

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-__all__ = ["Access"]
+from hivemind.loopback import App, Message, Receive, Send, respond
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
+__all__ = ["Access"]
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self';"
@@ -65,10 +60,8 @@ class Access:
         if foreign or (method not in _SAFE and origin is None) or _is_cross_site(headers):
             await _refuse(send, 403, "Another site's page asked for this.")
             return
-        if (
-            int(headers.get("content-length", "0") if headers.get("content-length", "0").isdecimal() else 0)
-            > _MOST_BYTES
-        ):
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) > _MOST_BYTES:
             await _refuse(send, 413, "That is more than 32 MiB.")
             return
         if scope["path"].startswith(_OPEN):
@@ -97,8 +90,7 @@ class Access:
         cookie = f"{self._cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
         place = "/" + path.lstrip("/\\") + (f"?{urlencode(query)}" if query else "")
         headers = [(b"location", place.encode("latin-1", "ignore")), (b"set-cookie", cookie.encode())]
-        await send({"type": "http.response.start", "status": 303, "headers": [*headers, *_ALWAYS]})
-        await send({"type": "http.response.body", "body": b""})
+        await respond(send, 303, b"", [*headers, *_ALWAYS])
 
 
 def _is_cross_site(headers: dict[str, str]) -> bool:
@@ -118,6 +110,4 @@ def _with_headers(send: Send, *, cached: bool = False) -> Send:
 
 
 async def _refuse(send: Send, status: int, why: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), *_ALWAYS]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": f"{why}\n".encode()})
+    await respond(send, status, f"{why}\n".encode(), [(b"content-type", b"text/plain; charset=utf-8"), *_ALWAYS])

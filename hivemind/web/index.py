@@ -28,10 +28,10 @@ from hivemind.taskrun.conversation import used
 from hivemind.tasks import TaskState
 from hivemind.tasks.folder import open_log, why_failed
 
-__all__ = ["SLOT_S", "Ended", "Index", "Used"]
+__all__ = ["SLOT_S", "Index", "Row", "Used"]
 
 SLOT_S = 600  # what was used is kept by ten minutes
-_VERSION = 1
+_VERSION = 2
 _ENDED = (TaskState.DONE, TaskState.FAILED)
 _BATCH = 100
 _COUNTED = 1_000  # matches of a search are counted so far
@@ -39,8 +39,7 @@ _ORDERS = {"newest": "since DESC", "oldest": "since", "title": "title", "tokens"
 _TEXT = "(id || ' ' || title || ' ' || ifnull(owner, '') || ' ' || ifnull(project, ''))"
 _SCHEMA = """
 CREATE TABLE tasks (id TEXT PRIMARY KEY, state TEXT NOT NULL, since REAL NOT NULL, seen INTEGER NOT NULL, title TEXT NOT NULL,
-  owner TEXT, maker TEXT, project TEXT, parent TEXT, error TEXT, tokens INTEGER NOT NULL, money REAL NOT NULL,
-  turns INTEGER NOT NULL, began REAL);
+  owner TEXT, project TEXT, error TEXT, tokens INTEGER NOT NULL, money REAL NOT NULL);
 CREATE INDEX tasks_by_time ON tasks (state, since);
 CREATE INDEX tasks_by_since ON tasks (since);
 CREATE INDEX tasks_by_title ON tasks (title);
@@ -54,22 +53,17 @@ CREATE INDEX used_by_slot ON used (slot, agent);
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A task that is over. What it says is not read yet if it has no `turns` (None)."""
+class Row:
+    """A task of a list; `note` is why it waits, rests or failed."""
 
     id: str
     state: str
     since: float
     title: str
     owner: str | None
-    maker: str | None
-    project: str | None
-    parent: str | None
-    error: str | None
+    note: str | None
     tokens: int
     money: float
-    turns: int | None
-    began: float | None
 
 
 @dataclass(slots=True)
@@ -162,9 +156,7 @@ class Index:
             self._sql.execute("BEGIN")
             self._sql.executemany("DELETE FROM tasks WHERE id = ?", gone)
             self._sql.executemany("DELETE FROM used WHERE task = ?", gone)
-            self._sql.executemany(
-                "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, 0, ?, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL)", new
-            )
+            self._sql.executemany("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, 0, ?, NULL, NULL, NULL, 0, 0)", new)
             self._sql.execute("COMMIT")
         if time.time_ns() - changed > 50_000_000:  # two changes within a tick of the file system's clock look like one
             self._folders[state] = changed
@@ -176,8 +168,8 @@ class Index:
                 self._sql.execute("BEGIN")
                 for task, _, facts, slots in read:
                     self._sql.execute(
-                        "UPDATE tasks SET seen = 1, title = ?, owner = ?, maker = ?, project = ?, parent = ?, error = ?,"
-                        " tokens = ?, money = ?, turns = ?, began = ? WHERE id = ?",
+                        "UPDATE tasks SET seen = 1, title = ?, owner = ?, project = ?, error = ?, tokens = ?, money = ?"
+                        " WHERE id = ?",
                         (*facts, task),
                     )
                     self._book(task, slots)
@@ -188,18 +180,16 @@ class Index:
 
     def _told(self, task: str, folder: Path) -> tuple[tuple[Any, ...], dict[Any, Used]]:
         """What a task says of itself; one that cannot be read has its name for a title."""
-        slots, began = _usage(self._records(folder), "")
+        slots = _usage(self._records(folder), "")
         spent = Used()
         for one in slots.values():
             spent.add(one)
         error = why_failed(folder) if folder.parent.name == TaskState.FAILED else None
-        totals = (spent.tokens, spent.money, spent.turns, began)
         try:
             found = self._hive.tasks.get(task)
         except (HivemindError, OSError):
-            return (task, None, None, None, None, error, *totals), slots
-        facts = (found.title, found.owner, found.maker, found.project, found.parent, error, *totals)
-        return facts, slots
+            return (task, None, None, error, spent.tokens, spent.money), slots
+        return (found.title, found.owner, found.project, error, spent.tokens, spent.money), slots
 
     def _records(self, folder: Path) -> Iterator[dict[str, Any]]:
         with suppress(HivemindError, OSError):
@@ -218,7 +208,7 @@ class Index:
                 continue
             stamp = found.st_size, found.st_mtime_ns
             if self._active.get(task) != stamp:
-                slots, _ = _usage(self._records(folder), "")
+                slots = _usage(self._records(folder), "")
                 with self._mutex:
                     self._sql.execute("DELETE FROM tasks WHERE id = ?", [task])  # it was over, and is not any more
                     self._book(task, slots)
@@ -236,7 +226,7 @@ class Index:
                     log.read()
                 else:
                     records = log.read()
-                slots, _ = _usage(iter(records), name)
+                slots = _usage(iter(records), name)
                 with self._mutex:
                     self._add("", slots)
 
@@ -261,7 +251,7 @@ class Index:
         [(seen, total)] = self._all("SELECT coalesce(sum(seen), 0), count(*) FROM tasks")
         return int(seen), int(total)
 
-    def ended(self, states: Iterable[str], text: str, order: str, limit: int, offset: int) -> tuple[list[Ended], int]:
+    def ended(self, states: Iterable[str], text: str, order: str, limit: int, offset: int) -> tuple[list[Row], int]:
         """(tasks that are over, how many there are in all): in these states, with this text in id, title, owner or project.
         Of those that have a text 1,000 are counted."""
         wanted = list(states)
@@ -273,12 +263,11 @@ class Index:
         most = _COUNTED if words else -1
         [(total,)] = self._all(f"SELECT count(*) FROM (SELECT 1 FROM tasks WHERE {where} LIMIT {most})", values)
         rows = self._all(
-            "SELECT id, state, since, title, owner, maker, project, parent, error, tokens, money,"
-            f" CASE WHEN seen THEN turns END, began FROM tasks WHERE {where}"
+            f"SELECT id, state, since, title, owner, error, tokens, money FROM tasks WHERE {where}"
             f" ORDER BY {_ORDERS.get(order, _ORDERS['newest'])} LIMIT ? OFFSET ?",
             [*values, limit, offset],
         )
-        return [Ended(*row) for row in rows], int(total)
+        return [Row(*row) for row in rows], int(total)
 
     def used_by(self, what: str, since: float, until: float = 1e12) -> dict[tuple[int, str], Used]:
         """What was used from `since` on, by day (of UTC, as its number) and `agent`, `task` or `model`."""
@@ -336,16 +325,15 @@ def _opened(path: str) -> sqlite3.Connection:
     return sql
 
 
-def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> tuple[dict[Any, Used], float | None]:
-    """(what a log says was used, by slot, agent and model; when it begins)."""
+def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, Used]:
+    """What a log says was used, by slot, agent and model."""
     slots: dict[Any, Used] = defaultdict(Used)
     models: dict[str, str] = {}
-    mind, began = "", None
+    mind = ""
     for record in records:
         with suppress(HivemindError), boundary("record"):
             at = record.get("at", record.get("time"))
             moment = datetime.fromisoformat(at).timestamp() if isinstance(at, str) else float(at or 0)
-            began = began or moment or None
             if "opening" in record:
                 mind = record["mind"] if isinstance(record.get("mind"), str) else ""
             if "reserved" in record:
@@ -357,4 +345,4 @@ def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> tuple[dict[Any, 
                 who = str(record.get("agent") or agent)
                 slot = slots[int(moment // SLOT_S), who, models.get(request) or mind or "by rule"]
                 slot.add(Used(one.tokens, one.money, one.unpriced, int(is_turn)))
-    return slots, began
+    return slots

@@ -55,7 +55,7 @@ def test_the_capsule_stands_first_then_the_cards_in_groups(run: Command, hive: P
     assert any(line.startswith("Why:      ") for line in lines)
     assert "Next:     researcher calls verify_step: step t.s1, checkpoints criteria and tests" in shown
     heads = [line for line in lines if re.fullmatch(r"[A-Z][a-z ]+:", line)]
-    assert heads == ["Steps:", "Pinned:", "Of this step:", "Subtasks:", "Events:"]
+    assert heads == ["Steps:", "Cards of this step:", "Cards:", "Events:"]
     assert "\n  [ ] 1 Look\n  [ ] 2 Decide\n" in shown
     assert "8 [decision, accepted] Take \ufffd[2J the flock" in shown
     assert "\x1b" not in shown

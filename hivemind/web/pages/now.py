@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from hivemind.swarm.overview import AgentNow
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.web.drawing.sparkline import sparkline
-from hivemind.web.index import SLOT_S, Ended, Used
+from hivemind.web.index import SLOT_S, Index, Row, Used
 from hivemind.web.site import Page, Query, Site
 from hivemind.web.snapshot import Snapshot
 
-__all__ = ["agent_rows", "now"]
+__all__ = ["agent_rows", "now", "open_rows"]
 
 _ROWS = 50
+_SPENT = 500  # open tasks whose costs are looked up
 _SLOTS = 36  # of ten minutes each: six hours
 _STATES = {"all": "All", "waiting": "Waiting", "active": "Active", "done": "Done", "failed": "Failed"}
 _SORTS = {"newest": "newest first", "oldest": "oldest first", "title": "by title", "tokens": "by tokens"}
 _BUSY = {"working": 0, "stuck": 1, "starting": 2, "stopping": 3, "idle": 4}
 _NEEDS = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A task on the board; `note` is why it waits, rests or failed."""
-
-    id: str
-    title: str
-    state: str
-    owner: str | None
-    since: float
-    note: str | None
-    tokens: int
-    money: float
-    project: str | None = None
-    priority: int = 3
 
 
 def now(site: Site, query: Query) -> Page:
@@ -80,9 +64,7 @@ def _board(site: Site, snapshot: Snapshot, query: Query) -> dict[str, Any]:
     state = query.choice("state", _STATES, "all")
     sort = query.choice("sort", _SORTS, "newest")
     text, page = query.get("q", "")[:200], max(1, query.number("page", 1))
-    first = [_row(task) for task in snapshot.open_tasks if _wanted(task, state, text)]
-    spent = site.index.spent_on([row.id for row in first[:500]])
-    first = [_priced(row, spent.get(row.id)) for row in first]
+    first = [*open_rows((task for task in snapshot.open_tasks if _wanted(task, state, text)), site.index)]
     if sort in ("title", "tokens"):
         first.sort(key=lambda row: row.title if sort == "title" else -row.tokens)
     states = {"all": ("done", "failed"), "done": ("done",), "failed": ("failed",)}.get(state, ())
@@ -94,7 +76,7 @@ def _board(site: Site, snapshot: Snapshot, query: Query) -> dict[str, Any]:
     done, failed = counts.get("done", 0), counts.get("failed", 0)
     seen, there = site.index.progress
     return {
-        "rows": [*shown, *map(_ended_row, ended)],
+        "rows": [*shown, *ended],
         "total": len(first) + total,
         "page": page,
         "pages": max(1, -(-(len(first) + total) // _ROWS)),
@@ -119,24 +101,13 @@ def _wanted(task: TaskSummary, state: str, text: str) -> bool:
     return all(word in found for word in text.casefold().split())
 
 
-def _row(task: TaskSummary) -> Row:
-    state = "waiting" if task.state is TaskState.INBOX else "parked" if task.parked else "active"
-    note = task.waiting or (task.parked.reason if task.parked else None) or task.problem
-    owner = task.owner or task.assignee or (f"role {task.role}" if task.role else None)
-    return Row(
-        task.id, task.title, state, owner, task.since.timestamp(), note, 0, 0.0, task.project, task.priority
-    )  # fmt: skip
-
-
-def _priced(row: Row, spent: Used | None) -> Row:
-    if spent is None:
-        return row
-    return Row(
-        row.id, row.title, row.state, row.owner, row.since, row.note, spent.tokens, spent.money, row.project, row.priority
-    )  # fmt: skip
-
-
-def _ended_row(task: Ended) -> Row:
-    return Row(
-        task.id, task.title, task.state, task.owner, task.since, task.error, task.tokens, task.money, task.project
-    )
+def open_rows(tasks: Iterable[TaskSummary], index: Index) -> Iterator[Row]:
+    """Tasks that are not over, each with what was used for it so far."""
+    tasks = list(tasks)
+    spent = index.spent_on([task.id for task in tasks[:_SPENT]])
+    for task in tasks:
+        state = "waiting" if task.state is TaskState.INBOX else "parked" if task.parked else "active"
+        note = task.waiting or (task.parked.reason if task.parked else None) or task.problem
+        owner = task.owner or task.assignee or (f"role {task.role}" if task.role else None)
+        used = spent.get(task.id, Used())
+        yield Row(task.id, state, task.since.timestamp(), task.title, owner, note, used.tokens, used.money)
