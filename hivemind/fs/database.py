@@ -25,7 +25,25 @@ from hivemind.fs.atomic import open_own
 from hivemind.fs.crash import reached
 from hivemind.fs.locks import Lock
 
-__all__ = ["Database", "Schema", "faults", "index_fault", "is_disk_full", "missing", "note_made", "unsound"]
+__all__ = [
+    "Connection",
+    "Database",
+    "Schema",
+    "faults",
+    "index_fault",
+    "is_disk_full",
+    "missing",
+    "note_made",
+    "unsound",
+]
+
+
+class Connection(sqlite3.Connection):
+    """One that is closed as soon as nothing holds it: from Python 3.13 on any other that is left open is warned of."""
+
+    def __del__(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +330,7 @@ class Database:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
+            factory=Connection,
         )
         try:
             connection.execute("PRAGMA foreign_keys = ON")

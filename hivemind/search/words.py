@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from hivemind.fs.database import Connection
 from hivemind.words import STOP_WORDS
 
 __all__ = ["TOKENIZER", "Stems", "bm25", "bm25_of_tallies", "matching", "rarity", "words_of"]
@@ -43,7 +44,7 @@ class Stems:
 
     @cached_property
     def _sql(self) -> sqlite3.Connection:
-        sql = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        sql = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Connection)
         sql.execute(f"CREATE VIRTUAL TABLE t USING fts5(word, tokenize='{TOKENIZER}')")
         sql.execute("CREATE VIRTUAL TABLE v USING fts5vocab('t', 'instance')")
         return sql

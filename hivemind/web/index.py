@@ -22,6 +22,7 @@ from typing import Any
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError
 from hivemind.fs import Log
+from hivemind.fs.database import Connection
 from hivemind.hive import Hive
 from hivemind.presence.agent_log import AgentLog
 from hivemind.taskrun.conversation import used
@@ -308,7 +309,7 @@ def _marks(values: Sized) -> str:
 
 def _opened(path: str) -> sqlite3.Connection:
     """The database, its tables made. Raises DatabaseError."""
-    sql = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    sql = sqlite3.connect(path, check_same_thread=False, isolation_level=None, factory=Connection)
     try:
         (version,) = sql.execute("PRAGMA user_version").fetchone()
         if version not in (0, _VERSION):
