@@ -56,7 +56,7 @@ OWN_INPUT = {
     ),
     **dict.fromkeys(("web/site.py number", "web/pages/task.py _parts"), "a few digits, after a look"),
     **dict.fromkeys(
-        ("web/pages/now.py agent_rows", "web/pages/now.py _row", "cli/top.py _tasks"),
+        ("web/pages/now.py agent_rows", "web/pages/now.py open_rows", "cli/top.py _tasks"),
         "the clock, and the kernel's time of a change",
     ),
     "web/access.py __call__": "in Latin-1 every byte is a character",
