@@ -66,7 +66,9 @@ def as_command(call: Mapping[str, Any], *, agent: str | None, task: str | None =
 
 def _in_words(call: Mapping[str, Any], agent: str | None) -> str:
     asked = dict(call.get("arguments") or {}).items()
-    told = ", ".join(f"{name} {' and '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in asked)
+    told = ", ".join(
+        f"{name} {' and '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in asked
+    )
     return one_line(f"{agent or 'its agent'} calls {call.get('tool')}{': ' if told else ''}{told}")
 
 
