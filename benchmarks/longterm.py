@@ -109,7 +109,7 @@ def hivemind_store(folder: Path, made: Texts) -> tuple[MemoryStore, Took]:
 
 def _ready(store: MemoryStore, made: Texts) -> Callable[..., Any]:
     """Vectors are there already, packed: what is measured is the store."""
-    from hivemind.longterm.writing import Meaning
+    from hivemind.longterm.rows import Meaning
 
     packed = dict(zip(made.texts, (row.tobytes() for row in made.vectors), strict=True))
     return lambda _, drafts: ([Meaning(made.name, packed[draft.content]) for draft in drafts], [])

@@ -25,7 +25,7 @@ from hivemind.embedding.local import is_installed
 from hivemind.embedding.service import lock_of, users_folder
 from hivemind.hive import Hive
 from hivemind.layout import Layout
-from hivemind.longterm.entries import DIMENSION
+from hivemind.longterm.store import DIMENSION
 from hivemind.presence.status import Statuses
 
 __all__ = ["run"]

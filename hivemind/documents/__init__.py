@@ -14,9 +14,8 @@ from hivemind.documents.errors import (
 )
 from hivemind.documents.importing import Letter
 from hivemind.documents.knowledge import Knowledge, SyncReport, files_below
-from hivemind.documents.meaning import how_far
 from hivemind.documents.node import Node
-from hivemind.documents.passages import Citation, Passage, Verdict, verify
+from hivemind.documents.passages import Citation, Passage, Verdict, how_far, verify
 from hivemind.documents.search import Hit, title_of
 from hivemind.documents.tree import Shown, Source
 from hivemind.embedding import Embedder

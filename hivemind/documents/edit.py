@@ -20,8 +20,7 @@ from hivemind.documents.errors import (
     OptimisticLockError,
     ReadonlyError,
 )
-from hivemind.documents.node import COLUMNS, Context, Node, check_id, check_text, node_hash, tags_in
-from hivemind.documents.validation import check_flag, shown
+from hivemind.documents.node import COLUMNS, Context, Node, check_flag, check_id, check_text, node_hash, shown, tags_in
 from hivemind.fs import reached
 from hivemind.masking import mask
 

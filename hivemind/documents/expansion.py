@@ -10,9 +10,8 @@ from typing import Literal
 
 from hivemind.documents import tree
 from hivemind.documents.errors import DocmemError
-from hivemind.documents.node import Node
+from hivemind.documents.node import Node, shown
 from hivemind.documents.summaries import is_summary, summary_ids
-from hivemind.documents.validation import shown
 
 __all__ = ["By", "Interior", "Resolution", "expand", "without_interior"]
 

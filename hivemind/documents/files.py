@@ -13,9 +13,8 @@ from hivemind.documents import tree
 from hivemind.documents.classes import classify, standing_of
 from hivemind.documents.edit import Edit
 from hivemind.documents.formats import VERSION, Outline
-from hivemind.documents.importing import import_outline, value, write_places
+from hivemind.documents.importing import import_outline, refresh, value, write_places
 from hivemind.documents.node import Context
-from hivemind.documents.refresh import refresh
 from hivemind.documents.schema import index
 
 __all__ = ["GONE", "Stamp", "files_like", "find_file", "forget", "known_files", "note_skipped", "rename", "take_in"]

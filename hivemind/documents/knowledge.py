@@ -27,10 +27,9 @@ from hivemind.documents.files import (
     take_in,
 )
 from hivemind.documents.formats import Outline, read_outline
-from hivemind.documents.node import Node
+from hivemind.documents.node import Node, is_utf8, uncitable
 from hivemind.documents.passages import Citation, Passage, Verdict, passage_text, read_file, verify
 from hivemind.documents.tree import node_at, root_source, split_reference
-from hivemind.documents.validation import is_utf8, uncitable
 from hivemind.errors import UserError, mend_of
 from hivemind.fs import CrashCount, Lock, inside
 from hivemind.fs.backup import restore

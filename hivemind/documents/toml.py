@@ -13,9 +13,8 @@ from hivemind.boundary import boundary
 from hivemind.documents.edit import Draft, Edit
 from hivemind.documents.errors import DocmemError
 from hivemind.documents.formats.outline import MAX_DEPTH, MAX_PARTS, check
-from hivemind.documents.node import Node, check_context, check_text
+from hivemind.documents.node import Node, check_context, check_text, shown
 from hivemind.documents.orders import LARGEST
-from hivemind.documents.validation import shown
 from hivemind.errors import UnknownVersion
 from hivemind.fs import reached
 

@@ -14,10 +14,9 @@ from hivemind.embedding import Embedder, EmbedderUnavailable, put_vectors
 from hivemind.embedding import Meaning as Asked
 from hivemind.fs.database import Database
 from hivemind.longterm.errors import EntryInvalid
-from hivemind.longterm.rows import ALIVE
+from hivemind.longterm.rows import ALIVE, UNNAMED, Meaning
 from hivemind.longterm.schema import PLACES
 from hivemind.longterm.validation import Draft
-from hivemind.longterm.writing import UNNAMED, Meaning
 from hivemind.search import Waiting, embed_waiting, keep_parts, meaning_asked, meanings
 
 __all__ = ["HOW_TO_EMBED", "Embeddings", "count_waiting", "embed_pending", "some_failed"]

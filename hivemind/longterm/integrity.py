@@ -13,10 +13,9 @@ from hivemind.fs.database import faults, index_fault
 from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings, count_waiting
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import StoreDamaged
-from hivemind.longterm.rows import ALIVE, every, expired_by_space, history_of, with_vector
+from hivemind.longterm.rows import ALIVE, UNNAMED, every, expired_by_space, history_of, with_vector
 from hivemind.longterm.schema import PLACES
 from hivemind.longterm.validation import digest_of
-from hivemind.longterm.writing import UNNAMED
 
 __all__ = ["StoreStatus", "problems", "rebuild", "status_of", "status_of_nothing"]
 

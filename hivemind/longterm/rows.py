@@ -6,20 +6,264 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hivemind.longterm.entry import Embedding, MemoryEntry, as_time
-from hivemind.longterm.errors import EntryInvalid, StoreDamaged, row_of
+from hivemind.embedding import Vectors, pack, put_vectors
+from hivemind.longterm.entry import Action, Embedding, MemoryEntry, UpsertMemoryResult, as_time
+from hivemind.longterm.errors import EntryInvalid, StoreDamaged, VersionConflict, row_of
 from hivemind.longterm.namespace import Namespace, decoded, encoded, is_below
 from hivemind.longterm.schema import PLACES
-from hivemind.longterm.validation import check_key, check_name
+from hivemind.longterm.validation import Draft, check_key, check_name
+from hivemind.search import keep_parts
 
 __all__ = [
-    "ALIVE", "children_of", "drop_expired", "every", "expired_by_space", "fetch", "fetch_key", "history_of",
-    "linked_from", "next_expiry", "object_of", "set_link", "space_of", "spaces_below", "span", "with_vector",
+    "ALIVE", "UNNAMED", "Meaning", "Upsert", "children_of", "delete_entry", "drop_expired", "every",
+    "expired_by_space", "fetch", "fetch_key", "history_of", "indexed_together", "linked_from", "next_expiry",
+    "object_of", "set_link", "space_for", "space_of", "spaces_below", "span", "upsert", "with_vector",
+    "write_entry",
 ]  # fmt: skip
+
+UNNAMED = ""
+"""The model of vectors that callers give while there is no embedder."""
+
+_INSERT = (
+    "INSERT INTO entries(seq, id, space, key, content, digest, metadata, category, importance, created_at, updated_at,"
+    " expires_at, version, parent_id, links, wants, problem) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?)"
+)
+_UPDATE = (
+    "UPDATE entries SET content = ?, digest = ?, metadata = ?, category = ?, importance = ?, updated_at = ?,"
+    " expires_at = ?, version = version + 1, parent_id = ?, links = ?, wants = ?, problem = ? WHERE seq = ?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What is known of a content's meaning: a packed vector of the model, with those of its parts as they are kept, or
+    why there is none. `wanted`: never, if False."""
+
+    model: str
+    vector: bytes | None = None
+    parts: bytes = b""
+    problem: str | None = None
+    wanted: bool = True
+
+
+def space_for(sql: sqlite3.Connection, namespace: Namespace) -> int:
+    """The number of a namespace, made if it is new."""
+    path = encoded(namespace)
+    sql.execute("INSERT OR IGNORE INTO namespaces(path) VALUES (?)", (path,))
+    (space,) = sql.execute("SELECT id FROM namespaces WHERE path = ?", (path,)).fetchone()
+    return int(space)
+
+
+@contextmanager
+def indexed_together(sql: sqlite3.Connection, space: int) -> Iterator[None]:
+    """The entries that are made in a namespace within this reach the full-text index at its end, all in one statement.
+
+    None that is made within may be changed or deleted within: its words are not in the index yet.
+    """
+    (made,) = sql.execute("SELECT made FROM namespaces WHERE id = ?", (space,)).fetchone()
+    sql.execute("INSERT INTO unindexed VALUES (1)")
+    yield  # after an error everything is undone, the mark too
+    sql.execute(
+        "INSERT INTO words(rowid, content) SELECT seq, content FROM entries WHERE seq > ? AND seq < ?",
+        (space * PLACES + made, (space + 1) * PLACES),
+    )
+    sql.execute("DELETE FROM unindexed")
+
+
+def write_entry(
+    sql: sqlite3.Connection,
+    space: int,
+    key: str,
+    draft: Draft,
+    meaning: Meaning,
+    *,
+    now: int,
+    new_id: Callable[[], str],
+    expected: int | None = None,
+) -> tuple[int, str, Action]:
+    """Store a value under a key: (seq, id, created or updated). The last write wins, unless `expected` names a version.
+
+    An entry that has expired is gone: what is stored under its key is a new one. Raises VersionConflict, and
+    EntryInvalid for a parent that is no entry of this namespace.
+    """
+    row = sql.execute(
+        "SELECT seq, id, version, updated_at, parent_id, expires_at FROM entries WHERE space = ? AND key = ?",
+        (space, key),
+    ).fetchone()
+    if row is not None and row[5] is not None and row[5] <= now:
+        sql.execute("DELETE FROM entries WHERE seq = ?", (row[0],))
+        row = None
+    if expected is not None and expected != (0 if row is None else row[2]):
+        raise VersionConflict(key, expected, 0 if row is None else row[2])
+    if row is None:
+        _check_parent(sql, space, draft.parent_id, now)
+        return *_insert(sql, space, key, draft, meaning, now, new_id), "created"
+    seq, entry_id, _, updated, had, _ = row
+    if draft.parent_id == entry_id:
+        raise EntryInvalid("an entry cannot be its own parent")
+    if draft.parent_id != had:  # the one that it has may have expired meanwhile
+        _check_parent(sql, space, draft.parent_id, now)
+    sql.execute(
+        _UPDATE,
+        (
+            draft.content, draft.digest, draft.metadata, draft.category, draft.importance, max(now, updated + 1),
+            draft.expires_at, draft.parent_id, draft.links, meaning.wanted, meaning.problem, seq,
+        ),
+    )  # fmt: skip
+    sql.execute("DELETE FROM given WHERE seq = ?", (seq,))
+    _keep_meaning(sql, seq, draft, meaning)
+    return seq, entry_id, "updated"
+
+
+def _insert(
+    sql: sqlite3.Connection, space: int, key: str, draft: Draft, meaning: Meaning, now: int, new_id: Callable[[], str]
+) -> tuple[int, str]:
+    (made,) = sql.execute("SELECT made FROM namespaces WHERE id = ?", (space,)).fetchone()  # a trigger counts on
+    seq, entry_id = space * PLACES + made + 1, new_id()
+    sql.execute(
+        _INSERT,
+        (
+            seq, entry_id, space, key, draft.content, draft.digest, draft.metadata, draft.category, draft.importance,
+            now, now, draft.expires_at, draft.parent_id, draft.links, meaning.wanted, meaning.problem,
+        ),
+    )  # fmt: skip
+    _keep_meaning(sql, seq, draft, meaning)
+    if '"session"' in draft.metadata:
+        _join_session(sql, space, seq, key, draft, now)
+    return seq, entry_id
+
+
+def _join_session(sql: sqlite3.Connection, space: int, seq: int, key: str, draft: Draft, now: int) -> None:
+    """Link a new entry and the one before it in its session with each other, unless its links say something else: what was
+    said before and after bears on what an entry answers, and no writer need know of it."""
+    session, links = object_of(draft.metadata).get("session"), object_of(draft.links)
+    if not isinstance(session, str | int) or "previous" in links or "next" in links:
+        return
+    row = sql.execute(
+        "SELECT e.seq, e.key, e.links FROM entries e WHERE e.space = ? AND json_extract(e.metadata, '$.session') = ?"
+        f" AND json_extract(e.metadata, '$.session') IS NOT NULL AND e.seq < ? AND {ALIVE} ORDER BY e.seq DESC LIMIT 1",
+        (space, session, seq, now),
+    ).fetchone()
+    if row is not None and "next" not in object_of(row[2]):
+        set_link(sql, seq, links, "previous", row[1])
+        set_link(sql, row[0], object_of(row[2]), "next", key)
+
+
+def _check_parent(sql: sqlite3.Connection, space: int, parent_id: str | None, now: int) -> None:
+    found = f"SELECT 1 FROM entries e WHERE e.id = ? AND e.space = ? AND {ALIVE}"
+    if parent_id is not None and not sql.execute(found, (parent_id, space, now)).fetchone():
+        raise EntryInvalid(f"no entry of this namespace has the id {parent_id!r}", mend="store the parent first")
+
+
+def _keep_meaning(sql: sqlite3.Connection, seq: int, draft: Draft, meaning: Meaning) -> None:
+    vector = meaning.vector
+    if draft.vector is not None:
+        vector = pack(memoryview(draft.vector).cast("f"), len(draft.vector) // 4)
+        sql.execute("INSERT INTO given VALUES (?, ?)", (seq, draft.vector))
+    if vector is not None:
+        put_vectors(sql, meaning.model, [(seq, seq // PLACES, vector)])
+        keep_parts(sql, seq, meaning.model, meaning.parts if draft.vector is None else b"")
+    elif not meaning.wanted:
+        sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
+
+
+def delete_entry(sql: sqlite3.Connection, space: int, key: str, now: int) -> bool:
+    """Delete an entry with its history; False if there is none, or it had expired."""
+    rows = sql.execute(
+        "DELETE FROM entries WHERE space = ? AND key = ? RETURNING expires_at IS NULL OR expires_at > ?",
+        (space, key, now),
+    ).fetchall()
+    return rows == [(1,)]
+
+
+ALIKE = 0.95
+"""The similarity from which on two contents say the same."""
+_LOOKED_AT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """One call: the namespace's number, the key (None: one is made), what is stored, and which fields were said.
+    `fresh` is what is stored where there is no such entry yet."""
+
+    space: int
+    key: str | None
+    draft: Draft
+    fresh: Draft
+    meaning: Meaning
+    said: frozenset[str]
+    allow_duplicate: bool
+    now: int
+
+
+def upsert(sql: sqlite3.Connection, asked: Upsert, vectors: Vectors, new_id: Callable[[], str]) -> UpsertMemoryResult:
+    """Store it, or say which entry says the same. Within a write, so that two processes cannot both be first."""
+    alike = _alike(sql, asked, vectors)
+    if alike is not None and asked.key is None and not asked.allow_duplicate:
+        other_id, other, similarity = alike
+        said = f"not stored: {other!r} says the same already (similarity {similarity:.2f})"
+        return UpsertMemoryResult(False, other_id, "duplicate", said, other, other)
+    key = asked.key if asked.key is not None else new_id()
+    draft = _with_the_rest(sql, asked.space, key, asked)
+    _, entry_id, action = write_entry(sql, asked.space, key, draft, asked.meaning, now=asked.now, new_id=new_id)
+    message = f"{action} {key!r}"
+    if (
+        asked.meaning.problem is not None and asked.meaning.model != UNNAMED
+    ):  # without an embedder that is as it should be
+        message += f"; found by its words only until it is embedded ({asked.meaning.problem})"
+    if alike is not None:
+        message += f"; {alike[1]!r} says nearly the same (similarity {alike[2]:.2f})"
+    return UpsertMemoryResult(True, entry_id, action, message, key, None if alike is None else alike[1])
+
+
+def _with_the_rest(sql: sqlite3.Connection, space: int, key: str, asked: Upsert) -> Draft:
+    """What was not said stays as it is in the entry that is updated."""
+    row = sql.execute(
+        "SELECT metadata, category, importance, expires_at, parent_id, links FROM entries"
+        " WHERE space = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)",
+        (space, key, asked.now),
+    ).fetchone()
+    if row is None:
+        return asked.fresh
+    names = ("metadata", "category", "importance", "expires_at", "parent_id", "links")
+    return replace(asked.draft, **{name: old for name, old in zip(names, row, strict=True) if name not in asked.said})
+
+
+def _alike(sql: sqlite3.Connection, asked: Upsert, vectors: Vectors) -> tuple[str, str, float] | None:
+    """(id, key, similarity) of the entry under another key that says the same: word for word, else by meaning."""
+    same = sql.execute(
+        "SELECT seq FROM entries WHERE digest = ? AND space = ? ORDER BY seq", (asked.draft.digest, asked.space)
+    ).fetchall()
+    found = _first_other(sql, asked, [(seq, 1.0) for (seq,) in same])
+    vector, reach = asked.meaning.vector, _LOOKED_AT
+    while found is None and vector is not None:
+        near = vectors.nearest(sql, asked.meaning.model, vector, reach, [asked.space])
+        found = _first_other(sql, asked, near)
+        if len(near) < reach or near[-1][1] < ALIKE:
+            break
+        reach *= 8  # all of them have expired, or are the entry itself
+    return found
+
+
+def _first_other(
+    sql: sqlite3.Connection, asked: Upsert, near: Sequence[tuple[int, float]]
+) -> tuple[str, str, float] | None:
+    """(id, key, similarity) of the first that is alike, is there, and has another key."""
+    for seq, similarity in near:
+        if similarity < ALIKE:
+            return None
+        row = sql.execute(
+            "SELECT id, key FROM entries WHERE seq = ? AND key IS NOT ? AND (expires_at IS NULL OR expires_at > ?)",
+            (seq, asked.key, asked.now),
+        ).fetchone()
+        if row is not None:
+            return row[0], row[1], min(1.0, similarity)
+    return None
 
 
 def drop_expired(sql: sqlite3.Connection, now: int, most: int) -> int:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hivemind.documents import Docmem, Node
 from hivemind.documents.files import Stamp, take_in
 from hivemind.documents.formats import read_outline
-from hivemind.documents.refresh import Side, match
+from hivemind.documents.importing import Side, match
 
 _BLOCK = st.sampled_from(["# A", "# B", "## C", "one", "two", "three", "four five six", "- i\n  - j", "- k"])
 _BLOCKS = st.lists(_BLOCK, max_size=12)
