@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
+from itertools import chain, islice
 from typing import NamedTuple
 
 from hivemind.search.query import asks_only
@@ -112,7 +113,9 @@ class Readings:
         if self._characters > _MOST_CHARACTERS:
             self._kept.clear()
             self._characters = sum(map(len, texts))
-        stemmed = tuple(self.stems(words_of(text)) for text in one.fields)
+        words = [words_of(text) for text in one.fields]
+        stems = iter(self.stems([*chain.from_iterable(words)]))  # all together: asking costs
+        stemmed = tuple(list(islice(stems, len(own))) for own in words)
         self._kept[one.id] = kept = _Stemmed(texts, stemmed, said_by(one.speaker, one.text), asks_only(one.text))
         return kept
 
