@@ -11,8 +11,21 @@ from hivemind.reasoning.graph_index import Found, GraphIndex, NodeHit
 from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, Note, Trace
 from hivemind.reasoning.merge import MergeConflict, MergeReport
 from hivemind.reasoning.mind_prompts import CompletingMind
-from hivemind.reasoning.node import FLUSHED, SHARED, Edge, Link, NodeKind, Notes, ReasoningNode
-from hivemind.reasoning.patch import AddEdgeOp, AddNodeOp, FlushAndFoldOp, FlushOp, FoldOp, MemoryPatch
+from hivemind.reasoning.node import (
+    FLUSHED,
+    SHARED,
+    AddEdgeOp,
+    AddNodeOp,
+    Edge,
+    FlushAndFoldOp,
+    FlushOp,
+    FoldOp,
+    Link,
+    MemoryPatch,
+    NodeKind,
+    Notes,
+    ReasoningNode,
+)
 from hivemind.reasoning.reasoning_memory import Place, ReasoningMemory
 from hivemind.reasoning.structure import Conflict
 from hivemind.reasoning.task_graph import SNAPSHOT_NAME, TaskGraph

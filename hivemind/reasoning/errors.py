@@ -1,14 +1,18 @@
-"""What the reasoning graph refuses: its errors, and the checks of arguments that raise them."""
+"""What the reasoning graph refuses, and input turned into values or that error."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping
+from typing import TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
 
-__all__ = ["BudgetTooSmall", "GraphError", "a_list", "a_path", "a_text", "a_text_or_none", "a_whole_number"]
+__all__ = ["BudgetTooSmall", "GraphError", "parse"]
+
+_M = TypeVar("_M", bound=BaseModel)
 
 
 class GraphError(UserError):
@@ -26,37 +30,17 @@ class BudgetTooSmall(GraphError):
         self.least = least
 
 
-def a_text(value: object, what: str) -> str:
-    """The text itself."""
-    if not isinstance(value, str):
-        raise GraphError(f"{what} must be text, not {value!r}")
-    return value
-
-
-def a_text_or_none(value: object, what: str) -> str | None:
-    """The text, or None."""
-    return None if value is None else a_text(value, what)
-
-
-def a_whole_number(value: object, what: str, least: int) -> int:
-    """The number, `least` or more."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise GraphError(f"{what} must be a whole number of {least} or more, not {value!r}")
-    return value
-
-
-def a_list(value: object, what: str) -> list[Any]:
-    """The items as a list; a text or a mapping is refused."""
-    if type(value) is list or type(value) is tuple:
-        return list(value)
-    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
-        raise GraphError(f"{what} must be a list, not {value!r}")
-    return list(value)
-
-
-def a_path(value: object) -> str:
-    """The path as text."""
-    try:
-        return os.fsdecode(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise GraphError(f"a path must be a text or a Path, not {value!r}") from None
+def parse(model: type[_M], value: object, what: str | None = None) -> _M:
+    """The value as that model. Raises GraphError that names the place and the problem."""
+    if isinstance(value, model):
+        return value
+    what = what or f"a {model.__name__}"
+    if not isinstance(value, Mapping):
+        raise GraphError(f"{what} must be an object, not {type(value).__name__}")
+    with boundary(what):
+        try:
+            return model.model_validate(dict(value))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"])) or "the object"
+            raise GraphError(f"{what} is not valid: {place}: {first['msg']}") from None

@@ -10,8 +10,7 @@ from itertools import accumulate, pairwise
 
 from hivemind.reasoning.episodes import Message, as_notes
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.node import FLUSHED, NodeKind, Notes, ReasoningNode
-from hivemind.reasoning.patch import AddEdgeOp, AddNodeOp, MemoryPatch
+from hivemind.reasoning.node import FLUSHED, AddEdgeOp, AddNodeOp, MemoryPatch, NodeKind, Notes, ReasoningNode
 
 __all__ = [
     "FRUITLESS",

@@ -9,24 +9,24 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Self, TypedDict, Unpack
 
-from hivemind.reasoning.errors import GraphError, a_list, a_text, a_text_or_none, a_whole_number
+from hivemind.reasoning.errors import GraphError, parse
 from hivemind.reasoning.node import (
     FLUSHED,
     SHARED,
+    AddNodeOp,
     Edge,
+    FlushAndFoldOp,
     Link,
+    MemoryPatch,
     NodeKind,
     Notes,
     ReasoningNode,
     as_kind,
-    as_relation,
-    as_thought,
-    as_turns,
     checked,
     derive,
     plain,
+    reads_as_number,
 )
-from hivemind.reasoning.patch import AddNodeOp, FlushAndFoldOp, MemoryPatch, parse, reads_as_number
 from hivemind.reasoning.snapshot import restore_snapshot, snapshot_of
 from hivemind.reasoning.structure import Structure, as_way
 
@@ -77,7 +77,7 @@ class ReasoningGraph(Structure):
         **fields: Unpack[Card],
     ) -> ReasoningNode:
         """A new node; it hangs on nothing until its first edge. Raises GraphError for a bad field or a second task."""
-        node = self._new_node(kind, thought, related_turn_ids, fields)
+        node = self._new_node(kind, {**fields, "thought": thought, "related_turn_ids": list(related_turn_ids or ())})
         if self.record is not None:
             record = node.as_dict()
             record.get("meta", {}).pop("created_at", None)
@@ -85,14 +85,8 @@ class ReasoningGraph(Structure):
             self.note({"op": "node", "id": record.pop("node_id"), **record})
         return node
 
-    def _new_node(
-        self, kind: NodeKind | str, thought: Thought, turns: Iterable[int] | None, fields: Mapping[str, Any]
-    ) -> ReasoningNode:
-        turns = [] if turns is None else as_turns(turns)
-        node = ReasoningNode(self.next_id, as_kind(kind), as_thought(thought), turns, created_at=self.now)
-        if fields:
-            for name, value in checked(fields).items():
-                setattr(node, name, value)
+    def _new_node(self, kind: NodeKind | str, fields: Mapping[str, Any]) -> ReasoningNode:
+        node = ReasoningNode(self.next_id, as_kind(kind), created_at=self.now, **checked(fields))
         self.take_node(node)
         node.created_seq = self._tick()
         return node
@@ -102,9 +96,7 @@ class ReasoningGraph(Structure):
 
         Raises GraphError for an unknown or folded end, a loop, an edge to the task node, a duplicate, a cycle.
         """
-        src, dst = self._known(src), self._known(dst)
-        rationale = "" if rationale is None else a_text(rationale, "the rationale of an edge")
-        relation = None if relation is None else a_text(relation, "the relation of an edge")
+        src, dst, rationale = self._known(src), self._known(dst), rationale or ""
         if src == dst:
             raise GraphError(f"an edge from node {src} to itself")
         if dst == self._root:
@@ -128,7 +120,9 @@ class ReasoningGraph(Structure):
 
         Raises GraphError for an unknown node or a link to itself.
         """
-        src, dst, relation = self._known(src), self._known(dst), as_relation(relation)
+        src, dst, relation = self._known(src), self._known(dst), relation.strip()
+        if not 0 < len(relation) <= 64:
+            raise GraphError(f"{relation!r} is not a relation", mend="say supports, blocks or supersedes")
         if src == dst:
             raise GraphError(f"a link from node {src} to itself")
         known = self.links.get((src, dst, relation))
@@ -161,7 +155,6 @@ class ReasoningGraph(Structure):
     def flush_node(self, node_id: int | str, rationale: str = "") -> ReasoningNode:
         """Take an active node out of sight; its children stay where they are. Raises GraphError."""
         node = self._foldable(node_id)
-        rationale = a_text_or_none(rationale, "the rationale of a flush") or ""
         self._tick()
         if rationale:
             key = "flush_rationale" if "rationale" in node.meta else "rationale"
@@ -175,28 +168,27 @@ class ReasoningGraph(Structure):
 
         It has their turns and outside edges, and keeps their ids in `meta["folded"]`.
         """
-        nodes = {node.node_id: node for node in map(self._foldable, a_list(ids, "the ids of a fold"))}
-        rationale = a_text_or_none(rationale, "the rationale of a fold") or ""
-        thought, members = as_thought(notes), list(nodes)
+        nodes = {node.node_id: node for node in map(self._foldable, ids)}
+        members = list(nodes)
         if not members:
             raise GraphError("a fold of no nodes")
         closed = all(child in nodes for member in members for child in self.child_ids(member))
         if not closed and (path := self.way_down(nodes, members)) is not None:
             raise GraphError(f"{len(members)} nodes can't be folded without those between them: {as_way(path)}")
         lanes, steps = {node.lane for node in nodes.values()}, {node.step for node in nodes.values()}
-        fields: Card = {
+        fields = {
+            "thought": notes,
+            "related_turn_ids": sorted({turn for node in nodes.values() for turn in node.related_turn_ids}),
             "lane": lanes.pop() if len(lanes) == 1 else SHARED,
             "step": steps.pop() if len(steps) == 1 else None,
             "meta": {"folded": members, **({"rationale": rationale} if rationale else {})},
         }
-        turns = sorted({turn for node in nodes.values() for turn in node.related_turn_ids})
-        summary = self._new_node(NodeKind.SUMMARY, thought, turns, fields)
+        summary = self._new_node(NodeKind.SUMMARY, fields)
         self.take_fold(summary.node_id, members)
         for node in nodes.values():
             self._set(node, "active", False)
-        self.note(
-            {"op": "fold", "id": summary.node_id, "ids": members, "notes": plain(thought), "rationale": rationale}
-        )
+        told = {"ids": members, "notes": plain(summary.thought), "rationale": rationale}
+        self.note({"op": "fold", "id": summary.node_id, **told})
         return summary
 
     def unfold(self, summary_id: int | str) -> list[ReasoningNode]:
@@ -245,7 +237,7 @@ class ReasoningGraph(Structure):
         patch = parse(MemoryPatch, patch)
         if not patch.add_nodes and not patch.add_edges:
             raise GraphError("the patch is empty: it adds no node and no edge")
-        turns = None if related_turn_ids is None else a_list(related_turn_ids, "the ids of turns")
+        turns = list(related_turn_ids or ())
         made: dict[str, int] = {}
         with self.transaction():
             for at, node in enumerate(patch.add_nodes):
@@ -351,7 +343,6 @@ class ReasoningGraph(Structure):
 
     def to_json(self, indent: int | None = 2) -> str:
         """The snapshot as JSON text."""
-        indent = None if indent is None else a_whole_number(indent, "an indent", 0)
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     def __eq__(self, other: object) -> bool:

@@ -14,7 +14,7 @@ from hivemind.embedding import Embedder
 from hivemind.fs import Lock, reached, set_aside
 from hivemind.fs.database import Database
 from hivemind.layout import Layout
-from hivemind.reasoning.errors import GraphError, a_text, a_text_or_none, a_whole_number
+from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.index_tables import (
     SCHEMA,
@@ -105,8 +105,8 @@ class GraphIndex:
         Any characters may stand in the query; one without words finds nothing by words. `progress` is told (read, of how
         many) while graphs are read. Raises GraphError for arguments that cannot be, and for a task without a graph.
         """
-        query, task = a_text(query, "a query"), a_text_or_none(task, "the id of a task")
-        limit = a_whole_number(limit, "a limit", 1)
+        if limit < 1:
+            raise GraphError(f"a limit must be an integer ≥ 1, not {limit}")
         if task is not None and source_of(self._layout, task) is None:
             raise GraphError(f"task {task!r} has no graph", mend="hivemind task list shows the tasks")
         found, damage = self._mended(lambda: self._find(query, task, limit, progress, over=over))

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StrictInt
 
 from hivemind.errors import UserError
 from hivemind.names import check_name
-from hivemind.reasoning.errors import GraphError, a_list, a_text, a_text_or_none
+from hivemind.reasoning.errors import GraphError, parse
 
 __all__ = [
     "CARD_FIELDS",
     "FLUSHED",
     "SHARED",
+    "AddEdgeOp",
+    "AddNodeOp",
     "Edge",
+    "FlushAndFoldOp",
+    "FlushOp",
+    "FoldOp",
     "Link",
+    "MemoryPatch",
     "NodeKind",
     "Notes",
     "ReasoningNode",
     "as_kind",
     "as_lane",
-    "as_relation",
-    "as_thought",
-    "as_turns",
     "checked",
     "derive",
     "node_from",
     "plain",
+    "reads_as_number",
 ]
 
 
@@ -59,9 +65,6 @@ class NodeKind(StrEnum):
     UPDATE = "update"
 
 
-_KINDS = {kind.value: kind for kind in NodeKind}
-
-
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: that makes each one four times as dear, and there are many
 class Notes:
     """One utterance, never changed. `role` is assistant, user, system, or an agent's own name."""
@@ -84,7 +87,7 @@ class ReasoningNode:
 
     node_id: int
     kind: NodeKind
-    thought: str | list[Notes]
+    thought: str | list[Notes] = ""
     related_turn_ids: list[int] = field(default_factory=list)
     active: bool | str = True
     title: str = ""
@@ -149,17 +152,17 @@ def plain(value: Any) -> Any:
     return value
 
 
-def as_kind(kind: object) -> NodeKind:
+def as_kind(kind: str) -> NodeKind:
     """The kind of that name. Raises GraphError for an unknown one."""
-    found = _KINDS.get(kind) if isinstance(kind, str) else None
-    if found is None:
-        raise GraphError(f"unknown kind of node: {kind!r}", mend=f"known kinds: {', '.join(NodeKind)}")
-    return found
+    try:
+        return NodeKind(kind)
+    except ValueError:
+        raise GraphError(f"unknown kind of node: {kind!r}", mend=f"known kinds: {', '.join(NodeKind)}") from None
 
 
-def as_lane(lane: object) -> str:
+def as_lane(lane: str) -> str:
     """`shared`, or `agent/<name>` with the name as names are written (spec 3, *Lanes*). Raises GraphError."""
-    lane = lane.strip().lower() if isinstance(lane, str) else repr(lane)
+    lane = lane.strip().lower()
     if lane == SHARED:
         return lane
     prefix, _, agent = lane.partition("/")
@@ -169,78 +172,41 @@ def as_lane(lane: object) -> str:
     raise GraphError(f"{lane!r} is not a lane", mend="a lane is 'shared' or 'agent/<name>'")
 
 
-def as_thought(thought: object) -> str | list[Notes]:
-    """A thought as a node holds it: a text, or a list of Notes made from Notes or mappings. Raises GraphError."""
-    if isinstance(thought, str):
-        return thought
-    if not isinstance(thought, list | tuple):
-        raise GraphError(f"a thought must be a text or a list of notes, not {type(thought).__name__}")
-    return [item if isinstance(item, Notes) else _as_notes(item) for item in thought]
+def _as_tags(tags: Any) -> Any:
+    return tags if isinstance(tags, str) or not isinstance(tags, Iterable) else tuple(dict.fromkeys(map(str, tags)))
 
 
-def _as_notes(item: Any) -> Notes:
+def _as_meta(meta: dict[str, Any]) -> dict[str, Any]:
+    """Refuses what no log could hold: keys that are names of fields, values that JSON has no word for."""
     try:
-        role, content = item["role"], item["content"]
-    except (KeyError, TypeError, IndexError):
-        role = content = None
-    if not isinstance(role, str) or not isinstance(content, str):
-        raise GraphError(f"a note needs a role and a content, both text, not {str(item)[:80]!r}")
-    return Notes(role, content)
+        json.dumps(meta)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if taken := meta.keys() & {*_SEED_FIELDS, *CARD_FIELDS}:
+        raise GraphError(f"{', '.join(sorted(taken))!r} is a field of a node, not of its meta")
+    return meta
 
 
-def as_turns(turns: object) -> list[int]:
-    """The ids of messages as a list. Raises GraphError for anything but whole numbers: no snapshot could be read back."""
-    found = a_list(turns, "the ids of turns")
-    for turn in found:
-        if type(turn) is not int:
-            raise GraphError(f"the id of a turn must be a whole number, not {turn!r}")
-    return found
+class _Fields(BaseModel):
+    """The fields of a node that can be set: from a caller, a log, a snapshot."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    thought: str | list[Notes] = ""
+    related_turn_ids: list[StrictInt] = []
+    title: str = ""
+    status: str = ""
+    tags: Annotated[tuple[str, ...], BeforeValidator(_as_tags)] = ()
+    lane: Annotated[str, AfterValidator(as_lane)] = SHARED
+    step: str | None = None
+    pinned: bool = False
+    meta: Annotated[dict[str, Any], AfterValidator(_as_meta)] = {}
 
 
-def _as_flag(flag: object, what: str) -> bool:
-    if not isinstance(flag, bool):
-        raise GraphError(f"{what} must be true or false, not {flag!r}")
-    return flag
-
-
-def _as_meta(meta: object, what: str) -> dict[str, Any]:
-    """A copy. A key that is the name of a field, and what JSON does not know, are refused: no log could hold them."""
-    if not isinstance(meta, Mapping):
-        raise GraphError(f"{what} must be a mapping, not {meta!r}")
-    for name in meta:
-        if name in _SEED_FIELDS or name in CARD_FIELDS:
-            raise GraphError(f"{name!r} is a field of a node, not of its {what}")
-    copy = dict(meta)
-    try:
-        json.dumps(copy)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise GraphError(f"{what} is not JSON ({error})") from None
-    return copy
-
-
-_CHECKS: dict[str, Callable[[Any, str], Any]] = {
-    "title": a_text,
-    "status": a_text,
-    "tags": lambda tags, what: tuple(dict.fromkeys(map(str, a_list(tags, what)))),
-    "lane": lambda lane, _: as_lane(lane),
-    "step": a_text_or_none,
-    "pinned": _as_flag,
-    "meta": _as_meta,
-    "thought": lambda thought, _: as_thought(thought),
-    "related_turn_ids": lambda turns, _: as_turns(turns),
-}
-"""The fields of a node that can be set, and what makes values of them."""
-
-
-def checked(values: object) -> dict[str, Any]:
+def checked(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values from JSON, or from a caller, as a node holds them. Raises GraphError that names the field."""
-    if not isinstance(values, Mapping):
-        raise GraphError(f"the fields of a node must be a mapping, not {values!r}")
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if name not in _CHECKS:
-            raise GraphError(f"{name!r} is not a field that can be set", mend=f"fields: {', '.join(sorted(_CHECKS))}")
-        found[name] = _CHECKS[name](value, name)
+    fields = parse(_Fields, values, "a node")
+    found = {name: getattr(fields, name) for name in fields.model_fields_set}
     if "pinned" in found.get("tags", ()):
         found.setdefault("pinned", True)
     return found
@@ -254,22 +220,18 @@ def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
     active = record.get("active", True)
     if active is not True and active is not False and active != FLUSHED:
         raise GraphError(f"active must be true, false or {FLUSHED!r}, not {active!r}")
-    node = ReasoningNode(
+    own = dict(record.get("meta") or {})
+    fields = {name: own.pop(name) for name in CARD_FIELDS if name in own}
+    created_at = fields.pop("created_at", None)
+    told = {"thought": record["thought"], "related_turn_ids": record.get("related_turn_ids") or [], "meta": own}
+    return ReasoningNode(
         int(record["node_id"]),
         as_kind(record["kind"]),
-        as_thought(record["thought"]),
-        [int(turn) for turn in record.get("related_turn_ids") or ()],
-        active,
+        active=active,
         created_seq=created_seq,
+        created_at=created_at,
+        **checked(told | fields),
     )
-    if record.get("meta"):
-        meta = dict(record["meta"])
-        fields = {name: meta.pop(name) for name in CARD_FIELDS if name in meta}
-        node.created_at = fields.pop("created_at", None)
-        for name, value in checked(fields).items():
-            setattr(node, name, value)
-        node.meta = meta
-    return node
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -319,9 +281,66 @@ def derive(rationale: str, src: NodeKind, dst: NodeKind) -> str:
     return "decompose" if src is NodeKind.TASK else "refine"
 
 
-def as_relation(relation: object) -> str:
-    """The word of a link, trimmed. Raises GraphError for an empty one, or one of more than 64 characters."""
-    word = relation.strip() if isinstance(relation, str) else ""
-    if not 0 < len(word) <= 64:
-        raise GraphError(f"{relation!r} is not a relation", mend="say supports, blocks or supersedes")
-    return word
+# -- what a mind may ask for (seed 000, *Operation Schemas*) -----------------------------------------------------------
+
+
+class _Op(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+def _as_end(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class AddNodeOp(_Op):
+    """A node to make. `tmp_id` names it within the patch; `kind` is subtask or evidence."""
+
+    tmp_id: str
+    kind: NodeKind
+    thought: list[Notes] | str
+
+
+class AddEdgeOp(_Op):
+    """An edge to draw, parent → child. An end is the number of a node or a `tmp_id` of the patch."""
+
+    src: Annotated[str, BeforeValidator(_as_end)]
+    dst: Annotated[str, BeforeValidator(_as_end)]
+    rationale: str = ""
+
+
+class MemoryPatch(_Op):
+    """What one episode adds to the graph."""
+
+    add_nodes: list[AddNodeOp] = []
+    add_edges: list[AddEdgeOp] = []
+
+
+class FlushOp(_Op):
+    """A node to take out of sight, and why."""
+
+    id: int
+    rationale: str = ""
+
+
+class FoldOp(_Op):
+    """Nodes to fold into one summary, what it says, and why."""
+
+    ids: list[int]
+    notes: list[Notes] | str
+    rationale: str = ""
+
+
+class FlushAndFoldOp(_Op):
+    """What is to be made smaller. Each id stands in at most one operation."""
+
+    flush_ops: list[FlushOp] = []
+    fold_ops: list[FoldOp] = []
+
+
+def reads_as_number(text: str) -> bool:
+    """Whether a name could be taken for the id of a node."""
+    try:
+        float(text.strip())
+    except ValueError:
+        return text.strip().isnumeric()  # "²" and "Ⅳ" are numbers to a reader, not to float
+    return True

@@ -13,12 +13,11 @@ from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import write
 from hivemind.reasoning.episodes import LAST_TURNS, Context, Conversation, Message, as_notes, render
-from hivemind.reasoning.errors import GraphError, a_list, a_path, a_whole_number
+from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.fold_rules import FRUITLESS, parent_for, rule_patch
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.mind_prompts import CompletingMind, NoAnswer, ask, patch_prompt
-from hivemind.reasoning.node import SHARED, NodeKind, ReasoningNode, as_lane
-from hivemind.reasoning.patch import MemoryPatch
+from hivemind.reasoning.node import SHARED, MemoryPatch, NodeKind, ReasoningNode, as_lane
 from hivemind.reasoning.recall import Recall
 from hivemind.reasoning.snapshot import snapshot_text
 from hivemind.reasoning.task_graph import TaskGraph
@@ -71,7 +70,7 @@ class ReasoningMemory:
         # a mind that says that it works by rule has no JSON to give
         self.mind = None if getattr(mind, "by_rule", False) else mind
         self.token_counter = token_counter
-        self.max_tokens = a_whole_number(max_tokens, "a budget", 0)
+        self.max_tokens = max_tokens
         self.lane = as_lane(lane)
         self.step = step
         self.agent_id = agent_id
@@ -120,7 +119,7 @@ class ReasoningMemory:
         An assistant turn without an answer waits for it. Raises GraphError for what is not a message (nothing is taken in
         then), UserError if the graph can't be written (the episode stays, and is put into the graph at the next call).
         """
-        self._take_in(a_list(messages, "messages"), None)
+        self._take_in(messages, None)
         return self.flush()
 
     def resume(
@@ -227,7 +226,7 @@ class ReasoningMemory:
 
     def recall_context(self, max_tokens: int | None = None) -> Context:
         """The same, and where each message comes from: a turn, or the notes of a node."""
-        budget = self.max_tokens if max_tokens is None else a_whole_number(max_tokens, "a budget", 0)
+        budget = self.max_tokens if max_tokens is None else max_tokens
         recall = Recall(
             self._talk, self._store, self.agent_id, self.token_counter, self._seen, budget, self._costs,
             self.last_turns, self.last_share,
@@ -245,7 +244,6 @@ class ReasoningMemory:
 
     def save_memory(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         """Write the snapshot and the messages, whole or not at all. Raises UserError if the file can't be written."""
-        path = a_path(path)
         self.flush()
         text = snapshot_text(self.graph, messages=self.messages, turn_ids=self.turn_ids) + "\n"
         try:
@@ -259,7 +257,6 @@ class ReasoningMemory:
         A memory on a task's graph takes the messages only: its graph is the task's log. Raises UserError for a file that
         can't be read, UnknownVersion for another version; then nothing has changed and the file stays.
         """
-        path = a_path(path)
         try:
             with boundary("saved memory", path, mend=_LEFT), open(path, "rb") as file:
                 record = json.loads(file.read())

@@ -13,8 +13,7 @@ from hivemind.reasoning.errors import BudgetTooSmall, GraphError
 from hivemind.reasoning.fold_rules import has_support, is_useless, may_go, rule_notes, runs, with_finished_steps
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.mind_prompts import CompletingMind, NoAnswer, ask, fold_prompt
-from hivemind.reasoning.node import NodeKind, ReasoningNode
-from hivemind.reasoning.patch import FlushAndFoldOp
+from hivemind.reasoning.node import FlushAndFoldOp, NodeKind, ReasoningNode
 from hivemind.reasoning.task_graph import TaskGraph
 
 __all__ = ["Recall"]

@@ -13,7 +13,7 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Self
 
-from hivemind.reasoning.errors import GraphError, a_text, a_whole_number
+from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.node import SHARED, Edge, Link, NodeKind, ReasoningNode, as_kind, as_lane
 
 __all__ = ["Conflict", "Structure", "as_way"]
@@ -285,7 +285,7 @@ class Structure:
         return self.nodes[number].active is True
 
     def active(self) -> list[ReasoningNode]:
-        return [node for node in self._all(self.nodes) if node.active is True]
+        return [node for node in self.nodes.values() if node.active is True]
 
     def newest(self, most: int) -> Iterator[ReasoningNode]:
         """The active ones among the `most` newest nodes, newest first; its cost does not grow with the graph."""
@@ -296,22 +296,17 @@ class Structure:
 
     def by_kind(self, kind: NodeKind | str) -> list[ReasoningNode]:
         kind = as_kind(kind)
-        return [node for node in self._all(self.nodes) if node.kind is kind]
+        return [node for node in self.nodes.values() if node.kind is kind]
 
     def by_lane(self, lane: str) -> list[ReasoningNode]:
         lane = as_lane(lane)
-        return [node for node in self._all(self.nodes) if node.lane == lane]
+        return [node for node in self.nodes.values() if node.lane == lane]
 
     def by_tag(self, tag: str) -> list[ReasoningNode]:
-        tag = a_text(tag, "a tag")
-        return [node for node in self._all(self.nodes) if tag in node.tags]
+        return [node for node in self.nodes.values() if tag in node.tags]
 
     def by_step(self, step: str) -> list[ReasoningNode]:
-        step = a_text(step, "a step")
-        return [node for node in self._all(self.nodes) if node.step == step]
-
-    def pinned(self) -> list[ReasoningNode]:
-        return [node for node in self._all(self.nodes) if node.pinned]
+        return [node for node in self.nodes.values() if node.step == step]
 
     def visible(
         self, agent_id: str | None = None, *, all_lanes: bool = False, lane: str | None = None
@@ -319,7 +314,7 @@ class Structure:
         """The nodes in the lanes that an agent sees, by id: shared and its own; without an agent shared only. `lane` is
         where it drafts, if not in the lane of its name (spec 3, *Lanes*)."""
         lanes = {SHARED} if agent_id is None else {SHARED, as_lane(f"agent/{agent_id}"), as_lane(lane or SHARED)}
-        return [node for node in self._all(self.nodes) if all_lanes or node.lane in lanes]
+        return [node for node in self.nodes.values() if all_lanes or node.lane in lanes]
 
     def links_from(self, node_id: int | str, relation: str | None = None) -> list[Link]:
         """What the node supports, blocks, supersedes; oldest first."""
@@ -370,7 +365,6 @@ class Structure:
         would be. Nodes that hang on nothing come last. Line breaks in a thought become spaces, so that no thought can pass for
         a line.
         """
-        a_whole_number(width, "a width", 1)
         lines = []
         for depth, node in self.outline():
             above = () if node is None else sorted(self.parent_ids(node.node_id))
@@ -384,24 +378,14 @@ class Structure:
 
         What hangs below a flushed node stands in its place. `every` has what is folded, below its summary, and flushed, too.
         """
-        members: dict[int, list[int]] = {}
-        for member, summary in self.folded_into.items() if every else ():
-            members.setdefault(summary, []).append(member)
         seen: set[int] = set()
-        if self.root is not None:
-            yield from self._below(self.root.node_id, seen, members, every)
-        hangs = True
-        for number in sorted(self.nodes):
-            if number not in seen and number not in self.folded_into and not self.parent_ids(number):
-                for depth, node in self._below(number, seen, members, every):
-                    if hangs:
-                        yield 0, None
-                        hangs = False
-                    yield depth, node
+        if self._root is not None:
+            yield from self._below(self._root, seen, every)
+        loose = sorted(one for one in set(map(self.standing_id, self._loose)) if not self.parent_ids(one))
+        found = [one for number in loose if number not in seen for one in self._below(number, seen, every)]
+        yield from [(0, None), *found] if found else ()
 
-    def _below(
-        self, start: int, seen: set[int], members: Mapping[int, list[int]], every: bool
-    ) -> Iterator[tuple[int, ReasoningNode]]:
+    def _below(self, start: int, seen: set[int], every: bool) -> Iterator[tuple[int, ReasoningNode]]:
         seen.add(start)
         todo = [(start, 0)]
         while todo:
@@ -410,21 +394,18 @@ class Structure:
             if every or node.active is True:
                 yield depth, node
                 depth = min(depth + 1, _MAX_INDENT)
-            for child in sorted({*self.child_ids(number), *members.get(number, ())}, reverse=True):
-                if child not in seen:
-                    seen.add(child)
-                    todo.append((child, depth))
+            below = {*self.child_ids(number), *(self._members.get(number, ()) if every else ())}
+            for child in sorted(below - seen, reverse=True):
+                seen.add(child)
+                todo.append((child, depth))
 
     def _all(self, numbers: Iterable[int]) -> list[ReasoningNode]:
         return [self.nodes[number] for number in sorted(numbers)]
 
-    def _known(self, node_id: object) -> int:
-        if type(node_id) is int and node_id in self.nodes:
-            return node_id
-        number = node_id
-        if isinstance(node_id, str) and len(node_id) <= _LONGEST and node_id.isascii() and node_id.isdigit():
-            number = int(node_id)
-        if not isinstance(number, int) or isinstance(number, bool) or number not in self.nodes:
+    def _known(self, node_id: int | str) -> int:
+        text = isinstance(node_id, str) and len(node_id) <= _LONGEST and node_id.isdecimal()
+        number = int(node_id) if text else node_id
+        if type(number) is not int or number not in self.nodes:
             raise GraphError(f"there is no node {node_id!r}")
         return number
 

@@ -13,7 +13,7 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.fs import Log, reached, write
 from hivemind.names import check_name
-from hivemind.reasoning.errors import GraphError, a_text, a_text_or_none, a_whole_number
+from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, History, Note, Trace
 from hivemind.reasoning.merge import MergeReport, compare, put
@@ -92,7 +92,7 @@ class TaskGraph:
         """The graph as it was after line `seq` of the log, a copy of its own. Raises GraphError for a seq not reached."""
         with self._opened():
             self._history.refresh()
-            if a_whole_number(seq, "a seq", 0) > self._history.log.seq:
+            if not 0 <= seq <= self._history.log.seq:
                 raise GraphError(f"there is no seq {seq}; the last is {self._history.log.seq}")
             return self._history.at(branch or self.branch, seq).graph
 
@@ -105,7 +105,7 @@ class TaskGraph:
         """The trace of the branch, oldest first; with `last`, only that many of the newest."""
         with self._opened():
             traces = self._history.state(self.branch).traces
-            return tuple(traces if last is None else traces[max(0, len(traces) - a_whole_number(last, "last", 0)) :])
+            return tuple(traces if last is None else traces[max(0, len(traces) - last) :])
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -120,7 +120,6 @@ class TaskGraph:
         itself, as the guard is let go before. Do not enter it while holding the journal's lock. Raises GraphError,
         UserError (disk full, the folder is gone).
         """
-        agent_id = a_text_or_none(agent_id, "an agent's name")
         with self._opened():
             if self._changing is not None:
                 if commit is not None:
@@ -206,7 +205,6 @@ class TaskGraph:
 
     def add_note(self, text: str, *, agent_id: str | None = None, lane: str = SHARED, step: str | None = None) -> Note:
         """Write a note down."""
-        text, step = a_text(text, "a note"), a_text_or_none(step, "a step")
         with self._opened():
             with self.change(agent_id) as graph:
                 graph.note({"op": "note", "lane": as_lane(lane), "step": step, "text": text})
@@ -229,10 +227,9 @@ class TaskGraph:
         step: str | None = None,
     ) -> None:
         """Add actions (kind, text) to the trace, all or none."""
-        told = {"lane": as_lane(lane), "step": a_text_or_none(step, "a step")}
+        told = {"lane": as_lane(lane), "step": step}
         with self.change(agent_id) as graph:
             for kind, text in actions:
-                kind, text = a_text(kind, "a kind"), a_text(text, "an action")
                 graph.note({"op": "trace", "kind": kind, **told, "text": text})
 
     def publish(
@@ -300,7 +297,7 @@ class TaskGraph:
         with self.change(agent_id, commit=told) as graph:
             history = self._history
             base = history.branch(base or self.branch).name
-            base_seq = history.log.seq if base_seq is None else a_whole_number(base_seq, "a seq", 0)
+            base_seq = history.log.seq if base_seq is None else base_seq
             if name in history.branches or name in history.deleted:
                 raise GraphError(f"there is, or was, a branch {name!r}", mend="take another name")
             if not history.branches[base].base_seq <= base_seq <= history.log.seq:
