@@ -8,8 +8,7 @@ from hivemind.reasoning.fold_rules import is_settled
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.graph_export import to_dot, to_mermaid
 from hivemind.reasoning.graph_index import Found, GraphIndex, NodeHit
-from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, Note, Trace
-from hivemind.reasoning.merge import MergeConflict, MergeReport
+from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, MergeConflict, MergeReport, Note, Trace
 from hivemind.reasoning.mind_prompts import CompletingMind
 from hivemind.reasoning.node import (
     FLUSHED,

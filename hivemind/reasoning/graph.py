@@ -27,7 +27,7 @@ from hivemind.reasoning.node import (
     plain,
     reads_as_number,
 )
-from hivemind.reasoning.snapshot import restore_snapshot, snapshot_of
+from hivemind.reasoning.snapshot import restore_snapshot, snapshot_text
 from hivemind.reasoning.structure import Structure, as_way
 
 __all__ = ["ReasoningGraph"]
@@ -332,7 +332,8 @@ class ReasoningGraph(Structure):
 
     def to_dict(self) -> dict[str, Any]:
         """The snapshot: the seed's format and what it lacks (README.md, *graph.json*)."""
-        return snapshot_of(self)
+        found: dict[str, Any] = json.loads(snapshot_text(self))
+        return found
 
     @classmethod
     def from_dict(cls, snapshot: Mapping[str, Any]) -> Self:
@@ -343,10 +344,10 @@ class ReasoningGraph(Structure):
 
     def to_json(self, indent: int | None = 2) -> str:
         """The snapshot as JSON text."""
-        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+        return snapshot_text(self, indent)
 
     def __eq__(self, other: object) -> bool:
-        return self.to_dict() == other.to_dict() if isinstance(other, ReasoningGraph) else NotImplemented
+        return self.to_json() == other.to_json() if isinstance(other, ReasoningGraph) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import queue
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -85,20 +83,17 @@ def fold_prompt(nodes: Iterable[ReasoningNode], over: int) -> str:
     return _FOLD.format(over=over, nodes="\n".join(node.line(200) for node in nodes))
 
 
-def ask(
-    mind: CompletingMind, prompt: str, model: type[_M], apply: Callable[[_M], _T], *, timeout: float | None = None
-) -> _T:
+def ask(mind: CompletingMind, prompt: str, model: type[_M], apply: Callable[[_M], _T]) -> _T:
     """What `apply` makes of the mind's answer. A bad one is shown to the mind with the reason, three times in all.
 
-    `apply` refuses with GraphError. `timeout` is in seconds for each try; an answer that comes later is not used.
-    Raises NoAnswer.
+    `apply` refuses with GraphError. Raises NoAnswer.
     """
     reasons: list[str] = []
     text = prompt
     for _ in range(_TRIES):
         answer = ""
         try:
-            answer = _complete(mind, text, _schema(model), timeout)
+            answer = _complete(mind, text, model)
             return apply(parse(model, _find_json(answer)))
         except UserError as error:
             reasons.append(error.what if not error.mend else f"{error.what}; {error.mend}")
@@ -106,6 +101,13 @@ def ask(
             f"{prompt}\n\nYour last answer:\n{str(answer)[:_SHOWN]}\n\nIt can't be used: {reasons[-1]}\nAnswer again."
         )
     raise NoAnswer(reasons)
+
+
+def _complete(mind: CompletingMind, text: str, model: type[BaseModel]) -> str:
+    try:
+        return mind.complete(text, _schema(model))
+    except Exception as error:  # a mind is someone else's program: whatever it raises is a reason, not our end
+        raise GraphError(f"the mind failed: {type(error).__name__}: {error}") from error
 
 
 @lru_cache(maxsize=8)  # it costs as much as the rest of an episode
@@ -125,25 +127,3 @@ def _find_json(answer: object) -> object:
         except Unreadable as error:
             problem = f"the answer {error.what}"
     raise GraphError(problem)
-
-
-def _complete(mind: CompletingMind, text: str, schema: Mapping[str, Any], timeout: float | None) -> str:
-    answers: queue.SimpleQueue[str | GraphError] = queue.SimpleQueue()
-
-    def complete() -> None:
-        try:
-            answers.put(mind.complete(text, schema))
-        except Exception as error:  # a mind is someone else's program: whatever it raises is a reason, not our end
-            answers.put(GraphError(f"the mind failed: {type(error).__name__}: {error}"))
-
-    if timeout is None:
-        complete()
-    else:
-        threading.Thread(target=complete, name="reasoning-ask", daemon=True).start()
-    try:
-        outcome = answers.get(timeout=timeout)
-    except queue.Empty:
-        raise GraphError(f"no answer within {timeout:g} s") from None
-    if isinstance(outcome, GraphError):
-        raise outcome
-    return outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
 from typing import Annotated, Any
@@ -33,6 +33,7 @@ __all__ = [
     "ReasoningNode",
     "as_kind",
     "as_lane",
+    "card_of",
     "checked",
     "derive",
     "node_from",
@@ -212,6 +213,12 @@ def checked(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def card_of(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a card that a record has under `meta`, and the node's own `meta`."""
+    own = dict(meta)
+    return {name: own.pop(name) for name in CARD_FIELDS if name in own} | {"meta": own}
+
+
 def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
     """The node that a snapshot describes; `meta` and, as in the seed, turns and active may be missing.
 
@@ -220,17 +227,16 @@ def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
     active = record.get("active", True)
     if active is not True and active is not False and active != FLUSHED:
         raise GraphError(f"active must be true, false or {FLUSHED!r}, not {active!r}")
-    own = dict(record.get("meta") or {})
-    fields = {name: own.pop(name) for name in CARD_FIELDS if name in own}
-    created_at = fields.pop("created_at", None)
-    told = {"thought": record["thought"], "related_turn_ids": record.get("related_turn_ids") or [], "meta": own}
+    card = card_of(record.get("meta") or {})
+    created_at = card.pop("created_at", None)
+    told = {"thought": record["thought"], "related_turn_ids": record.get("related_turn_ids") or []}
     return ReasoningNode(
         int(record["node_id"]),
         as_kind(record["kind"]),
         active=active,
         created_seq=created_seq,
         created_at=created_at,
-        **checked(told | fields),
+        **checked(told | card),
     )
 
 
@@ -261,10 +267,6 @@ class Link:
     dst: int
     relation: str
     created_seq: int = field(default=0, compare=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """`{"src": …, "dst": …, "relation": …, "created_seq": …}`."""
-        return asdict(self)
 
 
 def derive(rationale: str, src: NodeKind, dst: NodeKind) -> str:

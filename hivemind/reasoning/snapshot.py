@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import asdict
 from typing import Any
 
 from hivemind.boundary import boundary
@@ -13,50 +13,42 @@ from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.node import Edge, Link, NodeKind, ReasoningNode, derive, node_from
 from hivemind.reasoning.structure import Structure
 
-__all__ = ["restore", "restore_snapshot", "snapshot_of", "snapshot_text"]
+__all__ = ["restore", "restore_snapshot", "snapshot_text"]
 
 _VERSION = 2
 _OPTIONAL = ("drawn", "links")
-_LISTS = ("edges", *_OPTIONAL)
 
 
-def snapshot_of(graph: Structure) -> dict[str, Any]:
-    """The snapshot. Optional parts (links, folded_edges) stand there only where there are some."""
-    found = _parts(graph)
-    nodes = {name: node.as_dict() for name, node in found["nodes"].items()}
-    edges = {name: [_as_json(graph, item) for item in found[name]] for name in _LISTS if name in found}
-    return {**found, "nodes": nodes, **edges}
-
-
-def snapshot_text(graph: Structure, **beside: Any) -> str:
-    """The snapshot, and what stands beside it, as compact JSON; nodes become dicts one at a time."""
-    found = {**_parts(graph), **beside}
-    as_json = partial(_as_json, graph)
-    return json.dumps(found, default=as_json, ensure_ascii=False, separators=(",", ":"), check_circular=False)
-
-
-def _parts(graph: Structure) -> dict[str, Any]:
+def snapshot_text(graph: Structure, indent: int | None = None, **beside: Any) -> str:
+    """The snapshot, and what stands beside it, as JSON. Optional parts (links, drawn) stand there only where there are some."""
     found: dict[str, Any] = {
         "version": _VERSION,
-        "nodes": {str(number): node for number, node in graph.nodes.items()},
+        "nodes": graph.nodes,
         "edges": graph.edges,
         "drawn": graph.drawn if graph.folded_into else [],
         "links": [link for _, link in sorted(graph.links.items())],
         "next_id": graph.next_id,
         "seq": graph.seq,
-        "created_seq": {str(number): node.created_seq for number, node in graph.nodes.items()},
+        "created_seq": {number: node.created_seq for number, node in graph.nodes.items()},
+        **beside,
     }
-    return {name: part for name, part in found.items() if name not in _OPTIONAL or part}
+    found = {name: part for name, part in found.items() if name not in _OPTIONAL or part}
+    separators = (",", ":") if indent is None else None
 
+    def as_json(item: ReasoningNode | Edge | Link) -> dict[str, Any]:
+        """Of an edge the relation only where the rationale and the kinds do not give it."""
+        if isinstance(item, ReasoningNode):
+            return item.as_dict()
+        if isinstance(item, Link):
+            return asdict(item)
+        record: dict[str, Any] = {"src": item.src, "dst": item.dst, "rationale": item.rationale}
+        if item.relation != derive(item.rationale, graph.nodes[item.src].kind, graph.nodes[item.dst].kind):
+            record["relation"] = item.relation
+        return record
 
-def _as_json(graph: Structure, item: ReasoningNode | Edge | Link) -> dict[str, Any]:
-    """Of an edge the relation only where the rationale and the kinds do not give it."""
-    if not isinstance(item, Edge):
-        return item.as_dict()
-    record: dict[str, Any] = {"src": item.src, "dst": item.dst, "rationale": item.rationale}
-    if item.relation != derive(item.rationale, graph.nodes[item.src].kind, graph.nodes[item.dst].kind):
-        record["relation"] = item.relation
-    return record
+    return json.dumps(
+        found, default=as_json, ensure_ascii=False, indent=indent, separators=separators, check_circular=False
+    )
 
 
 def restore_snapshot(graph: Structure, snapshot: Mapping[str, Any]) -> None:

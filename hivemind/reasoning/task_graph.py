@@ -8,22 +8,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from hivemind.errors import UserError
 from hivemind.fs import Log, reached, write
 from hivemind.names import check_name
 from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, History, Note, Trace
-from hivemind.reasoning.merge import MergeReport, compare, put
-from hivemind.reasoning.merge import diff as diff_graphs
+from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, History, MergeReport, Note, Trace, compare, put
+from hivemind.reasoning.graph_log import diff as diff_graphs
 from hivemind.reasoning.node import SHARED, ReasoningNode, as_lane
 
 __all__ = ["SNAPSHOT_NAME", "TaskGraph"]
 
 Guard = Callable[[Sequence[str]], AbstractContextManager[object]]
 SNAPSHOT_NAME = "graph.json"
+
+
+class Said(TypedDict, total=False):
+    """Who said a note or did an action, in which lane, of which step."""
+
+    agent_id: str | None
+    lane: str
+    step: str | None
 
 
 class TaskGraph:
@@ -187,7 +194,7 @@ class TaskGraph:
 
     def _guarded(self, graph: ReasoningGraph) -> AbstractContextManager[object]:
         """What keeps the steps of the present change from going to others."""
-        steps = () if self._guard is None else self._steps(graph)
+        steps = self._steps(graph)
         return self._guard(steps) if self._guard is not None and steps else nullcontext()
 
     @staticmethod
@@ -203,34 +210,27 @@ class TaskGraph:
     def _time(self) -> str:
         return self._clock().astimezone(UTC).isoformat()
 
-    def add_note(self, text: str, *, agent_id: str | None = None, lane: str = SHARED, step: str | None = None) -> Note:
+    def add_note(self, text: str, **by: Unpack[Said]) -> Note:
         """Write a note down."""
         with self._opened():
-            with self.change(agent_id) as graph:
-                graph.note({"op": "note", "lane": as_lane(lane), "step": step, "text": text})
+            self._say(by, {"op": "note", "text": text})
             return self._history.state(self.branch).notes[-1]
 
-    def add_trace(
-        self, kind: str, text: str, *, agent_id: str | None = None, lane: str = SHARED, step: str | None = None
-    ) -> Trace:
+    def add_trace(self, kind: str, text: str, **by: Unpack[Said]) -> Trace:
         """Add an action to the trace."""
         with self._opened():
-            self.add_traces([(kind, text)], agent_id=agent_id, lane=lane, step=step)
+            self.add_traces([(kind, text)], **by)
             return self._history.state(self.branch).traces[-1]
 
-    def add_traces(
-        self,
-        actions: Iterable[tuple[str, str]],
-        *,
-        agent_id: str | None = None,
-        lane: str = SHARED,
-        step: str | None = None,
-    ) -> None:
+    def add_traces(self, actions: Iterable[tuple[str, str]], **by: Unpack[Said]) -> None:
         """Add actions (kind, text) to the trace, all or none."""
-        told = {"lane": as_lane(lane), "step": step}
-        with self.change(agent_id) as graph:
-            for kind, text in actions:
-                graph.note({"op": "trace", "kind": kind, **told, "text": text})
+        self._say(by, *({"op": "trace", "kind": kind, "text": text} for kind, text in actions))
+
+    def _say(self, by: Said, *operations: dict[str, Any]) -> None:
+        lane = as_lane(by.get("lane", SHARED))
+        with self.change(by.get("agent_id")) as graph:
+            for operation in operations:
+                graph.note({**operation, "lane": lane, "step": by.get("step")})
 
     def publish(
         self,

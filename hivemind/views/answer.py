@@ -24,12 +24,12 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class Where(TypedDict, total=False):
-    """Where a caller is. Under the smallest budgets `target` and `step_focus` are ids, or not there."""
+    """Where a caller is. Under the smallest budgets only the workspace and the lane."""
 
     workspace: str
-    target: _Record | str | None
+    target: _Record | None
     docs: dict[str, int]
-    step_focus: _Record | str | None
+    step_focus: _Record | None
     lane: str
     branch: str
 
@@ -109,8 +109,7 @@ def fit(full: Answer, budget: int | None) -> Answer:
             degradation += [] if code in degradation else [code]
             used = _stamp(answer, budget, degradation)
     if used > budget:  # nothing is left but where, and the codes
-        used = _stamp(answer, budget, ["CAPSULE_CUT"])
-    assert used <= budget, f"the least capsule does not fit into {budget}"
+        _stamp(answer, budget, ["CAPSULE_CUT"])
     return full
 
 
@@ -131,15 +130,15 @@ def _stamp(answer: _Record, budget: int | None, degradation: list[str]) -> int:
 
 def _cut_texts(value: Any, _over: int, *, longest: int) -> bool:
     """Cut every long text, in place. Calls are left whole: they must be good as they stand; so is the capsule."""
-    if not isinstance(value, dict | list) or "call" in value:
-        return False
     found = False
-    for name, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
-        if isinstance(item, str) and len(item) > longest and (isinstance(name, int) or name in _TEXTS):
-            value[name] = item[: longest - 1] + "…"
-            found = True
-        elif name != "capsule":
-            found = _cut_texts(item, 0, longest=longest) or found
+    todo = [value]
+    for one in todo:
+        for name, item in list(one.items() if isinstance(one, dict) else enumerate(one)):
+            if isinstance(item, str) and len(item) > longest and (isinstance(name, int) or name in _TEXTS):
+                one[name] = item[: longest - 1] + "…"
+                found = True
+            elif isinstance(item, dict | list) and name != "capsule" and "call" not in item:
+                todo.append(item)
     return found
 
 
@@ -148,11 +147,9 @@ def _drop(answer: _Record, over: int, *, name: str, first: bool = False) -> bool
     items = answer.get(name)
     if not items or items[0].get("type") == "summary":
         return False
-    gone, freed = 0, 0
-    while gone < len(items) and freed < over:
-        freed += _size(items[gone if first else -1 - gone]) + 1
-        gone += 1
-    kept = items[gone:] if first else items[: len(items) - gone]
+    kept, freed = list(items), 0
+    while kept and freed < over:
+        freed += _size(kept.pop(0 if first else -1)) + 1
     answer[name] = kept or [{"type": "summary", "label": name, "count": len(items)}]
     return True
 
@@ -162,15 +159,6 @@ def _remove(answer: _Record, _over: int, *, path: str) -> bool:
     for one in above:
         answer = answer[one]
     return answer.pop(name, answer) is not answer
-
-
-def _only_ids(answer: _Record, _over: int) -> bool:
-    """What is left of where: ids, without titles and the lease."""
-    where = answer["capsule"]["where"]
-    for name in ("target", "step_focus"):
-        if isinstance(where.get(name), dict):
-            where[name] = where[name]["id"]
-    return where.pop("branch", None) is not None
 
 
 def _only_place(answer: _Record, _over: int) -> bool:
@@ -203,6 +191,5 @@ _STAGES: list[tuple[str, Callable[[_Record, int], bool]]] = [
         ("CAPSULE_CUT", partial(_remove, path=f"capsule.{name}"))
         for name in ("why", "where.docs", "next.backup", "next")
     ),
-    ("CAPSULE_CUT", _only_ids),
     ("CAPSULE_CUT", _only_place),
 ]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hivemind.coordination import Coordinates, Event, Journal, Place, Step, StepLease, check_agent, lane_visible
 from hivemind.layout import Layout
 from hivemind.reasoning import LOG_NAME, Note, ReasoningNode, TaskGraph, Trace
 from hivemind.tasks.folder import place_of
+
+if TYPE_CHECKING:
+    from hivemind.config import AgentConfig, HiveConfig
 
 __all__ = ["Readable", "Scope", "scope_of"]
 
@@ -17,29 +20,15 @@ _RECENT = 500
 _Entry = TypeVar("_Entry", Note, Trace)
 
 
-class Workspace(Protocol):
-    """What hive.yaml says, as far as a view cares."""
-
-    @property
-    def workspace(self) -> str: ...
-
-
-class Drafting(Protocol):
-    """What an agent's file says, as far as a view cares: the lane that it drafts in, if not in the one of its name."""
-
-    @property
-    def lane(self) -> str | None: ...
-
-
 class Readable(Protocol):
     """What a view needs of a hive; `hivemind.Hive` is one. Nothing of it is written."""
 
     @property
-    def agents(self) -> Mapping[str, Drafting]: ...
+    def agents(self) -> Mapping[str, AgentConfig]: ...
     @property
     def layout(self) -> Layout: ...
     @property
-    def config(self) -> Workspace: ...
+    def config(self) -> HiveConfig: ...
     @property
     def journal(self) -> Journal: ...
 
@@ -133,8 +122,5 @@ def scope_of(
 
 
 def _concerns(event: Event, task: str | None) -> bool:
-    if task is None:
-        return True
-    found = event.payload.get("task_id")
-    step = event.payload.get("step_id")
-    return found == task or (found is None and isinstance(step, str) and step.rpartition(".s")[0] == task)
+    step = str(event.payload.get("step_id", ""))
+    return task is None or event.payload.get("task_id", step.rpartition(".s")[0]) == task

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
+from itertools import islice
 from typing import Any, Literal, get_args
 
 from hivemind.coordination import CoordinationError, Step
@@ -185,7 +187,7 @@ def _head(view: str, scope: Scope, budget: int | None, stale_after: timedelta) -
         at = next((number for number, one in enumerate(scope.steps) if one.id == scope.place.step), 0)
         start = max(0, min(at - _STEPS // 3, len(scope.steps) - _STEPS))
         answer["steps"] = [_brief(one) for one in scope.steps[start : start + _STEPS]]
-    answer["signals"] = [one.as_dict() for one in found[: most_signals(budget)]]
+    answer["signals"] = [one.as_dict() for one in found[: _SIGNALS[_size_of(budget)]]]
     return answer, {number for one in found for number in one.refs}
 
 
@@ -213,15 +215,17 @@ def _step(scope: Scope, step: Step) -> _Record:
 def _cards(scope: Scope, view: str, budget: int | None, limit: int | None, referred: Collection[int]) -> list[_Record]:
     focus = scope.place.step
     cards = [card for card in scope.cards() if not scope.explicit_step or card.step == focus]
-    most = min((one for one in (most_cards(view, budget), limit) if one is not None), default=None)
+    bounded = (
+        [] if view in ("full", "focus_only") else [_MOST["explore" if view == "explore" else "smart"][_size_of(budget)]]
+    )
+    most = min([*bounded, *([] if limit is None else [limit])], default=None)
     return [_card(card) for card in select(cards, view, focus, most, referred)]
 
 
 def _card(card: ReasoningNode) -> _Record:
     found: _Record = {"id": card.node_id, "kind": card.kind.value, "title": card.title, "text": card.text}
     found |= {"status": card.status, "lane": card.lane, "seq": card.created_seq}
-    if card.active is not True:
-        found["active"] = card.active
+    found |= {} if card.active is True else {"active": card.active}
     rest = {"step": card.step, "tags": list(card.tags), "pinned": card.pinned}
     return found | {name: value for name, value in rest.items() if value}
 
@@ -243,33 +247,14 @@ def _stats(scope: Scope) -> _Record:
 
 def _lanes(scope: Scope) -> list[_Record]:
     """What lies in each lane."""
-    lanes: dict[str, list[ReasoningNode]] = {}
+    told: dict[str, Counter[str]] = {}
     for card in scope.cards():
-        lanes.setdefault(card.lane, []).append(card)
-    return [
-        {
-            "lane": lane,
-            "cards": len(cards),
-            "open": sum(card.status == "open" for card in cards),
-            "pinned": sum(card.pinned for card in cards),
-        }
-        for lane, cards in sorted(lanes.items())
-    ]
+        counts = told.setdefault(card.lane, Counter(cards=0, open=0, pinned=0))
+        counts.update(cards=1, open=card.status == "open", pinned=card.pinned)
+    return [{"lane": lane, **counts} for lane, counts in sorted(told.items())]
 
 
 # -- which cards a view shows, and in which order (spec 3, *Views*) ------------------------------------------------
-
-
-def most_cards(view: str, budget: int | None) -> int | None:
-    """L: how many cards a view shows at most under a budget in characters; None for no limit (full)."""
-    if view in ("full", "focus_only"):
-        return None
-    return _MOST["explore" if view == "explore" else "smart"][_size_of(budget)]
-
-
-def most_signals(budget: int | None) -> int:
-    """How many signals an answer shows at most, so that under a small budget they leave room for cards."""
-    return _SIGNALS[_size_of(budget)]
 
 
 def _size_of(budget: int | None) -> int:
@@ -284,18 +269,16 @@ def select(
         (card for card in cards if card.kind is not NodeKind.TASK and (view == "full" or card.active is True)),
         key=lambda card: (-card.created_seq, -card.node_id),
     )
-    if view == "full":
-        return newest if most is None else newest[:most]
+    shares = _SHARES.get(view, _smart)(focus, referred)
     picked: dict[int, ReasoningNode] = {}
-    for wanted, limit in _focus_only(focus, referred) if view == "focus_only" else _smart(focus, view == "explore"):
-        room = len(newest) if limit is None else limit
-        for card in newest:
-            if room == 0 or (most is not None and len(picked) >= most):
-                break
-            if card.node_id not in picked and wanted(card):
-                picked[card.node_id] = card
-                room -= 1
-    return list(picked.values())
+    for wanted, limit in shares:
+        fitting = (card for card in newest if card.node_id not in picked and wanted(card))
+        picked |= {card.node_id: card for card in islice(fitting, limit)}
+    return list(picked.values())[:most]
+
+
+def _any(_: ReasoningNode) -> bool:
+    return True
 
 
 def _of_step(focus: str | None) -> _Wanted:
@@ -320,7 +303,7 @@ def _focus_only(focus: str | None, referred: Collection[int]) -> list[tuple[_Wan
     ]
 
 
-def _smart(focus: str | None, warm: bool) -> list[tuple[_Wanted, int | None]]:
+def _smart(focus: str | None, _: Collection[int], fill: _Wanted = is_open) -> list[tuple[_Wanted, int | None]]:
     of_step = _of_step(focus)
     return [
         (is_pinned, 8),
@@ -330,5 +313,12 @@ def _smart(focus: str | None, warm: bool) -> list[tuple[_Wanted, int | None]]:
         (_open(NodeKind.QUESTION), 6),
         (_subgoal, 4),
         (_open(NodeKind.TEST), 6),
-        ((lambda _: True) if warm else is_open, None),
+        (fill, None),
     ]
+
+
+_SHARES: dict[str, Callable[[str | None, Collection[int]], list[tuple[_Wanted, int | None]]]] = {
+    "full": lambda *_: [(_any, None)],
+    "focus_only": _focus_only,
+    "explore": partial(_smart, fill=_any),
+}

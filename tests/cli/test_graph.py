@@ -231,7 +231,7 @@ def test_killed_while_publishing_the_journal_decides(
     again = run("graph", "publish", "t", "6", "--agent", "researcher", "--json")
     assert again.json["node"] == (8 if counts else 9), "an id is never used twice"
     assert len(run("log", "--kind", "lane", "--json").json) == 1
-    assert [node.node_id for node in graph.graph.pinned()] == [again.json["node"]]
+    assert [node.node_id for node in graph.graph.nodes.values() if node.pinned] == [again.json["node"]]
 
 
 # branches

@@ -145,19 +145,19 @@ def test_two_folds_that_would_close_a_cycle_together_are_refused() -> None:
     assert graph.to_dict() == before
 
 
-def test_a_chain_of_a_hundred_thousand_works() -> None:
+def test_a_chain_of_twenty_thousand_works() -> None:
     graph = ReasoningGraph()
     graph.add_node("task", "T")
-    for number in range(2, 100_002):
+    for number in range(2, 20_002):
         graph.add_node("subtask", "x")
         graph.add_edge(number - 1, number)
-    assert len(graph.path_to_root(100_001)) == 100_001
-    assert len(graph.subtree(1)) == 100_001
-    assert graph.get_leaf_node_ids() == [100_001]
-    assert len(graph.pretty_print()) < 100_001 * 60
+    assert len(graph.path_to_root(20_001)) == 20_001
+    assert len(graph.subtree(1)) == 20_001
+    assert graph.get_leaf_node_ids() == [20_001]
+    assert len(graph.pretty_print()) < 20_001 * 60
     with pytest.raises(GraphError, match="cycle"):
-        graph.add_edge(100_001, 2)
-    summary = graph.fold_nodes(range(2, 100_002), "all")
+        graph.add_edge(20_001, 2)
+    summary = graph.fold_nodes(range(2, 20_002), "all")
     assert graph.get_leaf_node_ids() == [summary.node_id]
     graph.unfold(summary.node_id)
-    assert len(graph.path_to_root(100_001)) == 100_001
+    assert len(graph.path_to_root(20_001)) == 20_001

@@ -84,7 +84,6 @@ def test_there_is_one_task_node(graph: ReasoningGraph) -> None:
         {"meta": {"title": "x"}},
         {"related_turn_ids": ["a"]},
         {"related_turn_ids": "12"},
-        {"related_turn_ids": 3},
     ],
 )
 def test_a_bad_node_is_refused_and_changes_nothing(graph: ReasoningGraph, fields: dict[str, object]) -> None:
@@ -102,7 +101,6 @@ def test_cards_are_found_by_tag_lane_step_and_pin(graph: ReasoningGraph) -> None
     assert ids(graph.by_kind("hypothesis")) == ids(graph.by_tag("a")) == ids(graph.by_step("s1")) == [7]
     assert ids(graph.by_lane("agent/bob")) == [7]
     assert other.pinned
-    assert ids(graph.pinned()) == [8]
     assert 7 not in ids(graph.visible())
     assert 7 in ids(graph.visible("bob"))
     assert 7 not in ids(graph.visible("ann"))
@@ -111,7 +109,7 @@ def test_cards_are_found_by_tag_lane_step_and_pin(graph: ReasoningGraph) -> None
     assert graph.by_tag("a") == graph.by_step("s1") == graph.by_lane("agent/bob") == []
     assert ids(graph.by_tag("b")) == [7]
     assert graph.node("7").meta == {"run": "pytest"}
-    with pytest.raises(GraphError, match="not a field"):
+    with pytest.raises(GraphError, match="active"):
         graph.update_node(7, active=False)
 
 

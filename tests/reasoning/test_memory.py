@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -170,19 +169,6 @@ def test_json_is_found_in_fences_and_between_prose() -> None:
         f"```\n{good}```\nok",
     ):
         assert talk(1, Scripted(answer)).graph.node(2).text == "found"
-
-
-def test_an_answer_that_comes_too_late_is_not_used() -> None:
-    answer = threading.Event()
-
-    def slow(text: str) -> str:
-        answer.wait(30)
-        return patch("late")
-
-    memory = talk(1, Scripted(slow), timeout=0.05)
-    answer.set()
-    assert memory.graph.node(2).tags == ("unstructured",)
-    assert "within 0.05 s" in memory.graph.node(2).meta["unstructured"]
 
 
 def test_an_episode_that_could_not_be_written_waits_and_is_not_lost(tmp_path: Path) -> None:
