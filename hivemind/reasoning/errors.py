@@ -30,11 +30,11 @@ class BudgetTooSmall(GraphError):
         self.least = least
 
 
-def parse(model: type[_M], value: object, what: str | None = None) -> _M:
+def parse(model: type[_M], value: object) -> _M:
     """The value as that model. Raises GraphError that names the place and the problem."""
     if isinstance(value, model):
         return value
-    what = what or f"a {model.__name__}"
+    what = f"a {model.__name__}"
     if not isinstance(value, Mapping):
         raise GraphError(f"{what} must be an object, not {type(value).__name__}")
     with boundary(what):

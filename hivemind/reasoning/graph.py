@@ -22,6 +22,8 @@ from hivemind.reasoning.node import (
     Notes,
     ReasoningNode,
     as_kind,
+    as_thought,
+    as_turns,
     checked,
     derive,
     plain,
@@ -77,7 +79,7 @@ class ReasoningGraph(Structure):
         **fields: Unpack[Card],
     ) -> ReasoningNode:
         """A new node; it hangs on nothing until its first edge. Raises GraphError for a bad field or a second task."""
-        node = self._new_node(kind, {**fields, "thought": thought, "related_turn_ids": list(related_turn_ids or ())})
+        node = self._new_node(kind, thought, related_turn_ids or (), fields)
         if self.record is not None:
             record = node.as_dict()
             record.get("meta", {}).pop("created_at", None)
@@ -85,8 +87,12 @@ class ReasoningGraph(Structure):
             self.note({"op": "node", "id": record.pop("node_id"), **record})
         return node
 
-    def _new_node(self, kind: NodeKind | str, fields: Mapping[str, Any]) -> ReasoningNode:
-        node = ReasoningNode(self.next_id, as_kind(kind), created_at=self.now, **checked(fields))
+    def _new_node(
+        self, kind: NodeKind | str, thought: Thought, turns: Iterable[int], fields: Mapping[str, Any]
+    ) -> ReasoningNode:
+        node = ReasoningNode(self.next_id, as_kind(kind), as_thought(thought), as_turns(turns), created_at=self.now)
+        if fields:
+            node.take(fields)
         self.take_node(node)
         node.created_seq = self._tick()
         return node
@@ -177,13 +183,12 @@ class ReasoningGraph(Structure):
             raise GraphError(f"{len(members)} nodes can't be folded without those between them: {as_way(path)}")
         lanes, steps = {node.lane for node in nodes.values()}, {node.step for node in nodes.values()}
         fields = {
-            "thought": notes,
-            "related_turn_ids": sorted({turn for node in nodes.values() for turn in node.related_turn_ids}),
             "lane": lanes.pop() if len(lanes) == 1 else SHARED,
             "step": steps.pop() if len(steps) == 1 else None,
             "meta": {"folded": members, **({"rationale": rationale} if rationale else {})},
         }
-        summary = self._new_node(NodeKind.SUMMARY, fields)
+        turns = sorted({turn for node in nodes.values() for turn in node.related_turn_ids})
+        summary = self._new_node(NodeKind.SUMMARY, notes, turns, fields)
         self.take_fold(summary.node_id, members)
         for node in nodes.values():
             self._set(node, "active", False)

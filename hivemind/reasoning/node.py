@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StrictInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from hivemind.errors import UserError
 from hivemind.names import check_name
-from hivemind.reasoning.errors import GraphError, parse
+from hivemind.reasoning.errors import GraphError
 
 __all__ = [
     "CARD_FIELDS",
@@ -33,6 +33,8 @@ __all__ = [
     "ReasoningNode",
     "as_kind",
     "as_lane",
+    "as_thought",
+    "as_turns",
     "card_of",
     "checked",
     "derive",
@@ -46,6 +48,7 @@ FLUSHED = "Flushed"
 SHARED = "shared"
 _SEED_FIELDS = ("node_id", "kind", "thought", "related_turn_ids", "active")
 CARD_FIELDS = ("title", "status", "tags", "lane", "step", "pinned", "created_at")
+_RESERVED = {*_SEED_FIELDS, *CARD_FIELDS}
 _UNSET = ("", "open", (), SHARED, None, False, None)
 _card = attrgetter(*CARD_FIELDS)
 
@@ -64,6 +67,9 @@ class NodeKind(StrEnum):
     DECISION = "decision"
     NOTE = "note"
     UPDATE = "update"
+
+
+_KINDS: dict[str, NodeKind] = {kind.value: kind for kind in NodeKind}
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: that makes each one four times as dear, and there are many
@@ -88,7 +94,7 @@ class ReasoningNode:
 
     node_id: int
     kind: NodeKind
-    thought: str | list[Notes] = ""
+    thought: str | list[Notes]
     related_turn_ids: list[int] = field(default_factory=list)
     active: bool | str = True
     title: str = ""
@@ -100,6 +106,11 @@ class ReasoningNode:
     meta: dict[str, Any] = field(default_factory=dict)
     created_seq: int = 0
     created_at: str | None = None
+
+    def take(self, fields: Mapping[str, Any]) -> None:
+        """Set fields of a card. Raises GraphError that names the field."""
+        for name, value in checked(fields).items():
+            setattr(self, name, value)
 
     @property
     def text(self) -> str:
@@ -155,10 +166,9 @@ def plain(value: Any) -> Any:
 
 def as_kind(kind: str) -> NodeKind:
     """The kind of that name. Raises GraphError for an unknown one."""
-    try:
-        return NodeKind(kind)
-    except ValueError:
-        raise GraphError(f"unknown kind of node: {kind!r}", mend=f"known kinds: {', '.join(NodeKind)}") from None
+    if kind not in _KINDS:
+        raise GraphError(f"unknown kind of node: {kind!r}", mend=f"known kinds: {', '.join(NodeKind)}")
+    return _KINDS[kind]
 
 
 def as_lane(lane: str) -> str:
@@ -173,41 +183,64 @@ def as_lane(lane: str) -> str:
     raise GraphError(f"{lane!r} is not a lane", mend="a lane is 'shared' or 'agent/<name>'")
 
 
-def _as_tags(tags: Any) -> Any:
-    return tags if isinstance(tags, str) or not isinstance(tags, Iterable) else tuple(dict.fromkeys(map(str, tags)))
-
-
-def _as_meta(meta: dict[str, Any]) -> dict[str, Any]:
-    """Refuses what no log could hold: keys that are names of fields, values that JSON has no word for."""
+def as_thought(thought: Any) -> str | list[Notes]:
+    """A text, or a list of Notes made from Notes or mappings. Raises GraphError."""
+    if isinstance(thought, str):
+        return thought
     try:
-        json.dumps(meta)
-    except (TypeError, RecursionError) as error:
-        raise ValueError(str(error)) from None
-    if taken := meta.keys() & {*_SEED_FIELDS, *CARD_FIELDS}:
+        notes = [item if isinstance(item, Notes) else Notes(item["role"], item["content"]) for item in thought]
+    except (TypeError, KeyError):
+        notes = [Notes("", None)]  # type: ignore[arg-type]
+    for note in notes:
+        if not isinstance(note.role, str) or not isinstance(note.content, str):
+            raise GraphError("a thought must be a text or a list of notes, each with a role and a content")
+    return notes
+
+
+def as_turns(turns: Iterable[int]) -> list[int]:
+    """The ids of messages. Raises GraphError for anything but integers: no snapshot could be read back."""
+    found = list(turns)
+    for turn in found:
+        if type(turn) is not int:
+            raise GraphError(f"ids of turns must be integers: {found!r}")
+    return found
+
+
+def _as_tags(tags: Iterable[object]) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise GraphError(f"tags must be a list, not {tags!r}")
+    return tuple(dict.fromkeys(map(str, tags)))
+
+
+def _as_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy. Refuses what no log could hold: keys that are names of fields, values that JSON has no word for."""
+    copy = dict(meta)
+    try:
+        json.dumps(copy)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise GraphError(f"meta is not JSON ({error})") from None
+    if taken := copy.keys() & _RESERVED:
         raise GraphError(f"{', '.join(sorted(taken))!r} is a field of a node, not of its meta")
-    return meta
+    return copy
 
 
-class _Fields(BaseModel):
-    """The fields of a node that can be set: from a caller, a log, a snapshot."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    thought: str | list[Notes] = ""
-    related_turn_ids: list[StrictInt] = []
-    title: str = ""
-    status: str = ""
-    tags: Annotated[tuple[str, ...], BeforeValidator(_as_tags)] = ()
-    lane: Annotated[str, AfterValidator(as_lane)] = SHARED
-    step: str | None = None
-    pinned: bool = False
-    meta: Annotated[dict[str, Any], AfterValidator(_as_meta)] = {}
+_TYPES = {"title": str, "status": str, "step": str | None, "pinned": bool}
+_MAKERS: dict[str, Callable[[Any], Any]] = {
+    "tags": _as_tags, "lane": as_lane, "meta": _as_meta, "thought": as_thought, "related_turn_ids": as_turns,
+}  # fmt: skip
 
 
 def checked(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values from JSON, or from a caller, as a node holds them. Raises GraphError that names the field."""
-    fields = parse(_Fields, values, "a node")
-    found = {name: getattr(fields, name) for name in fields.model_fields_set}
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in _MAKERS:
+            found[name] = _MAKERS[name](value)
+        elif name in _TYPES and isinstance(value, _TYPES[name]):
+            found[name] = value
+        else:
+            known = f"fields: {', '.join(sorted({*_TYPES, *_MAKERS}))}"
+            raise GraphError(f"{name} cannot be set to {value!r}", mend=known)
     if "pinned" in found.get("tags", ()):
         found.setdefault("pinned", True)
     return found
@@ -215,6 +248,8 @@ def checked(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def card_of(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a card that a record has under `meta`, and the node's own `meta`."""
+    if not meta:
+        return {}
     own = dict(meta)
     return {name: own.pop(name) for name in CARD_FIELDS if name in own} | {"meta": own}
 
@@ -227,17 +262,19 @@ def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
     active = record.get("active", True)
     if active is not True and active is not False and active != FLUSHED:
         raise GraphError(f"active must be true, false or {FLUSHED!r}, not {active!r}")
-    card = card_of(record.get("meta") or {})
-    created_at = card.pop("created_at", None)
-    told = {"thought": record["thought"], "related_turn_ids": record.get("related_turn_ids") or []}
-    return ReasoningNode(
+    node = ReasoningNode(
         int(record["node_id"]),
         as_kind(record["kind"]),
-        active=active,
+        as_thought(record["thought"]),
+        as_turns(record.get("related_turn_ids") or ()),
+        active,
         created_seq=created_seq,
-        created_at=created_at,
-        **checked(told | card),
     )
+    if record.get("meta"):
+        card = card_of(record["meta"])
+        node.created_at = card.pop("created_at", None)
+        node.take(card)
+    return node
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -194,7 +194,7 @@ class TaskGraph:
 
     def _guarded(self, graph: ReasoningGraph) -> AbstractContextManager[object]:
         """What keeps the steps of the present change from going to others."""
-        steps = self._steps(graph)
+        steps = () if self._guard is None else self._steps(graph)
         return self._guard(steps) if self._guard is not None and steps else nullcontext()
 
     @staticmethod
