@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Self, TypedDict, Unpack
 
+from hivemind.boundary import boundary
 from hivemind.reasoning.errors import GraphError, parse
 from hivemind.reasoning.node import (
     FLUSHED,
@@ -337,7 +338,8 @@ class ReasoningGraph(Structure):
 
     def to_dict(self) -> dict[str, Any]:
         """The snapshot: the seed's format and what it lacks (README.md, *graph.json*)."""
-        found: dict[str, Any] = json.loads(snapshot_text(self))
+        with boundary("graph"):
+            found: dict[str, Any] = json.loads(snapshot_text(self))
         return found
 
     @classmethod

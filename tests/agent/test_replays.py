@@ -96,7 +96,15 @@ def test_a_task_that_several_agents_took_turns_in(models):
     bob = models.start(by_turn([CARD], [("hand_over", {"role": "analyst", "reason": "done"})]), "bob")
     until_idle(ada)
     until_idle(bob)
-    ada.mind = type(ada.mind)(by_turn([("merge", {"source": "other"})], [FINISH, END]))
+    ada.mind = type(ada.mind)(
+        by_turn(
+            [
+                ("merge", {"source": "other", "dry_run": True}),
+                ("merge", {"source": "other", "into": "main", "resolve": "use_from"}),
+            ],
+            [FINISH, END],
+        )
+    )
     until_idle(ada)
     done(models)
     assert [one["agent"] for one in turns_of(models.root / "tasks/done/t")] == ["ada"] * 3 + ["bob"] * 2 + ["ada"] * 2
