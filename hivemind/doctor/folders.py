@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -26,22 +26,15 @@ def check_folders(patient: Patient) -> Iterator[Finding]:
     layout = patient.layout
     folders = layout.folders()
     missing = [folder for folder in folders if not os.path.lexists(folder)]
-    if layout.state in missing and not any(map(_has_tasks, (layout.active, layout.done, layout.failed))):
-        yield _unused(patient, missing)
+    tasks = (path for place in (layout.active, layout.done, layout.failed) for path in place.glob("*/"))
+    if layout.state in missing and not any(tasks):
+        names = ", ".join(map(layout.relative, missing))
+        what = "is not there yet: this hive has never been used here"
+        mend = f"the first command that writes makes what is missing: {names}"
+        yield Finding(layout.state, what, mend, lambda: "; ".join(map(_make, missing)), note=True)
         folders = tuple(folder for folder in folders if folder not in missing)
     for folder in folders:
         yield from _look(patient, folder, "the next command that writes makes it anew")
-
-
-def _has_tasks(place: Path) -> bool:
-    return place.is_dir() and any(path.is_dir() for path in place.iterdir())
-
-
-def _unused(patient: Patient, missing: Sequence[Path]) -> Finding:
-    names = ", ".join(map(patient.layout.relative, missing))
-    what = "is not there yet: this hive has never been used here"
-    mend = f"the first command that writes makes what is missing: {names}"
-    return Finding(patient.layout.state, what, mend, lambda: "; ".join(map(_make, missing)), note=True)
 
 
 def check_mailbox_folders(patient: Patient) -> Iterator[Finding]:
