@@ -433,6 +433,7 @@ class Agent:
             tokens=self.usages.total.tokens,
             money=self.usages.total.money,
             unpriced=self.usages.total.unpriced,
+            cached=self.usages.total.cached,
             last_action=turn.results[-1].call.tool if turn.results else now.last_action,
             steps_finished=self.scheduler.steps_finished,
         )

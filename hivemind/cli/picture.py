@@ -41,9 +41,10 @@ def picture_lines(picture: SwarmPicture, tasks: Mapping[str, int], root: Path, c
     return [fit(line, columns) for line in [*lines, "Ctrl-C ends the swarm in order."]][:rows]
 
 
-def tokens_of(used: int, budget: int | None) -> str:
-    """`1,200 of 100,000`, or `1,200` where there is no budget."""
-    return f"{used:,}" if budget is None else f"{used:,} of {budget:,}"
+def tokens_of(used: int, budget: int | None, cached: int = 0) -> str:
+    """`1,200 of 100,000`, or `1,200` where there is no budget; and how many a provider's cache had."""
+    told = f"{used:,}" if budget is None else f"{used:,} of {budget:,}"
+    return f"{told} ({cached:,} cached)" if cached else told
 
 
 def _chosen(agents: tuple[AgentStatus, ...], pids: Mapping[str, int], room: int) -> tuple[list[AgentStatus], int]:

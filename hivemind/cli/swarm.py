@@ -384,4 +384,5 @@ def _agent_row(agent: AgentNow) -> dict[str, Any]:
     """An agent as a row of a table; its cost is `?` where no price is known, `0.0123+?` where that is so of a part."""
     known = f"{agent.money:.4f}" if agent.money or not agent.unpriced else ""
     cost = known + (("+?" if known else "?") if agent.unpriced else "")
-    return {**asdict(agent), "agent": agent.name, "tokens": tokens_of(agent.tokens, agent.budget), "cost": cost}
+    tokens = tokens_of(agent.tokens, agent.budget, agent.cached)
+    return {**asdict(agent), "agent": agent.name, "tokens": tokens, "cost": cost}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -208,7 +209,10 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
         notes = [unread.problem] if unread.problem and not (unread.waiting or told["error"]) else []
         nothing = dict.fromkeys(("subtasks", "dependencies", "said", "attachments"), ())
         return (
-            told | nothing | {"waiting": unread.waiting, "notes": notes, "deadline": None, "parked": None, "text": None}
+            told
+            | nothing
+            | {"waiting": unread.waiting, "notes": notes}
+            | dict.fromkeys(("deadline", "parked", "text", "used"))
         )
     return _common(task) | {
         "subtasks": task.subtasks,
@@ -220,7 +224,18 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
         "notes": task.notes,
         "attachments": [str(path) for path in task.attachments],
         "text": task.text,
+        "used": _used(hive, task.id),
     }
+
+
+def _used(hive: Hive, task_id: str) -> dict[str, Any] | None:
+    """What its turns have used so far; None before the first, and for a record that cannot be read."""
+    from hivemind.taskrun.report import Account
+
+    with suppress(HivemindError, OSError):
+        spent = Account(hive.tasks.read_log(task_id)).spent()
+        return asdict(spent) if spent.cycles else None
+    return None
 
 
 def _common(task: Task | TaskSummary) -> dict[str, Any]:
@@ -237,6 +252,8 @@ def _common(task: Task | TaskSummary) -> dict[str, Any]:
 
 
 def _task_lines(task: dict[str, Any]) -> Iterator[str]:
+    from hivemind.taskrun.report import Spent
+
     parked = task["parked"]
     until = f" (until {parked['until']})" if parked and parked["until"] else ""
     heads = (
@@ -251,6 +268,7 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
         ("Deadline", task["deadline"]),
         ("Waiting", task["waiting"]),
         ("Parked", f"{parked['reason']}{until}" if parked else None),
+        ("Used", Spent(**task["used"]).in_words if task["used"] else None),
         *(("Added", f"by {said['by']} at {said['at']}: {said['text']}") for said in task["said"]),
         *(("Note", note) for note in task["notes"]),
     )

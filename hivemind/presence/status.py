@@ -39,7 +39,7 @@ State = Literal["starting", "idle", "working", "waiting", "stuck", "stopping", "
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
     """One agent as it was when it last wrote its status. `tokens` and `money` are those used since its process started,
-    `unpriced` those of the tokens whose price is not known.
+    `unpriced` those of the tokens whose price is not known, `cached` those that were read from a provider's cache.
 
     `mail_rests` says why its mail is not read now, and `mail_rests_until` (ISO 8601) when it is looked at again. `problem` is
     what an agent that is stuck waits for a person to mend; one that is waiting waits for room on its disk.
@@ -55,6 +55,7 @@ class AgentStatus:
     tokens: int = 0
     money: float = 0.0
     unpriced: int = 0
+    cached: int = 0
     budget: int | None = None
     last_action: str | None = None
     mind: str = "extractive"

@@ -51,7 +51,8 @@ _TICK_NS = 20_000_000
 class AgentNow:
     """One agent. `pid` is None and `state` is `down` if no process has its name; the rest is then what it last said.
 
-    `task` is what it works on, or, if it is down, a task that waits for it; `tokens` of `budget` are those of its process.
+    `task` is what it works on, or, if it is down, a task that waits for it; `tokens` of `budget` are those of its
+    process, of which `cached` were read from a provider's cache.
     `problem` is what an agent that is stuck waits for a person to mend.
     """
 
@@ -69,6 +70,7 @@ class AgentNow:
     budget: int | None
     last_action: str | None
     problem: str | None = None
+    cached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,7 @@ def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
         budget=said.budget,
         last_action=said.last_action,
         problem=None if pid is None else said.problem,
+        cached=said.cached,
     )
 
 

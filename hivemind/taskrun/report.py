@@ -55,6 +55,12 @@ class Spent:
     cached: int = 0
 
     @property
+    def in_words(self) -> str:
+        cached = f" ({self.cached:,} cached)" if self.cached else ""
+        told = [f"{self.cycles:,} turns", f"{self.tokens:,} tokens{cached}", f"{self.seconds:.1f} s", self.cost]
+        return ", ".join(filter(None, told))
+
+    @property
     def cost(self) -> str:
         """What it cost, in words; empty where nothing costs anything."""
         known = f"{self.money:.4f}" if self.money else ""
@@ -200,8 +206,7 @@ def _provenance(review: Review, agent: str, spent: Spent | None, cited: bool) ->
     if spent is None:
         yield f"* Worked on by {agent}."
     else:
-        cost = f", {spent.cost}" if spent.cost else ""
-        yield f"* Worked on by {agent}: {spent.cycles:,} turns, {spent.tokens:,} tokens, {spent.seconds:.1f} s{cost}."
+        yield f"* Worked on by {agent}: {spent.in_words}."
     if review.state == "approved":
         yield f"* Checked by {review.reviewer}: every quote stands where it is said to stand."
     elif review.state == "self":

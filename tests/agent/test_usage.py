@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hivemind.agent.budget import Budget
 from hivemind.config import BudgetConfig, TokenBudget
 from hivemind.layout import Layout
-from hivemind.minds import MindUnavailable
+from hivemind.minds import Action, MindUnavailable, Thought, Usage
+from hivemind.swarm.overview import agents_now
 from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.report import Account
-from tests.agent.conftest import Crew
+from tests.agent.conftest import Crew, Mind
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 NEXT = datetime(2026, 11, 23, 0, 0, 1, tzinfo=UTC)
@@ -203,3 +204,15 @@ def test_an_account_is_the_same_from_the_file_as_from_its_lines_one_by_one(kinds
     for record in records:
         account.book(record)
     assert account.spent() == Account(json.loads(json.dumps(records))).spent()
+
+
+def test_how_much_of_it_a_cache_had_is_shown_with_the_agent_and_with_the_task(crew: Crew):
+    crew.drop("Do it.")
+    used = Usage(1_000, 200, cached=800)
+    agent = crew.start()
+    agent.mind = Mind(lambda turn: Thought("", (Action("list_files", {"path": "knowledge"}),), used))
+    agent.cycle()
+    [shown] = agents_now(agent.hive)
+    assert (shown.tokens, shown.cached) == (1_200, 800)
+    [work] = agent.scheduler.works()
+    assert work.spent().in_words.startswith("1 turns, 1,200 tokens (800 cached), ")

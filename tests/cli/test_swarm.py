@@ -50,7 +50,9 @@ def test_a_swarm_ends_by_itself_when_every_task_is_done(process: Command, run: C
     done = process("up", "--until-idle")
     assert done.status == 0, done.err
     assert done.out == "done    hello: tasks/done/hello/result.md\nThe swarm has ended: 1 done, 0 failed, 0 parked.\n"
-    assert "hello from a step" in run("task", "show", "hello").out
+    shown = run("task", "show", "hello").out
+    assert "hello from a step" in shown
+    assert re.search(r"^Used: +\d turns, 0 tokens, ", shown, re.MULTILINE)
     assert run("doctor").status == 0
 
 
