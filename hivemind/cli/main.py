@@ -25,6 +25,8 @@ MODULES = {
     "status": "swarm",
     "due": "swarm",
     "archive": "archive",
+    "backup": "archive",
+    "restore": "archive",
     "task": "task transcript timeline",
     "mail": "mail",
     "agent": "agent",

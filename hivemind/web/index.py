@@ -24,16 +24,20 @@ from hivemind.errors import HivemindError
 from hivemind.fs import Log
 from hivemind.fs.database import Connection
 from hivemind.hive import Hive
+from hivemind.layout import archived_places
 from hivemind.presence.agent_log import AgentLog
 from hivemind.taskrun.conversation import used
 from hivemind.tasks import TaskState
-from hivemind.tasks.folder import open_log, why_failed
+from hivemind.tasks.folder import ended_place, open_log, why_failed
 
 __all__ = ["SLOT_S", "Index", "Row", "Used"]
 
 SLOT_S = 600  # what was used is kept by ten minutes
-_VERSION = 2
+_VERSION = 3
 _ENDED = (TaskState.DONE, TaskState.FAILED)
+_DAY_S = 86_400
+_TICK_NS = 50_000_000  # two changes within a tick of the file system's clock look like one
+_SLOTS = _DAY_S // SLOT_S
 _BATCH = 100
 _COUNTED = 1_000  # matches of a search are counted so far
 _ORDERS = {"newest": "since DESC", "oldest": "since", "title": "title", "tokens": "tokens DESC"}
@@ -50,6 +54,18 @@ CREATE TABLE used (slot INTEGER NOT NULL, task TEXT NOT NULL, agent TEXT NOT NUL
   tokens INTEGER NOT NULL, money REAL NOT NULL, unpriced INTEGER NOT NULL, turns INTEGER NOT NULL);
 CREATE INDEX used_by_task ON used (task);
 CREATE INDEX used_by_slot ON used (slot, agent);
+CREATE TABLE archives (folder TEXT PRIMARY KEY, changed INTEGER NOT NULL);
+CREATE TABLE days (day INTEGER NOT NULL, what TEXT NOT NULL, name TEXT NOT NULL, tokens INTEGER NOT NULL, money REAL NOT NULL,
+  unpriced INTEGER NOT NULL, turns INTEGER NOT NULL, PRIMARY KEY (day, what, name)) WITHOUT ROWID;
+"""
+_SUMS = """
+CREATE TRIGGER {what}_booked AFTER INSERT ON used BEGIN
+  INSERT INTO days VALUES (new.slot / {slots}, '{what}', new.{what}, new.tokens, new.money, new.unpriced, new.turns)
+  ON CONFLICT DO UPDATE SET tokens = tokens + new.tokens, money = money + new.money, unpriced = unpriced + new.unpriced,
+  turns = turns + new.turns; END;
+CREATE TRIGGER {what}_unbooked AFTER DELETE ON used BEGIN
+  UPDATE days SET tokens = tokens - old.tokens, money = round(money - old.money, 9), unpriced = unpriced - old.unpriced,
+  turns = turns - old.turns WHERE day = old.slot / {slots} AND what = '{what}' AND name = old.{what}; END;
 """
 
 
@@ -126,7 +142,7 @@ class Index:
                 self._list(state.value, self._layout.tasks / state.value)
             self._read_active()
             self._read_agents()
-            return self._read_ended(until)
+            return self._read_ended(until) and self._read_archive(until)
         finally:
             self._syncing.release()
 
@@ -152,14 +168,15 @@ class Index:
         except FileNotFoundError:
             return
         gone = [(name,) for name in known.keys() - found.keys()]
+        lost = [(name,) for (name,) in gone if ended_place(self._layout, name) is None]
         new = [(name, state, since, name) for name, since in found.items() if known.get(name) != since]
         with self._mutex:
             self._sql.execute("BEGIN")
             self._sql.executemany("DELETE FROM tasks WHERE id = ?", gone)
-            self._sql.executemany("DELETE FROM used WHERE task = ?", gone)
+            self._sql.executemany("DELETE FROM used WHERE task = ?", lost)
             self._sql.executemany("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, 0, ?, NULL, NULL, NULL, 0, 0)", new)
             self._sql.execute("COMMIT")
-        if time.time_ns() - changed > 50_000_000:  # two changes within a tick of the file system's clock look like one
+        if time.time_ns() - changed > _TICK_NS:
             self._folders[state] = changed
 
     def _read_ended(self, until: float) -> bool:
@@ -177,6 +194,25 @@ class Index:
                 self._sql.execute("COMMIT")
             if time.monotonic() > until:
                 return not self._all("SELECT 1 FROM tasks WHERE seen = 0 LIMIT 1")
+        return True
+
+    def _read_archive(self, until: float) -> bool:
+        """What archived tasks used, where that is not known from before: the months whose folders have changed."""
+        known = dict(self._all("SELECT folder, changed FROM archives"))
+        for place in archived_places(self._layout):
+            with suppress(FileNotFoundError):
+                changed = os.stat(place).st_mtime_ns
+                if known.get(os.fspath(place)) == changed:
+                    continue
+                for name in sorted(os.listdir(place)):
+                    if time.monotonic() > until:
+                        return False
+                    if not self._all("SELECT 1 FROM used WHERE task = ? LIMIT 1", [name]):
+                        slots, _ = _usage(self._records(place / name), "")
+                        with self._mutex:
+                            self._book(name, slots)
+                if time.time_ns() - changed > _TICK_NS:
+                    self._all("INSERT OR REPLACE INTO archives VALUES (?, ?)", [os.fspath(place), changed])
         return True
 
     def _told(self, task: str, folder: Path) -> tuple[tuple[Any, ...], dict[Any, Used]]:
@@ -261,8 +297,13 @@ class Index:
         one_state = [f"state = '{state}'" for state in wanted if len(wanted) == 1 and state in _ENDED]
         where = " AND ".join(one_state + [f"{_TEXT} LIKE ? ESCAPE '\\'"] * len(words)) or "1"
         values = [f"%{word}%" for word in words]
-        most = _COUNTED if words else -1
-        [(total,)] = self._all(f"SELECT count(*) FROM (SELECT 1 FROM tasks WHERE {where} LIMIT {most})", values)
+        if words:
+            matches = [key for (key,) in self._all(f"SELECT rowid FROM tasks WHERE {where} LIMIT {_COUNTED}", values)]
+            total = len(matches)
+            if total < _COUNTED:  # these are all: no second look through what everything says
+                where, values = f"rowid IN ({','.join(map(str, matches))})", []
+        else:
+            [(total,)] = self._all(f"SELECT count(*) FROM tasks WHERE {where}")
         rows = self._all(
             f"SELECT id, state, since, title, owner, error, tokens, money FROM tasks WHERE {where}"
             f" ORDER BY {_ORDERS.get(order, _ORDERS['newest'])} LIMIT ? OFFSET ?",
@@ -270,14 +311,21 @@ class Index:
         )
         return [Row(*row) for row in rows], int(total)
 
-    def used_by(self, what: str, since: float, until: float = 1e12) -> dict[tuple[int, str], Used]:
-        """What was used from `since` on, by day (of UTC, as its number) and `agent`, `task` or `model`."""
+    def used_by(self, what: str, since: float) -> dict[tuple[int, str], Used]:
+        """What was used from the day of `since` on, by day (of UTC, as its number) and `agent`, `task` or `model`."""
         assert what in ("agent", "task", "model")
-        rows = self._all(
-            f"SELECT slot / {86_400 // SLOT_S}, {what}, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used"
-            f" WHERE slot >= ? AND slot < ? GROUP BY 1, 2",
-            [int(since // SLOT_S), int(until // SLOT_S)],
-        )
+        if what == "task":
+            rows = self._all(
+                f"SELECT slot / {_SLOTS}, task, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used"
+                " WHERE slot >= ? GROUP BY 1, 2",
+                [int(since // _DAY_S) * _SLOTS],
+            )
+        else:
+            rows = self._all(
+                "SELECT day, name, tokens, money, unpriced, turns FROM days WHERE day >= ? AND what = ?"
+                " AND (tokens OR turns)",
+                [int(since // _DAY_S), what],
+            )
         return {(int(day), str(name)): Used(*row) for day, name, *row in rows}
 
     def activity(self, since: float) -> dict[str, dict[int, Used]]:
@@ -317,7 +365,8 @@ def _opened(path: str) -> sqlite3.Connection:
         sql.execute("PRAGMA journal_mode = WAL")
         sql.execute("PRAGMA synchronous = OFF")  # it is made anew if it is lost
         if not version:
-            sql.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+            sums = "".join(_SUMS.format(what=what, slots=_SLOTS) for what in ("agent", "model"))
+            sql.executescript(f"BEGIN; {_SCHEMA} {sums} PRAGMA user_version = {_VERSION}; COMMIT;")
         # Read anew from where they are logged: an agent's log tells what is new only to who keeps reading it.
         sql.execute("DELETE FROM used WHERE task = ''")
     except BaseException:

@@ -197,6 +197,25 @@ def test_the_index_is_a_cache_that_may_be_damaged_and_taken_away(tmp_path: Path)
     index.close()
 
 
+def test_what_an_archived_task_used_still_counts_though_it_is_not_on_the_board(tmp_path: Path) -> None:
+    hive = filled(tmp_path / "hive")
+    index = Index(hive.layout.root)
+    assert index.sync(60)
+    used = {what: index.used_by(what, 0) for what in ("agent", "model", "task")}
+    assert {sum(one.tokens for one in found.values()) for found in used.values()} == {3_150}
+    place = hive.layout.archive / "2026-11/done"
+    place.mkdir(parents=True)
+    (hive.layout.done / "lease").rename(place / "lease")
+    for _ in range(2):
+        assert index.sync(60)
+        assert index.ended(["done"], "", "newest", 10, 0) == ([], 0)
+        assert {what: index.used_by(what, 0) for what in used} == used
+        index.close()
+        (hive.layout.root / ".hive/web.db").unlink()
+        index = Index(hive.layout.root)
+    index.close()
+
+
 def test_nothing_of_the_page_is_imported_by_another_command() -> None:
     seen = "[name for name in sys.modules if name.split('.')[0] in ('starlette', 'uvicorn', 'jinja2')]"
     code = f"import sys; from hivemind.cli.main import build_parser; build_parser(); print({seen})"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from hivemind.boundary import Unreadable
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.mail import Message, MessageSummary
-from hivemind.mail.maildir import Entry
+from hivemind.mail.maildir import Entry, Maildir, split
 from hivemind.mail.reading import time_key
 from hivemind.web.site import Page, Query, Site
 
@@ -21,9 +23,10 @@ _FOLDERS = {"inbox": "Inbox", "sent": "Sent", "archive": "Archive", "dead": "Set
 _ROWS = 50
 _LETTERS = 60  # of a thread, the newest
 _BODY_CHARS = 6_000
+_TIMED = re.compile(r"\d{10}\.")
 _SEARCH_S = 0.12  # a search goes back so long; where it stopped it can be taken up
 
-_listed: dict[tuple[str, str], tuple[tuple[int, ...], list[Entry]]] = {}
+_listed: dict[tuple[str, str], tuple[tuple[int, ...], list[tuple[str, bool]]]] = {}
 
 
 def mailboxes(site: Site, query: Query) -> Page:
@@ -60,8 +63,8 @@ def boxes(site: Site) -> list[tuple[str, int]]:
     return [(HUMAN, overview.human_unread), *((name, unread[name]) for name in site.hive.agents if name in unread)]
 
 
-def _entries(hive: Hive, box: str, folder: str) -> list[Entry]:
-    """The files of a folder, newest first; listed again only if it has changed."""
+def _entries(hive: Hive, box: str, folder: str) -> list[tuple[str, bool]]:
+    """The files of a folder, newest first, by name and whether they are in `new`; listed again only if it has changed."""
     maildir = hive.mail.boxes.get(box, folder)
     stamp = []
     for path in (maildir.new, maildir.cur):
@@ -70,23 +73,35 @@ def _entries(hive: Hive, box: str, folder: str) -> list[Entry]:
     known = _listed.get((box, folder))
     if known is not None and known[0] == tuple(stamp) and time.time_ns() - max(stamp, default=0) > 50_000_000:
         return known[1]
-    found = sorted(maildir.entries(), key=time_key, reverse=True)
+    names = [(name, new) for new in (True, False) for name in maildir.names(new)]
+    # Most names begin with their time in ten digits, and are in order as they stand.
+    found = sorted(names, key=lambda one: one[0] if _TIMED.match(one[0]) else _time(maildir, *one), reverse=True)
     _listed[box, folder] = tuple(stamp), found
     return found
 
 
+def _entry(maildir: Maildir, name: str, new: bool) -> Entry:
+    base, flags = split(name)
+    return Entry(base, flags, os.path.join(maildir.new if new else maildir.cur, name), new)
+
+
+def _time(maildir: Maildir, name: str, new: bool) -> str:
+    return f"{max(0, time_key(_entry(maildir, name, new))[0]):010}"
+
+
 def _found(
-    hive: Hive, box: str, folder: str, entries: list[Entry], text: str, start: int
+    hive: Hive, box: str, folder: str, entries: list[tuple[str, bool]], text: str, start: int
 ) -> tuple[list[MessageSummary], int]:
     """(the letters, which entry comes after the last one that was looked at)."""
     maildir, words = hive.mail.boxes.get(box, folder), text.casefold().split()
     found: list[MessageSummary] = []
     until = time.monotonic() + _SEARCH_S
     at = start
-    for entry in entries[start:]:
+    for name, new in islice(entries, start, None):
         if len(found) >= _ROWS or (words and time.monotonic() > until):
             break
         at += 1
+        entry = _entry(maildir, name, new)
         if not hive.mail.reader.settled(entry):
             continue
         one = hive.mail.reader.summary(box, maildir, entry)
