@@ -246,8 +246,16 @@ def _table(rows: Sequence[Row], columns: int | None) -> list[str]:
     """A line for each row, marked where it needs attention."""
     if not rows:
         return ["  nothing of that kind"]
-    cells = [(f"{'!' if row.needs else ' '} {row.kind}", *row.cells) for row in rows]
-    return table([("  WHAT", "NAME", "STATE", "", "ABOUT"), *cells], columns)
+    cells = [
+        (
+            f"{'!' if row.needs else ' '} {row.kind}",
+            *row.cells[:3],
+            f"{row.tokens:,}" if row.tokens else "",
+            row.cells[3],
+        )
+        for row in rows
+    ]
+    return table([("  WHAT", "NAME", "STATE", "", "TOKENS", "ABOUT"), *cells], columns)
 
 
 def _drawn(snapshot: Snapshot, rows: Sequence[Row], view: View, columns: int, height: int) -> list[str]:

@@ -9,10 +9,12 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import make_hive
 from tests.web.conftest import filled, serving
 
 FOLDER = os.environ.get("HIVEMIND_BROWSER")
@@ -32,3 +34,32 @@ def test_every_page_stands_a_browser(tmp_path: Path) -> None:
         )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.skipif(FOLDER is None, reason="HIVEMIND_BROWSER names no folder with playwright-core and axe-core")
+@pytest.mark.slow
+def test_pages_move_while_a_swarm_of_ten_works(tmp_path: Path) -> None:
+    root = make_hive(tmp_path / "hive")
+    for path in (root / "agents").glob("*.yaml"):
+        path.unlink()
+    (root / "agents" / "worker.yaml").write_text("replicas: 10\n")
+    with serving(root) as site:
+        link = f"http://127.0.0.1:{site.port}/?token={site.token}"
+        node = subprocess.Popen(
+            ["node", Path(__file__).with_name("live.mjs"), link, str(FOLDER), "20"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            assert node.stderr is not None
+            assert node.stderr.readline() == "watching\n"
+            for number in range(20):
+                site.hive.tasks.add(f"---\nsteps: [{{run: sleep 0.5}}]\n---\nBoat {number}", id=f"boat-{number}")
+            up = [sys.executable, "-m", "hivemind", "--hive", str(root), "up", "--until-idle"]
+            ended = subprocess.run(up, capture_output=True, text=True, timeout=240, check=False)
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+            told, errors = node.communicate(timeout=240)
+        finally:
+            node.kill()
+            node.wait()
+    assert node.returncode == 0, errors
+    assert json.loads(told) == []

@@ -68,6 +68,20 @@ def test_mailboxes_have_folders_a_search_and_threads(site: Site) -> None:
     assert "Red or blue?" in site.get("/mail/human/ask.paint.s1.7%40hive").text
 
 
+def test_a_letter_from_an_unknown_address_says_that_its_answer_leaves_by_a_mail_program(own_site: Site) -> None:
+    box = own_site.hive.layout.mailboxes / "human"
+    (box / "new" / "1790000000.M1P1.elsewhere").write_text(
+        "From: ann@elsewhere.example\nMessage-ID: <boat@elsewhere.example>\nSubject: A boat\n\nIs it yours?\n"
+    )
+    shown = own_site.get("/mail/human/boat%40elsewhere.example").text
+    assert "Is it yours?" in shown
+    assert "does not know ann@elsewhere.example: answer with a mail program" in shown
+    refused = own_site.post("reply", id="boat@elsewhere.example", text="It is")
+    assert refused.status == 400, refused.text
+    assert "ann@elsewhere.example" in refused.text
+    assert own_site.hive.mail.list("human", "sent") == []
+
+
 def test_an_agent_shows_what_its_context_would_be_and_why(site: Site) -> None:
     shown = site.get("/agents/reviewer").text
     assert 'class="drawing budget"' in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,8 @@ def test_once_and_plain_are_lines_without_anything_that_steers_a_terminal(hive: 
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert said.startswith("hive: 2 need you; 0 of 3 agents up")
     assert "! need   paint" in said
+    assert "TOKENS" in said
+    assert re.search(r"task +lease +done .* 3,150 +What is a lease", said), "what it used stands beside it"
     assert "\x1b" not in said
 
 
