@@ -208,7 +208,7 @@ class Index:
                     if time.monotonic() > until:
                         return False
                     if not self._all("SELECT 1 FROM used WHERE task = ? LIMIT 1", [name]):
-                        slots, _ = _usage(self._records(place / name), "")
+                        slots = _usage(self._records(place / name), "")
                         with self._mutex:
                             self._book(name, slots)
                 if time.time_ns() - changed > _TICK_NS:
