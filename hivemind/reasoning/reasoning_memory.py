@@ -176,9 +176,9 @@ class ReasoningMemory:
             first = max(turns, default=-1) + 1
         talk.add(messages, first, turn_ids)
         if talk.preamble > before:
-            self.give([root.node_id], talk.turn_ids[before : talk.preamble])
+            self.attach([root.node_id], talk.turn_ids[before : talk.preamble])
 
-    def give(self, nodes: Iterable[int], turns: Sequence[int]) -> bool:
+    def attach(self, nodes: Iterable[int], turns: Sequence[int]) -> bool:
         """Attach turns to those of the nodes that are active; False if none is. Raises UserError."""
         active = [node for node in map(self.graph.nodes.get, nodes) if node is not None and node.active is True]
         lacking = [node for node in active if not set(turns).issubset(node.related_turn_ids)]

@@ -71,7 +71,7 @@ def _take_in(memory: ReasoningMemory, trail: Trail, title: str, turns: Sequence[
 
 def _given(memory: ReasoningMemory, nodes: Sequence[int], turns: Sequence[int]) -> bool:
     try:
-        return memory.give(nodes, turns)
+        return memory.attach(nodes, turns)
     except HivemindError as error:
         _log.warning("a turn is not in the graph: %s", error)
         return False

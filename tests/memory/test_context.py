@@ -187,7 +187,7 @@ COUNTERS: list[Callable[[str], int]] = [
 ]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(st.tuples(TEXTS, st.sampled_from(["a.py", "b.md", "c.txt", None]), st.booleans()), max_size=8),
     budget=st.integers(2, 3_000),

@@ -77,7 +77,7 @@ def same(manager: WorkingMemoryManager, path: Path) -> None:
             assert known.own_priority == block.own_priority
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rounds=st.lists(st.tuples(st.lists(BLOCKS, max_size=4), st.integers(0, 9), st.booleans()), min_size=1, max_size=6)
 )

@@ -146,7 +146,7 @@ def blocks_of_given_sizes(draw: st.DrawFn) -> list[MemoryBlock]:
     return blocks
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     blocks=blocks_of_given_sizes(),
     scored=st.booleans(),

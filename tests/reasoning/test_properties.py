@@ -78,7 +78,7 @@ def check(graph: ReasoningGraph) -> None:
     assert shown == {node.node_id for node in graph.active()}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(MOVE, max_size=25))
 def test_whatever_happens_the_graph_is_sound(moves: list[tuple[str, object]]) -> None:
     graph, turn, highest = ReasoningGraph(), [0], 1
@@ -98,7 +98,7 @@ def test_whatever_happens_the_graph_is_sound(moves: list[tuple[str, object]]) ->
     check(loaded)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(MOVE, max_size=20), st.lists(NUMBER, min_size=1, max_size=5))
 def test_unfolding_a_fold_gives_what_was(moves: list[tuple[str, object]], ids: list[int]) -> None:
     graph, turn = ReasoningGraph(), [0]
