@@ -9,7 +9,8 @@ pytest.importorskip("pydantic_ai")
 pytest.importorskip("openai")
 
 from hivemind.masking import MASK, mask
-from hivemind.minds import ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, open_mind
+from hivemind.minds import ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, Usage, open_mind
+from hivemind.minds.language import ModelConfig
 from hivemind.minds.language.errors import Refused
 from tests.minds.asking import OPENING, TOOL, exchanged, note, turn
 from tests.minds.server import Request, model_server
@@ -72,6 +73,16 @@ def test_what_is_reported_is_counted_and_priced(server, mind_of, meter):
     (exchange,) = meter.exchanges
     assert exchange.usage == thought.usage
     assert len(meter.asked[0].sha256) == 64
+
+
+def test_a_published_price_is_that_of_the_usage_with_what_a_cache_had_or_was_given(monkeypatch):
+    from hivemind.minds.language.connection import published_prices
+
+    monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
+    prices = published_prices(ModelConfig(provider="anthropic", model="claude-sonnet-4-5"))
+    plain, read, written = (Usage(1_000, 100), Usage(1_000, 100, cached=900), Usage(1_000, 100, written=900))
+    assert 0 < prices.of(read) < prices.of(plain) < prices.of(written)
+    assert published_prices(ModelConfig(provider="anthropic", model="no-such-model")) is None
 
 
 def test_a_price_that_nobody_knows_is_said_to_be_unknown(server, mind):
