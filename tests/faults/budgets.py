@@ -21,9 +21,9 @@ from .tasks import TASK_CHECKERS, drop_task, missing_tasks, places_of
 
 __all__ = ["BUDGETS", "HAND_OVER", "program", "thoughts"]
 
-DAY = 3_500
+DAY = 1_900
 MOST = 8_000  # tokens of a conversation
-TASKS = 10  # each opening has about 550 tokens: a day allows six of them, and one more passes it
+TASKS = 10  # each opening has about 365 tokens: a day allows five of them, and one more passes it
 
 
 FINISH = [[{"tool": "finish_task", "arguments": {"result": "It floats."}}]]
