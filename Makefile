@@ -1,6 +1,6 @@
 # make run    sets up and shows a swarm answering questions about itself, from knowledge/
 # make test   sets up and passes the tests
-# make faults what tries to break the promises of docs/promises.md, for a quarter of an hour; LONG=1: for hours
+# make faults what tries to break the promises of docs/promises.md, for ten minutes; LONG=1: for hours
 # make check  what CI runs beside the tests: format, lint, types, layers
 # make bench  the measurements: a table and a plot in benchmarks/results/
 PYTHON ?= python3
@@ -47,13 +47,15 @@ test: $(VENV)/.test
 	@$(IN_MEMORY) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Kills, full and failing disks, pauses, wrong clocks, late folders: each needs a program or root; what can't be tried is said.
-# Then power losses, hostile input, and mutants of the program, each of which has to be found.
+# Then power losses, hostile input, and mutants of the program, each of which has to be found. LONG=1 has atheris, too.
 faults: $(VENV)/.test
 	@cd tests/faults/report && rm -f scenarios.json power.json fuzz.json mutants.json
+	@$(if $(LONG),$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris,true)
 	@status=0; \
 	$(IN_MEMORY) $(BIN)/python -m tests.faults --report --strict $(if $(LONG),--long) || status=1; \
 	$(IN_MEMORY) $(BIN)/python -m tests.faults.powerloss --report $(if $(LONG),--long) || status=1; \
 	$(IN_MEMORY) $(BIN)/python -m tests.faults.fuzz.run --report --inputs $(if $(LONG),5000,50) || status=1; \
+	$(if $(LONG),$(IN_MEMORY) $(BIN)/python -m tests.faults.fuzz.guided --report --inputs 20000 --seconds 1800 || status=1;) \
 	$(IN_MEMORY) $(BIN)/python -m tests.faults.mutants.run --report $(if $(LONG),,--short) || status=1; \
 	exit $$status
 

@@ -1,4 +1,4 @@
-"""Bytes that find their own way: `python -m tests.faults.fuzz.guided [--door NAME] [--seconds N] [--report]`, with atheris.
+"""Bytes that find their own way: `python -m tests.faults.fuzz.guided [--door NAME] [--seconds N] [--inputs N] [--report]`.
 
 atheris (libFuzzer) changes what lies in a hive and in the corpus, keeps what reaches code that nothing reached before, and
 goes on from there. What is found is put into corpus/, as by `run.py`. Each door has a process of its own.
@@ -24,12 +24,13 @@ NAMES = {  # what an input is called, by its first byte
     "journal": ("",),
     "knowledge": ("in.md", "in.py", "in.html", "in.toml", "in.eml", "in.rst"),
     "mind": ("",),
+    "mcp": ("",),  # the server is another process, whose code is not seen: its lines are changed, and led by nothing
 }
 _SECONDS_EACH = 20
 
 
-def fuzz(door: str, seconds: int, told: Path) -> None:
-    """Never returns: libFuzzer ends the process when the time is up. What it has tried and found is in the file `told`."""
+def fuzz(door: str, seconds: int, inputs: int, told: Path) -> None:
+    """Never returns: libFuzzer ends the process when the time is up, or all inputs are tried. What it has tried and found is in the file `told`."""
     import atheris
 
     with atheris.instrument_imports(include=["hivemind"]):
@@ -61,7 +62,13 @@ def fuzz(door: str, seconds: int, told: Path) -> None:
                 found[cause] = str(keep(door, name, rest, one))
         told.write_text(json.dumps({"tried": tried, "found": found}))
 
-    limits = [f"-max_total_time={seconds}", f"-timeout={_SECONDS_EACH}", "-rss_limit_mb=6000", "-max_len=20000"]
+    limits = [
+        f"-max_total_time={seconds}",
+        f"-runs={inputs}",
+        f"-timeout={_SECONDS_EACH}",
+        "-rss_limit_mb=6000",
+        "-max_len=20000",
+    ]
     atheris.Setup([sys.argv[0], *limits, "-verbosity=0", str(seeds)], take)
     atheris.Fuzz()
 
@@ -70,19 +77,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--door", action="append", choices=NAMES)
     parser.add_argument("--seconds", type=int, default=600, help="for each door")
+    parser.add_argument("--inputs", type=int, default=-1, help="for each door; else as many as there is time for")
     parser.add_argument(
         "--report", action="store_true", help="write tests/faults/report/guided.json and docs/promises.md"
     )
     parser.add_argument("--told", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.told:
-        fuzz(given.door[0], given.seconds, given.told)
+        fuzz(given.door[0], given.seconds, given.inputs, given.told)
     rows: list[dict[str, Any]] = []
     for door in given.door or NAMES:
         with tempfile.TemporaryDirectory(prefix="hive-guided-") as folder:
             told = Path(folder) / "told.json"
             told.write_text('{"tried": 0, "found": {}}')
-            words = ["--door", door, "--seconds", str(given.seconds), "--told", str(told)]
+            words = [
+                "--door",
+                door,
+                "--seconds",
+                str(given.seconds),
+                "--inputs",
+                str(given.inputs),
+                "--told",
+                str(told),
+            ]
             command = [sys.executable, "-m", "tests.faults.fuzz.guided", *words]
             done = subprocess.run(
                 command,

@@ -142,7 +142,7 @@ def main() -> int:
     parser.add_argument("name", nargs="*")
     parser.add_argument("--most", type=int, default=40, help="detectors that a mutant is put under at most")
     parser.add_argument("--short", action="store_true", help="under the detectors that each patch names, and no other")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1))
     parser.add_argument(
         "--report", action="store_true", help="write tests/faults/report/mutants.json and docs/promises.md"
     )

@@ -111,7 +111,7 @@ def main() -> int:
     )
     parser.add_argument("--first", action="store_true", help="no more of a scenario after its first violation")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="a swarm waits half of the time")
+    parser.add_argument("--jobs", type=int, default=3 * (os.cpu_count() or 1), help="a swarm waits half of the time")
     parser.add_argument(
         "--report", action="store_true", help="write tests/faults/report/power.json and docs/promises.md"
     )
