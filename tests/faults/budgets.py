@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from datetime import date, timedelta
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from .tasks import TASK_CHECKERS, drop_task, missing_tasks, places_of
 __all__ = ["BUDGETS", "HAND_OVER", "program", "thoughts"]
 
 DAY = 1_900
+JUMP_S = 1.0  # so long may pass between an agent's request and its program
 MOST = 8_000  # tokens of a conversation
 TASKS = 10  # each opening has about 365 tokens: a day allows five of them, and one more passes it
 
@@ -83,7 +84,8 @@ def used(subject: Subject) -> list[int]:
     days: list[int] = []
     now = 0
     for thought in thoughts(subject):
-        if date.fromisoformat(thought["told"][-1]["at"][:10]) != date(1970, 1, 1) + timedelta(thought["day"]):
+        told = (date.fromisoformat(thought["told"][-1]["at"][:10]) - date(1970, 1, 1)).days
+        if told != thought["day"] and 0 <= thought["moment"] - subject.jumped <= JUMP_S:
             now = 0
             continue
         if not now - 1 <= thought["day"] <= now:

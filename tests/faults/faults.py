@@ -489,7 +489,7 @@ def _clock(
             nonlocal jump
             if jump is not None and time.monotonic() > due:
                 _set_clock(setting, jump)
-                jump = None
+                subject.jumped, jump = time.monotonic(), None
 
         if not everyone:
             subject.alone = True

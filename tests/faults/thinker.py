@@ -25,5 +25,8 @@ for turn in json.loads(script):
     if calls:
         break
 with open(f"{marks}/thoughts", "a") as file:
-    file.write(json.dumps({"agent": agent, "day": int(time.time() // 86_400), "told": messages}) + "\n")
+    file.write(
+        json.dumps({"agent": agent, "day": int(time.time() // 86_400), "moment": time.monotonic(), "told": messages})
+        + "\n"
+    )
 print(json.dumps({"text": "done", "calls": calls}))

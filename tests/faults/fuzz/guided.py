@@ -30,7 +30,8 @@ _SECONDS_EACH = 20
 
 
 def fuzz(door: str, seconds: int, inputs: int, told: Path) -> None:
-    """Never returns: libFuzzer ends the process when the time is up, or all inputs are tried. What it has tried and found is in the file `told`."""
+    """Never returns: libFuzzer ends the process when the time is up, or all inputs are tried. What it has tried and found is in
+    the file `told`."""
     import atheris
 
     with atheris.instrument_imports(include=["hivemind"]):
