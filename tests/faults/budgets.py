@@ -96,6 +96,8 @@ def used(subject: Subject) -> list[int]:
 
 
 def day_kept(subject: Subject) -> Iterator[str]:
+    if subject.clocks_differ:  # whoever is ahead begins the next day, for all
+        return
     for tokens in used(subject):
         if tokens > DAY:
             yield f"the budget of a day is {DAY} tokens, and {tokens} were used"

@@ -491,6 +491,7 @@ def _clock(
                 _set_clock(setting, jump)
                 subject.jumped, jump = time.monotonic(), None
 
+        subject.clocks_differ = not everyone
         if not everyone:
             subject.alone = True
         with _changing(subject, change), _ticking(subject, tick):

@@ -153,6 +153,7 @@ class Subject:
     notes: list[str] = field(default_factory=list)
     seen: dict[int, dict[str, Any]] = field(default_factory=dict)  # events that a reader was shown, by their number
     followed: list[list[int]] = field(default_factory=list)  # what each `log --follow` showed, in its order
+    clocks_differ: bool = False  # by a day
     jumped: float = float("-inf")  # when the clocks jumped, by the one that no fault touches
     excuses: tuple[str, ...] = ()  # what an error.md may say of the machine, after this fault
     _listings: dict[tuple[str, ...], str] | None = None
