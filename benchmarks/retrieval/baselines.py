@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks.retrieval.hivemind_system import NAMESPACE, Item, System
 from hivemind.longterm import MemoryEntry
-from hivemind.search.words import Stems, bm25, matching, rarity, words_of
+from hivemind.search.words import Stems, bm25_of_tallies, matching, rarity, words_of
 
 _K = 60  # of reciprocal rank fusion, as is usual
 
@@ -25,7 +25,7 @@ class _Labelled(System):
         texts = [stems(words_of(content)) for _, content in rows]
         often = Counter(stem for text in texts for stem in set(text))
         weights = {stem: rarity(often[stem], len(texts)) for stem in stems(matching(query)) if often[stem]}
-        scored = zip(bm25(weights, texts), rows, strict=True)
+        scored = zip(bm25_of_tallies(weights, [Counter(one) for one in texts], [*map(len, texts)]), rows, strict=True)
         return [key for _, key in sorted((-score, key) for score, (key, _) in scored)][:400]
 
     def by_meaning(self, query: str) -> list[str]:

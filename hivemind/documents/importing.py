@@ -1,4 +1,5 @@
-"""Outlines and mail threads as nodes, each with its place in the file (seed 003, *Import*; spec 5)."""
+"""Outlines and mail threads as nodes, each with its place in the file; a document brought in line with its changed file: what
+is still there keeps its id, notes and summaries (seed 003, *Import*; spec 5)."""
 
 from __future__ import annotations
 
@@ -27,6 +28,8 @@ __all__ = [
 _ALIKE = 0.4  # from this share of common words on, a changed text is taken for the same one
 _MOST_PAIRS = 2_500  # beyond this, likeness costs more than it is worth
 _COMPARED = 4_000  # characters of a text
+_LONGEST_VALUE = 256
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +307,6 @@ class _Places:
         return at
 
 
-_log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class _Document:
     """A document as it stands: its nodes by id, the children of each, and those that came from the file, in order."""
@@ -404,9 +404,6 @@ def _change(edit: Edit, node: Node, container: str, order: float | None, draft: 
         changes["context_value"] = context.value
     if changes:
         edit.change(node, keep_version=draft is not None and draft.text != node.text, **changes)
-
-
-_LONGEST_VALUE = 256
 
 
 def value(text: str, default: str) -> str:

@@ -335,7 +335,8 @@ class Part:
     def quoted(self, score: float, why: str, confidence: Confidence = NONE, quote: tuple[int, int] = (0, 0)) -> Passage:
         """The passage as a quotation."""
         if self.file.standing:
-            why += f"; its document is {self.file.standing}"
+            said = f"; its document is {self.file.standing}"
+            why, confidence = why + said, replace(confidence, reason=confidence.reason + said)
         first, last = self.members[0], self.members[-1]
         return Passage(
             self.text, self.file.path, first.start_line, last.end_line, self.file.digest, score, self.titles,

@@ -1,4 +1,5 @@
-"""Entries as rows of the database: reading them, their history and links; what has expired."""
+"""Entries as rows of the database: reading and writing them, their history and links, what has expired; upsert_memory
+(seed 001, *upsertMemory Tool Schema*)."""
 
 # ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
@@ -25,6 +26,15 @@ __all__ = [
     "object_of", "set_link", "space_for", "space_of", "spaces_below", "span", "upsert", "with_vector",
     "write_entry",
 ]  # fmt: skip
+
+_COLUMNS = (
+    "e.seq, e.id, n.path, e.key, e.content, e.metadata, e.created_at, e.updated_at, e.category, e.importance,"
+    " e.expires_at, e.version, e.parent_id, e.links, e.wants AND v.key IS NULL"
+)
+_FROM = " FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v ON v.key = e.seq"
+ALIVE = "(e.expires_at IS NULL OR e.expires_at > ?)"
+"""The condition under which an entry has not expired; its parameter is the time now."""
+_AT_ONCE = 500  # parameters of one statement
 
 UNNAMED = ""
 """The model of vectors that callers give while there is no embedder."""
@@ -287,16 +297,6 @@ def next_expiry(sql: sqlite3.Connection) -> int | None:
     """When the entry that expires first does, in microseconds; None if none will."""
     (found,) = sql.execute("SELECT min(expires_at) FROM entries WHERE expires_at IS NOT NULL").fetchone()
     return None if found is None else int(found)
-
-
-_COLUMNS = (
-    "e.seq, e.id, n.path, e.key, e.content, e.metadata, e.created_at, e.updated_at, e.category, e.importance,"
-    " e.expires_at, e.version, e.parent_id, e.links, e.wants AND v.key IS NULL"
-)
-_FROM = " FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v ON v.key = e.seq"
-ALIVE = "(e.expires_at IS NULL OR e.expires_at > ?)"
-"""The condition under which an entry has not expired; its parameter is the time now."""
-_AT_ONCE = 500  # parameters of one statement
 
 
 def object_of(text: str) -> dict[str, Any]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from hivemind.fs.database import Connection
 from hivemind.words import STOP_WORDS
 
-__all__ = ["TOKENIZER", "Stems", "bm25", "bm25_of_tallies", "matching", "rarity", "words_of"]
+__all__ = ["TOKENIZER", "Stems", "bm25_of_tallies", "matching", "rarity", "words_of"]
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 """How the full-text indexes of all stores part and stem texts."""
@@ -75,15 +74,11 @@ def rarity(found_in: int, total: int) -> float:
     return math.log(1 + (max(total - found_in, 0) + 0.5) / (found_in + 0.5))
 
 
-def bm25(weights: Mapping[str, float], texts: Sequence[Sequence[str]]) -> list[float]:
-    """How well each text (its stems) matches the terms (stem → rarity), 0 or more; lengths count beside their average."""
-    return bm25_of_tallies(weights, [Counter(text) for text in texts], [len(text) for text in texts])
-
-
 def bm25_of_tallies(
     weights: Mapping[str, float], tallies: Sequence[Mapping[str, int]], lengths: Sequence[int]
 ) -> list[float]:
-    """The same, of texts that were counted before: for each, stem → how often, and how many there are in all."""
+    """How well each text matches the terms (stem → rarity), 0 or more; lengths count beside their average. Of each text:
+    stem → how often, and how many there are in all."""
     average = sum(lengths) / len(lengths) if lengths else 0.0
     scores = []
     for tally, length in zip(tallies, lengths, strict=True):

@@ -401,3 +401,24 @@ def test_an_example_in_prose_yields_to_what_the_prose_says(layout: Layout, knowl
     assert best.text.startswith(prose)
     assert others
     assert all(other.score < best.score for other in others)
+
+
+@pytest.mark.parametrize(
+    ("beginning", "standing"),
+    [
+        ("---\nstatus: Superseded by 7\n---\n# Keels\n\n", "superseded"),
+        ("---\ndraft: true\n---\n# Keels\n\n", "draft"),
+        ("# Keels\n\nStatus: rejected\n\n", "rejected"),
+        ("# Keels\n\n## Status\n\nWithdrawn\n\n## Which\n\n", "withdrawn"),
+    ],
+)
+def test_a_document_that_is_not_in_force_stands_behind_one_that_is_and_says_so(
+    layout: Layout, knowledge: Knowledge, beginning: str, standing: str
+) -> None:
+    (layout.knowledge / "a.md").write_text(f"{beginning}The keel of a boat is made of lead.\n")
+    (layout.knowledge / "b.md").write_text("# Keels\n\nThe keel of a boat is made of iron.\n")
+    knowledge.sync()
+    found = [one for one in knowledge.search("What is the keel of a boat made of?") if "made of" in one.text]
+    assert [(one.path, one.standing) for one in found] == [("knowledge/b.md", ""), ("knowledge/a.md", standing)]
+    for reason in (found[1].why, found[1].confidence.reason):  # the latter stands in the answers of the default mind
+        assert reason.endswith(f"; its document is {standing}")
