@@ -331,7 +331,14 @@ class GraphIndex:
 
     def check(self) -> list[str]:
         """What is wrong with the index, one sentence each; empty if it is sound. Reads all of it."""
-        return self._index.check()
+        found = self._index.check()
+        if not found:
+            with self._database.read() as sql:
+                (lost,) = sql.execute(
+                    "SELECT count(*) FROM scopes WHERE name NOT IN (SELECT task FROM graphs)"
+                ).fetchone()
+            found += [f"the nodes of {lost} tasks belong to no graph"] if lost else []
+        return found
 
     def set_aside(self) -> str:
         """Rename the file, so that the next search rebuilds it; returns a sentence that says so."""

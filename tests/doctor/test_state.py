@@ -313,7 +313,7 @@ def test_a_full_disk_makes_no_database_damaged(tmp_path: Path) -> None:
         assert {one.where for one in found} >= {".hive/memory.db", ".hive/documents.db"}
 
 
-@pytest.mark.parametrize("damage", ["no database", "DELETE FROM graphs", "DROP TABLE nodes"])
+@pytest.mark.parametrize("damage", ["no database", "DELETE FROM graphs", "DROP TABLE items"])
 def test_a_damaged_index_of_graphs_is_set_aside_and_made_anew_by_the_next_search(
     hive: Hive, visit, treatment, damage: str
 ) -> None:
