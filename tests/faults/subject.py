@@ -33,6 +33,9 @@ def folder(kind: str) -> Iterator[Path]:
     above = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
     for left in above.glob(f"hive-{kind}-*-*"):
         if not Path("/proc", left.name.split("-")[-2]).exists():
+            mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+            for mount in [one for one in mounts if one.startswith(f"{left}/")]:  # a small disk, another machine's view
+                subprocess.run(["umount", "-l", mount], check=False)
             shutil.rmtree(left, ignore_errors=True)
     made = Path(tempfile.mkdtemp(prefix=f"hive-{kind}-{os.getpid()}-", dir=above))
     try:
