@@ -23,6 +23,8 @@ from benchmarks.rivals import redis_server, redis_set_nx, sqlite_table
 from benchmarks.table import Row, show
 from hivemind.coordination import Coordinates, Journal, StepLeases, Steps
 from hivemind.coordination.event import encode
+from hivemind.coordination.journal import SEGMENT_BYTES
+from hivemind.fs import Log
 from hivemind.layout import Layout
 from hivemind.reasoning import TaskGraph
 from hivemind.views import resume
@@ -197,18 +199,13 @@ def _append_rows(seconds: float) -> list[Row]:
     return rows
 
 
-def _name(first: int) -> str:
-    """The file whose first event has that number."""
-    return f"{first:012d}.jsonl"
-
-
 def _long_log(folder: Path, events: int) -> None:
     """A log of that many events as agents would leave it, written without folding it."""
     journal = Journal(folder, durable=False)
     journal.append("agent.started", agent_id="agent-0", incarnation=1)
-    seq, first, size = 1, 1, os.path.getsize(folder / _name(1))
-    file = open(folder / _name(1), "ab")  # noqa: SIM115 (it changes as segments fill up)
-    while seq < events:
+    log = Log(journal.path, "journal", 2, numbered=True, durable=False, shared=True, segment_bytes=SEGMENT_BYTES)
+    log.read()
+    while (seq := log.seq) < events:
         task, agent = f"task-{seq // 40}", f"agent-{seq % 8}"
         step = f"{task}.s{seq % 40 // 8 + 1}"
         kinds = (
@@ -221,15 +218,8 @@ def _long_log(folder: Path, events: int) -> None:
             ("agent.heartbeat", {"agent_id": agent}),
             ("step.done", {"step_id": step, "task_id": task, "agent_id": agent}),
         )
-        if size >= 8 * 1024 * 1024:
-            file.close()
-            first, size = seq + 1, 0
-            file = open(folder / _name(first), "wb")  # noqa: SIM115
-        line, _ = encode(seq, [kinds[seq % 8]])
-        size += file.write(line)
-        seq += 1
-    file.close()
-    journal.close()
+        with log.locked():
+            log.append_line(encode(seq, [kinds[seq % 8]])[0], 1)
 
 
 def _timed(action: Callable[[], object], times: int) -> float:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from hivemind.coordination.journal import Journal
 from hivemind.errors import UserError
-from hivemind.fs import Log
 from hivemind.fs.finding import Finding
 
 __all__ = ["check_journal"]
@@ -23,22 +22,14 @@ def check_journal(folder: Path, *, durable: bool, running: bool) -> Iterator[Fin
     except UserError as error:
         yield Finding(error.where or folder, error.what, error.mend or "put it back from a copy")
         return
-    finally:
-        journal.close()
-    last = max(folder.glob("*.jsonl"))
-    torn = b"" if running else Log(last, "journal", 1).torn()
+    torn = b"" if running else journal.torn()
     if torn:
         what = f"its last line is torn ({len(torn)} bytes): a crash cut it short; that event did not happen"
         mend = "hivemind doctor --fix cuts it off and keeps it beside the file; so does the next event"
-        yield Finding(last, what, mend, partial(_mend, folder, durable))
+        yield Finding(journal.path, what, mend, partial(_mend, folder, durable))
 
 
 def _mend(folder: Path, durable: bool) -> str:
     """The journal mends a torn end itself as soon as anyone holds its lock."""
-    journal = Journal(folder, durable=durable)
-    try:
-        with journal.guarding(lambda _: None):
-            pass
-    finally:
-        journal.close()
-    return "cut off, and kept beside the file"
+    with Journal(folder, durable=durable).guarding(lambda _: None):
+        return "cut off, and kept beside the file"

@@ -39,8 +39,8 @@ def apply(state: State, records: Iterable[Record]) -> None:
     stay in the log and change nothing else, so that nothing anyone appends can make the log unreadable.
     """
     for record in records:
-        fold = _FOLDS.get(record["kind"]) or _FOLDS.get(record["kind"].partition(".")[0])
         try:
+            fold = _FOLDS.get(record["kind"]) or _FOLDS.get(record["kind"].partition(".")[0])
             if fold is None:
                 state.unknown += 1
             else:

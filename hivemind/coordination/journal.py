@@ -15,8 +15,8 @@ from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.coordination.event import Draft, Event, encode
 from hivemind.coordination.fold import FOLD_VERSION, apply
 from hivemind.coordination.state import State
-from hivemind.errors import UserError
-from hivemind.fs import LogDamaged, LogMoved, Place, Segments, reached, write
+from hivemind.errors import HivemindError, UserError
+from hivemind.fs import Log, Mark, Place, make_folder, reached, write
 
 __all__ = ["Journal"]
 
@@ -28,14 +28,13 @@ def _snapshot_path(folder: str) -> str:
     return os.path.join(folder, f"snapshot-{FOLD_VERSION}.json")
 
 
-def _write_snapshot(folder: str, state: State, place: Place, last_line: bytes) -> int:
-    """Write the state at `place`; the log must be durable up to there. Returns its bytes, 0 if it was not written."""
+def _write_snapshot(folder: str, state: State, mark: Mark) -> int:
+    """Write the state at `mark`; the log must be durable up to there. Returns its bytes, 0 if it was not written."""
     body = state.as_bytes()
     head = {
         "kind": "journal-snapshot",
         "version": FOLD_VERSION,
-        "place": place,
-        "line": hashlib.sha256(last_line).hexdigest(),
+        "mark": mark,
         "state": hashlib.sha256(body).hexdigest(),
     }
     content = json.dumps(head, separators=(",", ":")).encode() + b"\n" + body + b"\n"
@@ -48,17 +47,17 @@ def _write_snapshot(folder: str, state: State, place: Place, last_line: bytes) -
     return len(content)
 
 
-def _load_snapshot(log: Segments) -> tuple[State, Place, int] | None:
-    """(state, place, size in bytes), or None if none fits the log: then the log is read from its beginning."""
-    path = _snapshot_path(log.folder)
+def _load_snapshot(folder: str, log: Log) -> tuple[State, int] | None:
+    """(state, size in bytes), the log to be read from there on; None if none fits the log: then it is read from its
+    beginning."""
+    path = _snapshot_path(folder)
     try:
         with boundary("snapshot", path):
             first_line, _, body = read_input(path).partition(b"\n")
             head = json.loads(first_line)
-            place = Place(*head["place"])
             whole = head["state"] == hashlib.sha256(body[:-1]).hexdigest()
-            if whole and _stands(log, place, head["line"]):
-                return State.of(body[:-1]), place, len(first_line) + 1 + len(body)
+            if whole and log.resume(Mark(*head["mark"])):
+                return State.of(body[:-1]), len(first_line) + 1 + len(body)
     except FileNotFoundError:
         return None
     except Unreadable as error:
@@ -68,21 +67,8 @@ def _load_snapshot(log: Segments) -> tuple[State, Place, int] | None:
     return None
 
 
-def _stands(log: Segments, place: Place, digest: str) -> bool:
-    """Whether the last event that the snapshot knows is where it was, in a log that may have been restored or cut."""
-    try:
-        file = log.open_segment(place.first)
-    except FileNotFoundError:
-        return False
-    try:
-        line = os.pread(file, place.end - place.start, place.start)
-    finally:
-        os.close(file)
-    return hashlib.sha256(line).hexdigest() == digest
-
-
 SEGMENT_BYTES = 8 * 1024 * 1024
-_FORMAT = 1
+_VERSION = 2
 _T = TypeVar("_T")
 
 
@@ -91,7 +77,7 @@ class Journal:
 
     `durable`: an event is on disk before its append returns, and before anything that rests on it is shown. Otherwise
     an event survives the death of its process at once, and power loss once the system has written it back.
-    `segment_bytes` is for a new journal; an existing one keeps its own.
+    A file of `segment_bytes` is renamed, and a new one begun.
 
     With `read_only` nothing is made, locked or written, so that a log on a read-only disk can be read; what would append
     raises UserError.
@@ -108,9 +94,15 @@ class Journal:
         self.durable = durable
         self.read_only = read_only
         self.folder = os.path.abspath(folder)
-        self._log = Segments(self.folder, "journal", _FORMAT, limit=segment_bytes, durable=durable, read_only=read_only)
+        self.path = os.path.join(self.folder, "journal.jsonl")
+        self._log = Log(
+            self.path, "journal", _VERSION, numbered=True, durable=durable, shared=True, segment_bytes=segment_bytes
+        )
+        self._segment_bytes = segment_bytes
         self._mutex = threading.RLock()
         self._state: State | None = None
+        self._epoch = 0  # of the log, which the state belongs to
+        self._is_made = False
         self._snapshot_due = 0
 
     # what others use
@@ -129,7 +121,7 @@ class Journal:
 
     def change(self, decide: Callable[[State], Sequence[Draft]], look: Callable[[State, list[Event]], _T]) -> _T:
         """The same, and returns what `look` makes of the state and the events right after, before anyone else writes."""
-        place = None
+        place = Place()
         try:
             with self._mutex:
                 state = self._begin()
@@ -140,7 +132,8 @@ class Journal:
                     place = self._end()
         finally:
             self._settle(place)
-        self._snapshot_if_due()
+        if self._log.taken >= self._snapshot_due:
+            self.snapshot()
         return found
 
     @contextmanager
@@ -149,7 +142,7 @@ class Journal:
 
         Be quick: nobody can write meanwhile. This journal can be looked at inside, an append raises HivemindError.
         """
-        place = None
+        place = Place()
         try:
             with self._mutex:
                 state = self._begin()
@@ -164,10 +157,7 @@ class Journal:
     def view(self, look: Callable[[State], _T]) -> _T:
         """What `look` makes of the newest state; it takes no file lock and must not keep the state itself."""
         with self._mutex:
-            if not self._log.held:  # else it is as new as it can be
-                self._fresh()
-            assert self._state is not None
-            found, place = look(self._state), self._log.place
+            found, place = look(self._fresh()), self._log.place
         self._settle(place)
         return found
 
@@ -183,14 +173,10 @@ class Journal:
     def events(self, since: int = 0) -> Iterator[Event]:
         """The same, one by one, for a log that is long. What is appended meanwhile may or may not come along."""
         last = self.seq
-        for record in self._log.records(since, self._is_beyond):
+        for record in self._log.records(since):
             if record["seq"] > last:
                 return
             yield Event.of(record)
-
-    def _is_beyond(self, seq: int) -> bool:
-        """Whether an event is past what has been folded: a torn end, which no one was told of."""
-        return self.view(lambda state: state.seq < seq)
 
     def fingerprint(self) -> bytes:
         """The whole state as canonical JSON: equal logs give equal bytes on any machine."""
@@ -203,123 +189,88 @@ class Journal:
         """
         self._refuse_onlooker()
         with self._mutex:
-            self._fresh()
-            return self._save_snapshot()
+            state, mark = self._fresh(), self._log.mark()
+            if mark is None:
+                return False
+            self._log.cover(self._log.place)
+            size = _write_snapshot(self.folder, state, mark)
+            self._snapshot_due = self._log.taken + max(self._segment_bytes, size)
+        reached("journal.snapshot.done")
+        return size > 0
+
+    def torn(self) -> bytes:
+        """What a crash left after the last event; the next append sets it aside."""
+        return self._log.torn()
 
     def archive(self, before: float) -> list[str]:
-        """Move segments that were last written to `before` a time (seconds since 1970) to `archive/<month>/`, once a snapshot
+        """Move full files that were last written to `before` a time (seconds since 1970) to `archive/<month>/`, once a snapshot
         says what they add up to; where they lie now. They are read all the same where something asks for what is in them."""
         with self._mutex:
-            if not self.snapshot():
-                return []
-            assert self._state is not None
-            return self._log.archive(self._log.place.first, before)
+            return self._log.archive(before) if self.snapshot() else []
 
     def close(self) -> None:
         """Let go of the files. The next use opens them again."""
         with self._mutex:
-            self._log.let_go()
-            self._state = None
-
-    def let_go(self) -> None:
-        """Let go of the files and keep what was read, for a process that is going to fork: its children have it then.
-
-        The next use opens the files again, in whichever process, and reads what is new.
-        """
-        with self._mutex:
-            self._log.let_go()
-
-    def __del__(self) -> None:
-        self.close()
+            self._log.close()
 
     # keeping up
 
     def _begin(self) -> State:
         """The newest state, with nobody else writing until `_end`."""
         self._refuse_onlooker()
-        self._log.open()
-        self._log.acquire(self._fresh)  # fold while another writes
-        try:
+        if self._log.held:
+            raise HivemindError("nothing can be appended to the journal while it is held")
+        if not self._is_made:
+            make_folder(self.folder, durable=self.durable)
+            self._is_made = True
+        if self._state is None:  # not under the lock: it may take long
             self._fresh()
-            assert self._state is not None
-            return self._state
+        self._log.acquire()
+        try:
+            return self._fresh()
         except BaseException:
             self._log.release()
             raise
 
-    def _end(self) -> Place | None:
+    def _end(self) -> Place:
         """Let the others write; returns how far what was seen or written reaches."""
         self._log.release()
-        return None if self._state is None else self._log.place
+        return Place() if self._state is None else self._log.place
 
     def _refuse_onlooker(self) -> None:
         if self.read_only:
             raise UserError("was opened to be looked at", where=self.folder, mend="open it to be changed: Hive.open")
 
-    def _fresh(self) -> None:
-        """Fold what is new. Who holds the lock also mends a torn end."""
-        self._log.open()
+    def _fresh(self) -> State:
+        """The state with what is new."""
         try:
-            state = self._state
-            if state is None:
-                state = self._load()
-            else:
-                apply(state, self._log.pull())
-            while self._log.held and self._log.torn and not self._log.mend():
-                apply(state, self._log.pull())
-        except LogMoved:
-            self._state = None
-            self._fresh()
+            if self._state is None:
+                self._log.rewind()
+                found = _load_snapshot(self.folder, self._log)
+                self._state, size = found or (State(), 0)
+                self._epoch = self._log.epoch
+                self._snapshot_due = self._log.taken + max(self._segment_bytes, size)
+            records = self._log.read()
+            if self._epoch != self._log.epoch:  # another file is there
+                self._state, self._epoch = State(), self._log.epoch
+            apply(self._state, records)
+            return self._state
         except BaseException:
             self._state = None  # half-folded is worse than not folded
             raise
 
-    def _load(self) -> State:
-        found = _load_snapshot(self._log)
-        if found is None:
-            there = self._log.all_segments()
-            if there and there[0] != 1:
-                raise LogDamaged(
-                    f"the log begins with event {there[0]}", where=self.folder, mend="put the older segments back"
-                )
-            found = State(), Place(0, 1, 0, 0), 0
-        self._state, place, size = found
-        self._log.go_to(place)
-        self._snapshot_due = max(self._log.limit, size)
-        apply(self._state, self._log.pull_all())
-        self._snapshot_due -= self._log.taken
-        return self._state
-
-    def _settle(self, place: Place | None) -> None:
-        if self.durable and place is not None and place.seq:
-            self._log.cover(place)
+    def _settle(self, place: Place) -> None:
+        if self.durable:
+            self._log.cover(place, note=not self.read_only)
 
     # writing
 
     def _write(self, state: State, drafts: Sequence[Draft]) -> list[Event]:
         line, found = encode(state.seq, drafts)
         try:
-            self._log.push(line, len(found))
+            self._log.append_line(line, len(found))
             apply(state, found)
         except BaseException:
             self._state = None
             raise
-        self._snapshot_due -= len(line)
         return [Event.of(record) for record in found]
-
-    def _snapshot_if_due(self) -> None:
-        if self._snapshot_due <= 0:
-            with self._mutex:
-                if self._snapshot_due <= 0 and self._state is not None:
-                    self._save_snapshot()
-
-    def _save_snapshot(self) -> bool:
-        assert self._state is not None
-        place = self._log.place
-        if not place.seq:
-            return False
-        self._log.cover(place)
-        size = _write_snapshot(self.folder, self._state, place, self._log.last_line())
-        self._snapshot_due = max(self._log.limit, size)
-        reached("journal.snapshot.done")
-        return size > 0

@@ -11,9 +11,9 @@ from hivemind.coordination.errors import CoordinationError, ProjectGuardMismatch
 from hivemind.errors import UnknownVersion
 from hivemind.fs import DamagedRecord, create, load_record
 
-__all__ = ["check_workspace", "fingerprint", "load_workspace"]
+__all__ = ["WORKSPACE_VERSION", "check_workspace", "fingerprint", "load_workspace"]
 
-_VERSION = 2
+WORKSPACE_VERSION = 3
 _MEND = "end its tasks with the version that made it; then the manual (10, Hives of another version) says how to go on"
 
 
@@ -45,7 +45,7 @@ def check_workspace(
     wanted = fingerprint(root) if guard is None else guard
     found = load_workspace(path)
     if found is None:
-        record = {"kind": "workspace", "version": _VERSION, "workspace": workspace, "guard": wanted}
+        record = {"kind": "workspace", "version": WORKSPACE_VERSION, "workspace": workspace, "guard": wanted}
         try:
             create(path, json.dumps(record, ensure_ascii=False) + "\n", durable=durable)
         except FileExistsError:
@@ -70,7 +70,7 @@ def check_workspace(
 def load_workspace(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """What the record says; None if there is none. Raises UnknownVersion for a hive of another version."""
     try:
-        return load_record(path, "workspace", _VERSION)
+        return load_record(path, "workspace", WORKSPACE_VERSION)
     except UnknownVersion as error:
         raise UnknownVersion(
             f"this hive is of another version of hivemind ({error.what})", where=path, mend=_MEND

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from hivemind.coordination.workspace import WORKSPACE_VERSION
 from hivemind.doctor.patient import Patient
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.check import check_temporary, listed
@@ -16,9 +17,9 @@ from hivemind.tasks.record import RECORD, load
 
 __all__ = ["check_leftovers", "check_places", "check_records"]
 
-_FILES = ("heartbeat", "line", "lock", "mail-taken", "synced")
+_FILES = ("heartbeat", "mail-taken")
 """Files under .hive whose names have no ending."""
-_KINDS = {"format.json": ("journal", 1), "workspace.json": ("workspace", 2)}
+_KINDS = {"workspace.json": ("workspace", WORKSPACE_VERSION)}
 """The kind and version of a record by its file's name; of any other the name is the kind, and the version is 1."""
 
 
@@ -74,7 +75,7 @@ def _may_be_folder(path: Path, mode: int) -> bool:
 
 def _records(patient: Patient) -> Iterator[Path]:
     layout = patient.layout
-    for pattern in ("agents/*/*.json", "*.json", "journal/format.json"):
+    for pattern in ("agents/*/*.json", "*.json"):
         yield from sorted(layout.state.glob(pattern))
     for place in (layout.inbox, layout.active, layout.done, layout.failed):
         yield from sorted(place.glob(f"*/{RECORD}"))

@@ -9,10 +9,9 @@ from hivemind.fs.doorbell import Doorbell, Ringer, ring
 from hivemind.fs.filesystem import is_settled
 from hivemind.fs.lines import LogDamaged, Record, records_of
 from hivemind.fs.locks import HeldLock, Lock
-from hivemind.fs.log import Log
+from hivemind.fs.log import Log, Mark, Place
 from hivemind.fs.paths import file_below, folder_below, folder_inside, inside, open_inside
 from hivemind.fs.records import DamagedRecord, load_record, save_record, set_aside
-from hivemind.fs.segments import LogMoved, Place, Segments
 from hivemind.fs.sockets import make_socket_folder, socket_places
 from hivemind.fs.watch import Watcher, open_watcher
 
@@ -24,11 +23,10 @@ __all__ = [
     "Lock",
     "Log",
     "LogDamaged",
-    "LogMoved",
+    "Mark",
     "Place",
     "Record",
     "Ringer",
-    "Segments",
     "Watcher",
     "create",
     "file_below",

@@ -17,16 +17,13 @@ from hivemind.fs.atomic import open_own
 __all__ = [
     "LogDamaged",
     "Record",
-    "damaged",
     "keep_torn",
-    "look_at",
+    "line_at",
     "put",
     "read_records",
     "records_of",
-    "take",
     "true_size",
     "whole_end",
-    "whole_lines",
 ]
 
 Record = dict[str, Any]
@@ -40,7 +37,7 @@ class LogDamaged(UserError):
     """A log in which a line is not what was written: refused and kept as it is. `where` names file and line."""
 
 
-def damaged(path: str, offset: int, what: str) -> LogDamaged:
+def _damaged(path: str, offset: int, what: str) -> LogDamaged:
     """The error for a line that is not what was written; `offset` is where it begins."""
     with open(open_own(path, os.O_RDONLY), "rb") as file:
         line = file.read(offset).count(b"\n") + 1
@@ -49,7 +46,7 @@ def damaged(path: str, offset: int, what: str) -> LogDamaged:
     )
 
 
-def whole_lines(file: int, offset: int, *, holes: bool = True) -> Iterator[tuple[int, bytes]]:
+def _whole_lines(file: int, offset: int, *, holes: bool = True) -> Iterator[tuple[int, bytes]]:
     """The whole lines from `offset` on, many at a time: (where they begin, the lines). Where there may
     be `holes` they end at one: a line with zeros in it, as a power cut leaves them of what was not synced."""
     size = _CHUNK
@@ -72,39 +69,32 @@ def read_records(
     offset: int,
     due: int | None,
     *,
-    needs: str | None = None,
     skip: int = 0,
     ends: bool = True,
     holes: bool = True,
-) -> Iterator[tuple[list[Record], int, int]]:
-    """The records from `offset` on, many at a time: (records, where the line of the last begins, where it ends). The first line
-    has `skip` bytes of another kind before it.
+) -> Iterator[tuple[list[Record], int]]:
+    """The records from `offset` on, many at a time: (records, where the line of the last ends), numbered from `due` on; without
+    it, a line that holds no record is left out. The first line has `skip` bytes of another kind before it.
 
-    Stops at a line that is not what was written (see `take`): a torn end. Raises LogDamaged if it can be none, as whole
-    lines follow it, or the log goes on elsewhere (`ends` is false).
+    Stops at a line that is not what was written: a torn end. Raises LogDamaged if it can be none, as whole lines follow it,
+    or the log goes on elsewhere (`ends` is false).
     """
-    for at, lines in whole_lines(file, offset, holes=holes):
-        records, used, wrong = take(lines[skip:], due, needs)
+    for at, lines in _whole_lines(file, offset, holes=holes):
+        records, used, wrong = _take(lines[skip:], due)
         end, skip = at + skip + used, 0
         if records and due is not None:
             due = records[-1]["seq"] + 1
-        yield records, at + lines.rfind(b"\n", 0, end - at - 1) + 1, end
+        yield records, end
         if wrong is not None:
             if not ends or _followed(file, end):
-                raise damaged(path, end, wrong)
+                raise _damaged(path, end, wrong)
             return
 
 
-def take(lines: bytes, due: int | None, needs: str | None = None) -> tuple[list[Record], int, str | None]:
-    """The records of whole lines: (records, bytes they take, what is wrong with the next line).
-
-    With `due` they must be numbered from there on, and have a text under the name `needs`; without, a line that holds no
-    record is left out.
-    """
+def _take(lines: bytes, due: int | None) -> tuple[list[Record], int, str | None]:
+    """The records of whole lines: (records, bytes they take, what is wrong with the next line)."""
     found = _all_at_once(lines)
-    if found is not None and (
-        due is None or all(_wrong(one, seq, needs) is None for seq, one in enumerate(found, due))
-    ):
+    if found is not None and (due is None or all(_is_numbered(one, seq) for seq, one in enumerate(found, due))):
         return found, len(lines), None
     found, used = [], 0
     for line in lines.split(b"\n")[:-1]:
@@ -113,21 +103,16 @@ def take(lines: bytes, due: int | None, needs: str | None = None) -> tuple[list[
             if not records:
                 return found, used, "is no record"
             for seq, record in enumerate(records, due):
-                if wrong := _wrong(record, seq, needs):
-                    return found, used, wrong
+                if not _is_numbered(record, seq):
+                    return found, used, f"has the seq {str(record.get('seq'))[:40]} where {seq} follows"
             due += len(records)
         found += records
         used += len(line) + 1
     return found, used, None
 
 
-def _wrong(record: Record, due: int, needs: str | None) -> str | None:
-    seq = record.get("seq")
-    if type(seq) is not int or seq != due:
-        return f"has the seq {str(seq)[:40]} where {due} follows"
-    if needs is not None and type(record.get(needs)) is not str:
-        return f"is no record: it has no {needs}"
-    return None
+def _is_numbered(record: Record, seq: int) -> bool:
+    return type(record.get("seq")) is int and record["seq"] == seq
 
 
 def _all_at_once(lines: bytes) -> list[Record] | None:
@@ -163,12 +148,12 @@ def records_of(line: bytes) -> list[Record]:
 
 def _followed(file: int, offset: int) -> bool:
     """Whether a record stands at `offset` or after it: then the line there is no torn end, it was changed."""
-    return any(records_of(line) for _, lines in whole_lines(file, offset) for line in lines.split(b"\n")[:-1])
+    return any(records_of(line) for _, lines in _whole_lines(file, offset) for line in lines.split(b"\n")[:-1])
 
 
-def whole_end(file: int, size: int, *, holes: bool = True) -> tuple[int, list[Record], bytes]:
-    """Where the last line that holds records ends, with its newline; those; and what is torn after it, from a hole on all
-    of it where there may be `holes`.
+def whole_end(file: int, size: int, *, holes: bool = True) -> tuple[int, bytes]:
+    """Where the last line that holds records ends, with its newline, and what is torn after it, from a hole on all of it where
+    there may be `holes`.
 
     An end beyond `size` says that only the newline is missing.
     """
@@ -179,11 +164,11 @@ def whole_end(file: int, size: int, *, holes: bool = True) -> tuple[int, list[Re
         tail = os.pread(file, size - start, start)
         lines, end = tail[: whole - start].split(b"\n"), whole
         for at in range(len(lines) - 1, -1 if start == 0 else 0, -1):
-            if records := records_of(lines[at]):
-                return end + 1, records, tail[end + 1 - start :]
+            if records_of(lines[at]):
+                return end + 1, tail[end + 1 - start :]
             end -= len(lines[at]) + 1
         if start == 0:
-            return 0, [], tail
+            return 0, tail
         width *= 4
 
 
@@ -217,30 +202,27 @@ def keep_torn(path: str, torn: bytes, at: int, seq: int) -> None:
         os.fsync(file.fileno())
 
 
+def line_at(file: int, offset: int) -> bytes:
+    """What stands from `offset` to the next newline, with it; to the end where there is none."""
+    size = 4096
+    while b"\n" not in (piece := os.pread(file, size, offset)) and len(piece) == size:
+        size *= 4
+    return piece[: piece.find(b"\n") + 1] or piece
+
+
 def true_size(file: int) -> int:
-    """How long a file is, as its file system knows."""
-    return look_at(file, truly=True)[0]
-
-
-def look_at(file: int, *, truly: bool) -> tuple[int, int]:
-    """How long a file is and how many names it has: `truly`, as its file system knows. On one that other machines have
-    mounted too, the kernel may otherwise tell an older size."""
-    if truly and _statx is not None:
+    """How long a file is, as its file system knows. Of one that other machines have mounted too, the kernel may otherwise tell
+    an older size."""
+    if _statx is not None:
         found = _Statx()
-        if (
-            _statx(file, b"", _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC, _STATX_SIZE | _STATX_NLINK, ctypes.byref(found))
-            == 0
-        ):
-            return found.size, found.links
-    status = os.fstat(file)
-    return status.st_size, status.st_nlink
+        if _statx(file, b"", _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC, _STATX_SIZE, ctypes.byref(found)) == 0:
+            return int(found.size)
+    return os.fstat(file).st_size
 
 
 class _Statx(ctypes.Structure):
     _fields_ = (
-        ("_to_links", ctypes.c_uint32 * 4),
-        ("links", ctypes.c_uint32),
-        ("_to_size", ctypes.c_uint32 * 5),
+        ("_to_size", ctypes.c_uint32 * 10),
         ("size", ctypes.c_uint64),
         ("_rest", ctypes.c_uint64 * 26),
     )
@@ -254,4 +236,4 @@ def _load_statx() -> ctypes._NamedFuncPointer | None:
 
 
 _statx = _load_statx()
-_AT_EMPTY_PATH, _AT_STATX_FORCE_SYNC, _STATX_NLINK, _STATX_SIZE = 0x1000, 0x2000, 0x4, 0x200
+_AT_EMPTY_PATH, _AT_STATX_FORCE_SYNC, _STATX_SIZE = 0x1000, 0x2000, 0x200

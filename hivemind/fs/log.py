@@ -1,4 +1,4 @@
-"""The append-only log: one file of JSON lines, written and read by several processes (README.md, *A log*).
+"""The append-only log: JSON lines in one file, or in several, written and read by several processes (README.md, *A log*).
 
 Readers take no lock and never see half a line. Writers take turns by a lock on the file itself. What a crash left of a
 line is set aside by the next writer; what a disk did not take is not there.
@@ -7,42 +7,67 @@ line is set aside by the next writer; what a disk did not take is not there.
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
 import re
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, NoReturn
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple, NoReturn
 
 from hivemind.errors import UnknownVersion, UserError, mend_of
-from hivemind.fs.atomic import fsync_folder, move, open_own, write
+from hivemind.fs.atomic import fsync_folder, make_folder, move, open_own, write
 from hivemind.fs.crash import reached
 from hivemind.fs.lines import (
     LogDamaged,
     Record,
     keep_torn,
+    line_at,
     put,
     read_records,
     records_of,
     true_size,
     whole_end,
 )
-from hivemind.fs.locks import lock
+from hivemind.fs.locks import lock, try_lock, unlock
 from hivemind.fs.records import as_line
+from hivemind.layout import month_of
 
-__all__ = ["Log"]
+__all__ = ["Log", "Mark", "Place"]
 
+_ARCHIVE = "archive"
 _AWAY = "move the file away"
+_QUANTUM_S = 0.0005
+_DIGESTED = 4096
+_WIDTH = 20
 _log = logging.getLogger(__name__)
+_Identity = tuple[int, int]
+
+
+class Place(NamedTuple):
+    """Up to where a log was read: of which file (device and inode), how many bytes."""
+
+    file: _Identity | None = None
+    end: int = 0
+
+
+class Mark(NamedTuple):
+    """A place in a numbered log that can be found again later: the last number, its line's end, a digest of what is before."""
+
+    seq: int
+    end: int
+    digest: str
 
 
 class Log:
     """Appends records to the file `path`, and reads what is new in it. Not safe between threads; holds no file open.
 
     `numbered`: records have a `seq`, 1, 2, 3 …, and damage between them is refused. `durable`: a record is on the disk
-    when `append` returns; if `lazy`, only when one is appended `now`, or after `sync`. `segment_bytes` (not in a numbered
-    log): a file of that size is renamed, and a new one begun.
+    when `append` returns; if `lazy`, only when one is appended `now`, or after `sync`. `segment_bytes`: a file of that size
+    is renamed, and a new one begun. `shared` (numbered): for many writers, who take turns in a queue; a record is on the disk
+    after `cover`, of which one serves all that was written before it.
     """
 
     def __init__(
@@ -55,6 +80,7 @@ class Log:
         durable: bool = True,
         lazy: bool = False,
         segment_bytes: int | None = None,
+        shared: bool = False,
     ) -> None:
         self.path = os.fspath(path)
         self.kind = kind
@@ -63,23 +89,30 @@ class Log:
         self.durable = durable
         self.lazy = lazy
         self.segment_bytes = segment_bytes
+        self.shared = shared
         self._holes = numbered or lazy  # lines build on one another, or rest unsynced: after a hole none counts
         self.epoch = 0
         """Rises when `read` begins anew, as the file is another one, or shorter than it was."""
         self.seq = 0
         """The number of the last record that was read; 0 in a log that is not numbered."""
+        self.taken = 0
+        """Bytes that were read or written so far."""
         self.has_header = False
         """Whether `read` has found what the file is: else it is not there, empty, or torn from its first line on."""
-        self._offset = 0
-        self._identity: tuple[int, int] | None = None
+        self.place = Place()
+        self._pending: list[Record] = []  # what was read under the lock, for the next `read`
         self._file: int | None = None
-        self._end: tuple[tuple[int, int], int, int] | None = (
-            None  # of which file, its size, last seq: known to be whole
-        )
+        self._identity: _Identity = (0, 0)  # of the open file
+        self._pid = 0  # which has opened it
+        self.held = False
+        """Whether this object holds the lock."""
+        self._whole = Place()  # known to be whole
         self._left: tuple[int, ...] | None = None  # the file as this object left it
         self._touched = False  # something else has changed it since, as seen under the lock
         # What a process before this one wrote, and the file's name, may not be on the disk either.
         self._unsynced = self._unnamed = lazy
+        self._covered = Place()
+        self._turn = self._last = 0.0  # since when this object takes the lock without queueing, and when it last did
 
     # reading
 
@@ -89,96 +122,178 @@ class Log:
         What this object appended itself counts as read, unless something before it was not. No file is an empty log.
         Costs a stat if nothing is new. Raises LogDamaged naming file and line, UnknownVersion, OSError.
         """
+        if not self._is_read():
+            self._catch_up()
+        found, self._pending = self._pending, []
+        return found
+
+    def _is_read(self) -> bool:
+        if self.held:
+            return self.place == self._whole
         try:
             found = os.lstat(self.path)
         except FileNotFoundError:
-            if self._identity is not None:
-                self.rewind()
-            return []
-        size = found.st_size if self._file is None else self.size  # the true one, under the lock
-        if _identity(found) == self._identity and size == self._offset:
-            return []
-        file = open_own(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+            return self.place.file is None and self.segment_bytes is None
+        return self.place == (_identity(found), found.st_size)
+
+    def _catch_up(self) -> None:
         try:
-            return [record for records in self._pull(file) for record in records]
+            for found in self._new():
+                self._pending += found
         except BaseException:
             self.rewind()
             raise
-        finally:
-            os.close(file)
 
     def rewind(self) -> None:
         """Begin anew at the next `read`."""
         self.epoch += 1
-        self.seq = self._offset = 0
+        self.seq = 0
         self.has_header = False
-        self._identity = None
+        self.place = Place()
+        self._pending = []
 
-    def records(self) -> Iterator[Record]:
-        """All records of all segments, oldest first, whatever `read` has read. Raises as `read` does."""
-        with ExitStack() as files:
-            try:  # opened first: should it be renamed meanwhile, it is found among the full ones, and read once
-                newest = files.enter_context(open(open_own(self.path, os.O_RDONLY | os.O_NOFOLLOW), "rb"))
-            except FileNotFoundError:
-                newest = None
-            for _, path in self._full():
-                with open(open_own(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-                    if newest is None or not os.path.sameopenfile(file.fileno(), newest.fileno()):
-                        yield from self._all(path, file.fileno())
+    def records(self, since: int = 0) -> Iterator[Record]:
+        """All records, in a numbered log those after the number `since`, oldest first, whatever `read` has read. Raises as
+        `read` does."""
+        whole = Log(self.path, self.kind, self.version, numbered=self.numbered, segment_bytes=self.segment_bytes)
+        if since:
+            whole._skip_to(since)
+        for records in whole._new():
+            yield from (record for record in records if not since or record["seq"] > since)
+
+    def _new(self) -> Iterator[list[Record]]:
+        """What is new, many records at a time, beginning with the file that was read last."""
+        newest = self._open(self.path)
+        try:
+            if newest is None or not self._goes_on(os.fstat(newest)):
+                full = [path for _, path in self._full()]
+                begun = [at for at, path in enumerate(full) if self._goes_on(_status(path))]
+                if self.place.file is not None and not begun:
+                    self.rewind()
+                for path in full[begun[0] if begun else 0 :]:
+                    with self._opened(path) as file:
+                        if newest is not None and os.path.sameopenfile(file, newest):
+                            break  # it was renamed just now
+                        yield from self._pull(path, file, ends=False)
             if newest is not None:
-                yield from self._all(self.path, newest.fileno())
+                yield from self._pull(self.path, newest)
+        finally:
+            if newest is not None:
+                os.close(newest)
 
-    def _all(self, path: str, file: int) -> Iterator[Record]:
-        whole = Log(path, self.kind, self.version, numbered=self.numbered)
-        for records in whole._pull(file):
-            yield from records
+    def _open(self, path: str) -> int | None:
+        try:
+            return open_own(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
 
-    def _pull(self, file: int) -> Iterator[list[Record]]:
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        """A full file, where it lies or was archived to this very moment."""
+        file = self._open(path)
+        if file is None:
+            name = os.path.basename(path)
+            path = next((one for _, one in self._full() if os.path.basename(one) == name), path)
+            file = open_own(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    def _goes_on(self, status: os.stat_result | None) -> bool:
+        """Whether this is the file that was read last, and all that was read of it is still there."""
+        return status is not None and self.place.file == _identity(status) and status.st_size >= self.place.end
+
+    def _pull(self, path: str, file: int, *, ends: bool = True) -> Iterator[list[Record]]:
         status = os.fstat(file)
-        if self._identity not in (None, _identity(status)) or status.st_size < self._offset:
-            self.rewind()
-        self._identity = _identity(status)
-        head = b"" if self._offset else _first_line(file)
-        begin = self._header_of(head) if head.endswith(b"\n") else 0
+        if self.place.file != _identity(status):
+            self.place = Place(_identity(status), 0)
+        head = b"" if self.place.end else line_at(file, 0)
+        skip = self._header_of(head, path) if head.endswith(b"\n") else 0
         due = self.seq + 1 if self.numbered else None
-        for found, _, end in read_records(self.path, file, self._offset, due, skip=begin, holes=self._holes):
-            self._offset = end
+        for found, end in read_records(path, file, self.place.end, due, skip=skip, ends=ends, holes=self._holes):
+            self.taken += end - self.place.end
+            self.place = self.place._replace(end=end)
             if found and self.numbered:
                 self.seq = found[-1]["seq"]
             yield found
-        if self._offset == status.st_size:
-            self._know(status, self.seq)
+        if self.place.end == status.st_size:
+            self._know(status)
 
-    def _header_of(self, line: bytes) -> int:
+    def _header_of(self, line: bytes, path: str) -> int:
         """The length of the header, the file's first line. 0 where that is torn, or, in a log that is not numbered, is no JSON:
         it is left out like any other. Raises LogDamaged, UnknownVersion."""
         records = [] if b"\0" in line else records_of(line)
         if not records:
             if self.numbered and line.endswith(b"\n") and b"\0" not in line:
-                raise LogDamaged(f"is no {self.kind}", where=f"{self.path}:1", mend=_AWAY)
+                raise LogDamaged(f"is no {self.kind}", where=f"{path}:1", mend=_AWAY)
             return 0
         header = records[0]
         if header.get("kind") != self.kind:
-            raise LogDamaged(f"is no {self.kind}: its first line says otherwise", where=self.path, mend=_AWAY)
+            raise LogDamaged(f"is no {self.kind}: its first line says otherwise", where=path, mend=_AWAY)
         if header.get("version") != self.version:
             raise UnknownVersion(
                 f"is a {self.kind} of version {header.get('version')}, this program knows version {self.version}",
-                where=self.path,
+                where=path,
                 mend=f"use the hivemind that wrote it, or {_AWAY}",
             )
         self.has_header = True
         return len(line)
 
-    def _know(self, status: os.stat_result, seq: int) -> None:
-        """Remember what the file is now: whole, and with that last number."""
-        self._end = _identity(status), status.st_size, seq
+    # finding a place again, in a numbered log
+
+    def mark(self) -> Mark | None:
+        """What `resume` needs to go on from here; None where another file has the name by now."""
+        file = self._open(self.path)
+        if file is None:
+            return None
+        try:
+            same = self.seq > 0 and self._goes_on(os.fstat(file))
+            return Mark(self.seq, self.place.end, _digest(file, self.place.end)) if same else None
+        finally:
+            os.close(file)
+
+    def resume(self, mark: Mark) -> bool:
+        """Read from there on. False if it is not found, as the log was restored or cut: then nothing has changed."""
+        for file in self._newest_first():
+            if _digest(file, mark.end) == mark.digest:
+                self._header_of(line_at(file, 0), self.path)
+                self._go_to(file, mark.seq, mark.end)
+                return True
+        return False
+
+    def _skip_to(self, since: int) -> None:
+        """Read from a place on that is not far before the record after the number `since`."""
+        for file in self._newest_first():
+            begin = self._header_of(line_at(file, 0), self.path)
+            if found := _last_before(file, begin, since):
+                self._go_to(file, *found)
+                return
+
+    def _go_to(self, file: int, seq: int, end: int) -> None:
+        self.place, self.seq, self.has_header = Place(_identity(os.fstat(file)), end), seq, True
+
+    def _newest_first(self) -> Iterator[int]:
+        for path in (self.path, *(path for _, path in reversed(self._full()))):
+            file = self._open(path)
+            if file is not None:
+                try:
+                    yield file
+                finally:
+                    os.close(file)
+
+    # what the file is
+
+    def _know(self, status: os.stat_result) -> None:
+        """Remember what the file is now: whole."""
+        self._whole = Place(_identity(status), status.st_size)
         self._left = _stamp(status)
         self._touched = False
 
     @property
     def size(self) -> int:
         """Bytes of the file when it was last known to be whole."""
-        return self._end[1] if self._end is not None else 0
+        return self._whole.end
 
     @property
     def is_untouched(self) -> bool:
@@ -196,7 +311,17 @@ class Log:
         except OSError:
             return None
 
-    # writing
+    def torn(self) -> bytes:
+        """What a crash left after the last whole record, or is being written just now. No file: nothing."""
+        file = self._open(self.path)
+        if file is None:
+            return b""
+        try:
+            return whole_end(file, true_size(file), holes=self._holes)[1]
+        finally:
+            os.close(file)
+
+    # the lock
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -204,75 +329,133 @@ class Log:
 
         Raises FileNotFoundError if its folder is gone, UserError if it cannot be locked or mended, UnknownVersion.
         """
-        self._take()
+        self.acquire()
         try:
             yield
         finally:
-            self._let_go()
+            self.release()
 
-    def _take(self) -> None:
+    def acquire(self) -> None:
         """Lock and mend the file; where it was moved or replaced while this waited, the one that has the name now."""
-        while self._file is None:
+        while not self.held:
             try:
-                self._file = open_own(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
-                lock(self._file)
-                found = self._found(self._file)
+                file = self._open_to_write()
+                self._wait(file)
+                found = self._found()
                 if found is not None:
-                    self._mend(self._file, found)
-                    return
+                    self._mend(file, found)
+                    self.held = self.segment_bytes is None or self.size < self.segment_bytes or not self._rotate(file)
             except OSError as error:
-                self._let_go()
+                self.close()
                 self._refuse("cannot be written", error)
-            except BaseException:
-                self._let_go()
-                raise
-            self._let_go()
+            finally:
+                if not self.held:
+                    self.close()
 
-    def _let_go(self) -> None:
+    def release(self) -> None:
+        """Let the others write."""
+        self.held = False
+        if self.shared and self._file is not None:
+            unlock(self._file)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Close the file, which a `shared` log keeps open. The next use opens it again."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
-    def _found(self, file: int) -> os.stat_result | None:
+    def __del__(self) -> None:
+        self.close()
+
+    @contextmanager
+    def _beside(self, name: str) -> Iterator[int]:
+        """The file `PATH.name`, which is kept beside a shared log."""
+        file = open_own(f"{self.path}.{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    def _open_to_write(self) -> int:
+        if self._file is not None:
+            if self._pid == os.getpid():
+                return self._file
+            self.close()  # this is a fork: what is open shares its parent's lock
+        flags = os.O_RDWR | os.O_NOFOLLOW
+        if not (self.shared and self.seq) or self._full():
+            flags |= os.O_CREAT  # else it is gone, and begins nowhere else
+        self._file, self._pid = open_own(self.path, flags), os.getpid()
+        self._identity = _identity(os.fstat(self._file))
+        return self._file
+
+    def _wait(self, file: int) -> None:
+        """Lock the file. The lock by itself is unfair: who has just let go of it takes it again before a waiter has woken.
+        With `shared` one may do so for half a millisecond only; then it queues behind a second lock, which the next in line
+        holds while it waits."""
+        if not self.shared:
+            lock(file)
+            return
+        now = time.monotonic()
+        if now - self._last >= _QUANTUM_S:
+            self._turn = now
+        if now - self._turn >= _QUANTUM_S or not try_lock(file):
+            with self._beside("line") as line:
+                lock(line)
+                lock(file)
+            self._turn = time.monotonic()
+        self._last = time.monotonic()
+
+    def _found(self) -> os.stat_result | None:
         """What the file is, by its name; None if the name leads to another one, or nowhere."""
         try:
             found = os.lstat(self.path)
         except FileNotFoundError:
             return None
-        return found if os.path.samestat(os.fstat(file), found) else None
+        return found if _identity(found) == self._identity else None
 
     def _mend(self, file: int, found: os.stat_result) -> None:
         """See to it, under the lock, that the file ends with a whole record: what is torn goes to `PATH.torn`."""
-        size, identity = true_size(file), _identity(found)
-        self._touched = self._left != _stamp(found) and (self._left is not None or found.st_size > 0)
-        if self._end is not None and self._end[:2] == (identity, size):
+        size = true_size(file)
+        if not self.shared:
+            self._touched = self._left != _stamp(found) and (self._left is not None or found.st_size > 0)
+        if self._whole == (self._identity, size) and (self.place == self._whole or not self.numbered):
             return
         fresh = open_own(self.path, os.O_RDONLY)  # what was cached while others wrote is not believed
         try:
-            self._header_of(_first_line(fresh))
-            end, records, torn = whole_end(fresh, size, holes=self._holes)
+            self._header_of(line_at(fresh, 0), self.path)
+            if self.numbered:
+                self._catch_up()
+                end = self.place.end
+                torn = os.pread(fresh, size - end, end)
+                if _follows(torn, self.seq + 1 if end else None):
+                    end, torn = size + 1, b""
+            else:
+                end, torn = whole_end(fresh, size, holes=self._holes)
         finally:
             os.close(fresh)
-        seq = records[-1].get("seq") if records and self.numbered else 0
-        seq = seq if isinstance(seq, int) else 0
         if torn:
-            keep_torn(self.path, torn, end, seq)
+            keep_torn(self.path, torn, end, self.seq)
             reached(f"{self.kind}.torn.kept")
-            os.ftruncate(file, end)
+            self._cut(file, end)
         elif end > size:
             put(file, b"\n", size)
-        self._end = identity, end, seq
+            if self.numbered:
+                self._catch_up()
+        self._whole = Place(self._identity, end)
 
-    def torn(self) -> bytes:
-        """What a crash left after the last whole record, or is being written just now. No file: nothing."""
-        try:
-            file = open_own(self.path, os.O_RDONLY | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            return b""
-        try:
-            return whole_end(file, true_size(file), holes=self._holes)[2]
-        finally:
-            os.close(file)
+    def _cut(self, file: int, end: int) -> None:
+        """Cut the file back: what is written there next is not on the disk before it is flushed again."""
+        if not self.shared:
+            os.ftruncate(file, end)
+            return
+        with self._beside("synced") as notes:
+            lock(notes)
+            _note(notes, Place())
+            os.ftruncate(file, end)
+
+    # writing
 
     def append(
         self,
@@ -288,53 +471,44 @@ class Log:
         waited for; what it raises is raised. Raises UserError if the disk does not take the line, FileNotFoundError if
         the log or its folder was moved away; then nothing is there.
         """
-        if self._file is not None:
-            if self._found(self._file) is None:  # a line must not land where nobody looks for it
+        if held := self.held:
+            if self._found() is None:  # a line must not land where nobody looks for it
                 raise FileNotFoundError(errno.ENOENT, "was moved away while it was written to", self.path)
-            return self._append(records, now, apart, guard)
-        self._take()
+        else:
+            self.acquire()
         try:
-            return self._append(records, now, apart, guard)
+            line = b"".join(map(as_line, records)) if apart else self._line(records, self.seq + 1)
+            self.append_line(line, len(records), sync=now or not self.lazy, guard=guard)
+            return self.seq
         finally:
-            self._let_go()
+            if not held:
+                self.release()
 
-    def _append(
-        self,
-        records: Sequence[Mapping[str, Any]],
-        now: bool,
-        apart: bool,
-        guard: AbstractContextManager[object] | None,
-    ) -> int:
-        if self.segment_bytes is not None and self.size >= self.segment_bytes:
-            self._rotate()
+    def append_line(
+        self, line: bytes, count: int, *, sync: bool = True, guard: AbstractContextManager[object] | None = None
+    ) -> None:
+        """Write a line of so many records, numbered as they must be. Requires the lock; raises as `append` does."""
         assert self._file is not None
-        assert self._end is not None
-        identity, size, last = self._end
-        line = b"".join(map(as_line, records)) if apart else self._line(records, last + 1)
+        reached(f"{self.kind}.append.locked")
+        place, size = self._whole, self._whole.end
         self._unnamed |= not size
         try:
-            self._put(
-                self._file,
-                line if size else self._header() + line,
-                size,
-                guard,
-                self.durable and (now or not self.lazy),
-            )
+            if self.shared and not size:
+                fsync_folder(os.path.dirname(self.path) or ".")
+            whole = line if size else as_line({"kind": self.kind, "version": self.version}) + line
+            self._put(self._file, whole, size, guard, sync and self.durable and not self.shared)
         except OSError as error:
             self._refuse("cannot be written", error)
-        finally:
-            status = os.fstat(self._file)
-            if not self._touched:  # a line that was taken back is no change
-                self._left = _stamp(status)
-        if self.numbered:
-            last += len(records)
-        if self._offset == size and self._identity in (None, identity):
-            self._identity, self._offset, self.seq = identity, status.st_size, last
-        self._know(status, last)
-        return last
-
-    def _header(self) -> bytes:
-        return as_line({"kind": self.kind, "version": self.version})
+        if self.shared:
+            self._whole = Place(self._identity, size + len(whole))
+        else:
+            self._know(os.fstat(self._file))
+        if self.place in (place, (None, size)):
+            self.place = self._whole
+            self.seq += count if self.numbered else 0
+            if self._pending:
+                self._pending += records_of(line)
+        self.taken += len(whole)
 
     def _line(self, records: Sequence[Mapping[str, Any]], due: int) -> bytes:
         said = [{"seq": seq, **one} for seq, one in enumerate(records, due)] if self.numbered else records
@@ -343,20 +517,39 @@ class Log:
     def _put(self, file: int, line: bytes, at: int, guard: AbstractContextManager[object] | None, sync: bool) -> None:
         """Write all of a line or nothing of it."""
         try:
-            if guard is None:
+            with guard or nullcontext():
                 put(file, line, at)
-            else:
-                with guard:
-                    put(file, line, at)
             reached(f"{self.kind}.append.written")
             if sync:
                 os.fdatasync(file)
                 self._name()
         except BaseException:
-            os.ftruncate(file, at)
+            self._cut(file, at)
+            if not self._touched:  # a line that was taken back is no change
+                self._left = _stamp(os.fstat(file))
             raise
         self._unsynced = not sync
         reached(f"{self.kind}.append.synced")
+
+    def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Put these records in the place of all that stand there. Raises UserError, and then nothing has changed."""
+        with self.locked() if os.path.lexists(self.path) else nullcontext():
+            mode = stat.S_IMODE(os.fstat(self._file).st_mode) if self.held and self._file is not None else 0o666
+            lines = [self._line((one,), seq) for seq, one in enumerate(records, 1)]
+            content = b"".join((as_line({"kind": self.kind, "version": self.version}), *lines))
+            try:
+                write(self.path, content, durable=self.durable, mode=mode)
+                reached(f"{self.kind}.rewritten")
+                status = os.lstat(self.path)
+            except OSError as error:
+                self._refuse("cannot be written", error)
+        self.seq = len(lines) if self.numbered else 0
+        self.place, self._pending = Place(_identity(status), len(content)), []
+        self._unsynced = self._unnamed = False
+        if status.st_size == len(content):  # else somebody was quick
+            self._know(status)
+
+    # the disk
 
     def sync(self, *, named: bool = True) -> None:
         """See to it that every record is on the disk, before something else there rests on them; with `named` off the caller
@@ -366,9 +559,8 @@ class Log:
         """
         if not (self.durable and self._unsynced):
             return
-        try:
-            file = open_own(self.path, os.O_RDONLY)
-        except FileNotFoundError:
+        file = self._open(self.path)
+        if file is None:
             os.stat(os.path.dirname(self.path) or ".")
             return  # nothing was written yet
         try:
@@ -387,48 +579,95 @@ class Log:
             fsync_folder(os.path.dirname(self.path) or ".")
             self._unnamed = False
 
-    def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Put these records in the place of all that stand there. Raises UserError, and then nothing has changed."""
-        with self.locked() if os.path.lexists(self.path) else nullcontext():
-            mode = 0o666 if self._file is None else stat.S_IMODE(os.fstat(self._file).st_mode)
-            lines = [self._header(), *(self._line((one,), seq) for seq, one in enumerate(records, 1))]
-            content = b"".join(lines)
-            try:
-                write(self.path, content, durable=self.durable, mode=mode)
-                reached(f"{self.kind}.rewritten")
-                status = os.lstat(self.path)
-            except OSError as error:
-                self._refuse("cannot be written", error)
-        self.seq = len(lines) - 1 if self.numbered else 0
-        self._identity, self._offset = _identity(status), len(content)
-        self._unsynced = self._unnamed = False
-        if status.st_size == len(content):  # else somebody was quick
-            self._know(status, self.seq)
+    # With `shared` the file `PATH.synced` says, for every process, how far the log is known to be on the disk. It is written
+    # after the fdatasync and may be lost or old: then one more is done. Who waits for the lock on it mostly finds, when it gets
+    # it, that the one before has done its work as well.
+
+    def cover(self, place: Place, *, note: bool = True) -> None:
+        """Return once the log is on the disk up to there. Raises UserError. Safe between threads. Without `note` nothing is
+        locked or written: what is not known to be there is flushed once more."""
+        if not place.end or _covers(self._covered, place):
+            return
+        try:
+            with self._beside("synced") if note else nullcontext() as notes:
+                if notes is None or not _covers(_read_note(notes), place):
+                    self._flush(place, notes)
+        except OSError as error:
+            self._refuse("cannot be made durable; whether its last records are there is not known", error)
+        self._covered = place
+
+    def _flush(self, place: Place, notes: int | None) -> None:
+        if notes is not None:
+            lock(notes)
+            if _covers(_read_note(notes), place):
+                return
+        file = open_own(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            status = os.fstat(file)
+            if _identity(status) != place.file:
+                return  # it was flushed before it was renamed
+            os.fdatasync(file)  # what others have written by now comes along
+            reached(f"{self.kind}.commit.synced")
+            if notes is not None:
+                _note(notes, Place(place.file, status.st_size))
+        finally:
+            os.close(file)
 
     # segments
 
-    def _rotate(self) -> None:
-        """Give a full file a name of its own, and go on in a new one."""
-        number = max((number for number, _ in self._full()), default=0) + 1
+    def _rotate(self, file: int) -> bool:
+        """Give a full file a name of its own: everything before the newest file is whole and, in a durable log, on the disk."""
+        full = self._full()
+        number = full[-1][0] + 1 if full else 1
+        if self.numbered:
+            number = _number_at(file, len(line_at(file, 0))) or number
         stem, suffix = os.path.splitext(self.path)
+        durable = self.shared or (self.durable and not self.lazy)
         try:
-            move(self.path, f"{stem}-{number:06}{suffix}", durable=self.durable and not self.lazy)
+            if durable:
+                os.fdatasync(file)
+            reached(f"{self.kind}.rotate.synced")
+            move(self.path, f"{stem}-{number:012}{suffix}", durable=durable)
         except OSError as error:  # it grows for the time being
             _log.warning("%s: %s", self.path, error.strerror)
-            return
-        self._let_go()
-        self._take()
+            return False
+        reached(f"{self.kind}.rotate.renamed")
+        return True
 
     def _full(self) -> list[tuple[int, str]]:
-        """The files that were renamed when they were full, by number."""
+        """The files that were renamed when they were full, by number; those that are archived, too."""
         folder, name = os.path.split(self.path)
         stem, suffix = os.path.splitext(name)
-        pattern = re.compile(rf"{re.escape(stem)}-(\d{{6,}}){re.escape(suffix)}")
-        try:
-            names = os.listdir(folder or ".") if self.segment_bytes is not None else []
-        except FileNotFoundError:
-            return []
-        return sorted((int(found[1]), os.path.join(folder, one)) for one in names if (found := pattern.fullmatch(one)))
+        pattern = re.compile(rf"{re.escape(stem)}-(\d{{12,}}){re.escape(suffix)}")
+        found: dict[int, str] = {}
+        if self.segment_bytes is not None:
+            months = os.path.join(folder, _ARCHIVE)
+            for place in (folder, *(os.path.join(months, month) for month in _names_in(months))):
+                for one in _names_in(place):
+                    if fits := pattern.fullmatch(one):
+                        found.setdefault(int(fits[1]), os.path.join(place, one))
+        return sorted(found.items())
+
+    def archive(self, before: float) -> list[str]:
+        """Move full files that were last written to `before` a time (seconds since 1970) to `archive/<month>/`; where they lie
+        now. Readers look there too."""
+        folder, moved = os.path.dirname(self.path), list[str]()
+        for _, path in self._full():
+            if os.path.dirname(path) != folder:
+                continue
+            try:
+                written = os.stat(path).st_mtime
+                if written >= before:
+                    break
+                target = os.path.join(folder, _ARCHIVE, month_of(written))
+                make_folder(target, durable=self.durable)
+                target = os.path.join(target, os.path.basename(path))
+                move(path, target, durable=self.durable)
+            except FileNotFoundError:  # another process was first
+                continue
+            reached(f"{self.kind}.archive.moved")
+            moved.append(target)
+        return moved
 
     def _refuse(self, what: str, error: OSError) -> NoReturn:
         """Tell a person in one line what the disk refused; a folder that is gone is told as it is."""
@@ -438,17 +677,77 @@ class Log:
         raise UserError(f"{what} ({error.strerror})", where=self.path, mend=mend) from error
 
 
-def _first_line(file: int) -> bytes:
-    """The first line, with its newline if it has one."""
-    size = 4096
-    while b"\n" not in (head := os.pread(file, size, 0)) and len(head) == size:
-        size *= 4
-    return head[: head.find(b"\n") + 1] or head
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
+def _names_in(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder), reverse=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _identity(status: os.stat_result) -> _Identity:
     return status.st_dev, status.st_ino
 
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _follows(piece: bytes, due: int | None) -> bool:
+    """Whether what stands at the end lacks only its newline: a header, or records that are numbered as is due."""
+    found = records_of(piece)
+    return bool(found) and due in (None, found[0].get("seq"))
+
+
+def _digest(file: int, end: int) -> str:
+    """A digest of what stands before `end`, the last number with it."""
+    size = min(end, _DIGESTED)
+    return hashlib.sha256(os.pread(file, size, end - size)).hexdigest()
+
+
+def _last_before(file: int, low: int, since: int) -> tuple[int, int] | None:
+    """(number of the record before it, offset) of a line not far before the record after `since`, by bisection; None if all
+    from the line at `low` on come after."""
+    due = _number_at(file, low)
+    if due is None or due > since:
+        return None
+    high = os.fstat(file).st_size
+    while high - low > 4096:
+        middle = (low + high) // 2
+        begin = middle + len(line_at(file, middle))
+        number = _number_at(file, begin) if begin < high else None
+        if number is not None and number <= since:
+            low, due = begin, number
+        else:  # a damaged line, too: whoever reads it from before on will say so
+            high = middle
+    return due - 1, low
+
+
+def _number_at(file: int, offset: int) -> int | None:
+    """The number of the first record of a line."""
+    found = records_of(line_at(file, offset))
+    seq = found[0].get("seq") if found else None
+    return seq if isinstance(seq, int) else None
+
+
+def _covers(known: Place, wanted: Place) -> bool:
+    return known.file == wanted.file and known.end >= wanted.end
+
+
+def _note(notes: int, place: Place) -> None:
+    device, inode = place.file or (0, 0)
+    os.pwrite(notes, " ".join(f"{number:0{_WIDTH}d}" for number in (device, inode, place.end)).encode() + b"\n", 0)
+
+
+def _read_note(notes: int) -> Place:
+    try:
+        device, inode, end = map(int, os.pread(notes, 3 * _WIDTH + 3, 0).split())
+    except ValueError:
+        return Place()
+    return Place((device, inode), end)

@@ -16,7 +16,7 @@ _SEGMENT_BYTES = 8 * 1024 * 1024
 
 
 class AgentLog(Log):
-    """`log.jsonl` in the folder of one agent's state; one that is full is renamed to `log-000001.jsonl`, none is deleted."""
+    """`log.jsonl` in the folder of one agent's state; one that is full is renamed to `log-000000000001.jsonl`, and kept."""
 
     def __init__(self, folder: Path, *, segment_bytes: int = _SEGMENT_BYTES) -> None:
         super().__init__(folder / "log.jsonl", "agent-log", 1, durable=False, segment_bytes=segment_bytes)

@@ -136,8 +136,6 @@ class _Warming:
             _log.debug("warm: %d agents, %d events", len(hive.agents), hive.journal.seq)
         except (HivemindError, OSError) as error:  # every agent will meet it too, and be started again later
             _log.warning("%s", error)
-        finally:
-            hive.journal.let_go()
 
     def _rehearse(self, rehearse_in: Callable[[Path], Parts]) -> None:
         self._rehearse_in = None

@@ -23,7 +23,7 @@ def test_a_full_segment_is_renamed_and_all_are_read_in_order(tmp_path):
         log.note({"number": number})
     assert numbers(AgentLog(tmp_path)) == list(range(100))
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names[:2] == ["log-000001.jsonl", "log-000002.jsonl"]
+    assert names[:2] == ["log-000000000001.jsonl", "log-000000000002.jsonl"]
     assert names[-1] == "log.jsonl"
     assert all(path.stat().st_size < 250 for path in tmp_path.iterdir())
 

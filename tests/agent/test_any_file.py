@@ -35,7 +35,7 @@ steps:
 ---
 Boats.
 """
-TRUTHS = re.compile(r"\.hive/(\w+\.db|journal/\d+\.jsonl)")
+TRUTHS = re.compile(r"\.hive/(\w+\.db|journal/journal\.jsonl)")
 """What lies nowhere else: a person is told, and decides."""
 LIMIT_S = 12
 

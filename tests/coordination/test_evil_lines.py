@@ -42,7 +42,7 @@ def test_an_event_with_any_value_in_any_field_stops_nobody(tmp_path: Path, kind:
     for field in EVENTS[kind]:
         for value in VALUES:
             line = json.dumps({"kind": kind, **EVENTS[kind], field: "@"}).replace('"@"', value)
-            with open(tmp_path / "000000000001.jsonl", "a") as file:
+            with open(tmp_path / "journal.jsonl", "a") as file:
                 file.write(f'{{"seq":{journal.seq + 1},{line[1:]}\n')
             journal.append("x.y")
     journal.snapshot()

@@ -15,9 +15,18 @@ from hivemind.fs import LogDamaged
 
 from .children import run, start
 
+HEADER = b'{"kind":"journal","version":2}\n'
+
 
 def lines(folder: Path) -> list[bytes]:
-    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.jsonl"))).splitlines(keepends=True)
+    found = [path.read_bytes() for path in sorted(folder.glob("*.jsonl"))]
+    assert all(one.startswith(HEADER) for one in found)
+    return b"".join(one.removeprefix(HEADER) for one in found).splitlines(keepends=True)
+
+
+def synced(folder: Path) -> int:
+    """Up to where the journal is known to be on the disk."""
+    return int((folder / "journal.jsonl.synced").read_text().split()[2])
 
 
 def only_segment(folder: Path) -> Path:
@@ -35,8 +44,8 @@ def test_events_are_numbered_from_one_without_a_gap(tmp_path: Path) -> None:
 
 def test_an_event_is_a_line_with_its_payload_beside_seq_and_kind(tmp_path: Path) -> None:
     Journal(tmp_path).append("agent.started", agent_id="ä", pid=7)
-    assert only_segment(tmp_path).name == "000000000001.jsonl"
-    assert only_segment(tmp_path).read_text() == '{"seq":1,"kind":"agent.started","agent_id":"ä","pid":7}\n'
+    assert only_segment(tmp_path).name == "journal.jsonl"
+    assert lines(tmp_path) == ['{"seq":1,"kind":"agent.started","agent_id":"ä","pid":7}\n'.encode()]
 
 
 def test_what_append_returns_is_what_read_gives(tmp_path: Path) -> None:
@@ -65,7 +74,7 @@ def test_a_decision_that_raises_leaves_no_event(tmp_path: Path) -> None:
 
 def test_a_decision_for_nothing_writes_nothing(tmp_path: Path) -> None:
     assert Journal(tmp_path).transact(lambda state: []) == []
-    assert list(tmp_path.glob("*.jsonl")) == []
+    assert only_segment(tmp_path).read_bytes() == b""
 
 
 @pytest.mark.parametrize(
@@ -92,25 +101,25 @@ def test_every_process_sees_what_another_has_appended(tmp_path: Path) -> None:
 def test_a_durable_append_has_reached_the_disk_before_it_returns(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.append("x")
-    first, offset = (tmp_path / "synced").read_text().split()
-    assert (int(first), int(offset)) == (1, only_segment(tmp_path).stat().st_size)
+    assert synced(tmp_path) == only_segment(tmp_path).stat().st_size
 
 
 def test_what_another_process_left_unsynced_is_synced_before_it_is_shown(tmp_path: Path) -> None:
     Journal(tmp_path, durable=False).append("x")
-    assert (tmp_path / "synced").read_text() == ""
+    assert not (tmp_path / "journal.jsonl.synced").exists()
     assert Journal(tmp_path).seq == 1
-    assert int((tmp_path / "synced").read_text().split()[1]) == only_segment(tmp_path).stat().st_size
+    assert synced(tmp_path) == only_segment(tmp_path).stat().st_size
 
 
-def test_a_segment_is_on_disk_before_the_next_one_begins(tmp_path: Path) -> None:
+def test_a_full_file_is_on_disk_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr("os.fdatasync", lambda file: flushed.append(os.fstat(file).st_ino))
     journal = Journal(tmp_path, durable=False, segment_bytes=300)
-    Steps(journal).plan("t", [{"title": str(number)} for number in range(40)])
-    journal.snapshot()  # a large one, so that the next is not due, and synced, before the segment is full
-    code = "for n in range(40): journal.append('x')"
-    assert run(code, tmp_path, crash="journal.rotate.synced:2")[0] == -signal.SIGKILL
-    closed = tmp_path / "000000000002.jsonl"
-    assert tuple(map(int, (tmp_path / "synced").read_text().split())) == (2, closed.stat().st_size)
+    while len(list(tmp_path.glob("*.jsonl"))) < 3:
+        flushed.clear()
+        journal.append("x")
+    full = tmp_path / f"journal-{int(sorted(tmp_path.glob('*.jsonl'))[1].stem.split('-')[1]):012}.jsonl"
+    assert full.stat().st_ino in flushed
 
 
 def test_a_writer_killed_between_the_sync_and_the_word_of_it_has_lost_nothing(tmp_path: Path) -> None:
@@ -147,10 +156,11 @@ def test_a_last_line_torn_anywhere_is_cut_off(tmp_path: Path) -> None:
     for cut in range(len(second)):
         folder = tmp_path / str(cut)
         folder.mkdir()
-        (folder / "000000000001.jsonl").write_bytes(first + second[:cut])
+        (folder / "journal.jsonl").write_bytes(HEADER + first + second[:cut])
         torn = Journal(folder, durable=False)
-        assert torn.append("z").seq == 2
-        assert [event.kind for event in torn.read()] == ["x", "z"]
+        whole = cut == len(second) - 1  # it lacks only its newline
+        assert torn.append("z").seq == 2 + whole
+        assert [event.kind for event in torn.read()] == ["x", *(["y"] * whole), "z"]
         torn.close()
 
 
@@ -160,9 +170,10 @@ def test_what_replaces_a_torn_end_is_synced_anew(tmp_path: Path) -> None:
     path = only_segment(tmp_path)
     with path.open("ab") as file:
         file.write(b"." * 500)
-    (tmp_path / "synced").write_text(f"{1:020d} {path.stat().st_size:020d}\n")
+    at = path.stat()
+    (tmp_path / "journal.jsonl.synced").write_text(f"{at.st_dev:020d} {at.st_ino:020d} {at.st_size:020d}\n")
     Journal(tmp_path).append("y")
-    assert int((tmp_path / "synced").read_text().split()[1]) == path.stat().st_size
+    assert synced(tmp_path) == path.stat().st_size
 
 
 def test_lines_torn_together_are_all_or_none(tmp_path: Path) -> None:
@@ -178,12 +189,12 @@ def test_a_damaged_middle_is_refused_with_file_and_line(tmp_path: Path) -> None:
         journal.append("x")
     path = only_segment(tmp_path)
     content = path.read_bytes().splitlines(keepends=True)
-    for broken in (b"rubbish\n", b"\n", b'{"seq":7,"kind":"x"}\n', b'{"seq":3}\n', b"[]\n", b"5\n", b"\xff\n"):
-        path.write_bytes(b"".join([*content[:2], broken, content[3]]))
+    for broken in (b"rubbish\n", b"\n", b'{"seq":7,"kind":"x"}\n', b"[]\n", b"5\n", b"\xff\n"):
+        path.write_bytes(b"".join([*content[:3], broken, content[4]]))
         for use in (lambda: Journal(tmp_path).seq, lambda: Journal(tmp_path).append("y"), Journal(tmp_path).read):
             with pytest.raises(LogDamaged) as caught:
                 use()
-            assert caught.value.where == f"{path}:3"
+            assert caught.value.where == f"{path}:4"
     path.write_bytes(b"".join(content))
     assert Journal(tmp_path).append("y").seq == 5
 
@@ -217,10 +228,11 @@ def test_a_segment_that_is_gone_from_the_middle_is_refused(tmp_path: Path) -> No
 
 def test_a_journal_of_another_version_is_refused_and_kept(tmp_path: Path) -> None:
     Journal(tmp_path).append("x")
-    (tmp_path / "format.json").write_text('{"kind":"journal","version":99}\n')
+    later = only_segment(tmp_path).read_bytes().replace(b'"version":2', b'"version":99')
+    only_segment(tmp_path).write_bytes(later)
     with pytest.raises(UnknownVersion):
         Journal(tmp_path).append("y")
-    assert len(lines(tmp_path)) == 1
+    assert only_segment(tmp_path).read_bytes() == later
 
 
 def test_an_editor_that_saves_the_file_anew_does_not_split_the_log(tmp_path: Path) -> None:
@@ -301,10 +313,31 @@ def test_segments_follow_each_other_and_a_snapshot_is_written_on_the_way(tmp_pat
         journal.append("x", n=n)
     there = sorted(tmp_path.glob("*.jsonl"))
     assert len(there) == 3
+    assert [path.name for path in there][-1] == "journal.jsonl"
     assert all(path.stat().st_size >= 500 for path in there[:-1])
     assert (tmp_path / "snapshot-2.json").exists()
-    assert Journal(tmp_path, segment_bytes=7).append("x").seq == 51, "an existing journal keeps its own segment size"
+    assert Journal(tmp_path, segment_bytes=7).append("x").seq == 51
     assert [event.seq for event in journal.read()] == list(range(1, 52))
+
+
+def test_who_reads_follows_the_segments_that_others_have_filled_meanwhile(tmp_path: Path) -> None:
+    reader, writer = Journal(tmp_path, durable=False), Journal(tmp_path, durable=False, segment_bytes=300)
+    for count in (1, 7, 40, 3):
+        for _ in range(count):
+            writer.append("x")
+        assert reader.seq == writer.seq
+    assert len(list(tmp_path.glob("*.jsonl"))) > 3
+    assert [event.seq for event in reader.read()] == list(range(1, 52))
+
+
+def test_a_journal_that_is_gone_is_not_begun_anew_by_who_had_read_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.append("x")
+    (tmp_path / "journal").rename(tmp_path / "elsewhere")
+    (tmp_path / "journal").mkdir()
+    with pytest.raises(FileNotFoundError):
+        journal.append("y")
+    assert not list((tmp_path / "journal").iterdir())
 
 
 # foreign events
@@ -350,13 +383,16 @@ def test_whatever_is_appended_stays_in_the_log_and_makes_nothing_unreadable(
 
 POINTS = [
     "journal.append.locked", "journal.append.locked:3", "journal.append.written", "journal.append.written:5",
-    "journal.rotate.synced", "journal.rotate.created:1", "journal.rotate.created:2", "journal.snapshot.written",
+    "journal.rotate.synced", "journal.rotate.renamed:1", "journal.rotate.renamed:2", "journal.snapshot.written",
     "journal.snapshot.done", "fs.write.written:2", "fs.write.renamed:1",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_process_killed_anywhere_loses_nothing_that_was_told(tmp_path: Path, point: str) -> None:
+def test_a_process_killed_anywhere_loses_nothing_that_was_told(
+    tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOURNAL", "{'segment_bytes': 300}")
     folder = tmp_path / "journal"
     Journal(folder, durable=False, segment_bytes=300).append("first")
     status, told = run("for n in range(40): say(journal.append('x', n=n).seq)", folder, crash=point)
@@ -369,12 +405,11 @@ def test_a_process_killed_anywhere_loses_nothing_that_was_told(tmp_path: Path, p
     assert run("say(journal.append('other').seq)", folder) == (0, f"{len(seqs) + 2}\n")
 
 
-@pytest.mark.parametrize("point", ["journal.repair.noted", "journal.repair.cut"])
-def test_a_repair_that_is_killed_is_done_again(tmp_path: Path, point: str) -> None:
+def test_a_repair_that_is_killed_is_done_again(tmp_path: Path) -> None:
     Journal(tmp_path).append("x")
     with only_segment(tmp_path).open("ab") as file:
         file.write(b'{"seq":2,')
-    assert run("journal.append('y')", tmp_path, crash=point)[0] == -signal.SIGKILL
+    assert run("journal.append('y')", tmp_path, crash="journal.torn.kept")[0] == -signal.SIGKILL
     assert Journal(tmp_path).append("y").seq == 2
     assert [event.kind for event in Journal(tmp_path).read()] == ["x", "y"]
 

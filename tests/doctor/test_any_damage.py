@@ -33,7 +33,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
     "removed": lambda _: None,
 }
 MADE_ANEW = re.compile(
-    r"\.hive/(tasks\.board|journal/(synced|snapshot.*|lock|line)|locks/.*|(documents|graphs)\.db.*|logs/.*)"
+    r"\.hive/(tasks\.board|journal/(.*synced|.*line|snapshot.*)|locks/.*|(documents|graphs)\.db.*|logs/.*)"
 )
 
 

@@ -129,10 +129,10 @@ def test_a_damaged_line_in_the_journal_is_named_and_left_to_a_person(hive: Hive,
     hive.journal.close()
     (segment,) = hive.layout.journal.glob("*.jsonl")
     lines = segment.read_bytes().splitlines(keepends=True)
-    segment.write_bytes(lines[0] + b"rubbish\n" + lines[2])
-    assert [finding.where for finding in visit() if finding.check == "journal"] == [f"{segment}:2"]
+    segment.write_bytes(lines[0] + lines[1] + b"rubbish\n" + lines[3])
+    assert [finding.where for finding in visit() if finding.check == "journal"] == [f"{segment}:3"]
     assert any(one.left for one in treatment())
-    assert segment.read_bytes() == lines[0] + b"rubbish\n" + lines[2]
+    assert segment.read_bytes() == lines[0] + lines[1] + b"rubbish\n" + lines[3]
 
 
 def test_the_torn_end_of_a_tasks_log_is_cut_off_and_kept(hive: Hive, visit, treatment) -> None:

@@ -37,7 +37,7 @@ def journal_whole(subject: Subject) -> Iterator[str]:
 
 def events_in_files(subject: Subject) -> Iterator[dict[str, Any]]:
     for path in sorted((subject.root / ".hive" / "journal").glob("*.jsonl")):
-        for line in path.read_text("utf-8").splitlines():
+        for line in path.read_text("utf-8").splitlines()[1:]:
             found = json.loads(line)
             yield from found if isinstance(found, list) else [found]
 

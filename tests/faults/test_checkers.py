@@ -41,7 +41,7 @@ def played(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
 
 
 def journal(root: Path) -> Path:
-    return next(iter(sorted((root / ".hive/journal").glob("0*.jsonl"))))
+    return root / ".hive/journal/journal.jsonl"
 
 
 def without_a_line(root: Path) -> None:

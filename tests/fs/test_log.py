@@ -608,7 +608,7 @@ def test_a_full_file_is_renamed_and_all_are_read_in_order(path: Path) -> None:
         log.append({"n": n})
     assert texts(loose(path, segment_bytes=200)) == list(range(100))
     names = sorted(os.listdir(path.parent))
-    assert names[:2] == ["log-000001.jsonl", "log-000002.jsonl"]
+    assert names[:2] == ["log-000000000001.jsonl", "log-000000000002.jsonl"]
     assert all((path.parent / name).stat().st_size < 250 for name in names)
 
 

@@ -87,8 +87,8 @@ class Hive:
             time.sleep(0.01)
 
     def events(self) -> list[dict]:
-        paths = sorted((self.root / ".hive/journal").glob("0*.jsonl"))
-        lines = [line for path in paths for line in path.read_text().splitlines()]
+        paths = sorted((self.root / ".hive/journal").glob("*.jsonl"))
+        lines = [line for path in paths for line in path.read_text().splitlines()[1:]]
         found = [json.loads(line) for line in lines]
         return [event for one in found for event in (one if isinstance(one, list) else [one])]
 

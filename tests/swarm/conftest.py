@@ -80,7 +80,7 @@ class Swarm:
         lines = [
             line
             for path in sorted((self.root / ".hive/journal").glob("*.jsonl"))
-            for line in path.read_text().splitlines()
+            for line in path.read_text().splitlines()[1:]
         ]
         found = [json.loads(line) for line in lines]
         return [event for one in found for event in (one if isinstance(one, list) else [one])]

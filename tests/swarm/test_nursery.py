@@ -87,7 +87,6 @@ def test_a_child_has_the_journal_that_its_parent_read_and_takes_turns_with_its_s
 
     def warm() -> None:
         (tmp_path / "warm").write_text(str(shared.seq))
-        shared.let_go()
 
     def append(name: str, lifeline: int) -> int:
         for _ in range(20):
@@ -113,7 +112,6 @@ def test_who_is_started_later_is_forked_from_a_parent_that_has_read_on(tmp_path:
 
     def warm() -> None:
         seen.write_text(str(shared.seq))
-        shared.let_go()
 
     nursery = Nursery(warm, lambda name, lifeline: 0)
     try:
@@ -129,19 +127,9 @@ def test_who_is_started_later_is_forked_from_a_parent_that_has_read_on(tmp_path:
         nursery.close()
 
 
-def test_a_journal_that_was_let_go_of_keeps_what_it_read_and_holds_no_file(tmp_path: Path):
-    journal = Journal(tmp_path)
-    journal.append("x")
-    journal.let_go()
-    held = {os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
-    assert not [path for path in held if path.startswith(str(tmp_path))]
-    assert journal.append("y").seq == 2
-
-
-def test_a_journal_that_was_let_go_of_reads_a_restored_log_anew(tmp_path: Path):
+def test_a_journal_reads_a_restored_log_anew(tmp_path: Path):
     journal = Journal(tmp_path)
     journal.append("agent.started", agent_id="ada", incarnation=1)
-    journal.let_go()
     (log,) = tmp_path.glob("*.jsonl")
     restored = tmp_path / "restored"
     restored.write_bytes(log.read_bytes().replace(b"ada", b"bob"))

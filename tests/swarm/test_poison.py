@@ -181,7 +181,7 @@ def caches(hive: Poisoned, *poison: bytes) -> None:
     hive.swarm.run("up", "--until-idle")
     hive.can_be_looked_at("a", ["graph find keel", "doc find keel"])
     state = hive.root / ".hive"
-    kept = ("documents.db", "memory.db", "mail.key", "workspace.json", "format.json")
+    kept = ("documents.db", "memory.db", "mail.key", "workspace.json")
     found = [*state.rglob("*"), hive.root / "tasks/done/a/graph.json"]
     for at, path in enumerate(sorted(found)):
         if path.is_file() and not path.name.startswith(kept) and not path.match("journal/*.jsonl"):

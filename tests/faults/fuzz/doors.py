@@ -28,7 +28,7 @@ from hivemind.taskrun.focus import Focus
 
 __all__ = ["DOORS", "Doors"]
 
-CACHES = ("tasks.queue", "journal/snapshot", "journal/synced", "graph.json", "graphs.db")
+CACHES = ("tasks.queue", "journal/snapshot", "journal.jsonl.", "graph.json", "graphs.db")
 ANSWER_FILE = "answer"
 SERVER_CPU_S = 10
 
@@ -167,8 +167,7 @@ class Doors:
         """Bytes at the end of the log."""
         hive = self._anew()
         hive.journal.close()
-        [segment] = hive.layout.journal.glob("0*.jsonl")
-        with open(segment, "ab") as file:
+        with open(hive.journal.path, "ab") as file:
             file.write(data)
         hive = Hive.open(self.root)
         try:

@@ -245,8 +245,8 @@ def requests(draw: st.DrawFn) -> tuple[str, bytes]:
 
 def inputs(door: str, there: Mapping[str, bytes]) -> st.SearchStrategy[tuple[str, bytes]]:
     """(name, bytes) for a door; `there` are the files of the hive that is asked."""
-    [log] = (data for name, data in there.items() if name.startswith(".hive/journal/0"))
-    following = sum(_count(line) for line in log.splitlines()) + 1
+    [log] = (data for name, data in there.items() if name == ".hive/journal/journal.jsonl")
+    following = sum(_count(line) for line in log.splitlines()[1:]) + 1
     return {
         "task": tasks(), "letter": letters(), "file": files(there), "journal": events(following), "knowledge": documents(),
         "mind": answers(), "mcp": requests(),
