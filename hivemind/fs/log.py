@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -41,7 +42,7 @@ _ARCHIVE = "archive"
 _AWAY = "move the file away"
 _QUANTUM_S = 0.0005
 _DIGESTED = 4096
-_WIDTH = 20
+_NOTE_BYTES = 63
 _log = logging.getLogger(__name__)
 _Identity = tuple[int, int]
 
@@ -102,6 +103,7 @@ class Log:
         self.place = Place()
         self._pending: list[Record] = []  # what was read under the lock, for the next `read`
         self._file: int | None = None
+        self._queue: int | None = None
         self._identity: _Identity = (0, 0)  # of the open file
         self._pid = 0  # which has opened it
         self.held = False
@@ -111,7 +113,7 @@ class Log:
         self._touched = False  # something else has changed it since, as seen under the lock
         # What a process before this one wrote, and the file's name, may not be on the disk either.
         self._unsynced = self._unnamed = lazy
-        self._covered = Place()
+        self._flushes = _Flushes(self.path, kind)
         self._turn = self._last = 0.0  # since when this object takes the lock without queueing, and when it last did
 
     # reading
@@ -346,11 +348,10 @@ class Log:
                     self._mend(file, found)
                     self.held = self.segment_bytes is None or self.size < self.segment_bytes or not self._rotate(file)
             except OSError as error:
-                self.close()
                 self._refuse("cannot be written", error)
             finally:
                 if not self.held:
-                    self.close()
+                    self._close_file()
 
     def release(self) -> None:
         """Let the others write."""
@@ -358,35 +359,33 @@ class Log:
         if self.shared and self._file is not None:
             unlock(self._file)
         else:
-            self.close()
+            self._close_file()
 
     def close(self) -> None:
-        """Close the file, which a `shared` log keeps open. The next use opens it again."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """Close the files, which a `shared` log keeps open. The next use opens them again."""
+        self._flushes.close()
+        self._close_file()
+
+    def _close_file(self) -> None:
+        for file in (self._file, self._queue):
+            if file is not None:
+                os.close(file)
+        self._file = self._queue = None
 
     def __del__(self) -> None:
         self.close()
-
-    @contextmanager
-    def _beside(self, name: str) -> Iterator[int]:
-        """The file `PATH.name`, which is kept beside a shared log."""
-        file = open_own(f"{self.path}.{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
-        try:
-            yield file
-        finally:
-            os.close(file)
 
     def _open_to_write(self) -> int:
         if self._file is not None:
             if self._pid == os.getpid():
                 return self._file
-            self.close()  # this is a fork: what is open shares its parent's lock
+            self._close_file()  # this is a fork: what is open shares its parent's lock
         flags = os.O_RDWR | os.O_NOFOLLOW
         if not (self.shared and self.seq) or self._full():
             flags |= os.O_CREAT  # else it is gone, and begins nowhere else
         self._file, self._pid = open_own(self.path, flags), os.getpid()
+        if self.shared:
+            self._queue = _open_beside(self.path, "line")
         self._identity = _identity(os.fstat(self._file))
         return self._file
 
@@ -401,9 +400,12 @@ class Log:
         if now - self._last >= _QUANTUM_S:
             self._turn = now
         if now - self._turn >= _QUANTUM_S or not try_lock(file):
-            with self._beside("line") as line:
-                lock(line)
+            assert self._queue is not None
+            lock(self._queue)
+            try:
                 lock(file)
+            finally:
+                unlock(self._queue)
             self._turn = time.monotonic()
         self._last = time.monotonic()
 
@@ -447,12 +449,7 @@ class Log:
 
     def _cut(self, file: int, end: int) -> None:
         """Cut the file back: what is written there next is not on the disk before it is flushed again."""
-        if not self.shared:
-            os.ftruncate(file, end)
-            return
-        with self._beside("synced") as notes:
-            lock(notes)
-            _note(notes, Place())
+        with self._flushes.undone() if self.shared else nullcontext():
             os.ftruncate(file, end)
 
     # writing
@@ -579,39 +576,13 @@ class Log:
             fsync_folder(os.path.dirname(self.path) or ".")
             self._unnamed = False
 
-    # With `shared` the file `PATH.synced` says, for every process, how far the log is known to be on the disk. It is written
-    # after the fdatasync and may be lost or old: then one more is done. Who waits for the lock on it mostly finds, when it gets
-    # it, that the one before has done its work as well.
-
     def cover(self, place: Place, *, note: bool = True) -> None:
-        """Return once the log is on the disk up to there. Raises UserError. Safe between threads. Without `note` nothing is
-        locked or written: what is not known to be there is flushed once more."""
-        if not place.end or _covers(self._covered, place):
-            return
+        """Return once a `shared` log is on the disk up to there. Raises UserError. Safe between threads. Without `note` nothing
+        is locked or written: what is not known to be there is flushed once more."""
         try:
-            with self._beside("synced") if note else nullcontext() as notes:
-                if notes is None or not _covers(_read_note(notes), place):
-                    self._flush(place, notes)
+            self._flushes.cover(place, note=note)
         except OSError as error:
             self._refuse("cannot be made durable; whether its last records are there is not known", error)
-        self._covered = place
-
-    def _flush(self, place: Place, notes: int | None) -> None:
-        if notes is not None:
-            lock(notes)
-            if _covers(_read_note(notes), place):
-                return
-        file = open_own(self.path, os.O_RDONLY | os.O_NOFOLLOW)
-        try:
-            status = os.fstat(file)
-            if _identity(status) != place.file:
-                return  # it was flushed before it was renamed
-            os.fdatasync(file)  # what others have written by now comes along
-            reached(f"{self.kind}.commit.synced")
-            if notes is not None:
-                _note(notes, Place(place.file, status.st_size))
-        finally:
-            os.close(file)
 
     # segments
 
@@ -675,6 +646,87 @@ class Log:
             raise error
         mend = mend_of(error) or "look after the disk, then go on"
         raise UserError(f"{what} ({error.strerror})", where=self.path, mend=mend) from error
+
+
+class _Flushes:
+    """How far a shared log is on the disk, as the file `PATH.synced` says for every process. Safe between threads.
+
+    It is written after the fdatasync and may be lost or old: then one more is done. Who waits for the lock on it mostly finds,
+    when it gets it, that the one before has done its work as well.
+    """
+
+    def __init__(self, path: str, kind: str) -> None:
+        self._path, self.kind = path, kind
+        self._mutex = threading.Lock()
+        self._pid = 0  # which has opened the files
+        self._notes: int | None = None
+        self._file: int | None = None  # the one that was flushed last
+        self._covered = Place()
+
+    def cover(self, place: Place, *, note: bool) -> None:
+        """See `Log.cover`. Raises OSError."""
+        if not place.end or _covers(self._covered, place):
+            return
+        with self._mutex:
+            if not note:
+                self._flush(place)
+            elif not _covers(_read_note(self._notes_file()), place):
+                with self._locked() as notes:
+                    if not _covers(_read_note(notes), place) and (size := self._flush(place)):
+                        _note(notes, Place(place.file, size))
+            self._covered = place
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Hold off flushes while the file is cut back: how far it is on the disk is not known any more."""
+        with self._mutex, self._locked() as notes:
+            _note(notes, Place())
+            yield
+
+    def close(self) -> None:
+        for file in (self._notes, self._file):
+            if file is not None:
+                os.close(file)
+        self._notes = self._file = None
+
+    def _notes_file(self) -> int:
+        if self._pid != os.getpid():  # in a fork, what is open shares its parent's lock
+            self.close()
+            self._pid = os.getpid()
+        if self._notes is None:
+            self._notes = _open_beside(self._path, "synced")
+        return self._notes
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        notes = self._notes_file()
+        lock(notes)
+        try:
+            yield notes
+        finally:
+            unlock(notes)
+
+    def _flush(self, place: Place) -> int:
+        """Flush the file of that place, with what others have written to it by now; its size, 0 if it was renamed: then it was
+        flushed before."""
+        status = None if self._file is None else os.fstat(self._file)
+        if status is None or _identity(status) != place.file or status.st_nlink == 0:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+            self._file = open_own(self._path, os.O_RDONLY | os.O_NOFOLLOW)
+            status = os.fstat(self._file)
+            if _identity(status) != place.file:
+                return 0
+        assert self._file is not None
+        os.fdatasync(self._file)
+        reached(f"{self.kind}.commit.synced")
+        return status.st_size
+
+
+def _open_beside(path: str, name: str) -> int:
+    """The file `PATH.name`, which lies beside a shared log; made if it is not there."""
+    return open_own(f"{path}.{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
 
 
 def _status(path: str) -> os.stat_result | None:
@@ -741,13 +793,12 @@ def _covers(known: Place, wanted: Place) -> bool:
 
 
 def _note(notes: int, place: Place) -> None:
-    device, inode = place.file or (0, 0)
-    os.pwrite(notes, " ".join(f"{number:0{_WIDTH}d}" for number in (device, inode, place.end)).encode() + b"\n", 0)
+    os.pwrite(notes, b"%020d %020d %020d\n" % (*(place.file or (0, 0)), place.end), 0)
 
 
 def _read_note(notes: int) -> Place:
     try:
-        device, inode, end = map(int, os.pread(notes, 3 * _WIDTH + 3, 0).split())
+        device, inode, end = map(int, os.pread(notes, _NOTE_BYTES, 0).split())
     except ValueError:
         return Place()
     return Place((device, inode), end)

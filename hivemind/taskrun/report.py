@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hivemind import fs
-from hivemind.boundary import Unreadable, boundary
-from hivemind.errors import UserError
+from hivemind.boundary import boundary
+from hivemind.errors import HivemindError, UserError
 from hivemind.minds import Usage
 from hivemind.taskrun.review import Citation, Review
 
@@ -86,7 +86,7 @@ class Account:
 
     def book(self, record: Mapping[str, Any]) -> None:
         """Take a line of the conversation in; answers and requests count. What people have made of it counts as nothing."""
-        with self._mutex, suppress(Unreadable), boundary("line of a conversation"):
+        with self._mutex, suppress(HivemindError), boundary("line of a conversation"):
             if "request" in record and "reserved" in record:
                 held = record["reserved"]
                 self._open[str(record["request"])] = Usage(held.get("tokens", 0), money=held.get("money", 0.0))

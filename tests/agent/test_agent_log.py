@@ -87,8 +87,8 @@ def test_the_command_line_reads_across_the_segments(tmp_path, capsys):
     assert main([*words, "claude", "--json"]) == 0
     assert [record["number"] for record in json.loads(capsys.readouterr().out)] == [1, 2]
     assert main([*words, "claude"]) == 0
-    assert capsys.readouterr().out == (
-        "claude, about kind=message\n    check_mailbox\n      ok: true\n      result: messages=[]\n" * 2
-    )
+    told = 'turn  agent=claude  about={{"kind": "message"}}  number={}\n'
+    call = '    tool=check_mailbox  arguments={}  ok=true  result={"messages": []}\n'
+    assert capsys.readouterr().out == "".join(told.format(number) + call for number in (1, 2))
     assert main([*words, "nobody"]) == 2
     assert main([*words, "claude", "--follow"]) == 2

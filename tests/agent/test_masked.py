@@ -77,10 +77,10 @@ def test_a_secret_that_a_command_prints_in_parts_is_stored_nowhere(tmp_path: Pat
         environment=clean_environment(os.environ, {}),
     )  # fmt: skip
     assert result.exit_status == 0
-    for text in ((tmp_path / "out").read_text(), result.output):
-        assert "[masked]" in text or text == result.output
-        for part in ("a1b2c3d4", "i9j0k1l2", *BODY, *value.split("\n")):
-            assert part not in text
+    text = (tmp_path / "out").read_text()
+    assert "[masked]" in text
+    for part in ("a1b2c3d4", "i9j0k1l2", *BODY, *value.split("\n")):
+        assert part not in text
 
 
 def test_a_task_that_an_agent_adds_says_no_secret_and_can_be_claimed_by_the_id_that_is_answered(crew: Crew) -> None:

@@ -57,6 +57,7 @@ def test_status_tells_a_program_everything(run: Command, hive: Path) -> None:
         "problem": None,
         "money": 0.0,
         "unpriced": 0,
+        "cached": 0,
     }
 
 

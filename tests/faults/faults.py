@@ -28,7 +28,7 @@ CHANGING = (
     "mkdir,mkdirat", "rmdir", "fsync,fdatasync", "copy_file_range,sendfile",
 )  # fmt: skip
 """The system calls that change a disk, in the groups that are swept."""
-LOGS = ("messages", "agent-log", "mail-taken", "mail-sent", "graph-log")
+LOGS = ("journal", "messages", "agent-log", "mail-taken", "mail-sent", "graph-log")
 """The kinds of `hivemind.fs.Log`."""
 
 
