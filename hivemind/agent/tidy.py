@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hivemind.agent.act import INTERRUPTED, failed
 from hivemind.masking import masked
 from hivemind.minds import Turn
 
@@ -57,14 +55,8 @@ def _record(agent: Agent, turn: Turn) -> None:
     if thought is None or (turn.parking is not None and not turn.results):
         return  # it only looked whether what it waits for has come
     if thought.text or thought.actions:
-        talk = agent.conversation(turn)
-        made = replace(thought, actions=thought.actions[: len(turn.results)])
-        with talk.in_one_go():
-            for call in talk.pending:  # of a turn whose record a power cut has torn between two lines
-                talk.result(failed(call, INTERRUPTED), durable=False)
-            said = talk.answer(made, step=None if focus.step is None else focus.step.id, durable=False)
-            for call, result in zip(said.calls, turn.results, strict=True):
-                talk.result(replace(result, call=call), durable=False)
+        step = None if focus.step is None else focus.step.id
+        agent.conversation(turn).took(thought, turn.results, step=step)
 
 
 def _go_on(agent: Agent, turn: Turn) -> None:

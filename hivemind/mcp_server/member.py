@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +26,7 @@ from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import ring_all
 from hivemind.swarm.absence import return_tasks
+from hivemind.taskrun.conversation import INTERRUPTED
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.task_run import TaskRun
@@ -143,7 +143,8 @@ class Member:
         if focus.work is not None and focus.id in self._parked:
             self.hive.tasks.unpark(focus.work.task)
             self._parked.discard(focus.id)
-        call, outcome = Action(tool, dict(arguments)), None
+        call = Action(tool, dict(arguments))
+        outcome = Result(call, f"failed: {INTERRUPTED}", problem=INTERRUPTED)
         try:
             result = self._use(tool, arguments, focus)
             outcome = Result(call, self._text(tool, result), short(result))
@@ -155,7 +156,7 @@ class Member:
             outcome = Result(call, f"failed: {problem}", problem=problem)
             raise
         finally:
-            self._record(focus, call, outcome)
+            self._record(focus, outcome)
             self._after(focus, tool)
         come = self._arrivals.count()
         return {**result, "new_mail": come} if come and tool not in _OF_THE_MAILBOX else result
@@ -225,21 +226,17 @@ class Member:
             "next": "call again when it may be over; check_mailbox meanwhile",
         }
 
-    def _record(self, focus: Focus, call: Action, result: Result | None) -> None:
+    def _record(self, focus: Focus, result: Result) -> None:
         """The call for the task's conversation and trace, or for the agent's own log."""
         if focus.work is None:
             now = {"kind": "turn", "time": round(time.time(), 3), "agent": self.name, "by": "mcp"}
-            told = call.as_record() if result is None else result.as_record()
-            self._log.note(masked({**now, "about": focus.target, "calls": [told]}))
+            self._log.note(masked({**now, "about": focus.target, "calls": [result.as_record()]}))
             return
-        talk = focus.work.conversation
         step = None if focus.step is None else focus.step.id
-        said = talk.answer(Thought(actions=(call,)), step=step, durable=False)
-        if result is not None:
-            talk.result(replace(result, call=said.calls[0]), durable=False)
-            lease = None if focus.step is None else self.hive.leases.get(focus.step.id)
-            mine = lease is None or lease.holder_agent_id == self.name  # a step of another's is not written to
-            focus.work.trace([result], focus.step if mine else None)
+        focus.work.conversation.took(Thought(actions=(result.call,)), [result], step=step)
+        lease = None if focus.step is None else self.hive.leases.get(focus.step.id)
+        mine = lease is None or lease.holder_agent_id == self.name  # a step of another's is not written to
+        focus.work.trace([result], focus.step if mine else None)
 
     def _after(self, focus: Focus, tool: str) -> None:
         work = focus.work

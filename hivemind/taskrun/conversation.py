@@ -21,8 +21,9 @@ from hivemind.layout import Layout
 from hivemind.masking import mask, masked
 from hivemind.minds import Action, ChatMessage, Result, Thought, Usage
 
-__all__ = ["Conversation", "Exchanged", "open_thread"]
+__all__ = ["INTERRUPTED", "Conversation", "Exchanged", "open_thread"]
 
+INTERRUPTED = "interrupted: its process ended before there was a result; check whether it took effect"
 SAME = 5
 """So many turns with the same calls and the same results, and a person is asked."""
 _SHOWING = frozenset({"read_file", "write_file", "edit_file"})
@@ -140,6 +141,16 @@ class Conversation:
         """Append the result of a call."""
         value = dict(result.value) or None
         self.add(ChatMessage("tool", result.text, call_id=result.call.id, ok=result.ok, result=value), durable=durable)
+
+    def took(self, thought: Thought, results: Sequence[Result], *, step: str | None = None) -> None:
+        """Append a turn that was taken already: what was answered, and the results of its calls, in one go; nothing of it is
+        durable. Calls of the one before whose results a power cut has torn off are answered first, as interrupted."""
+        with self.in_one_go():
+            for call in self.pending:
+                self.result(Result(call, f"failed: {INTERRUPTED}", problem=INTERRUPTED), durable=False)
+            said = self.answer(replace(thought, actions=thought.actions[: len(results)]), step=step, durable=False)
+            for call, result in zip(said.calls, results, strict=True):
+                self.result(replace(result, call=call), durable=False)
 
     def tell(self, text: str, parts: Sequence[Mapping[str, Any]] = (), **news: Any) -> None:
         """Append news: something happened that the mind should know, with pictures of it."""

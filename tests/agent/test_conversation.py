@@ -16,6 +16,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.agent.agent import Agent
+from hivemind.mcp_server.member import Member
 from hivemind.minds import Action, ChatMessage, Thought, Turn
 from tests.agent.conftest import Crew, Mind, doing, until_idle, wants
 from tests.messages import calls_of, lines_of, messages_of, turns_of
@@ -384,3 +385,28 @@ def test_calls_of_a_rules_turn_that_a_power_cut_tore_are_answered_as_interrupted
     calls = [call["id"] for turn in turns_of(folder) for call in turn["calls"]]
     assert [one["call_id"] for one in messages_of(folder) if one["role"] == "tool"] == calls
     assert "interrupted" in calls_of(folder)[0]["text"]
+
+
+def test_a_call_of_a_members_that_a_power_cut_tore_is_answered_as_interrupted(crew: Crew) -> None:
+    """Found by make faults (member, power): a member's call and its result are two lines that are not flushed."""
+    crew.agent_file("mind: mcp\n", "claude")
+    crew.drop("---\nassignee: claude\n---\nSay it.\n", "said.md")
+    path = crew.root / "tasks/active/said/messages.jsonl"
+    for tool, arguments in (
+        ("write_file", {"path": "a.txt", "content": "a"}),
+        ("finish_task", {"result": "It is said."}),
+    ):
+        member = Member(Hive.open(crew.root), "claude", "full")
+        try:
+            if tool == "write_file":
+                member.call("claim_task", {"task": "said"})
+            member.call(tool, arguments)
+        finally:
+            member.close()
+        if tool == "write_file":
+            lines = path.read_bytes().splitlines(keepends=True)
+            path.write_bytes(b"".join(lines[:-1]) + lines[-1][:30])
+    folder = crew.root / "tasks/done/said"
+    calls = [call["id"] for turn in turns_of(folder) for call in turn["calls"]]
+    assert [one["call_id"] for one in messages_of(folder) if one["role"] == "tool"] == calls
+    assert any("interrupted" in one["text"] for one in calls_of(folder))
