@@ -309,7 +309,7 @@ class GraphIndex:
         progress: Progress | None = None,
     ) -> Found:
         """The nodes of all tasks' graphs, or of one, that answer best; equal ones by task and number. With `over` no graph of an
-        active task is read for it: those change with every turn.
+        active task is read for it, as those change with every turn, and no node is embedded, which agents do at rest.
 
         Any characters may stand in the query; one without words finds nothing by words. `progress` is told (read, of how
         many) while graphs are read. Raises GraphError for arguments that cannot be, and for a task without a graph.
@@ -353,7 +353,7 @@ class GraphIndex:
     def _find(self, query: str, task: str | None, limit: int, progress: Progress | None, *, over: bool) -> Found:
         self._refresh(task, progress, over=over)
         asked = self._index.asked(query)
-        hits = self._index.search(asked, task, limit)
+        hits = self._index.search(asked, task, limit, embeds=not over)
         remarks = [] if asked.lack is None else [f"looked for by words only: {asked.lack}"]
         if asked.meaning is not None and (waiting := self._index.pending(task)):
             which = "node is not embedded yet: looked for by its" if waiting == 1 else (

@@ -137,15 +137,21 @@ class Index:
             return Query(text, lack=str(error))
 
     def search(
-        self, query: str | Query, scope: str | None = None, limit: int = 10, features: Weights | None = None
+        self,
+        query: str | Query,
+        scope: str | None = None,
+        limit: int = 10,
+        features: Weights | None = None,
+        *,
+        embeds: bool = True,
     ) -> list[Hit]:
         """The items of a scope (None: of all) that answer best, best first; equal ones by scope and age.
 
         What is asked is embedded first: of what waits, the best by their words, then the newest, for a second and a half at
-        most. `features` says what counts how much, for this search.
+        most; with `embeds` off nothing is. `features` says what counts how much, for this search.
         """
         asked = self.asked(query) if isinstance(query, str) else query
-        if asked.meaning is not None:
+        if asked.meaning is not None and embeds:
             with self.database.read() as sql:
                 first = _Items(sql, scope).matching(matching(asked.text), _ASKED_FIRST)
             with suppress(EmbedderUnavailable):  # then with the vectors that there are
