@@ -145,6 +145,7 @@ class SharedEmbedder:
         self._silent_s, self._clock = silent_s, clock
         self._connection: Connection | None = None
         self._guard = threading.Lock()
+        self._asked: tuple[list[str], list[Meaning]] = ([], [])
         self._pause_s, self._not_before = 0.0, -float("inf")
         self._pid = os.getpid()
 
@@ -154,7 +155,11 @@ class SharedEmbedder:
 
     def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[Meaning]:
         """The meaning of each text with its parts. Raises EmbedderUnavailable."""
-        return self._together(texts, "asked" if asked else "kept")
+        if not asked:
+            return self._together(texts, "kept")
+        if texts != self._asked[0]:  # documents and graphs are asked the same, one after the other
+            self._asked = [*texts], self._together(texts, "asked")
+        return self._asked[1]
 
     def _together(self, texts: Sequence[str], parts: str | None) -> list[Meaning]:
         if self._pid != os.getpid():  # a connection is one process's: a fork makes its own
