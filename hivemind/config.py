@@ -132,7 +132,9 @@ def _as_seconds(value: Any) -> Any:
     """`10m` as 600.0, a number as it is; `never` as None."""
     if value == "never":
         return None
-    if isinstance(value, str) and value[-1:] in _UNITS and value[:-1].strip().isdecimal():
+    if isinstance(value, str):
+        if value[-1:] not in _UNITS or not value[:-1].strip().isdecimal():
+            raise ValueError("must be a number of seconds, or like 90s, 10m, 2h, 90d, 8w, or never")
         return int(value[:-1]) * _UNITS[value[-1]]
     return value
 

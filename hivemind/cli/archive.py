@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.command import Answer, command
 from hivemind.cli.opening import anywhere, open_hive
 from hivemind.errors import UserError
@@ -31,15 +32,14 @@ def archive(hive: Hive, *, older_than: str | None = None) -> Answer:
     """
     from hivemind.config import RetentionConfig
     from hivemind.swarm.archive import archive as moved
-    from hivemind.tasks import parse_duration
 
     retention = hive.config.retention
     if older_than is not None:
         try:
-            age = parse_duration(older_than)
-        except ValueError:
-            raise UserError(f"{older_than!r} is no age", mend="write 90d, 8w or 12h") from None
-        retention = RetentionConfig(tasks=age, mail=age, journal=age)
+            with boundary("age"):
+                retention = RetentionConfig.model_validate(dict.fromkeys(RetentionConfig.model_fields, older_than))
+        except Unreadable:
+            raise UserError(f"{older_than!r} is not an age", mend="write 90d, 8w or 12h") from None
     if not retention.is_set:
         raise UserError("nothing says how old is old", mend="--older-than 90d, or retention: {tasks: 90d} in hive.yaml")
     done = moved(hive, retention, datetime.now(UTC))

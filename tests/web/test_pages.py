@@ -82,6 +82,19 @@ def test_a_letter_from_an_unknown_address_says_that_its_answer_leaves_by_a_mail_
     assert own_site.hive.mail.list("human", "sent") == []
 
 
+def test_what_is_archived_of_a_mailbox_is_shown_by_month(own_site: Site) -> None:
+    box = own_site.hive.layout.mailboxes / "human"
+    (box / "cur" / "1600000000.M1P1.elsewhere:2,S").write_text("From: ann@x\nSubject: An old boat\n\nIs it yours?\n")
+    subprocess.run(
+        [sys.executable, "-m", "hivemind", "--hive", own_site.hive.layout.root, "archive", "--older-than", "1000d"],
+        check=True,
+        capture_output=True,
+    )
+    assert "An old boat" not in own_site.get("/mail/human").text
+    assert "folder=archive%2F2020-09" in own_site.get("/mail/human?folder=archive").text
+    assert "An old boat" in own_site.get("/mail/human?folder=archive%2F2020-09").text
+
+
 def test_an_agent_shows_what_its_context_would_be_and_why(site: Site) -> None:
     shown = site.get("/agents/reviewer").text
     assert 'class="drawing budget"' in shown

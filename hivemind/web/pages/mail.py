@@ -13,7 +13,7 @@ from hivemind.boundary import Unreadable
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.mail import Message, MessageSummary
-from hivemind.mail.maildir import Entry, Maildir, split
+from hivemind.mail.maildir import DATED, Entry, Maildir, split
 from hivemind.mail.reading import time_key
 from hivemind.web.site import Page, Query, Site
 
@@ -37,7 +37,10 @@ def mailboxes(site: Site, query: Query) -> Page:
 def mailbox(site: Site, box: str, query: Query) -> Page:
     """One folder of one mailbox, newest first; with `q` the letters that have these words."""
     hive = site.hive
-    folder = query.choice("folder", _FOLDERS, "inbox")
+    own = hive.mail.boxes.get(box)
+    months = [month for kind in DATED if query.get("folder", "").startswith(kind) for month in own.months(kind)]
+    folders = {**_FOLDERS, **{month: month.partition("/")[2] for month in months}}  # of the folder that is open
+    folder = query.choice("folder", folders, "inbox")
     entries = _entries(hive, box, folder)
     text, start = query.get("q", "")[:200], query.number("from")
     letters, end = _found(hive, box, folder, entries, text, start)
@@ -45,7 +48,7 @@ def mailbox(site: Site, box: str, query: Query) -> Page:
         "boxes": boxes(site),
         "box": box,
         "folder": folder,
-        "folders": _FOLDERS,
+        "folders": folders,
         "letters": letters,
         "total": len(entries),
         "start": start,
