@@ -145,7 +145,7 @@ class Schema:
         return tuple(statement for version in range(found, self.version) for statement in self.upgrades[version])
 
 
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG)
 _MAGIC = b"SQLite format 3\0"
 _NOTE_BYTES = 200
 _LEAST_ROOM = 1 << 16  # bytes: what SQLite takes beside a database to begin with
@@ -216,6 +216,8 @@ def unsound(path: str | os.PathLike[str]) -> str | None:
         if (code & 0xFF) not in _DAMAGED:
             raise
         return str(error)
+    except UnicodeDecodeError as error:  # a name in its schema is garbled
+        return str(error)
     return None if said == ["ok"] else "; ".join(said)
 
 
@@ -251,7 +253,7 @@ once for all; with four times as many nothing was faster, and fifty agents held 
 # gone though another refers to it (a constraint of a sound database never fails so).
 _SPOILT = (
     "Could not decode to UTF-8", "malformed JSON", "no such", "user-defined function raised", "FOREIGN KEY",
-    "invalid fts5 file format", "UNIQUE constraint failed: places",
+    "invalid fts5 file format", "UNIQUE constraint failed: places", "UNIQUE constraint failed: nodes.seq",
 )  # fmt: skip
 
 
@@ -497,7 +499,7 @@ class Database:
             self._was_full = True
             error.__cause__ = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
             return kind("the disk is full; nothing was changed", where=self.path, mend="make room, try again")
-        spoilt = primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        spoilt = primary in _DAMAGED
         if spoilt or any(sign in str(error) for sign in _SPOILT):
             return self.schema.spoilt(f"is damaged ({error})", self.path)
         return kind(f"failed ({error})", where=self.path)
