@@ -139,6 +139,9 @@ def _as_seconds(value: Any) -> Any:
     return value
 
 
+_Seconds = Annotated[float | None, BeforeValidator(_as_seconds)]
+
+
 class WebhookConfig(_Strict):
     """Where a POST request goes for each notification; it is signed with the secret in the environment under `secret_env`, as
     Standard Webhooks has it."""
@@ -159,18 +162,15 @@ class NotifyConfig(_Strict):
 class McpConfig(_Strict):
     """Members from outside. `return_after`: seconds after which the tasks of one that has left go back; None: never."""
 
-    return_after: Annotated[float | None, BeforeValidator(_as_seconds)] = Field(600.0, ge=0)
-
-
-_Age = Annotated[float | None, BeforeValidator(_as_seconds)]
+    return_after: _Seconds = Field(600.0, ge=0)
 
 
 class RetentionConfig(_Strict):
     """After how long what is over is moved to the dated archives: seconds, or `90d`; None: never. Nothing is deleted."""
 
-    tasks: _Age = Field(None, ge=0)
-    mail: _Age = Field(None, ge=0)
-    journal: _Age = Field(None, ge=0)
+    tasks: _Seconds = Field(None, ge=0)
+    mail: _Seconds = Field(None, ge=0)
+    journal: _Seconds = Field(None, ge=0)
 
     @property
     def is_set(self) -> bool:

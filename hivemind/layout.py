@@ -12,11 +12,12 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.names import check_name
 
-__all__ = ["CONFIG_NAME", "HUMAN", "Layout", "archived_places", "find_hive", "month_of"]
+__all__ = ["CONFIG_NAME", "HUMAN", "MONTH", "Layout", "archived_places", "find_hive", "month_of"]
 
 CONFIG_NAME = "hive.yaml"
 HUMAN = "human"
-_MONTH = re.compile(r"\d{4}-\d{2}")
+MONTH = re.compile(r"\d{4}-\d{2}")
+"""What an archive's folder of a month is called."""
 
 
 class _Place:
@@ -120,7 +121,7 @@ def month_of(seconds: float) -> str:
 def archived_places(layout: Layout) -> list[Path]:
     """The folders `done` and `failed` of each month of the archive of tasks, the newest month first."""
     try:
-        months = [name for name in os.listdir(layout.archive) if _MONTH.fullmatch(name)]
+        months = [name for name in os.listdir(layout.archive) if MONTH.fullmatch(name)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [layout.archive / month / state for month in sorted(months, reverse=True) for state in ("done", "failed")]

@@ -74,7 +74,7 @@ def _without_interrupted(agent: Agent, turn: Turn, thought: Thought, tell: Calla
     first = thought.actions[0] if thought.actions else None
     if first is None or not turn.taken_up or first.id in agent.asked or first.tool not in _NOT_TWICE:
         return thought
-    tell(_failed(first, INTERRUPTED))
+    tell(Result.failed(first, INTERRUPTED))
     return replace(thought, actions=thought.actions[1:])
 
 
@@ -121,14 +121,14 @@ def _make(session: Session, tools: Mapping[str, Tool], call: Action, limit_chars
     """Make one call. Raises Parking."""
     work = session.focus.work
     if work is not None and (work.ended or work.handed):
-        return _failed(call, "skipped: the task is over" if work.ended else "skipped: the task was handed over")
+        return Result.failed(call, "skipped: the task is over" if work.ended else "skipped: the task was handed over")
     if call.raw is not None:
-        return _failed(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
+        return Result.failed(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
     if call.tool not in tools:
-        return _failed(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
+        return Result.failed(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
     tool = tools[call.tool]
     if work is not None and not tool.reads and (lost := work.lost_lease()) is not None:
-        return _failed(call, f"refused: {lost}")
+        return Result.failed(call, f"refused: {lost}")
     try:
         value = tool.call(session.for_call(call.id), call.arguments)
     except Parking:
@@ -137,15 +137,10 @@ def _make(session: Session, tools: Mapping[str, Tool], call: Action, limit_chars
         if is_disk_full(error):
             raise until_there_is_room() from None
         if isinstance(error, HivemindError):
-            return _failed(call, str(error), getattr(error, "result", {}))
+            return Result.failed(call, str(error), short(getattr(error, "result", {})))
         _log.exception("%s: the tool %s broke on %s", session.agent, call.tool, session.focus.id)
-        return _failed(call, f"the tool broke: {type(error).__name__}: {error}")
+        return Result.failed(call, f"the tool broke: {type(error).__name__}: {error}")
     return Result(call, tool.shown(value, limit_chars), short(value))
-
-
-def _failed(call: Action, problem: str, value: Mapping[str, Any] | None = None) -> Result:
-    """The result of a call that failed, and why."""
-    return Result(call, f"failed: {problem}", short(value or {}), problem)
 
 
 def short(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -371,7 +371,7 @@ class _Run:
         except HivemindError as error:
             if isinstance(error, Parking):
                 self._parking = error
-            tell(Result(said.calls[0], f"failed: {error}", problem=str(error)))
+            tell(Result.failed(said.calls[0], str(error)))
         self._results += made
         agent.status.update(last_action=call.tool)
         return made[0] if made else None

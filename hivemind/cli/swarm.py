@@ -77,7 +77,7 @@ def _init_for_git(repository: Path, at: str | None) -> Answer:
     minds = {name: agent.mind["agent"] for name, agent in hive.agents.items() if isinstance(agent.mind, dict)}
     lines = [
         f"A hive in {layout.root} for {repository}: {', '.join(f'{name} ({mind})' for name, mind in minds.items())}.",
-        *(f"{one.missing}" for one in programs if one.missing is not None),
+        *(str(one.missing) for one in programs if one.missing is not None),
         f"Next: cd {layout.root}; hivemind agent try lead 'Say hello.'; hivemind task add --role lead '...'; hivemind up",
     ]
     return Answer({"hive": layout.root, "repository": repository, "agents": minds}, lines)

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.documents import summaries, toml, tree
@@ -39,7 +39,7 @@ from hivemind.documents.summaries import extract
 from hivemind.documents.toml import write_entries
 from hivemind.documents.tree import Shown, Source, show, source_of
 from hivemind.embedding import Embedder, EmbedderUnavailable
-from hivemind.fs.database import Database
+from hivemind.fs.database import Database, DatabaseOwner
 from hivemind.search import Engine, Query, embed_waiting, meaning_asked, meanings
 from hivemind.tokens import count_tokens
 
@@ -61,7 +61,7 @@ _EVERYTHING = 2**62
 _log = logging.getLogger(__name__)
 
 
-class Docmem:
+class Docmem(DatabaseOwner):
     """All documents of a hive, for many processes at once: each is a tree of nodes whose reading order is the document.
 
     `path` is the database file, made at first use. `token_counter` counts the tokens of a text; `embedder` (optional) gives
@@ -89,18 +89,6 @@ class Docmem:
         self._clock, self._new_id = clock, new_id
         self._engine = Engine(WEIGHTS, candidates=100, closely=64)
         self._refused: set[object] = set()  # digests of texts that the embedder does not take
-
-    def close(self) -> None:
-        """Close this process's connection; the next use opens it again."""
-        self.database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @contextmanager
     def transaction(self) -> Iterator[Edit]:

@@ -17,7 +17,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 from urllib.parse import quote
 
 from hivemind.errors import UnknownVersion, UserError, mend_of
@@ -28,6 +29,7 @@ from hivemind.fs.locks import Lock
 __all__ = [
     "Connection",
     "Database",
+    "DatabaseOwner",
     "Schema",
     "faults",
     "index_fault",
@@ -499,7 +501,24 @@ class Database:
             self._was_full = True
             error.__cause__ = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
             return kind("the disk is full; nothing was changed", where=self.path, mend="make room, try again")
-        spoilt = primary in _DAMAGED
-        if spoilt or any(sign in str(error) for sign in _SPOILT):
+        if primary in _DAMAGED or any(sign in str(error) for sign in _SPOILT):
             return self.schema.spoilt(f"is damaged ({error})", self.path)
         return kind(f"failed ({error})", where=self.path)
+
+
+class DatabaseOwner:
+    """What keeps its rows in a `database`; a `with` block ends with that closed."""
+
+    database: Database
+
+    def close(self) -> None:
+        """Close this process's connection; the next use opens it again."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

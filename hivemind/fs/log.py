@@ -367,9 +367,7 @@ class Log:
         self._close_file()
 
     def _close_file(self) -> None:
-        for file in (self._file, self._queue):
-            if file is not None:
-                os.close(file)
+        _close(self._file, self._queue)
         self._file = self._queue = None
 
     def __del__(self) -> None:
@@ -684,14 +682,16 @@ class _Flushes:
             yield
 
     def close(self) -> None:
-        for file in (self._notes, self._file):
-            if file is not None:
-                os.close(file)
+        with self._mutex:  # else a flush that is under way would lose its file
+            self._let_go()
+
+    def _let_go(self) -> None:
+        _close(self._notes, self._file)
         self._notes = self._file = None
 
     def _notes_file(self) -> int:
         if self._pid != os.getpid():  # in a fork, what is open shares its parent's lock
-            self.close()
+            self._let_go()
             self._pid = os.getpid()
         if self._notes is None:
             self._notes = _open_beside(self._path, "synced")
@@ -711,9 +711,8 @@ class _Flushes:
         flushed before."""
         status = None if self._file is None else os.fstat(self._file)
         if status is None or _identity(status) != place.file or status.st_nlink == 0:
-            if self._file is not None:
-                os.close(self._file)
-                self._file = None
+            _close(self._file)
+            self._file = None  # if it cannot be opened now
             self._file = open_own(self._path, os.O_RDONLY | os.O_NOFOLLOW)
             status = os.fstat(self._file)
             if _identity(status) != place.file:
@@ -722,6 +721,12 @@ class _Flushes:
         os.fdatasync(self._file)
         reached(f"{self.kind}.commit.synced")
         return status.st_size
+
+
+def _close(*files: int | None) -> None:
+    for file in files:
+        if file is not None:
+            os.close(file)
 
 
 def _open_beside(path: str, name: str) -> int:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from sqlite3 import Connection
-from types import MappingProxyType, TracebackType
-from typing import Any, Literal, Self
+from types import MappingProxyType
+from typing import Any, Literal
 
 from hivemind.embedding import Embedder, EmbedderUnavailable, open_embedder
 from hivemind.embedding import Meaning as MeaningAsked
-from hivemind.fs.database import Database
+from hivemind.fs.database import Database, DatabaseOwner
 from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings, embed_pending, some_failed
 from hivemind.longterm.entry import (
     FIRST,
@@ -90,7 +90,7 @@ def _pairs(values: Mapping[str, Value] | Iterable[tuple[str, Value]]) -> list[tu
     return [(key, value) for key, value in found]
 
 
-class MemoryStore:
+class MemoryStore(DatabaseOwner):
     """Long-term memory in one SQLite file. Every write is one transaction: it happens whole or not at all.
 
     `embedder` gives vectors (None: words alone are searched); `dimension` is what embeddings have that callers give
@@ -368,18 +368,6 @@ class MemoryStore:
     def fitting(self, text: str) -> str:
         """The beginning of a text that is short enough to be a content; all of it where it fits."""
         return shortened(text, self._count)
-
-    def close(self) -> None:
-        """Close this process's connection; the next use opens it again."""
-        self.database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def search(
         self,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.fs import fsync_folder, inside, make_folder, move, reached, write
-from hivemind.layout import Layout
+from hivemind.layout import MONTH, Layout
 from hivemind.mail.header import one_line
 
 __all__ = [
@@ -124,7 +124,6 @@ def is_dropping(name: str) -> bool:
 
 SUBFOLDERS = {"inbox": "", "sent": ".Sent", "archive": ".Archive", "dead": ".Dead"}
 DATED = ("archive", "sent")
-_MONTH = re.compile(r"\d{4}-\d{2}")
 _LIKELY = ("S", "", "RS", "FS", "FRS", "R", "F")  # flags under which a message is tried before its folder is listed
 _LITTER_S = 36 * 3600  # Maildir's own rule: what lies in tmp/ that long belongs to nobody
 _NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -156,7 +155,7 @@ class Maildir:
         """The sub-folder: `inbox` (this one), `sent`, `archive` or `dead`, or one of a month, `archive/2026-11` or
         `sent/2026-11`. Raises UserError for another."""
         name, _, month = folder.partition("/")
-        if name not in SUBFOLDERS or (month and (name not in DATED or _MONTH.fullmatch(month) is None)):
+        if name not in SUBFOLDERS or (month and (name not in DATED or MONTH.fullmatch(month) is None)):
             dated = " or ".join(f"{one}/2026-11" for one in DATED)
             raise UserError(
                 f"{folder!r} is no mail folder", mend=f"one of {', '.join(SUBFOLDERS)}, or of a month: {dated}"
@@ -172,7 +171,7 @@ class Maildir:
         except FileNotFoundError:
             return []
         months = (name.removeprefix(begin) for name in names if name.startswith(begin))
-        return [f"{folder}/{month}" for month in sorted(filter(_MONTH.fullmatch, months), reverse=True)]
+        return [f"{folder}/{month}" for month in sorted(filter(MONTH.fullmatch, months), reverse=True)]
 
     def ensure(self, durable: bool) -> None:
         """Make what is missing of the folder and its sub-folders, and clear old litter out of tmp/."""

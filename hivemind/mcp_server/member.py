@@ -144,7 +144,7 @@ class Member:
             self.hive.tasks.unpark(focus.work.task)
             self._parked.discard(focus.id)
         call = Action(tool, dict(arguments))
-        outcome = Result(call, f"failed: {INTERRUPTED}", problem=INTERRUPTED)
+        outcome = Result.failed(call, INTERRUPTED)
         try:
             result = self._use(tool, arguments, focus)
             outcome = Result(call, self._text(tool, result), short(result))
@@ -153,7 +153,7 @@ class Member:
             outcome = Result(call, f"waiting: {parking.reason}", result)
         except Exception as error:
             problem = str(error) if isinstance(error, HivemindError) else f"the tool broke: {error!r}"
-            outcome = Result(call, f"failed: {problem}", problem=problem)
+            outcome = Result.failed(call, problem)
             raise
         finally:
             self._record(focus, outcome)

@@ -142,6 +142,11 @@ class Result:
     value: Mapping[str, Any] = field(default_factory=dict)
     problem: str | None = None
 
+    @classmethod
+    def failed(cls, call: Action, problem: str, value: Mapping[str, Any] | None = None) -> Result:
+        """The result of a call that failed, as its reader is told of it."""
+        return cls(call, f"failed: {problem}", value or {}, problem)
+
     @property
     def ok(self) -> bool:
         return self.problem is None

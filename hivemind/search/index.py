@@ -18,7 +18,7 @@ from hivemind.boundary import boundary
 from hivemind.embedding import VECTORS, Embedder, EmbedderUnavailable, Meaning, put_vectors
 from hivemind.errors import UserError
 from hivemind.fs import reached
-from hivemind.fs.database import Database, Schema, faults, index_fault
+from hivemind.fs.database import Database, DatabaseOwner, Schema, faults, index_fault
 from hivemind.search.answers import Confidence
 from hivemind.search.engine import Engine, Waiting, embed_waiting
 from hivemind.search.item import Item
@@ -34,11 +34,8 @@ _WORDS = ("text", "heading", "labels")
 _ALL = (0, (1 << 63) - 1)
 _ALIKE = 0.3  # the least cosine of an item that shares no word with the query
 _CHARACTERS = 40_000  # of one item: what an embedder looks at, at most
-_ASKED_FIRST, _WITH_A_SEARCH, _SECONDS = (
-    20,
-    64,
-    1.5,
-)  # that a search embeds: of what its words find, in all, for so long
+_ASKED_FIRST, _WITH_A_SEARCH = 20, 64  # items that a search embeds: of what its words find, and in all
+_SECONDS = 1.5  # for which it does
 
 INDEX = (
     """CREATE TABLE scopes (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, items INTEGER NOT NULL)""",
@@ -76,7 +73,7 @@ class Hit:
     fields: Mapping[str, Any]
 
 
-class Index:
+class Index(DatabaseOwner):
     """Items of several scopes in one database: a `Database` whose schema has the statements of INDEX, or a path of its own.
 
     Without an embedder, and where it fails, words alone decide. Methods raise the schema's errors.
@@ -227,10 +224,6 @@ class Index:
                 if count := sql.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]:
                     found.append(f"{count} {what}")
             return found
-
-    def close(self) -> None:
-        """Close the database; the next use opens it again."""
-        self.database.close()
 
 
 def _clean(text: str) -> str:

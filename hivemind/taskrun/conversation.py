@@ -147,7 +147,7 @@ class Conversation:
         durable. Calls of the one before whose results a power cut has torn off are answered first, as interrupted."""
         with self.in_one_go():
             for call in self.pending:
-                self.result(Result(call, f"failed: {INTERRUPTED}", problem=INTERRUPTED), durable=False)
+                self.result(Result.failed(call, INTERRUPTED), durable=False)
             said = self.answer(replace(thought, actions=thought.actions[: len(results)]), step=step, durable=False)
             for call, result in zip(said.calls, results, strict=True):
                 self.result(replace(result, call=call), durable=False)
