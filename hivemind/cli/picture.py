@@ -76,9 +76,10 @@ def _clock(seconds: float) -> str:
 class Screen:
     """A part of the terminal, from the cursor down. What stands there last stays when it is left, save the last line.
 
-    Between two drawings the terminal is in its usual state: a kill -9 or a Ctrl-Z leaves nothing to be restored. Its size
-    is read anew each time; one that was resized may have folded the old lines in ways that nobody can tell, so it is
-    cleared then.
+    Between two drawings the terminal is in its usual state: a kill -9 or a Ctrl-Z leaves nothing to be restored. A Ctrl-C
+    makes the terminal drop what it has not shown yet, the end of a drawing included, so leaving restores the state again.
+    The size is read anew each time; a terminal that was resized may have folded the old lines in ways that nobody can
+    tell, so it is cleared then.
     """
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class Screen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._drawn:  # the last line was a hint for as long as it went on; what the terminal echoed (^C) goes too
-            sys.stdout.write(f"\x1b[1A\r{_TO_SCREEN_END}")
+            sys.stdout.write(f"{_WRAP}\x1b[1A\r{_TO_SCREEN_END}")
             sys.stdout.flush()
 
     def draw(self, render: Callable[[int, int], Sequence[str]]) -> None:
