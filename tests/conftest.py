@@ -9,6 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.postgres import database, postgres
+
+__all__ = ["database", "postgres"]  # fixtures, for all tests
+
 # A run in the background of a shell inherits SIGINT as ignored, and so would every program that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
