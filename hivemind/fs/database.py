@@ -12,13 +12,13 @@ import errno
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 from hivemind.errors import UnknownVersion, UserError, mend_of
@@ -30,7 +30,10 @@ __all__ = [
     "Connection",
     "Database",
     "DatabaseOwner",
+    "Rows",
     "Schema",
+    "Sql",
+    "Transactions",
     "faults",
     "index_fault",
     "is_disk_full",
@@ -46,6 +49,34 @@ class Connection(sqlite3.Connection):
     def __del__(self) -> None:
         with contextlib.suppress(sqlite3.Error):
             self.close()
+
+
+class Rows(Protocol):
+    """What a statement returns."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Sql(Protocol):
+    """What runs the statements of a transaction: SQLite's own connection, or that of another database in its place.
+    Parameters are marked by `?`."""
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ..., /) -> Rows: ...
+    def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> object: ...
+
+
+_Sql = TypeVar("_Sql", covariant=True)
+
+
+class Transactions(Protocol[_Sql]):
+    """What a store reads and writes by: see `Database`, which is one."""
+
+    def read(self) -> AbstractContextManager[_Sql]: ...
+    def write(self) -> AbstractContextManager[_Sql]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hivemind.embedding import Vectors, pack, put_vectors
+from hivemind.embedding import pack, put_vectors
 from hivemind.longterm.entry import Action, Embedding, MemoryEntry, UpsertMemoryResult, as_time
 from hivemind.longterm.errors import EntryInvalid, StoreDamaged, VersionConflict, row_of
 from hivemind.longterm.namespace import Namespace, decoded, encoded, is_below
 from hivemind.longterm.schema import PLACES
 from hivemind.longterm.validation import Draft, check_key, check_name
-from hivemind.search import keep_parts
+from hivemind.search import Nearness, keep_parts
 
 __all__ = [
     "ALIVE", "UNNAMED", "Meaning", "Upsert", "children_of", "delete_entry", "drop_expired", "every",
@@ -211,7 +211,7 @@ class Upsert:
     now: int
 
 
-def upsert(sql: sqlite3.Connection, asked: Upsert, vectors: Vectors, new_id: Callable[[], str]) -> UpsertMemoryResult:
+def upsert(sql: sqlite3.Connection, asked: Upsert, vectors: Nearness, new_id: Callable[[], str]) -> UpsertMemoryResult:
     """Store it, or say which entry says the same. Within a write, so that two processes cannot both be first."""
     alike = _alike(sql, asked, vectors)
     if alike is not None and asked.key is None and not asked.allow_duplicate:
@@ -244,7 +244,7 @@ def _with_the_rest(sql: sqlite3.Connection, space: int, key: str, asked: Upsert)
     return replace(asked.draft, **{name: old for name, old in zip(names, row, strict=True) if name not in asked.said})
 
 
-def _alike(sql: sqlite3.Connection, asked: Upsert, vectors: Vectors) -> tuple[str, str, float] | None:
+def _alike(sql: sqlite3.Connection, asked: Upsert, vectors: Nearness) -> tuple[str, str, float] | None:
     """(id, key, similarity) of the entry under another key that says the same: word for word, else by meaning."""
     same = sql.execute(
         "SELECT seq FROM entries WHERE digest = ? AND space = ? ORDER BY seq", (asked.draft.digest, asked.space)

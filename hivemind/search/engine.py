@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hivemind.embedding import Vectors, embed_each
 from hivemind.fs import reached
-from hivemind.fs.database import Database
+from hivemind.fs.database import Sql, Transactions
 from hivemind.search.answers import Confidence, confidence_of
 from hivemind.search.item import Item, Readings
 from hivemind.search.parts import Near, nearest_parts
@@ -19,7 +18,7 @@ from hivemind.search.query import Query, query_of, rarest
 from hivemind.search.ranking import Candidate, Weights, matches, rank
 from hivemind.search.words import matching, words_of
 
-__all__ = ["Engine", "Found", "Source", "Waiting", "embed_waiting"]
+__all__ = ["Engine", "Found", "Nearness", "Source", "Waiting", "embed_waiting"]
 
 _AT_ONCE = 64  # texts of one request, and of one transaction
 _REFUSED_AT_ONCE = 16  # texts, each of which is asked for alone, unless all are to be embedded
@@ -35,13 +34,14 @@ class Waiting(NamedTuple):
 
 
 _Meaning = TypeVar("_Meaning")
+_Sql = TypeVar("_Sql")
 
 
 def embed_waiting(
-    database: Database,
+    database: Transactions[_Sql],
     embed: Callable[[Sequence[str]], Sequence[_Meaning]],
-    waiting: Callable[[sqlite3.Connection, int, int], Sequence[Waiting]],
-    keep: Callable[[sqlite3.Connection, Sequence[tuple[Waiting, _Meaning]]], None],
+    waiting: Callable[[_Sql, int, int], Sequence[Waiting]],
+    keep: Callable[[_Sql, Sequence[tuple[Waiting, _Meaning]]], None],
     *,
     limit: int,
     refused: set[object],
@@ -108,6 +108,18 @@ class Source(Protocol):
         """The items of these ids, and those beside them where neighbours count."""
 
 
+class Nearness(Protocol):
+    """What finds vectors in a database by its own means: `hivemind.embedding.Vectors` in SQLite."""
+
+    def nearest(
+        self, sql: Any, model: str, query: bytes, limit: int, groups: Collection[int] | None = None, /
+    ) -> list[tuple[int, float]]:
+        """(key, cosine) of the model's vectors nearest to a packed one, best first, equal ones by key."""
+
+    def cosines(self, sql: Any, model: str, query: bytes, keys: Collection[int], /) -> dict[int, float]:
+        """The cosine of each of these keys that has a vector of the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """An item that answers: `score` orders the hits of one search, `similarity` is the cosine of its meaning (0 without),
@@ -131,16 +143,21 @@ class Engine:
     """Searches a database that a transaction sees. Keeps what it read in the items, and the index of vectors."""
 
     def __init__(
-        self, weights: Weights | None = None, *, candidates: int = _CANDIDATES, closely: int = _CLOSELY
+        self,
+        weights: Weights | None = None,
+        *,
+        vectors: Nearness | None = None,
+        candidates: int = _CANDIDATES,
+        closely: int = _CLOSELY,
     ) -> None:
-        self.vectors = Vectors()
+        self.vectors: Nearness = vectors or Vectors()
         self.weights = weights or Weights()
         self.readings = Readings()
         self._candidates, self._closely = candidates, closely
 
     def search(
         self,
-        sql: sqlite3.Connection,
+        sql: Sql,
         source: Source,
         query: Query,
         limit: int,
@@ -167,7 +184,7 @@ class Engine:
         ranked = [one for one in ranked if found[one.place]]
         return [self._hit(one.score, candidates[one.place], one.why, asked) for one in ranked[:limit]], asked
 
-    def nearest(self, sql: sqlite3.Connection, source: Source, query: Query, most: int) -> list[tuple[int, float]]:
+    def nearest(self, sql: Sql, source: Source, query: Query, most: int) -> list[tuple[int, float]]:
         """(id, cosine) of at most `most` items that may be found, best first; fewer only if there are no more."""
         assert query.meaning is not None
         reach = most
@@ -184,9 +201,7 @@ class Engine:
         asked, there = self.readings.stems(matching(query)), set(self.readings.stems(words_of(text)))
         return sum(stem in there for stem in asked) / len(asked) if asked else 0.0
 
-    def _read(
-        self, sql: sqlite3.Connection, source: Source, query: Query, ids: Collection[int], weights: Weights
-    ) -> list[Candidate]:
+    def _read(self, sql: Sql, source: Source, query: Query, ids: Collection[int], weights: Weights) -> list[Candidate]:
         items = sorted({item.id: item for item in source.items(sorted(ids))}.values(), key=lambda item: item.id)
         readings = self.readings.of(items, [term.stem for term in query.terms])
         cosines = dict[int, float]()

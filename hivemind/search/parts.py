@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import re
-import sqlite3
 from array import array
 from collections.abc import Collection, Sequence
 from itertools import chain, islice
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 from hivemind.boundary import boundary
 from hivemind.embedding import Embedder, FineEmbedder, Meaning, embed_finely, embed_packed, unpack
 from hivemind.embedding.embedder import numpy_or_none
+from hivemind.fs.database import Sql
 
 __all__ = ["PARTS", "Near", "every_span", "keep_parts", "meaning_asked", "meanings", "nearest_parts", "sentences_of"]
 
@@ -87,10 +87,14 @@ def _as_bytes(vector: bytes) -> bytes:
     return array("b", [round(number * scale) for number in numbers]).tobytes()
 
 
-def keep_parts(sql: sqlite3.Connection, seq: int, model: str, parts: bytes) -> None:
+def keep_parts(sql: Sql, seq: int, model: str, parts: bytes) -> None:
     """Write the parts of an item, in place of those that it had."""
     if parts:
-        sql.execute("INSERT OR REPLACE INTO parts(seq, model, vectors) VALUES (?, ?, ?)", (seq, model, parts))
+        sql.execute(
+            "INSERT INTO parts(seq, model, vectors) VALUES (?, ?, ?) ON CONFLICT(seq)"
+            " DO UPDATE SET model = excluded.model, vectors = excluded.vectors",
+            (seq, model, parts),
+        )
     else:
         sql.execute("DELETE FROM parts WHERE seq = ?", (seq,))
 
@@ -104,7 +108,7 @@ class Near(NamedTuple):
     words: float | None
 
 
-def nearest_parts(sql: sqlite3.Connection, model: str, asked: Meaning, seqs: Collection[int]) -> dict[int, Near]:
+def nearest_parts(sql: Sql, model: str, asked: Meaning, seqs: Collection[int]) -> dict[int, Near]:
     """How near those of these items are that have parts of the model."""
     wanted, rows = list(seqs), list[tuple[int, bytes]]()
     dimension = len(asked.vector) // 4
