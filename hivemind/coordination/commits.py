@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hivemind.coordination.entries import BranchEntry
 from hivemind.coordination.event import Draft, Event
 from hivemind.coordination.journal import Journal
 from hivemind.coordination.lanes import check_agent, check_lane, lane_of
@@ -79,11 +78,3 @@ class Commits:
             return [(f"branch.{word}", {"task_id": self.task, "branch": name, **by, **fields})]
 
         return self._journal.transact(decide)[0]
-
-    def branches(self) -> list[BranchEntry]:
-        """The branches that the journal knows of, by name."""
-
-        def look(state: State) -> list[BranchEntry]:
-            return sorted((one for one in state.branches.values() if one.task == self.task), key=lambda one: one.name)
-
-        return self._journal.view(look)

@@ -8,7 +8,6 @@ __all__ = [
     "DEFAULT_TTL_SEQ",
     "MAX_TTL_SEQ",
     "AgentEntry",
-    "BranchEntry",
     "Focus",
     "Reservation",
     "StepLease",
@@ -90,16 +89,3 @@ class TaskEntry:
     @property
     def over(self) -> bool:
         return self.state in ("done", "failed", "cancelled")
-
-
-@dataclass(frozen=True, slots=True)
-class BranchEntry:
-    """A branch of a task's graph, as `branch.*` events tell; `base_seq` is a number of the task's own log."""
-
-    task: str
-    name: str
-    base: str | None
-    base_seq: int | None
-    state: str
-    agent_id: str | None
-    seq: int

@@ -88,106 +88,77 @@ class CoordinationError(UserError):
         return {"code": self.code, "message": str(self), "suggestions": list(self.suggestions)}
 
 
-def _lease_calls(step_id: str, agent_id: str | None, lease: StepLease | None) -> tuple[Call, Call]:
-    """Look at a step's lease, then claim it."""
-    return look_call(step_id), claim_call(step_id, agent_id, None if lease is None else lease.holder_agent_id)
+class _LeaseRefusal(CoordinationError):
+    """Of one step's lease: look at it, then claim it."""
+
+    def __init__(self, what: str, step_id: str, agent_id: str | None, lease: StepLease | None) -> None:
+        claim = claim_call(step_id, agent_id, None if lease is None else lease.holder_agent_id)
+        super().__init__(what, suggestions=(look_call(step_id), claim))
 
 
-def _step_call(step_id: str) -> Call:
-    return call("resume", {"step": step_id}, "steps.get", step_id)
-
-
-class StepLeaseHeld(CoordinationError):
-    """Another agent holds the step. `lease` is its lease."""
+class StepLeaseHeld(_LeaseRefusal):
+    """Another agent, the `holder`, holds the step. `lease` is its lease."""
 
     code = "STEP_LEASE_HELD"
 
     def __init__(self, lease: StepLease, agent_id: str | None) -> None:
         self.lease, self.holder = lease, lease.holder_agent_id
         asked = "a call without an agent_id" if agent_id is None else agent_id
-        super().__init__(
-            f"step {lease.step_id} is leased by {self.holder} to event {lease.expires_seq}, not by {asked}",
-            suggestions=_lease_calls(lease.step_id, agent_id, lease),
-        )
+        what = f"step {lease.step_id} is leased by {self.holder} to event {lease.expires_seq}, not by {asked}"
+        super().__init__(what, lease.step_id, agent_id, lease)
 
 
-class StepLeaseNotHeld(CoordinationError):
+class StepLeaseNotHeld(_LeaseRefusal):
     """A renewal or a release of a lease that the agent does not hold (any more)."""
 
     code = "STEP_LEASE_NOT_HELD"
 
     def __init__(self, step_id: str, agent_id: str, lease: StepLease | None) -> None:
-        self.lease = lease
         held = "nobody holds it" if lease is None else f"{lease.holder_agent_id} holds it"
-        super().__init__(
-            f"{agent_id} holds no active lease of step {step_id}: {held}",
-            suggestions=_lease_calls(step_id, agent_id, lease),
-        )
+        super().__init__(f"{agent_id} holds no active lease of step {step_id}: {held}", step_id, agent_id, lease)
 
 
-class StaleGeneration(CoordinationError):
+class StaleGeneration(_LeaseRefusal):
     """A write shows a generation of the lease that has passed: its sender was paused while the lease moved on."""
 
     code = "STALE_GENERATION"
 
     def __init__(self, step_id: str, agent_id: str | None, shown: int, lease: StepLease | None) -> None:
-        self.shown = shown
-        self.current = None if lease is None else lease.generation
         now = "has ended" if lease is None else f"is at generation {lease.generation} now"
-        super().__init__(
-            f"generation {shown} of the lease of step {step_id} has passed: the lease {now}",
-            suggestions=_lease_calls(step_id, agent_id, lease),
-        )
+        what = f"generation {shown} of the lease of step {step_id} has passed: the lease {now}"
+        super().__init__(what, step_id, agent_id, lease)
 
 
-class RevisionMismatch(CoordinationError):
+class _StepRefusal(CoordinationError):
+    """Of one step, said in words: look at it, then what else is proposed."""
+
+    def __init__(self, step_id: str, what: str, *proposed: Call, mend: str | None = None) -> None:
+        look = call("resume", {"step": step_id}, "steps.get", step_id)
+        super().__init__(f"step {step_id} {what}", mend=mend, suggestions=(look, *proposed))
+
+
+class RevisionMismatch(_StepRefusal):
     """The step has changed since the caller last saw it."""
 
     code = "REVISION_MISMATCH"
 
-    def __init__(self, step_id: str, expected: int, current: int) -> None:
-        self.expected, self.current = expected, current
-        super().__init__(
-            f"step {step_id} is at revision {current}, not {expected}",
-            suggestions=(_step_call(step_id),),
-        )
 
-
-class CheckpointsNotConfirmed(CoordinationError):
-    """A step that still lacks confirmations cannot be closed. `missing` names the checkpoints."""
+class CheckpointsNotConfirmed(_StepRefusal):
+    """A step that still lacks confirmations cannot be closed."""
 
     code = "CHECKPOINTS_NOT_CONFIRMED"
 
-    def __init__(self, step_id: str, missing: tuple[str, ...], agent_id: str | None) -> None:
-        self.missing = missing
-        named = {} if agent_id is None else {"agent_id": agent_id}
-        super().__init__(
-            f"step {step_id} is not confirmed for: {', '.join(missing)}",
-            suggestions=(
-                _step_call(step_id),
-                call(
-                    "verify_step",
-                    {"step": step_id, "checkpoints": list(missing)},
-                    "steps.verify",
-                    step_id,
-                    checkpoints=missing,
-                    **named,
-                ),
-            ),
-        )
 
-
-class ProofRequired(CoordinationError):
+class ProofRequired(_StepRefusal):
     """The step's proof mode is `require` and no receipt counts as proof."""
 
     code = "PROOF_REQUIRED"
 
-    def __init__(self, step_id: str, why: str) -> None:
-        super().__init__(
-            f"step {step_id} needs a proof: {why}",
-            mend="run a command that shows it, quote a source, or write a file for the step",
-            suggestions=(_step_call(step_id),),
-        )
+
+class WrongStatus(_StepRefusal):
+    """A call that does not fit the step's status: closing a closed step, unblocking one that is not blocked."""
+
+    code = "WRONG_STATUS"
 
 
 class UnknownStep(CoordinationError):
@@ -199,26 +170,13 @@ class UnknownStep(CoordinationError):
         super().__init__(f"there is no step {step_id!r}", suggestions=(call("resume", {}, "steps.list"),))
 
 
-class WrongStatus(CoordinationError):
-    """A call that does not fit the step's status: closing a closed step, unblocking one that is not blocked."""
-
-    code = "WRONG_STATUS"
-
-    def __init__(self, step_id: str, status: str, needs: str) -> None:
-        self.status = status
-        super().__init__(
-            f"step {step_id} is {status}, this needs it {needs}",
-            suggestions=(_step_call(step_id),),
-        )
-
-
 class ReservationHeld(CoordinationError):
-    """A path that is asked for could also match what another agent has reserved."""
+    """A path that is asked for could also match what another agent, the `holder`, has reserved."""
 
     code = "RESERVATION_HELD"
 
     def __init__(self, pattern: str, other: str, holder: str) -> None:
-        self.pattern, self.other, self.holder = pattern, other, holder
+        self.holder = holder
         super().__init__(
             f"{pattern!r} meets {other!r}, which {holder} has reserved",
             mend=f"wait until {holder} releases it, write somewhere else, or ask {holder} by mail",

@@ -10,7 +10,6 @@ from typing import Any
 from hivemind.coordination.entries import (
     DEFAULT_TTL_SEQ,
     AgentEntry,
-    BranchEntry,
     Focus,
     Reservation,
     StepLease,
@@ -23,7 +22,7 @@ from hivemind.fs import Record
 
 __all__ = ["FOLD_VERSION", "apply"]
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Goes up when the same log would fold to another state: snapshots of another version are not read."""
 
 _OF_THE_RECORD = frozenset({"ending", "recorded", "said"})
@@ -325,23 +324,11 @@ def _task(state: State, seq: int, payload: _Payload) -> None:
 
 
 @_on("branch")
-def _branch(state: State, seq: int, payload: _Payload) -> None:
-    """Any `branch.*` event (created, merged, deleted): what the hive knows of the branch."""
-    task, name, word = _text(payload, "task_id"), _text(payload, "branch"), payload["kind"].rpartition(".")[2]
-    base, base_seq = _optional_text(payload, "base"), payload.get("base_seq")
-    if base_seq is not None and type(base_seq) is not int:
-        raise ValueError("base_seq")
-    commit = _optional_text(payload, "commit_id")
+def _branch(state: State, _seq: int, payload: _Payload) -> None:
+    """Any `branch.*` event (created, merged, deleted) may commit what the task's log holds under an id."""
+    task, commit = _text(payload, "task_id"), _optional_text(payload, "commit_id")
     if commit is not None:
         state.commits.setdefault(task, set()).add(commit)
-    key = f"{task}\n{name}"
-    before = state.branches.get(key)
-    if word == "deleted":
-        state.branches.pop(key, None)
-        return
-    if before is not None:
-        base, base_seq = base or before.base, before.base_seq if base_seq is None else base_seq
-    state.branches[key] = BranchEntry(task, name, base, base_seq, word, _maybe_agent(payload), seq)
 
 
 @_on("focus.set")

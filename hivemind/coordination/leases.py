@@ -125,20 +125,6 @@ class StepLeases:
         self._journal.transact(decide)
         return ended
 
-    def note_expired(self) -> _Leases:
-        """Write `lease.expired` for each lease that has run out and that nobody has taken since, for who reads the log.
-
-        It decides nothing: a lease is over when its seq is reached, whether or not this is ever called.
-        """
-        over: _Leases = []
-
-        def decide(state: State) -> Sequence[Draft]:
-            over.extend(lease for _, lease in sorted(state.leases.items()) if not lease.active(state.seq))
-            return [("lease.expired", {"step_id": lease.step_id, "agent_id": lease.holder_agent_id}) for lease in over]
-
-        self._journal.transact(decide)
-        return over
-
 
 def _own(state: State, step_id: str, agent_id: str, generation: int | None) -> StepLease:
     lease = state.lease(step_id)
@@ -154,7 +140,7 @@ def _check_to_do(state: State, step_id: str) -> None:
     if step is None:
         raise UnknownStep(step_id)
     if step.status == "done":
-        raise WrongStatus(step_id, step.status, "open or blocked")
+        raise WrongStatus(step_id, f"is {step.status}, this needs it open or blocked")
     task = state.tasks.get(step.task)
     if task is not None and task.over:
         raise CoordinationError(

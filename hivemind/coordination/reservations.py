@@ -78,17 +78,6 @@ class Reservations:
         found: _Held = self._journal.view(_in_order)
         return [held for held in found if who is None or held.agent_id == who]
 
-    def conflicts(self, agent_id: str, patterns: str | Iterable[str], *, shared: bool = False) -> _Held:
-        """The reservations of others that stand in the way of this one, oldest first."""
-        who, wanted = check_agent(agent_id), _patterns(patterns)
-        return [
-            held
-            for held in self.list()
-            if held.agent_id != who
-            and not (held.shared and shared)
-            and any(overlap(one, other) for one in wanted for other in held.patterns)
-        ]
-
 
 def _in_order(state: State) -> _Held:
     return sorted(state.reservations.values(), key=lambda held: held.id)

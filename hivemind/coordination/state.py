@@ -8,7 +8,7 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
-from hivemind.coordination.entries import AgentEntry, BranchEntry, Focus, Reservation, StepLease, TaskEntry
+from hivemind.coordination.entries import AgentEntry, Focus, Reservation, StepLease, TaskEntry
 from hivemind.coordination.step import Receipt, Step
 
 __all__ = ["State"]
@@ -99,7 +99,6 @@ _TABLES: dict[str, type[Any]] = {
     "agents": AgentEntry,
     "focus": Focus,
     "tasks": TaskEntry,
-    "branches": BranchEntry,
     "reservations": Reservation,
 }
 _PLAIN = ("by_task", "counters", "generations")
@@ -115,7 +114,7 @@ class State:
     """
 
     __slots__ = (
-        "agents", "branches", "by_task", "commits", "counters", "focus", "generations", "held", "leases", "malformed",
+        "agents", "by_task", "commits", "counters", "focus", "generations", "held", "leases", "malformed",
         "reservations", "seq", "steps", "tasks", "unknown",
     )  # fmt: skip
 
@@ -130,7 +129,6 @@ class State:
         self.agents: dict[str, AgentEntry] = {}
         self.focus: dict[str, Focus] = {}
         self.tasks: dict[str, TaskEntry] = {}
-        self.branches: dict[str, BranchEntry] = {}
         self.commits: dict[str, set[str]] = {}
         self.reservations: dict[str, Reservation] = {}
         self.unknown = 0

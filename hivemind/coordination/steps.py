@@ -18,6 +18,7 @@ from hivemind.coordination.errors import (
     StepLeaseHeld,
     UnknownStep,
     WrongStatus,
+    call,
 )
 from hivemind.coordination.event import Draft, Event
 from hivemind.coordination.journal import Journal
@@ -65,7 +66,7 @@ def check_step(
         raise UnknownStep(step_id)
     check_lease(state, step_id, agent_id, generation)
     if expected_revision is not None and expected_revision != step.revision:
-        raise RevisionMismatch(step_id, expected_revision, step.revision)
+        raise RevisionMismatch(step_id, f"is at revision {step.revision}, not {expected_revision}")
     return step
 
 
@@ -256,11 +257,15 @@ class Steps:
         def decide(step: Step) -> dict[str, Any]:
             _needs(step, "open")
             if lacking := tuple(one for one in step.lacking(named) if one not in verified):
-                raise CheckpointsNotConfirmed(step_id, lacking, agent_id)
+                arguments = {"step": step_id, "checkpoints": list(lacking)}
+                verify = call("verify_step", arguments, "steps.verify", step_id, checkpoints=lacking, **_by(agent_id))
+                raise CheckpointsNotConfirmed(step_id, f"is not confirmed for: {', '.join(lacking)}", verify)
             gap = None if step.proof == "off" else proof_gap((*step.evidence, *receipts))
             if gap == "PROOF_MISSING" and step.proof == "require":
                 against = any(receipt.against for receipt in (*step.evidence, *receipts))
-                raise ProofRequired(step_id, "its command failed" if against else "there is no receipt that counts")
+                why = "its command failed" if against else "there is no receipt that counts"
+                mend = "run a command that shows it, quote a source, or write a file for the step"
+                raise ProofRequired(step_id, f"needs a proof: {why}", mend=mend)
             found: dict[str, Any] = {"evidence": [one.as_dict() for one in receipts]} if receipts else {}
             return found if gap is None else {**found, "warnings": [gap]}
 
@@ -353,17 +358,12 @@ class Steps:
         self._journal.view(look)
 
     @contextmanager
-    def guard(self, step_id: str, agent_id: str | None = None, generation: int | None = None) -> Iterator[None]:
-        """Hold off every change of leases while something tagged to the step is written elsewhere: a card, a note.
+    def guard_all(self, steps: Mapping[str, int | None], agent_id: str | None = None) -> Iterator[None]:
+        """Hold off every change of leases while something tagged to these steps is written elsewhere: a card, a note. `steps`
+        are their ids, each with the generation that is shown for it.
 
         Raises StepLeaseHeld, StaleGeneration; a step that is not known is nobody's. Write one line inside, no more.
         """
-        with self.guard_all({step_id: generation}, agent_id):
-            yield
-
-    @contextmanager
-    def guard_all(self, steps: Mapping[str, int | None], agent_id: str | None = None) -> Iterator[None]:
-        """The same for several steps at once: their ids, each with the generation that is shown for it."""
         who = _who(agent_id)
 
         def check(state: State) -> None:
@@ -412,4 +412,4 @@ def _linked(checkpoint: str | None) -> dict[str, str]:
 
 def _needs(step: Step, *statuses: str) -> None:
     if step.status not in statuses:
-        raise WrongStatus(step.id, step.status, " or ".join(statuses))
+        raise WrongStatus(step.id, f"is {step.status}, this needs it {' or '.join(statuses)}")

@@ -206,7 +206,7 @@ def test_a_missing_line_is_refused_also_at_the_end_of_a_segment(tmp_path: Path) 
     first = sorted(tmp_path.glob("*.jsonl"))[0]
     kept = first.read_bytes()
     first.write_bytes(kept[: kept[:-1].rindex(b"\n") + 1])
-    (tmp_path / "snapshot-2.json").unlink()
+    (tmp_path / "snapshot-3.json").unlink()
     with pytest.raises(LogDamaged):
         Journal(tmp_path).append("y")
     with pytest.raises(LogDamaged):
@@ -221,7 +221,7 @@ def test_a_segment_that_is_gone_from_the_middle_is_refused(tmp_path: Path) -> No
     for _ in range(20):
         journal.append("x")
     sorted(tmp_path.glob("*.jsonl"))[1].unlink()
-    (tmp_path / "snapshot-2.json").unlink()
+    (tmp_path / "snapshot-3.json").unlink()
     with pytest.raises(LogDamaged):
         Journal(tmp_path).append("y")
 
@@ -281,11 +281,11 @@ def test_a_snapshot_and_the_log_fold_to_the_same_bytes(tmp_path: Path) -> None:
     journal.append("agent.exited", agent_id="a1")
     expected = journal.fingerprint()
     assert Journal(tmp_path).fingerprint() == expected
-    (tmp_path / "snapshot-2.json").unlink()
+    (tmp_path / "snapshot-3.json").unlink()
     assert Journal(tmp_path).fingerprint() == expected
 
 
-@pytest.mark.shows("file: snapshot-2.json")
+@pytest.mark.shows("file: snapshot-3.json")
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b'{"version":1,"place":[1,1,0,5],"line":"x"}', b"\xff", b"[]", b"null"]
 )
@@ -293,7 +293,7 @@ def test_a_snapshot_that_is_damaged_is_not_read(tmp_path: Path, content: bytes) 
     journal = Journal(tmp_path)
     journal.append("agent.started", agent_id="a")
     expected = journal.fingerprint()
-    (tmp_path / "snapshot-2.json").write_bytes(content)
+    (tmp_path / "snapshot-3.json").write_bytes(content)
     assert Journal(tmp_path).fingerprint() == expected
 
 
@@ -315,7 +315,7 @@ def test_segments_follow_each_other_and_a_snapshot_is_written_on_the_way(tmp_pat
     assert len(there) == 3
     assert [path.name for path in there][-1] == "journal.jsonl"
     assert all(path.stat().st_size >= 500 for path in there[:-1])
-    assert (tmp_path / "snapshot-2.json").exists()
+    assert (tmp_path / "snapshot-3.json").exists()
     assert Journal(tmp_path, segment_bytes=7).append("x").seq == 51
     assert [event.seq for event in journal.read()] == list(range(1, 52))
 

@@ -161,12 +161,12 @@ def test_listing_and_releasing_all_of_an_agent(leases: StepLeases) -> None:
     assert [lease.step_id for lease in leases.list()] == ["c"]
 
 
-def test_leases_that_ran_out_are_noted_once(journal: Journal, leases: StepLeases) -> None:
-    leases.claim("s", "ada", ttl_seq=1)
-    leases.claim("t", "ada", ttl_seq=100)
-    assert [lease.step_id for lease in leases.note_expired()] == ["s"]
-    assert journal.read()[-1].kind == "lease.expired"
-    assert leases.note_expired() == []
+@pytest.mark.shows("event: lease.expired")
+def test_an_event_that_a_lease_has_expired_ends_it(journal: Journal, leases: StepLeases) -> None:
+    leases.claim("s", "ada")
+    journal.append("lease.expired", step_id="s", agent_id="ada")
+    assert leases.get("s") is None
+    assert leases.claim("s", "bob").generation == 2
 
 
 # many processes
@@ -223,7 +223,7 @@ for change in (
     lambda who: steps.note(step.id, "late", **who), lambda who: steps.define(step.id, title="late", **who),
     lambda who: steps.verify(step.id, **who), lambda who: steps.done(step.id, **who), lambda who: steps.block(step.id, **who),
     lambda who: steps.capture(step.id, {"kind": "CMD", "text": "late"}, **who), lambda who: steps.delete(step.id, **who),
-    lambda who: steps.end_task("t", step_id=step.id, **who), lambda who: steps.guard(step.id, **who).__enter__(),
+    lambda who: steps.end_task("t", step_id=step.id, **who), lambda who: steps.guard_all({step.id: who["generation"]}, who["agent_id"]).__enter__(),
 ):
     try:
         change({"agent_id": "ada", "generation": lease.generation})

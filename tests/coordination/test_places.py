@@ -126,10 +126,5 @@ def test_a_publication_counts_once_its_event_is_there_and_needs_the_steps_lease(
 def test_the_journal_knows_of_branches(journal: Journal) -> None:
     commits = Commits(journal, "t")
     commits.branch("created", "try", agent_id="Ada", base="main", base_seq=4)
-    commits.branch("created", "other")
-    (other, tried) = commits.branches()
-    assert (tried.name, tried.base, tried.base_seq, tried.agent_id) == ("try", "main", 4, "ada")
-    commits.branch("merged", "try")
-    assert [branch.state for branch in commits.branches()] == ["created", "merged"]
-    commits.branch("deleted", "try")
-    assert commits.branches() == [other]
+    event = commits.branch("merged", "try", commit_id="t:9")
+    assert (event.kind, event.payload["branch"], commits.has("t:9")) == ("branch.merged", "try", True)
