@@ -26,7 +26,7 @@ from hivemind.embedding.service import lock_of, users_folder
 from hivemind.hive import Hive
 from hivemind.layout import Layout
 from hivemind.longterm.store import DIMENSION
-from hivemind.presence.status import Statuses
+from hivemind.presence.status import AgentStatus, read_status
 
 __all__ = ["run"]
 
@@ -57,12 +57,15 @@ class _Swarm:
 
     def __init__(self, layout: Layout, process: subprocess.Popen[bytes], began: float) -> None:
         names = list(Hive.open(layout.root).agents)
-        statuses = Statuses(layout, names)
-        _wait(lambda: statuses.all_idle() and all(one.pid in family(process.pid) for one in statuses.all()))
+
+        def statuses() -> list[AgentStatus]:
+            return [read_status(layout.agent_state(name), name) or AgentStatus(name) for name in names]
+
+        _wait(lambda: all(one.rests and one.pid in family(process.pid) for one in statuses()))
         ready = max((layout.agent_state(name) / "status.json").stat().st_mtime for name in names)
         self.layout = layout
         self.pid = process.pid
-        self.agents = [one.pid for one in statuses.all()]
+        self.agents = [one.pid or 0 for one in statuses()]
         self.cold_s = ready - began
         ordered = layout.root / "ordered"
         self.warm_s = ready - float(ordered.read_text()) if ordered.exists() else None

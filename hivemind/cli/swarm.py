@@ -166,13 +166,13 @@ def _bound(budget: TokenBudget) -> str:
 @contextlib.contextmanager
 def _live(layout: Layout) -> Iterator[Callable[[SwarmPicture], None]]:
     """Draw the swarm in place; what it logs meanwhile goes to a file, not through the picture."""
-    from hivemind.swarm.overview import TaskCounts
+    from hivemind.hive import Hive
 
-    counts = TaskCounts(layout)
+    hive = Hive.look(layout.root)
     with _errors_to(layout.logs / "swarm.log"), Screen() as screen:
 
         def draw(picture: SwarmPicture) -> None:
-            tasks = counts.now()
+            tasks = hive.tasks.counts()
             screen.draw(lambda columns, rows: picture_lines(picture, tasks, layout.root, columns, rows))
 
         yield draw

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hivemind.fs.atomic import create, fsync_folder, make_folder, move, open_own, write, write_at
 from hivemind.fs.crash import reached
 from hivemind.fs.crash_count import CrashCount
-from hivemind.fs.doorbell import Doorbell, Ringer, ring
+from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.filesystem import is_settled
 from hivemind.fs.lines import LogDamaged, Record, records_of
 from hivemind.fs.locks import HeldLock, Lock
@@ -26,7 +26,6 @@ __all__ = [
     "Mark",
     "Place",
     "Record",
-    "Ringer",
     "Watcher",
     "create",
     "file_below",

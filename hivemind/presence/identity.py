@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from hivemind.coordination import Journal, ReservationHeld, State, StepLeaseHeld
+from hivemind.coordination.entries import AgentEntry
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock, Lock
 from hivemind.fs.locks import told_of
@@ -50,20 +51,21 @@ def holder_of(layout: Layout, name: str) -> int | None:
     return pid if isinstance(pid, int) else 0
 
 
-def hold(lock: Lock, **record: object) -> bool:
-    """Take the lock of a name for as long as this process lives, and write who holds it. False if another process has it.
+def hold(lock: Lock, layout: Layout, refusal: str, mend: str, **record: object) -> None:
+    """Take the lock of a name for as long as this process lives, and write who holds it.
 
-    Raises HeldLock if it may be held on another machine, which the lock of this file system does not exclude.
+    Raises HeldLock, which says `refusal` and who has it, if another process holds it, or one on another machine may, which the
+    lock of this file system does not exclude.
     """
     if not lock.acquire(wait=False):
-        return False
+        holder = lock.holder() or {}
+        raise HeldLock(f"{refusal}: {told_of(holder)}", where=layout.root, holder=holder, mend=mend)
     try:
         lock.check_last_holder()
         lock.note(**record)
     except BaseException:
         lock.release()
         raise
-    return True
 
 
 def take_over(layout: Layout) -> None:
@@ -75,14 +77,7 @@ def take_over(layout: Layout) -> None:
 def take_name(layout: Layout, name: str) -> Lock:
     """Take the agent's name for this process. Raises HeldLock that says who has it."""
     lock = agent_lock(layout, name)
-    if not hold(lock, agent=name):
-        holder = lock.holder() or {}
-        raise HeldLock(
-            f"the agent {name} is running already: {told_of(holder)}",
-            where=layout.root,
-            holder=holder,
-            mend="hivemind status shows it",
-        )
+    hold(lock, layout, f"the agent {name} is running already", "hivemind status shows it", agent=name)
     return lock
 
 
@@ -105,22 +100,18 @@ def announce(journal: Journal, name: str, pid: int) -> int:
 
 def farewell(journal: Journal, name: str, incarnation: int, *, by: str) -> bool:
     """Write that this life of the agent is over, if nobody has; frees its leases at once. Returns whether it was needed."""
-
-    def decide(state: State) -> Sequence[tuple[str, dict[str, Any]]]:
-        entry = state.agents.get(name)
-        if entry is None or entry.state != "started" or entry.incarnation != incarnation:
-            return []
-        return [("agent.exited", {"agent_id": name, "incarnation": incarnation, "by": by})]
-
-    return bool(journal.transact(decide))
+    return _write_end(journal, name, lambda entry: entry.incarnation == incarnation, by)
 
 
 def bury(journal: Journal, layout: Layout, name: str, *, by: str) -> bool:
     """Write `agent.exited` for an agent whose process died without a word; nothing if its name is held again."""
+    return _write_end(journal, name, lambda _: holder_of(layout, name) is None, by)
 
+
+def _write_end(journal: Journal, name: str, is_over: Callable[[AgentEntry], bool], by: str) -> bool:
     def decide(state: State) -> Sequence[tuple[str, dict[str, Any]]]:
         entry = state.agents.get(name)
-        if entry is None or entry.state != "started" or holder_of(layout, name) is not None:
+        if entry is None or entry.state != "started" or not is_over(entry):
             return []
         return [("agent.exited", {"agent_id": name, "incarnation": entry.incarnation, "by": by})]
 

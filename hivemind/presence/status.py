@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,17 +22,17 @@ from typing import Any, Literal
 from hivemind.errors import UserError
 from hivemind.fs import load_record, save_record
 from hivemind.fs.records import as_line
-from hivemind.layout import Layout
 
-__all__ = ["AgentStatus", "State", "StatusFile", "Statuses", "read_status"]
+__all__ = ["AgentStatus", "State", "StatusFile", "read_status"]
 
 VERSION = 1
 _BLOCK = 512  # bytes that a status is filled up to: mostly one is as long as the next
 _IN_PLACE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LOOKS = 10
 _log = logging.getLogger(__name__)
-_TICK_NS = 50_000_000  # two changes within one tick of a file system's clock have the same time
-State = Literal["starting", "idle", "working", "waiting", "stuck", "stopping", "exited"]
+State = Literal[
+    "starting", "idle", "working", "waiting", "stuck", "stopping", "exited", "down", "stopped", "set aside", "as before",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class AgentStatus:
     """
 
     name: str
-    pid: int = 0
+    pid: int | None = None
     incarnation: int = 0
     state: State = "starting"
     task: str | None = None
@@ -64,6 +63,11 @@ class AgentStatus:
     mail_rests: str | None = None
     mail_rests_until: str | None = None
     since: str = ""
+
+    @property
+    def rests(self) -> bool:
+        """Whether it does nothing of its own accord just now: it is idle, or stuck."""
+        return self.state in ("idle", "stuck")
 
 
 _FIELDS = tuple(field.name for field in fields(AgentStatus))
@@ -130,39 +134,3 @@ def read_status(folder: Path, name: str) -> AgentStatus | None:
 
 def _crc(shown: Mapping[str, Any]) -> int:
     return zlib.crc32(as_line(shown))
-
-
-class Statuses:
-    """The statuses of many agents, for who looks again and again: a file is read only if it is not the one last seen."""
-
-    def __init__(self, layout: Layout, names: Iterable[str]) -> None:
-        self._folders = {name: layout.agent_state(name) for name in names}
-        self._paths = {name: os.fspath(folder / "status.json") for name, folder in self._folders.items()}
-        self._seen: dict[str, tuple[int, int] | None] = {}
-        self._known = {name: AgentStatus(name) for name in self._folders}
-        self._busy: tuple[str, ...] = ()
-
-    def all(self) -> tuple[AgentStatus, ...]:
-        """The newest status of each, in the order of the names; `starting` for an agent that has none."""
-        return tuple(self._newest(name) for name in self._folders)
-
-    def all_idle(self) -> bool:
-        """Whether every agent is idle, or stuck. Who was not the last time is looked at first, and mostly alone."""
-        for name in (*self._busy, *self._folders):
-            if self._newest(name).state not in ("idle", "stuck"):
-                self._busy = (name,)
-                return False
-        return True
-
-    def _newest(self, name: str) -> AgentStatus:
-        try:
-            found = os.stat(self._paths[name])
-        except OSError:  # not there, or not to be reached: a hint that is missing
-            return self._known[name]
-        mark = found.st_ino, found.st_mtime_ns
-        if self._seen.get(name) != mark:
-            # Too young to be told from the next one by its time: read again at the next look.
-            sure = time.time_ns() - found.st_mtime_ns > _TICK_NS
-            self._known[name] = read_status(self._folders[name], name) or AgentStatus(name)
-            self._seen[name] = mark if sure else None
-        return self._known[name]

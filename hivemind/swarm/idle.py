@@ -18,7 +18,7 @@ from hivemind.swarm.absence import absences
 from hivemind.taskrun.parking import DISK_FULL
 from hivemind.tasks import BEING_WRITTEN, TaskState, TaskSummary
 
-__all__ = ["SHORT_WAIT", "Failures", "Survey", "is_full", "nobody_for", "survey"]
+__all__ = ["SHORT_WAIT", "Survey", "is_full", "nobody_for", "survey"]
 
 _ROOM_BYTES = 16_384
 SHORT_WAIT = timedelta(seconds=60)
@@ -38,13 +38,14 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
     """Look at the agents first, which is cheap, and at the folders only if all of them are idle."""
     from hivemind.mail import count_waiting
 
-    states = {name: read_status(hive.layout.agent_state(name), name) for name in names}
-    busy = [
-        f"agent {name}" for name, status in states.items() if status is None or status.state not in ("idle", "stuck")
-    ]
-    if busy:
-        return Survey(tuple(busy))
-    stuck = {name: f"{name} is stuck: {status.problem}" for name, status in states.items() if status and status.problem}
+    states: dict[str, AgentStatus] = {}
+    for name in names:
+        status = read_status(hive.layout.agent_state(name), name)
+        if status is None or not status.rests:
+            return Survey((f"agent {name}",))
+        states[name] = status
+    busy: list[str] = []
+    stuck = {name: f"{name} is stuck: {status.problem}" for name, status in states.items() if status.problem}
     soon = datetime.now(UTC) + max(SHORT_WAIT, timedelta(seconds=hive.config.review_timeout_s))
     parked: list[tuple[str, str]] = [(f"agent {name}", why) for name, why in stuck.items()]
     names = [name for name in names if name not in stuck]
@@ -123,31 +124,9 @@ def _could_take(hive: Parts, name: str, task: TaskSummary, held: Mapping[str | N
     return fits and held[name] < hive.config.max_active
 
 
-def _mail_rests(status: AgentStatus | None, soon: datetime) -> str | None:
+def _mail_rests(status: AgentStatus, soon: datetime) -> str | None:
     """Why an agent does not read its mail, if that will last."""
-    if status is None or status.mail_rests is None:
-        return None
     until = status.mail_rests_until
     with suppress(Unreadable), boundary("time"):
         return status.mail_rests if until is None or datetime.fromisoformat(until) > soon else None
     return None
-
-
-class Failures:
-    """Which tasks failed since this was made: by the inode of each error.md, so that a retry that fails again counts."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._before = self._look()
-
-    def since(self) -> list[str]:
-        return sorted(name for name, inode in self._look().items() if self._before.get(name) != inode)
-
-    def _look(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for folder in self._layout.failed.iterdir():
-            try:
-                found[folder.name] = (folder / "error.md").stat().st_ino
-            except (FileNotFoundError, NotADirectoryError):
-                continue  # a folder that a person is moving, or a stray file
-        return found

@@ -7,25 +7,24 @@ back. What is counted is counted from the folders.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hivemind.coordination import State, StepLease, check_agent
 from hivemind.errors import UserError
-from hivemind.layout import HUMAN, Layout
+from hivemind.layout import HUMAN
 from hivemind.names import is_name
 from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
+from hivemind.presence.status import State as AgentState
 from hivemind.presence.watching import supervisor_lock, watch_lock
 from hivemind.swarm.absence import absences
 from hivemind.swarm.idle import is_full, nobody_for
 from hivemind.tasks import Scheduled, TaskState, TaskSummary
-from hivemind.tasks.inbox import is_task_name
 
 if TYPE_CHECKING:
     from hivemind.embedding import Embedder
@@ -34,7 +33,6 @@ __all__ = [
     "AgentNow",
     "LeaseNow",
     "Overview",
-    "TaskCounts",
     "agents_now",
     "lease_now",
     "leases_now",
@@ -43,48 +41,22 @@ __all__ = [
     "search_now",
 ]
 
-DOWN, ASIDE, STOPPED = "down", "set aside", "stopped"
-_TICK_NS = 20_000_000
+
+@dataclass(frozen=True, slots=True)
+class AgentNow(AgentStatus):
+    """One agent. `pid` is None and `state` is `down`, `stopped` or `set aside` if no process has its name; the rest is then
+    what it last said. `task` is what it works on, or, if it is down, a task that waits for it."""
+
+    role: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class AgentNow:
-    """One agent. `pid` is None and `state` is `down` if no process has its name; the rest is then what it last said.
-
-    `task` is what it works on, or, if it is down, a task that waits for it; `tokens` of `budget` are those of its
-    process, of which `cached` were read from a provider's cache.
-    `problem` is what an agent that is stuck waits for a person to mend.
-    """
-
-    name: str
-    role: str | None
-    mind: str
-    pid: int | None
-    state: str
-    task: str | None
-    step: str | None
-    unread: int
-    tokens: int
-    money: float
-    unpriced: int
-    budget: int | None
-    last_action: str | None
-    problem: str | None = None
-    cached: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseNow:
+class LeaseNow(StepLease):
     """The lease of a step, and what is left of it: so many events, never a time. A step that no task has is leased by
     its id alone."""
 
-    step_id: str
     task: str | None
     title: str | None
-    holder_agent_id: str
-    acquired_seq: int
-    expires_seq: int
-    generation: int
     left: int
 
 
@@ -137,7 +109,7 @@ def overview(hive: Parts) -> Overview:
         leases=leases_now(hive),
         human_unread=hive.mail.unread(HUMAN),
         tasks={
-            **TaskCounts(hive.layout).now(),
+            **hive.tasks.counts(),
             "inbox": len(inbox),
             "active": len(active),
             "parked": sum(task.parked is not None for task in active),
@@ -204,8 +176,8 @@ def _not_followed(hive: Parts) -> dict[str, str]:
 
 def _aside(hive: Parts, name: str, why: str, owned: str | None) -> AgentNow:
     pid = holder_of(hive.layout, name) if is_name(name) else None
-    state = ASIDE if pid is None else "as before"
-    return AgentNow(name, None, "?", pid, state, owned, None, 0, 0, 0.0, 0, None, None, problem=why)
+    state: AgentState = "set aside" if pid is None else "as before"
+    return AgentNow(name, pid, state=state, task=owned, mind="?", problem=why)
 
 
 def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
@@ -213,26 +185,12 @@ def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
     pid = holder_of(hive.layout, name)
     said = read_status(hive.layout.agent_state(name), name) or AgentStatus(name)
     if pid is None:
-        said = replace(said, task=owned, step=None)
+        state: AgentState = "stopped" if (hive.layout.stopped / name).exists() else "down"
+        said = replace(said, pid=None, state=state, task=owned, step=None, problem=None)
     elif said.pid != pid:  # its predecessor's last words
         said = AgentStatus(name, pid)
-    return AgentNow(
-        name=name,
-        role=config.role,
-        mind=_mind(config.mind),
-        pid=pid,
-        state=said.state if pid is not None else STOPPED if (hive.layout.stopped / name).exists() else DOWN,
-        task=said.task,
-        step=said.step,
-        unread=hive.mail.unread(name),
-        tokens=said.tokens,
-        money=said.money,
-        unpriced=said.unpriced,
-        budget=said.budget,
-        last_action=said.last_action,
-        problem=None if pid is None else said.problem,
-        cached=said.cached,
-    )
+    shown = {**asdict(said), "mind": _mind(config.mind), "unread": hive.mail.unread(name)}
+    return AgentNow(**shown, role=config.role)
 
 
 def said_why(hive: Parts, tasks: Iterable[TaskSummary]) -> list[TaskSummary]:
@@ -271,41 +229,8 @@ def lease_now(hive: Parts, lease: StepLease) -> LeaseNow:
 
 def _lease(state: State, lease: StepLease) -> LeaseNow:
     step = state.steps.get(lease.step_id)
-    return LeaseNow(
-        step_id=lease.step_id,
-        task=None if step is None else step.task,
-        title=None if step is None else step.title,
-        holder_agent_id=lease.holder_agent_id,
-        acquired_seq=lease.acquired_seq,
-        expires_seq=lease.expires_seq,
-        generation=lease.generation,
-        left=max(0, lease.expires_seq - state.seq),
-    )
-
-
-class TaskCounts:
-    """How many tasks lie where, counted by names alone: nothing is read, and a folder that has not changed not listed."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._folders = {"inbox": layout.inbox, "active": layout.active, "done": layout.done, "failed": layout.failed}
-        self._seen: dict[str, tuple[int, int]] = {}
-
-    def now(self) -> dict[str, int]:
-        return {state: self._count(state, folder) for state, folder in self._folders.items()}
-
-    def _count(self, state: str, folder: Path) -> int:
-        try:
-            changed = os.stat(folder).st_mtime_ns
-            seen = self._seen.get(state)
-            if seen is not None and seen[0] == changed:
-                return seen[1]
-            with os.scandir(folder) as entries:
-                found = sum(_is_task(entry, state) for entry in entries)
-        except FileNotFoundError:
-            return 0
-        if time.time_ns() - changed > _TICK_NS:  # two changes within a tick of the file system's clock look like one
-            self._seen[state] = (changed, found)
-        return found
+    task, title = (None, None) if step is None else (step.task, step.title)
+    return LeaseNow(**asdict(lease), task=task, title=title, left=max(0, lease.expires_seq - state.seq))
 
 
 def _mind(mind: str | dict[str, Any]) -> str:
@@ -316,7 +241,3 @@ def _mind(mind: str | dict[str, Any]) -> str:
     if isinstance(told, dict):
         return f"{kind}:{told.get('model', '?')}"
     return f"{kind}: {' '.join(map(str, told)) if isinstance(told, list) else told}"
-
-
-def _is_task(entry: os.DirEntry[str], state: str) -> bool:
-    return is_task_name(entry.name) if state == "inbox" else not entry.name.startswith(".") and entry.is_dir()

@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hivemind.errors import HivemindError
-from hivemind.fs import HeldLock
 from hivemind.fs.doorbell import Doorbell
-from hivemind.fs.locks import told_of
 from hivemind.fs.sockets import readable
 from hivemind.presence.identity import bury, bury_dead, check_here, hold
 from hivemind.presence.parts import Parts
@@ -65,14 +63,7 @@ class Supervisor:
         """
         self._hive = hive
         self._lock = supervisor_lock(hive.layout.locks)
-        if not hold(self._lock, what="hivemind up"):
-            holder = self._lock.holder() or {}
-            raise HeldLock(
-                f"this hive is up already: {told_of(holder)}",
-                where=hive.layout.root,
-                holder=holder,
-                mend="hivemind down ends it",
-            )
+        hold(self._lock, hive.layout, "this hive is up already", "hivemind down ends it", what="hivemind up")
         self._nursery_parts = (warm, run_agent)
         self._nursery = Nursery(warm, run_agent)
         self._files = files

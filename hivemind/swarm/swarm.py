@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from hivemind.embedding import warm as warm_vectors
 from hivemind.errors import HivemindError, system_error
+from hivemind.layout import Layout
 from hivemind.minds import warm_mind
 from hivemind.presence.identity import take_over
 from hivemind.presence.parts import Parts
-from hivemind.presence.status import AgentStatus, Statuses
+from hivemind.presence.status import AgentStatus, read_status
 from hivemind.private import keep_keys_private
 from hivemind.swarm.agent_files import AgentFiles
-from hivemind.swarm.idle import Failures, survey
+from hivemind.swarm.idle import survey
 from hivemind.swarm.preflight import preflight, preflight_all, root_problems
 from hivemind.swarm.process import output_to, run_agent, start_logging
 from hivemind.swarm.supervisor import Supervisor
@@ -158,10 +160,8 @@ class _Run:
     ) -> None:
         self._hive, self._supervisor = hive, supervisor
         self._until_idle, self._on_tick, self._on_ready = until_idle, on_tick, on_ready
-        self._failures = Failures(hive.layout)
-        self._done_before = set(_names_in(hive, "done"))
+        self._ended_before = _ended(hive.layout)
         self._began = time.monotonic()
-        self._follow_names()
         self._shown = float("-inf")
         self._quiet_since: tuple[float, int] | None = None
         self._parked: tuple[tuple[str, str], ...] = ()
@@ -169,9 +169,7 @@ class _Run:
 
     def tick(self) -> bool:
         """Show the picture; True once the swarm has been idle for a moment and nothing moved meanwhile."""
-        if self._names != self._supervisor.names:
-            self._follow_names()
-        if self._on_ready is not None and len(self._supervisor.pids) == len(self._names):
+        if self._on_ready is not None and len(self._supervisor.pids) == len(self._supervisor.names):
             self._on_ready()
             self._on_ready = None
         now = time.monotonic()
@@ -180,15 +178,8 @@ class _Run:
             self._shown = now
         return self._until_idle and self._is_idle(now)
 
-    def _follow_names(self) -> None:
-        self._names = self._supervisor.names
-        self._statuses = Statuses(self._hive.layout, self._names)
-
     def _is_idle(self, now: float) -> bool:
-        if not self._statuses.all_idle():
-            self._quiet_since, self._parked = None, ()
-            return False
-        found = survey(self._hive, self._names)
+        found = survey(self._hive, self._supervisor.names)
         self._parked = found.parked
         seq = self._hive.journal.seq
         if found.busy or self._supervisor.is_telling or self._quiet_since is None or self._quiet_since[1] != seq:
@@ -198,18 +189,24 @@ class _Run:
         return self._idle
 
     def result(self) -> SwarmResult:
-        failed = tuple(
-            (name, why_failed(self._hive.layout.failed / name) or "see error.md") for name in self._failures.since()
-        )
-        done = tuple(sorted(set(_names_in(self._hive, "done")) - self._done_before))
-        parked = self._parked if self._idle else ()
-        return SwarmResult(done, failed, parked, interrupted=self._until_idle and not self._idle)
+        layout, parked = self._hive.layout, self._parked if self._idle else ()
+        ended = sorted(_ended(layout) - self._ended_before)
+        done = tuple(name for place, name, _ in ended if place == "done")
+        failed = [name for place, name, _ in ended if place == "failed"]
+        why = tuple((name, why_failed(layout.failed / name) or "see error.md") for name in failed)
+        return SwarmResult(done, why, parked, interrupted=self._until_idle and not self._idle)
 
     def _picture(self) -> SwarmPicture:
-        seconds = time.monotonic() - self._began
-        return SwarmPicture(self._statuses.all(), self._supervisor.pids, self._supervisor.watching, seconds)
+        seconds, state = time.monotonic() - self._began, self._hive.layout.agent_state
+        agents = tuple(read_status(state(name), name) or AgentStatus(name) for name in self._supervisor.names)
+        return SwarmPicture(agents, self._supervisor.pids, self._supervisor.watching, seconds)
 
 
-def _names_in(hive: Parts, state: str) -> list[str]:
-    folder = {"done": hive.layout.done, "failed": hive.layout.failed}[state]
-    return [path.name for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir()]
+def _ended(layout: Layout) -> set[tuple[str, str, int]]:
+    """Which tasks are done or failed: the place, the name, and the inode of the file that says so, of a retry another one."""
+    found = set()
+    for folder, end in ((layout.done, "result.md"), (layout.failed, "error.md")):
+        for path in folder.iterdir():
+            with suppress(FileNotFoundError, NotADirectoryError):  # a folder that a person is moving, or a stray file
+                found.add((folder.name, path.name, (path / end).stat().st_ino))
+    return found

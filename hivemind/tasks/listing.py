@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from hivemind.tasks.folder import (
     why_failed,
 )
 from hivemind.tasks.form import Written
-from hivemind.tasks.inbox import ENDINGS, Drop, Entry, Inbox, Settings, ignored_why, is_task_name, read_regular
+from hivemind.tasks.inbox import ENDINGS, Drop, Entry, Inbox, Settings, ignored_why, is_task_name, read_regular, tick_of
 from hivemind.tasks.record import TaskRecord
 from hivemind.tasks.task import BEING_WRITTEN, Ignored, Task, TaskState, TaskSummary
 
@@ -38,6 +39,7 @@ class Listing:
         self.layout = settings.layout
         self._inbox_path = os.fspath(settings.layout.inbox)
         self._inbox = inbox
+        self._counted: dict[TaskState, tuple[int, int]] = {}
 
     # one
 
@@ -184,9 +186,22 @@ class Listing:
         found = ((name, ignored_why(name)) for name in sorted(names_in(self.layout.inbox)))
         return [Ignored(name, why) for name, why in found if why is not None]
 
-    def counts(self) -> dict[TaskState, int]:
-        """How many tasks there are in each state; reads no file."""
-        found = {TaskState.INBOX: sum(map(is_task_name, names_in(self.layout.inbox)))}
-        for state in (TaskState.ACTIVE, TaskState.DONE, TaskState.FAILED):
-            found[state] = sum(not name.startswith(".") for name in names_in(self.layout.tasks / state))
+    def counts(self) -> dict[str, int]:
+        """How many tasks there are in each state, by names alone; a folder that has not changed since is not listed again."""
+        return {state: self._count(state, self.layout.tasks / state) for state in TaskState}
+
+    def _count(self, state: TaskState, folder: Path) -> int:
+        try:
+            changed = os.stat(folder).st_mtime_ns
+            if self._counted.get(state, (0, 0))[0] == changed:
+                return self._counted[state][1]
+            with os.scandir(folder) as entries:
+                if state is TaskState.INBOX:
+                    found = sum(is_task_name(one.name) for one in entries)
+                else:
+                    found = sum(not one.name.startswith(".") and one.is_dir() for one in entries)
+        except FileNotFoundError:
+            return 0
+        if time.time_ns() - changed > tick_of(changed):  # else another change would look the same
+            self._counted[state] = (changed, found)
         return found

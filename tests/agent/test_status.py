@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.layout import Layout
-from hivemind.presence.status import AgentStatus, Statuses, StatusFile, read_status
+from hivemind.presence.status import StatusFile, read_status
 
 _fork = multiprocessing.get_context("fork")
 
@@ -75,33 +75,3 @@ def test_a_reader_beside_a_writer_sees_whole_statuses(tmp_path: Path):
     finally:
         writer.kill()
         writer.join()
-
-
-def test_who_looks_again_sees_every_change_and_all_idle_only_when_all_are(tmp_path: Path):
-    layout = Layout.at(tmp_path)
-    files = {name: StatusFile(folder_of(tmp_path, name), name) for name in ("ada", "bob")}
-    statuses = Statuses(layout, files)
-    assert statuses.all() == (AgentStatus("ada"), AgentStatus("bob"))
-    for number in range(50):  # faster than a file system's clock ticks
-        files["bob"].update(tokens=number)
-        assert statuses.all()[1].tokens == number
-    files["ada"].update(state="idle")
-    assert not statuses.all_idle()
-    files["bob"].update(state="idle")
-    assert statuses.all_idle()
-    files["ada"].update(state="working")
-    assert not statuses.all_idle()
-    assert Statuses(layout, ()).all_idle()
-
-
-def test_a_status_that_has_not_changed_for_a_while_is_not_read_again(tmp_path: Path):
-    status = StatusFile(folder_of(tmp_path, "ada"), "ada")
-    status.update(state="idle")
-    path = Layout.at(tmp_path).agent_state("ada") / "status.json"
-    before = os.stat(path).st_mtime_ns - 10**9
-    os.utime(path, ns=(before, before))
-    statuses = Statuses(Layout.at(tmp_path), ["ada"])
-    (seen,) = statuses.all()
-    path.write_text("{}")
-    os.utime(path, ns=(before, before))
-    assert statuses.all() == (seen,)
