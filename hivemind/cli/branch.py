@@ -171,6 +171,8 @@ def merge(
             "merged", source, agent_id=agent, commit_id=commit_id, steps=dict.fromkeys(steps), into=into
         ),
     )
+    if report.written:
+        hive.graph_index.refresh(store.folder.name)  # of a finished task no search looks whether its graph has changed
     lines = _merge_lines(report, graph_at(store, source), source, into)
     return Answer(asdict(report), [*lines], 1 if report.conflicts else 0)
 

@@ -235,6 +235,7 @@ def publish(hive: Hive, task: str, node: int, *, agent: str) -> Answer:
         agent_id=agent,
         commit=lambda name: commits.publish(name, card=draft.node_id, agent_id=agent, step_id=draft.step, lane=lane),
     )
+    hive.graph_index.refresh(task_id)  # of a finished task no search looks whether its graph has changed
     origin = copy.meta["origin"]
     line = f"Node {draft.node_id} stands in the shared lane as node {copy.node_id}, revision {origin['revision']}."
     return Answer({"node": copy.node_id, "origin": origin}, [line])

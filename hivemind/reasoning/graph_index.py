@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -30,7 +30,7 @@ __all__ = ["Found", "GraphIndex", "NodeHit"]
 _STATES = {True: "active", False: "folded", FLUSHED: "flushed"}
 _TICK_NS = 50_000_000  # two changes within a tick of the file system's clock look like one
 _SUPERSEDED = 0.8  # how far such a node stands back
-_VERSION = 6
+_VERSION = 7
 _STATEMENTS = (
     """CREATE TABLE graphs (
         task TEXT PRIMARY KEY,  -- also the name of its scope
@@ -38,15 +38,15 @@ _STATEMENTS = (
         stamp TEXT NOT NULL,    -- how its file looked before it was read
         seq INTEGER NOT NULL,   -- its last line that was read
         problem TEXT,           -- why it could not be read
-        archive TEXT            -- the folder of its month, if it was archived
+        place TEXT NOT NULL     -- the folder, within the hive, that its task lies in
     )""",
-    "CREATE INDEX graphs_archive ON graphs(archive)",
-    "CREATE TABLE archives (folder TEXT PRIMARY KEY, changed INTEGER NOT NULL)",
+    "CREATE INDEX graphs_place ON graphs(place)",
+    "CREATE TABLE places (place TEXT PRIMARY KEY, changed INTEGER NOT NULL)",  # of finished tasks, as they were listed
     "CREATE INDEX graphs_problem ON graphs(task) WHERE problem IS NOT NULL",
     *INDEX,
 )
 _OLDER = (
-    "words", "nodes", "graphs", "archives", "scopes", "items", "waiting", "embedded", "sentences", "parts", "vectors",
+    "words", "nodes", "graphs", "archives", "places", "scopes", "items", "waiting", "embedded", "sentences", "parts", "vectors",
     "vectors_changes", "vectors_source",
 )  # fmt: skip
 
@@ -75,27 +75,14 @@ _SCHEMA = Schema(
 
 
 class _Source(NamedTuple):
-    """The log of a task's graph: whose it is, the folder it lies in, and how it looks (`stamp` changes with each write)."""
+    """The log of a task's graph: whose it is, where the task lies (`place`, within the hive), and how it looks: `stamp`
+    changes with each write."""
 
     task: str
+    place: str
     folder: str
     inode: int
     stamp: str
-
-    @property
-    def place(self) -> str:
-        """The state of its task: inbox, active, done, failed."""
-        return os.path.basename(os.path.dirname(self.folder))
-
-    @property
-    def archive(self) -> str | None:
-        """The folder that it lies in, if that is one of a month in the archive."""
-        place = os.path.dirname(self.folder)
-        return None if os.path.basename(os.path.dirname(place)) == "tasks" else place
-
-    def is_current(self) -> bool:
-        """Whether the file still looks so."""
-        return _source(os.path.dirname(self.folder), self.task) == self
 
 
 class _Reading(NamedTuple):
@@ -107,71 +94,41 @@ class _Reading(NamedTuple):
     problem: str | None = None
 
 
-def _sources(layout: Layout) -> dict[str, _Source]:
-    """The graph of every task that has one and is not archived, by task. Costs a stat for each task.
+def _changing(layout: Layout) -> list[Path]:
+    """Where tasks lie whose graphs are written: these are looked at each time."""
+    return [layout.inbox, layout.active]
 
-    A task that is moved on meanwhile may be missed: `source_of` tells whether one is really gone.
-    """
-    found = {}
-    for place in _places(layout):
-        names: list[str] = []
-        with suppress(FileNotFoundError):
-            names = sorted(os.listdir(place))
-        found.update({name: source for name in names if (source := _source(place, name)) is not None})
-    return found
+
+def _settled(layout: Layout) -> list[Path]:
+    """Where finished tasks lie: these are looked at when names in them have changed."""
+    return [*archived_places(layout), layout.done, layout.failed]
 
 
 def _source_of(layout: Layout, task: str) -> _Source | None:
-    """The graph of one task, wherever that lies; None if it has none."""
-    found = [source for place in _places(layout) if (source := _source(place, task)) is not None]
-    archived = filter(None, (_source(os.fspath(place), task) for place in archived_places(layout)))
-    return found[-1] if found else next(archived, None)
-
-
-def _changed_archives(sql: sqlite3.Connection, layout: Layout) -> list[tuple[str, int, list[_Source]]]:
-    """The folders of the archive's months that are not as the index knows them: their times, the graphs in them. A folder that
-    is gone has none. Costs a stat for each folder, however much lies there."""
-    known = dict(sql.execute("SELECT folder, changed FROM archives"))
-    places = {os.fspath(place): _changed(place) for place in archived_places(layout)}
-    found = []
-    for place in sorted({**known, **places}):
-        changed = places.get(place, 0)
-        if changed != known.get(place, 0):
-            names = sorted(os.listdir(place)) if changed else []
-            found.append((place, changed, [one for name in names if (one := _source(place, name)) is not None]))
-    return found
-
-
-def _take_archive(index: Index, place: str, changed: int, there: Collection[_Source]) -> None:
-    """Note which of the graphs that the index knows lie in that folder of the archive, and that it was looked at."""
-    names = {one.task for one in there}
-    with index.database.write() as sql:
-        for (task,) in sql.execute("SELECT task FROM graphs WHERE archive = ?", (place,)).fetchall():
-            if task not in names:  # deleted, or taken back: then it is read where it lies now
-                _drop(index, task)
-        sql.executemany("UPDATE graphs SET archive = ? WHERE task = ?", ((place, name) for name in names))
-        if changed:
-            sql.execute("INSERT OR REPLACE INTO archives VALUES (?, ?)", (place, changed))
-        else:
-            sql.execute("DELETE FROM archives WHERE folder = ?", (place,))
+    """The graph of one task, wherever that lies; None if it has none. A task that moves on meanwhile is seen further on."""
+    places = [*_changing(layout), layout.done, layout.failed, *archived_places(layout)]
+    return next((source for place in places if (source := _source(layout, place, task)) is not None), None)
 
 
 def _changed(place: Path) -> int:
-    """When names in a folder changed; another time while that was a moment ago, which may hide a second change. 0: it is
-    not there."""
+    """When names in a folder changed; 0 where it is not there, -1 while that was a moment ago: a second change may hide."""
     try:
         changed = place.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
-    return changed if time.time_ns() - changed > _TICK_NS else changed - 1
+    return changed if time.time_ns() - changed > _TICK_NS else -1
 
 
-def _places(layout: Layout) -> list[str]:
-    """Where tasks lie, in the order in which they go: one that moves on while we look is seen further on."""
-    return [os.fspath(place) for place in (layout.inbox, layout.active, layout.done, layout.failed)]
+def _sources(layout: Layout, place: Path) -> list[_Source]:
+    """The graphs of the tasks in a folder. Costs a stat for each."""
+    try:
+        names = sorted(os.listdir(place))
+    except FileNotFoundError:
+        return []
+    return [source for name in names if (source := _source(layout, place, name)) is not None]
 
 
-def _source(place: str, name: str) -> _Source | None:
+def _source(layout: Layout, place: Path, name: str) -> _Source | None:
     """The graph in the folder of that name; None where there is none, or nothing was ever written to it."""
     if name.startswith(".") or "/" in name or "\0" in name:
         return None
@@ -183,9 +140,8 @@ def _source(place: str, name: str) -> _Source | None:
         return None
     if not stat.S_ISREG(found.st_mode) or not found.st_size:
         return None
-    return _Source(
-        name, folder, found.st_ino, f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}"
-    )
+    stamp = f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}"
+    return _Source(name, layout.relative(place), folder, found.st_ino, stamp)
 
 
 def _read(source: _Source) -> _Reading | None:
@@ -213,16 +169,17 @@ def _fields(node: ReasoningNode) -> dict[str, object]:
 # -- what graphs say now: only what differs is written -------------------------------------------------------------
 
 
-def _take(index: Index, found: _Reading) -> None:
+def _take(index: Index, layout: Layout, found: _Reading) -> None:
     """Let the index say what was read; nothing where another process has meanwhile taken in more of the same file."""
     source = found.source
     with index.database.write() as sql:
         row = sql.execute("SELECT inode, seq FROM graphs WHERE task = ?", (source.task,)).fetchone()
-        if row is not None and row[0] == source.inode and row[1] > found.seq and not source.is_current():
+        is_behind = row is not None and row[0] == source.inode and row[1] > found.seq
+        if is_behind and _source(layout, layout.root / source.place, source.task) != source:
             return
         sql.execute(
-            "INSERT OR REPLACE INTO graphs(task, inode, stamp, seq, problem, archive) VALUES (?, ?, ?, ?, ?, ?)",
-            (source.task, source.inode, source.stamp, found.seq, found.problem, source.archive),
+            "INSERT OR REPLACE INTO graphs(task, inode, stamp, seq, problem, place) VALUES (?, ?, ?, ?, ?, ?)",
+            (source.task, source.inode, source.stamp, found.seq, found.problem, source.place),
         )
         before = index.fields(source.task)
         for node in before.keys() - found.nodes.keys():
@@ -364,62 +321,90 @@ class GraphIndex:
                 "SELECT problem FROM graphs WHERE problem IS NOT NULL AND (? IS NULL OR task = ?) ORDER BY task",
                 (task, task),
             ).fetchall()
-        nodes = []
-        for hit in hits:
-            place = "gone" if (lies := _source_of(self._layout, hit.scope)) is None else lies.place
-            nodes.append(
-                NodeHit(
-                    task=hit.scope,
-                    place=place,
-                    node_id=int(hit.id),
-                    kind=hit.fields["kind"],
-                    lane=hit.fields["lane"],
-                    state=hit.fields["state"],
-                    title=hit.fields.get("heading", ""),
-                    text=hit.fields.get("text", ""),
-                    score=round(hit.score, 6),
-                    similarity=round(hit.similarity, 6),
-                    why=hit.why,
-                    path=f"tasks/gone/{hit.scope}/{LOG_NAME}"
-                    if lies is None
-                    else self._layout.relative(f"{lies.folder}/{LOG_NAME}"),
-                    confidence=hit.confidence,
+            places = dict(
+                sql.execute(
+                    "SELECT task, place FROM graphs WHERE task IN (SELECT value FROM json_each(?))",
+                    (json.dumps([hit.scope for hit in hits]),),
                 )
             )
+        nodes = [
+            NodeHit(
+                task=hit.scope,
+                place=os.path.basename(places[hit.scope]),
+                node_id=int(hit.id),
+                kind=hit.fields["kind"],
+                lane=hit.fields["lane"],
+                state=hit.fields["state"],
+                title=hit.fields.get("heading", ""),
+                text=hit.fields.get("text", ""),
+                score=round(hit.score, 6),
+                similarity=round(hit.similarity, 6),
+                why=hit.why,
+                path=f"{places[hit.scope]}/{hit.scope}/{LOG_NAME}",
+                confidence=hit.confidence,
+            )
+            for hit in hits
+            if hit.scope in places
+        ]
         return Found(tuple(nodes), (*(f"passed over: {problem}" for (problem,) in unread), *remarks))
 
     # -- keeping up ----------------------------------------------------------------------------------------------
 
     def _refresh(self, task: str | None, progress: Progress | None, *, over: bool = False) -> int:
-        if task is None:
-            present = _sources(self._layout)
-        else:
-            present = {} if (found := _source_of(self._layout, task)) is None else {task: found}
+        layout = self._layout
+        looked: dict[str, int] = {}
         with self._database.read() as sql:
-            which = "SELECT task, stamp FROM graphs WHERE CASE WHEN ?1 IS NULL THEN archive IS NULL ELSE task = ?1 END"
-            known = dict(sql.execute(which, (task,)))
-            gone = [name for name in known if name not in present and _source_of(self._layout, name) is None]
-            archives = _changed_archives(sql, self._layout) if task is None else []
-            archived = [one for _, _, there in archives for one in there if one.task not in present]
-            for one in archived:
-                known.update(sql.execute("SELECT task, stamp FROM graphs WHERE task = ?", (one.task,)))
-        for name in gone:
-            _drop(self._index, name)
+            if task is None:
+                found, looked = self._look(sql)
+            else:
+                found = [] if (source := _source_of(layout, task)) is None else [source]
+            places = [*looked, *map(layout.relative, _changing(layout) if task is None else ())]
+            asked = json.dumps(places), json.dumps([task, *(one.task for one in found)])
+            rows = sql.execute(
+                "SELECT task, stamp, place FROM graphs WHERE place IN (SELECT value FROM json_each(?))"
+                " OR task IN (SELECT value FROM json_each(?))",
+                asked,
+            )
+            known = {name: row for name, *row in rows}
+        present = {one.task: one for one in found}
+        for name in known.keys() - present.keys():
+            if _source_of(layout, name) is None:  # else it has moved on while we looked
+                _drop(self._index, name)
         changed = [
             one
-            for one in (*present.values(), *archived)
-            if known.get(one.task) != one.stamp and not (over and one.place == "active")
+            for name, one in present.items()
+            if known.get(name, [""])[0] != one.stamp and not (over and one.place == layout.relative(layout.active))
         ]
         for at, source in enumerate(changed, 1):
             if progress is not None:
                 progress(at, len(changed))
             reading = _read(source)  # outside of any transaction
             if reading is not None:
-                _take(self._index, reading)
+                _take(self._index, layout, reading)
                 reached("graph.index.taken")
-        for place, moment, there in archives:
-            _take_archive(self._index, place, moment, [one for one in there if one.task not in present])
+        moved = [(one.place, name) for name, one in present.items() if name in known and known[name][1] != one.place]
+        if moved or looked:
+            with self._database.write() as sql:
+                sql.executemany("UPDATE graphs SET place = ? WHERE task = ?", moved)
+                sql.executemany("INSERT OR REPLACE INTO places VALUES (?, ?)", looked.items())
         return len(changed)
+
+    def _look(self, sql: sqlite3.Connection) -> tuple[list[_Source], dict[str, int]]:
+        """The graphs that may have changed, and the places of finished tasks whose names have, each with its time.
+
+        Costs a stat for each task that is not finished or has a graph that could not be read, and one for each place of
+        finished ones, however much lies there: who writes such a graph refreshes the index.
+        """
+        layout = self._layout
+        found = [source for place in _changing(layout) for source in _sources(layout, place)]
+        rows = sql.execute("SELECT place, task FROM graphs WHERE problem IS NOT NULL").fetchall()
+        found += [one for place, task in rows if (one := _source(layout, layout.root / place, task)) is not None]
+        known = dict(sql.execute("SELECT place, changed FROM places"))
+        settled = dict.fromkeys([*map(layout.relative, _settled(layout)), *known])
+        times = {place: _changed(layout.root / place) for place in settled}
+        looked = {place: moment for place, moment in times.items() if moment < 0 or known.get(place, 0) != moment}
+        found += [source for place in looked for source in _sources(layout, layout.root / place)]
+        return found, looked
 
     def _mended(self, work: Callable[[], _T]) -> tuple[_T, str | None]:
         """What the work returns; a damaged index is set aside first and rebuilt, and a sentence says so."""

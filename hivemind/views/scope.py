@@ -73,7 +73,6 @@ def scope_of(
     step: str | None,
     *,
     all_lanes: bool,
-    graph: TaskGraph | None = None,
     since: int | None = None,
 ) -> Scope:
     """Where the caller is, and what is there. `since` widens the events to all that came after that seq."""
@@ -93,10 +92,8 @@ def scope_of(
     question = None
     if entry is not None and entry.state == "parked" and (said := next(hive.journal.events(entry.seq - 1), None)):
         question = said.payload.get("asks")
-    layout = hive.layout
-    for folder in (place_of(layout, name), layout.inbox / name) if name else ():
-        if graph is None and folder is not None and (folder / LOG_NAME).is_file():
-            graph = TaskGraph(folder)
+    folders = (place_of(hive.layout, name), hive.layout.inbox / name) if name else ()
+    graph = next((TaskGraph(one) for one in folders if one is not None and (one / LOG_NAME).is_file()), None)
     card_seq = 0 if graph is None else graph.seq  # first: what comes meanwhile is shown twice rather than never
 
     def visible(entries: Iterable[_Entry]) -> tuple[_Entry, ...]:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Literal, get_args
 
 from hivemind.coordination import CoordinationError, Step
-from hivemind.reasoning import NodeKind, ReasoningNode, TaskGraph
+from hivemind.reasoning import NodeKind, ReasoningNode
 from hivemind.views.answer import Answer, Capsule, SignalFound, check_budget, fit
 from hivemind.views.capsule import build_capsule, lease_of
 from hivemind.views.scope import Readable, Scope, scope_of
@@ -41,18 +41,14 @@ def resume(
     context_budget: int | None = None,
     all_lanes: bool = False,
     limit: int | None = None,
-    *,
-    graph: TaskGraph | None = None,
-    stale_after: timedelta = STALE_AFTER,
 ) -> Answer:
     """Everything that an agent needs to go on where it is, within `context_budget` bytes of compact JSON.
 
-    `view` is focus_only, smart, explore, audit or full; `limit` is the most cards; `graph` the task's graph if it is open
-    already. Raises CoordinationError for arguments that make no sense or exclude each other, UnknownStep.
+    `view` is focus_only, smart, explore, audit or full; `limit` is the most cards. Raises
+    CoordinationError for arguments that make no sense or exclude each other, UnknownStep.
     """
-    _check(view, context_budget, limit, all_lanes)
-    scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes or view == "audit", graph=graph)
-    answer, referred = _head(view, scope, context_budget, stale_after)
+    scope = _scope(hive, agent_id, task, step, view, context_budget, all_lanes, limit)
+    answer, referred = _head(view, scope, context_budget)
     answer["cards"] = _cards(scope, view, context_budget, limit, referred)
     if view != "focus_only":
         answer["notes"] = [asdict(note) for note in (scope.notes if view == "full" else scope.notes[-_NOTES:])]
@@ -74,14 +70,10 @@ def snapshot(
     context_budget: int | None = None,
     all_lanes: bool = False,
     limit: int | None = None,
-    *,
-    graph: TaskGraph | None = None,
-    stale_after: timedelta = STALE_AFTER,
 ) -> Answer:
     """The same at a glance: where, the step, the signals and the anchors; no notes, no trace, no events."""
-    _check(view, context_budget, limit, all_lanes)
-    scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes or view == "audit", graph=graph)
-    answer, referred = _head(view, scope, context_budget, stale_after)
+    scope = _scope(hive, agent_id, task, step, view, context_budget, all_lanes, limit)
+    answer, referred = _head(view, scope, context_budget)
     answer["cards"] = _cards(scope, view, context_budget, min(limit or _ANCHORS, _ANCHORS), referred)
     answer["stats"] = _stats(scope)
     return fit(answer, context_budget)
@@ -99,22 +91,18 @@ def watch(
     limit: int | None = None,
     *,
     since_card_seq: int | None = None,
-    graph: TaskGraph | None = None,
-    stale_after: timedelta = STALE_AFTER,
 ) -> Answer:
     """What came since: the journal's events after `since_seq`, and the cards, notes and actions after `since_card_seq`.
 
     Pass `seq` and `card_seq` of one answer to the next call. Without `since_card_seq` no cards are shown.
     """
-    _check(view, context_budget, limit, all_lanes)
     if not isinstance(since_seq, int) or isinstance(since_seq, bool) or since_seq < 0:
         raise _refused(
             f"since_seq must be an integer ≥ 0, not {since_seq!r}",
             "pass the seq of an earlier answer, or 0 for everything",
         )
-    every_lane = all_lanes or view == "audit"
-    scope = scope_of(hive, agent_id, task, step, all_lanes=every_lane, graph=graph, since=since_seq)
-    answer, _ = _head(view, scope, context_budget, stale_after)
+    scope = _scope(hive, agent_id, task, step, view, context_budget, all_lanes, limit, since_seq)
+    answer, _ = _head(view, scope, context_budget)
     answer["since"] = {"seq": since_seq, "card_seq": since_card_seq}
     after = scope.card_seq if since_card_seq is None else since_card_seq
     answer["cards"] = [card for card in _cards(scope, "full", None, None, ()) if card["seq"] > after][:limit]
@@ -131,11 +119,9 @@ def capsule(
     task: str | None = None,
     step: str | None = None,
     all_lanes: bool = False,
-    *,
-    graph: TaskGraph | None = None,
 ) -> Capsule:
     """The capsule alone, for a context or a status: `where`, `why`, `next {primary, backup}`."""
-    scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes, graph=graph)
+    scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes)
     return build_capsule(scope, analyse_scope(scope))
 
 
@@ -147,16 +133,18 @@ def signals(
     all_lanes: bool = False,
     limit: int | None = None,
     *,
-    graph: TaskGraph | None = None,
     stale_after: timedelta = STALE_AFTER,
 ) -> list[SignalFound]:
     """What is worth knowing, best first: `{code, severity, message, refs, action}`. `action` is a call as it stands."""
-    _check("smart", None, limit, all_lanes)
-    scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes, graph=graph)
+    scope = _scope(hive, agent_id, task, step, "smart", None, all_lanes, limit)
     return [one.as_dict() for one in analyse_scope(scope, stale_after)[:limit]]
 
 
-def _check(view: str, budget: int | None, limit: int | None, all_lanes: bool) -> None:
+def _scope(
+    hive: Readable, agent_id: str | None, task: str | None, step: str | None, view: str, budget: int | None,
+    all_lanes: bool, limit: int | None, since: int | None = None,
+) -> Scope:  # fmt: skip
+    """What is in view for the caller. Raises CoordinationError for arguments that make no sense or exclude each other."""
     if view not in VIEWS:
         raise _refused(f"unknown view: {view!r}", f"views: {', '.join(VIEWS)}")
     if view == "focus_only" and all_lanes:
@@ -164,6 +152,7 @@ def _check(view: str, budget: int | None, limit: int | None, all_lanes: bool) ->
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise _refused(f"limit must be an integer ≥ 1, not {limit!r}", "it counts cards")
     check_budget(budget)
+    return scope_of(hive, agent_id, task, step, all_lanes=all_lanes or view == "audit", since=since)
 
 
 def _refused(what: str, mend: str) -> CoordinationError:
@@ -174,9 +163,9 @@ def _refused(what: str, mend: str) -> CoordinationError:
     return CoordinationError(what, code="INVALID_VIEW", mend=mend, suggestions=looks)
 
 
-def _head(view: str, scope: Scope, budget: int | None, stale_after: timedelta) -> tuple[Answer, set[int]]:
+def _head(view: str, scope: Scope, budget: int | None) -> tuple[Answer, set[int]]:
     """What every answer begins with, and the cards that its signals refer to."""
-    found = analyse_scope(scope, stale_after)
+    found = analyse_scope(scope)
     answer: Answer = {"view": view, "seq": scope.seq, "card_seq": scope.card_seq}
     answer["capsule"] = build_capsule(scope, found)
     if scope.place.task is not None:

@@ -184,6 +184,16 @@ def test_a_draft_is_published_once_and_the_journal_is_told(run: Command, hive: P
     assert "revision 2" in run("graph", "publish", "t", "6", "--agent", "researcher").out
 
 
+def test_what_is_published_of_a_finished_task_is_found(run: Command, hive: Path, graph: TaskGraph) -> None:
+    done = hive / "tasks" / "done"
+    os.rename(graph.folder, done / "t")
+    os.utime(done, (1_000_000_000, 1_000_000_000))
+    found = ("graph", "find", "flock", "--json")
+    assert 8 not in [hit["node_id"] for hit in run(*found).json]
+    assert run("graph", "publish", "t", "6", "--agent", "researcher").status == 0
+    assert 8 in [hit["node_id"] for hit in run(*found).json]
+
+
 def test_the_lane_that_an_agents_file_names_is_its_own(run: Command, hive: Path, graph: TaskGraph) -> None:
     (hive / "agents" / "helper.yaml").write_text("lane: agent/researcher\n")
     refused = run("graph", "publish", "t", "6", "--agent", "analyst")

@@ -65,14 +65,15 @@ def test_what_is_taken_back_or_deleted_is_not_found_in_the_archive(layout: Layou
     assert set(places(index)) == {"t0", "t2"}
 
 
-def test_a_search_lists_no_month_that_has_not_changed(layout: Layout, monkeypatch: pytest.MonkeyPatch):
+def test_a_search_looks_at_no_finished_task_where_none_came_or_went(layout: Layout, monkeypatch: pytest.MonkeyPatch):
     archived(layout, "t0")
     long_ago = (time.time() - 60,) * 2
-    os.utime(layout.archive / "2026-05/done", long_ago)
+    for place in (layout.done, layout.archive / "2026-05/done"):
+        os.utime(place, long_ago)
     index = GraphIndex(layout)
     places(index)
-    listed: list[str] = []
-    listdir = os.listdir
-    monkeypatch.setattr(os, "listdir", lambda path: listed.append(os.fspath(path)) or listdir(path))
-    places(index)
-    assert not [path for path in listed if path.endswith("/2026-05/done")]
+    looked: list[str] = []
+    lstat = os.lstat
+    monkeypatch.setattr(os, "lstat", lambda path: looked.append(os.fspath(path)) or lstat(path))
+    assert len(places(index)) == 3
+    assert looked == []
