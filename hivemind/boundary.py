@@ -20,7 +20,7 @@ from hivemind.errors import HivemindError, UserError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["Unreadable", "boundary", "checked", "read_input"]
+__all__ = ["Unreadable", "boundary", "checked", "plain", "read_input"]
 
 _T = TypeVar("_T")
 _adapters: dict[Any, TypeAdapter[Any]] = {}
@@ -63,19 +63,31 @@ def boundary(kind: str, where: object = None, *, mend: str | None = None) -> Ite
         raise Unreadable(f"is a {kind} that cannot be read ({reason})", where=where, mend=mend) from error
 
 
-def checked(kind: type[_T], given: object, what: str, where: object = None) -> _T:
+def checked(kind: type[_T], given: object, what: str, where: object = None, *, mend: str | None = None) -> _T:
     """The dataclass whose fields `given`, a JSON object, has with their types (a list for a tuple). Raises Unreadable."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
-    with boundary(what, where):
-        if kind not in _adapters:
-            _adapters[kind] = TypeAdapter(kind)
+    with boundary(what, where, mend=mend):
         try:
-            found: _T = _adapters[kind].validate_python(given)
+            found: _T = _adapter(kind).validate_python(given)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         return found
+
+
+def plain(value: object) -> dict[str, Any]:
+    """The fields of a dataclass as JSON has them: what `checked` makes it of again."""
+    found: dict[str, Any] = _adapter(type(value)).dump_python(value, mode="json")
+    return found
+
+
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)  # which takes milliseconds
+    return _adapters[kind]
 
 
 def read_input(path: str | os.PathLike[str], most: int | None = None) -> bytes:

@@ -11,7 +11,7 @@ from hivemind.fs.lines import LogDamaged, Record, records_of
 from hivemind.fs.locks import HeldLock, Lock
 from hivemind.fs.log import Log, Mark, Place
 from hivemind.fs.paths import file_below, folder_below, folder_inside, inside, open_inside
-from hivemind.fs.records import DamagedRecord, load_record, save_record, set_aside
+from hivemind.fs.records import DamagedRecord, load_record, load_value, save_record, save_value, set_aside
 from hivemind.fs.sockets import make_socket_folder, socket_places
 from hivemind.fs.watch import Watcher, open_watcher
 
@@ -35,6 +35,7 @@ __all__ = [
     "inside",
     "is_settled",
     "load_record",
+    "load_value",
     "make_folder",
     "make_socket_folder",
     "move",
@@ -45,6 +46,7 @@ __all__ = [
     "records_of",
     "ring",
     "save_record",
+    "save_value",
     "set_aside",
     "socket_places",
     "write",

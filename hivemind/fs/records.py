@@ -7,14 +7,24 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from hivemind.boundary import Unreadable, boundary, read_input
+from hivemind.boundary import Unreadable, boundary, checked, plain, read_input
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.atomic import move, write
 
-__all__ = ["DamagedRecord", "as_line", "load_record", "parse_record", "save_record", "set_aside"]
+__all__ = [
+    "DamagedRecord",
+    "as_line",
+    "load_record",
+    "load_value",
+    "parse_record",
+    "save_record",
+    "save_value",
+    "set_aside",
+]
 
+_T = TypeVar("_T")
 _MEND = "hivemind doctor --fix sets it aside"
 
 _readable = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str, skipkeys=True)
@@ -27,6 +37,11 @@ def save_record(
     """Write a record whole or not at all; keys in the order given."""
     record = {"kind": kind, "version": version, **fields}
     write(path, as_line(record), durable=durable)
+
+
+def save_value(path: str | os.PathLike[str], kind: str, version: int, value: object, *, durable: bool = True) -> None:
+    """Write a dataclass as a record."""
+    save_record(path, kind, version, plain(value), durable=durable)
 
 
 def as_line(record: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
@@ -60,6 +75,13 @@ def load_record(path: str | os.PathLike[str], kind: str, version: int) -> dict[s
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", where=path, mend="make it readable") from error
     return parse_record(raw, path, kind, version)
+
+
+def load_value(type_: type[_T], path: str | os.PathLike[str], kind: str, version: int) -> _T | None:
+    """The dataclass that a record holds, None if there is no such file. Raises as load_record, and Unreadable for values that
+    the dataclass does not take."""
+    record = load_record(path, kind, version)
+    return None if record is None else checked(type_, record, f"{kind} record", path)
 
 
 def parse_record(raw: bytes, path: str | os.PathLike[str], kind: str, version: int) -> dict[str, Any]:

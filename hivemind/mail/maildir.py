@@ -31,7 +31,6 @@ __all__ = [
     "Entry",
     "Maildir",
     "Names",
-    "add_flags",
     "bury",
     "is_dropping",
     "is_own",
@@ -77,12 +76,6 @@ def split(name: str) -> tuple[str, str]:
 def join(base: str, flags: str) -> str:
     """The file name in cur/: flags sorted in ASCII order, each once."""
     return f"{base}:2,{''.join(sorted(set(flags)))}"
-
-
-def add_flags(name: str, flags: str) -> str:
-    """The file name with `flags` set beside those it has."""
-    base, had = split(name)
-    return join(base, had + flags)
 
 
 def is_own(base: str) -> bool:
@@ -296,22 +289,17 @@ class Maildir:
         """Make the names in new/ or cur/ durable."""
         fsync_folder(self.new if new else self.cur)
 
-    def keep(self, entry: Entry, target: Maildir) -> bool:
-        """Move a message to `cur/` of another folder; False if it is gone, or was renamed, meanwhile."""
-        name = join(entry.base, entry.flags)
-        try:
-            move(entry.path, os.path.join(target.cur, name), durable=False)
-        except FileExistsError:  # a hand-given name that came again
-            base = second(entry.base, f"{time.time_ns()}P{os.getpid()}")
-            move(entry.path, os.path.join(target.cur, join(base, entry.flags)), durable=False)
-        except FileNotFoundError:
-            return False
-        return True
-
-    # -- flags
+    # -- moving
 
     def flag(self, entry: Entry, flags: str, durable: bool = False) -> Entry | None:
-        """Set flags on a message and have it in cur/; where a mail program renames it meanwhile, its flags stay too.
+        """Set flags on a message and have it in cur/. As `keep`."""
+        return self.keep(entry, self, flags, durable)
+
+    def keep(
+        self, entry: Entry, target: Maildir, flags: str = "", durable: bool = False, base: str = ""
+    ) -> Entry | None:
+        """Move a message to `cur/` of a folder, with `flags` beside those it has, and as `base` if that
+        is given; where a mail program renames it meanwhile, its flags stay too.
 
         Returns where it is now, or None if it has been deleted. Raises OSError.
         """
@@ -319,24 +307,25 @@ class Maildir:
         for _ in range(_TRIES):
             if found is None:
                 return None
-            name = add_flags(join(found.base, found.flags), flags)
-            target = os.path.join(self.cur, name)
-            if target == found.path:
+            base = base or found.base
+            name = join(base, found.flags + flags)
+            if os.path.join(target.cur, name) == found.path:
                 return found
             try:
-                move(found.path, target, durable=False)
+                try:
+                    move(found.path, os.path.join(target.cur, name), durable=False)
+                except FileExistsError:  # another file has that hand-given name there: this one gets a name of its own
+                    base = second(base, f"{time.time_ns()}P{os.getpid()}")
+                    name = join(base, found.flags + flags)
+                    move(found.path, os.path.join(target.cur, name), durable=False)
             except FileNotFoundError:
                 found = self.find(entry.base)
                 continue
-            except FileExistsError:  # another file has that hand-given name there: this one gets a name of its own
-                unique = f"{time.time_ns()}P{os.getpid()}"
-                target = os.path.join(self.cur, join(second(found.base, unique), split(name)[1]))
-                move(found.path, target, durable=False)
-                name = os.path.basename(target)
             if durable:
-                fsync_folder(self.cur)
-            base, now = split(name)
-            return Entry(base, now, target, False)
+                fsync_folder(target.cur)
+                if os.path.dirname(found.path) != target.cur:
+                    fsync_folder(os.path.dirname(found.path))
+            return Entry(base, split(name)[1], os.path.join(target.cur, name), False)
         return found
 
 
@@ -377,24 +366,17 @@ def bury(box: Maildir, entry: Entry, reason: str, now: datetime, durable: bool) 
     """
     dead = box.sub("dead")
     make_folder(dead.cur, durable=durable)
-    name = os.path.basename(entry.path)
     base = entry.base
     if os.path.lexists(os.path.join(dead.cur, join(base, entry.flags))):
         base = second(base, f"{now.timestamp():.6f}P{os.getpid()}")
+    name = os.path.basename(entry.path)
     text = f"{now.isoformat(timespec='seconds')}\n{one_line(reason)}\nit was {'new' if entry.new else 'cur'}/{name}\n"
     why = text.encode("utf-8", "surrogateescape")
     write(os.path.join(dead.path, f"{base}.why"), why, durable=durable)
     reached("mail.dead.explained")
-    target = os.path.join(dead.cur, join(base, entry.flags))
-    try:
-        move(entry.path, target, durable=durable)
-    except FileNotFoundError:
-        found = box.find(entry.base)
-        if found is None:
-            return None
-        move(found.path, target, durable=durable)
+    moved = box.keep(entry, dead, durable=durable, base=base)
     reached("mail.dead.moved")
-    return Entry(base, split(target)[1], target, False)
+    return moved
 
 
 def _read(file: int, size: int) -> bytes:

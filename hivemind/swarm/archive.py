@@ -91,7 +91,7 @@ def _mail(hive: Parts, before: float) -> int:
                     if month not in targets:
                         target.ensure_one(hive.config.durable)
                         targets.add(month)
-                    moved += source.keep(entry, target)
+                    moved += source.keep(entry, target) is not None
                     reached("mail.archive.moved")
             if targets and hive.config.durable:
                 for month in targets:

@@ -17,9 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from hivemind.boundary import Unreadable, boundary
+from pydantic import AwareDatetime
+
+from hivemind.boundary import Unreadable
 from hivemind.errors import UserError
-from hivemind.fs import Lock, load_record, reached, save_record
+from hivemind.fs import Lock, load_value, reached, save_value
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import POSTMASTER
 from hivemind.masking import harmless, mask
@@ -59,20 +61,33 @@ def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC
         told, again = _Sending(hive, clock).run()
         archived, last, tomorrow = _archive(hive, clock())
         following = min(filter(None, (moment, again, tomorrow)), default=None)
-        record = {"at": None if following is None else following.isoformat(), "archived": last}
-        save_record(hive.layout.due_record, _KIND, _VERSION, record, durable=False)
+        save_value(hive.layout.due_record, _KIND, _VERSION, _Due(following, last), durable=False)
     return Done(tuple(dropped), tuple(told), archived, following)
 
 
-def _archive(hive: Parts, now: datetime) -> tuple[Archived | None, str | None, datetime | None]:
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """The record: when the next thing is due, and when the hive was last archived."""
+
+    at: AwareDatetime | None
+    archived: AwareDatetime | None
+
+
+def _known(layout: Layout) -> _Due | None:
+    """None where there is no record, or none that can be read: the next run writes another."""
+    with suppress(Unreadable, UserError):
+        return load_value(_Due, layout.due_record, _KIND, _VERSION)
+    return None
+
+
+def _archive(hive: Parts, now: datetime) -> tuple[Archived | None, datetime | None, datetime | None]:
     """Archive once a day; returns what was moved, when that was done last, and when it is done next."""
     if not hive.config.retention.is_set:
         return None, None, None
-    with suppress(Unreadable, UserError), boundary("due record", hive.layout.due_record):
-        last = (load_record(hive.layout.due_record, _KIND, _VERSION) or {}).get("archived")
-        if last is not None and now - _A_DAY < (then := datetime.fromisoformat(last)) <= now:
-            return None, last, then + _A_DAY
-    return archive(hive, hive.config.retention, now), now.isoformat(), now + _A_DAY
+    known = _known(hive.layout)
+    if known is not None and known.archived is not None and now - _A_DAY < known.archived <= now:
+        return None, known.archived, known.archived + _A_DAY
+    return archive(hive, hive.config.retention, now), now, now + _A_DAY
 
 
 class _Sending:
@@ -259,12 +274,10 @@ class DueWork:
                 self._process.wait()
 
     def _due_at(self) -> float:
-        """Raises nothing: a record that cannot be read is written anew by the next run, in a while."""
-        with suppress(Unreadable, UserError, OSError), boundary("due record", self._layout.due_record):
-            record = load_record(self._layout.due_record, _KIND, _VERSION)
-            at = None if record is None else record["at"]
-            return float("inf") if at is None else datetime.fromisoformat(at).timestamp()
-        return time.time() + _LONGEST_PAUSE.total_seconds()
+        known = _known(self._layout)
+        if known is None:
+            return time.time() + _LONGEST_PAUSE.total_seconds()
+        return float("inf") if known.at is None else known.at.timestamp()
 
 
 def _changed(folder: os.PathLike[str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import errno
-import fcntl
 import os
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.fs import Log, fsync_folder, make_folder, move, reached, write
 from hivemind.fs.doorbell import ring
+from hivemind.fs.locks import lock, try_lock
 from hivemind.layout import HUMAN, Layout, archived_places
 from hivemind.names import MAX_LENGTH
 from hivemind.tasks.form import TextReader, Written, is_yaml, read_text
@@ -314,20 +314,18 @@ def held(folder: Path, *, wait: bool) -> Iterator[bool]:
     """
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        yield _lock(file, wait)
+        mine = True
+        try:
+            if wait:
+                lock(file)
+            else:
+                mine = try_lock(file)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        yield mine
     finally:
         os.close(file)
-
-
-def _lock(file: int, wait: bool) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-    return True
 
 
 def read_outcome(folder: Path) -> str | None:

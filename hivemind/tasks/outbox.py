@@ -11,12 +11,16 @@ import os
 import re
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
-from hivemind.boundary import Unreadable, boundary
-from hivemind.fs import DamagedRecord, load_record, make_folder, save_record, set_aside
+from pydantic import AfterValidator, AwareDatetime
+
+from hivemind.boundary import Unreadable
+from hivemind.fs import DamagedRecord, load_value, make_folder, save_value, set_aside
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.tasks.record import TaskRecord
@@ -36,12 +40,12 @@ class Notice:
 
     id: str
     event: TaskEvent
-    task: str
-    at: datetime
+    task: Annotated[str, AfterValidator(partial(check_name, what="task id"))]
+    at: AwareDatetime
     why: str = ""
     sent: tuple[str, ...] = ()
     tries: int = 0
-    again: datetime | None = None
+    again: AwareDatetime | None = None
 
 
 class Outbox:
@@ -76,24 +80,10 @@ class Outbox:
         found = []
         for name in self._names():
             try:
-                found.append(self._read(self._layout.outbox / name))
+                found.append(load_value(Notice, self._layout.outbox / name, _KIND, _VERSION))
             except (DamagedRecord, Unreadable) as error:
                 _log.warning("%s; kept as %s", error, set_aside(self._layout.outbox / name).name)
         return sorted((one for one in found if one is not None), key=lambda one: (one.at, one.task))
-
-    def _read(self, path: Path) -> Notice | None:
-        record = load_record(path, _KIND, _VERSION)
-        if record is None:
-            return None
-        with boundary("notice", path, mend="take it away: its task is then not told of"):
-            at, again = (
-                None if one is None else datetime.fromisoformat(one) for one in (record["at"], record["again"])
-            )
-            found = Notice(**{**record, "at": at, "again": again, "sent": tuple(map(str, record["sent"]))})
-            check_name(found.task, "task id")
-            if found.at.tzinfo is None or (again is not None and again.tzinfo is None):
-                raise ValueError("a time without a zone")
-            return found
 
     def sent(self, notice: Notice, way: str) -> Notice:
         """One way has taken it."""
@@ -106,16 +96,13 @@ class Outbox:
     def done(self, notice: Notice) -> None:
         """There is nothing more to be told, unless the task has come to the same again meanwhile."""
         path = self._path(notice)
-        now = self._read(path)
+        now = load_value(Notice, path, _KIND, _VERSION)
         if now is not None and now.id == notice.id:
             with suppress(FileNotFoundError):
                 path.unlink()
 
     def _write(self, notice: Notice) -> Notice:
-        path = self._path(notice)
-        again = None if notice.again is None else notice.again.isoformat()
-        fields = {**asdict(notice), "at": notice.at.isoformat(), "again": again}
-        save_record(path, _KIND, _VERSION, fields, durable=self._durable)
+        save_value(self._path(notice), _KIND, _VERSION, notice, durable=self._durable)
         return notice
 
     def _path(self, notice: Notice) -> Path:

@@ -13,13 +13,13 @@ import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict
 
-from hivemind.boundary import boundary
+from hivemind.boundary import checked, plain
 from hivemind.coordination import Journal
 from hivemind.coordination.entries import TaskEntry
 from hivemind.errors import UserError
@@ -110,14 +110,8 @@ class TaskRecord:
         return (self.text or "").encode()
 
     def encode(self) -> bytes:
-        fields = _adapter().dump_python(self, mode="json")
-        given = {key: value for key, value in fields.items() if value not in (None, [], {}, "")}
+        given = {key: value for key, value in plain(self).items() if value not in (None, [], {}, "")}
         return as_line({"kind": _KIND, "version": _VERSION, **given})
-
-
-@cache  # at the first record: it takes two milliseconds
-def _adapter() -> TypeAdapter[TaskRecord]:
-    return TypeAdapter(TaskRecord)
 
 
 def load(folder: Path) -> TaskRecord | None:
@@ -141,13 +135,8 @@ def load(folder: Path) -> TaskRecord | None:
 
 
 def _parsed(folder: Path, raw: bytes) -> TaskRecord:
-    path = folder / RECORD
-    with boundary("task's record", path, mend="take it away: the task is then as new"):
-        try:
-            return _adapter().validate_python(parse_record(raw, path, _KIND, _VERSION))
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    path, mend = folder / RECORD, "take it away: the task is then as new"
+    return checked(TaskRecord, parse_record(raw, path, _KIND, _VERSION), "task's record", path, mend=mend)
 
 
 def is_made_whole(folder: str | os.PathLike[str]) -> bool:

@@ -15,9 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from pydantic import AwareDatetime
+
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
-from hivemind.fs import DamagedRecord, Lock, create, load_record, make_folder, reached, save_record, set_aside
+from hivemind.fs import DamagedRecord, Lock, create, load_value, make_folder, reached, save_value, set_aside
 from hivemind.layout import Layout
 from hivemind.names import MAX_LENGTH, slug
 from hivemind.tasks.every import Every
@@ -49,8 +51,15 @@ class _Entry:
     """What is known of a file: `since` is when it was written, `last` the last time that was dealt with."""
 
     every: str
-    since: datetime
-    last: datetime | None = None
+    since: AwareDatetime
+    last: AwareDatetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The record: what is known of each file, by its name."""
+
+    files: dict[str, _Entry]
 
 
 class Schedule:
@@ -186,20 +195,8 @@ class Schedule:
         return Scheduled(path.name, entry.every, due[0] if due else following, entry.last)
 
     def _known(self) -> dict[str, _Entry]:
-        record = load_record(self._layout.schedule_record, _KIND, _VERSION) or {}
-        with boundary("schedule's record", self._layout.schedule_record):
-            return {
-                str(name): _Entry(
-                    str(one["every"]),
-                    datetime.fromisoformat(one["since"]),
-                    None if one["last"] is None else datetime.fromisoformat(one["last"]),
-                )
-                for name, one in record.get("files", {}).items()
-            }
+        found = load_value(_Known, self._layout.schedule_record, _KIND, _VERSION)
+        return {} if found is None else found.files
 
     def _save(self, known: dict[str, _Entry]) -> None:
-        files = {
-            name: {"every": one.every, "since": one.since.isoformat(), "last": one.last and one.last.isoformat()}
-            for name, one in known.items()
-        }
-        save_record(self._layout.schedule_record, _KIND, _VERSION, {"files": files}, durable=self._durable)
+        save_value(self._layout.schedule_record, _KIND, _VERSION, _Known(known), durable=self._durable)

@@ -14,7 +14,7 @@ from hivemind.errors import UserError
 from hivemind.fs import Watcher, open_watcher
 from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.fs.watch.folders import Event, FolderWatcher, Inotify
-from hivemind.fs.watch.watcher import PollWatcher
+from hivemind.fs.watch.watcher import PollWatcher, TreeWatcher
 
 from .children import run_child
 
@@ -113,7 +113,7 @@ def test_a_folder_deleted_and_made_anew_is_watched_again(tmp_path: Path, seen: S
 def test_a_folder_moved_away_with_its_parent_is_found_out_by_the_check(tmp_path: Path, seen: Seen) -> None:
     folder = tmp_path / "box" / "new"
     folder.mkdir(parents=True)
-    watcher = FolderWatcher([folder], seen)
+    watcher = FolderWatcher([folder], seen, lambda: None)
     seen.wait_for(folder)
     os.rename(tmp_path / "box", tmp_path / "old")
     folder.mkdir(parents=True)
@@ -174,13 +174,13 @@ def _watch_tree(tree: Path, seen: Seen) -> Watcher:
     return open_watcher("inotify", [], [tree], seen)
 
 
-def _poll_tree(tree: Path, seen: Seen) -> PollWatcher:
-    return PollWatcher([], [tree], seen, interval_s=0.01, tree_s=0.01)
+def _poll_tree(tree: Path, seen: Seen) -> TreeWatcher:
+    return TreeWatcher([tree], seen, polls=True)
 
 
 @pytest.mark.parametrize("watch", [_watch_tree, _poll_tree])
 def test_changes_in_trees_are_told_with_the_file(
-    tmp_path: Path, seen: Seen, watch: Callable[[Path, Seen], Watcher | PollWatcher]
+    tmp_path: Path, seen: Seen, watch: Callable[[Path, Seen], Watcher | TreeWatcher]
 ) -> None:
     tree = tmp_path / "tree"
     (tree / "deep" / "er").mkdir(parents=True)
@@ -269,7 +269,7 @@ watcher.close()
 
 
 def test_polling_sees_a_second_change_within_one_tick_of_the_clock(tmp_path: Path, seen: Seen) -> None:
-    watcher = PollWatcher([tmp_path], [], seen, interval_s=0.01)
+    watcher = PollWatcher([tmp_path], seen, lambda: None, interval_s=0.01)
     seen.wait_for(tmp_path)
     state = tmp_path.stat()
     (tmp_path / "hidden").write_text("x")
@@ -282,7 +282,7 @@ def test_polling_sees_a_second_change_within_one_tick_of_the_clock(tmp_path: Pat
 def test_polling_does_not_mind_a_clock_that_was_set_back(tmp_path: Path, seen: Seen) -> None:
     old = time.time() - 10 * 86_400
     os.utime(tmp_path, (old, old))
-    watcher = PollWatcher([tmp_path], [], seen, interval_s=0.01)
+    watcher = PollWatcher([tmp_path], seen, lambda: None, interval_s=0.01)
     seen.wait_for(tmp_path)
     seen.forget()
     os.utime(tmp_path, (old - 5, old - 5))

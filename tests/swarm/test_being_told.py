@@ -78,7 +78,8 @@ def test_nothing_is_told_before_the_end_of_a_task_nor_of_what_agents_or_people_e
     assert do_due(hive).told == ()
     following = do_due(hive).next
     assert following is not None
-    assert json.loads((hive.layout.root / ".hive/due.json").read_text())["at"] == following.isoformat()
+    record = json.loads((hive.layout.root / ".hive/due.json").read_text())
+    assert datetime.fromisoformat(record["at"]) == following
     hive.tasks.finish(task, "A sailing boat.")
     assert do_due(hive).told == (f"letter: {task.id} done",)
     hive.tasks.add("x", by="analyst")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Event", "FolderWatcher", "Inotify"]
+__all__ = ["CHECK_S", "FolderWatcher"]
 
 _IN_CLOSE_WRITE = 0x8
 _IN_MOVED_TO = 0x80
@@ -89,7 +89,7 @@ class Inotify:
 
 
 _SEARCH_S = 1.0  # how often a folder that is not there is looked for
-_CHECK_S = 10.0  # how often the folders are compared with their watches
+CHECK_S = 10.0  # how often the folders are compared with their watches
 
 
 class FolderWatcher:
@@ -102,7 +102,7 @@ class FolderWatcher:
     """
 
     def __init__(
-        self, folders: Iterable[Path], on_change: Callable[[Path], None], on_check: Callable[[], None] | None = None
+        self, folders: Iterable[Path], on_change: Callable[[Path], None], on_check: Callable[[], None]
     ) -> None:
         """Raises OSError if there is no inotify instance to be had. `on_check` is called every ten seconds."""
         self._inotify = Inotify()
@@ -149,7 +149,7 @@ class FolderWatcher:
         while not self._closing:
             for folder in self._begin_watches():
                 self._on_change(folder)
-            ready = {fd for fd, _ in poll.poll(int(1000 * (_SEARCH_S if self._missing else _CHECK_S)))}
+            ready = {fd for fd, _ in poll.poll(int(1000 * (_SEARCH_S if self._missing else CHECK_S)))}
             if self._wake_read in ready:
                 os.read(self._wake_read, 4096)
             if self._inotify.fd in ready:
@@ -205,5 +205,4 @@ class FolderWatcher:
                     same = False
                 if not same:
                     self._lose(watch)
-        if self._on_check is not None:
-            self._on_check()
+        self._on_check()

@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from hivemind.errors import UserError
 from hivemind.fs.filesystem import mounts, needs_polling
-from hivemind.fs.watch.folders import FolderWatcher
+from hivemind.fs.watch.folders import CHECK_S, FolderWatcher
 
 if TYPE_CHECKING:
     from watchdog.events import FileSystemEvent
@@ -21,30 +21,29 @@ __all__ = ["Kind", "PollWatcher", "TreeWatcher", "Watcher", "open_watcher"]
 
 _YOUNG_NS = 2_000_000_000  # a folder's time may be this coarse: it is called again until its time is older
 _SHARE = 20  # looking may take one part in so many of the time
+_TREE_S = 2.0
 
 
 class PollWatcher:
-    """Calls `on_change(folder)` for a flat folder whose time has changed and `on_change(file)` for files in trees.
+    """Calls `on_change(folder)` for a flat folder whose time has changed.
 
-    Folders are looked at every `interval_s`, trees every `tree_s`, more seldom where a look takes long (it never uses
-    more than a twentieth of a processor). Times are compared for being equal, never for being later, so a clock that is
-    set back does no harm. `on_change` must not raise: that would end the thread.
+    Folders are looked at every `interval_s`, more seldom where a look takes long (it never uses more than a twentieth of a
+    processor). Times are compared for being equal, never for being later, so a clock that is set back does no harm.
+    `on_change` must not raise: that would end the thread. `on_check` is called every ten seconds.
     """
 
     def __init__(
         self,
         folders: Iterable[Path],
-        trees: Iterable[Path],
         on_change: Callable[[Path], None],
+        on_check: Callable[[], None],
         *,
         interval_s: float = 0.1,
-        tree_s: float = 2.0,
     ) -> None:
         self._folders: dict[Path, tuple[int, int] | None] = dict.fromkeys(folders)
-        self._trees = {tree: _look(tree) for tree in trees}
         self._on_change = on_change
+        self._on_check = on_check
         self._interval_s = interval_s
-        self._tree_s = tree_s
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hivemind-poll", daemon=True)
         self._thread.start()
@@ -59,16 +58,15 @@ class PollWatcher:
         self._thread.join()
 
     def _run(self) -> None:
-        trees_due = time.monotonic() + self._tree_s
+        check_due = time.monotonic() + CHECK_S
         wait = 0.0
         while not self._closing.wait(wait):
             began = time.monotonic()
             self._look_at_folders()
             wait = max(self._interval_s, _SHARE * (time.monotonic() - began))
-            if self._trees and began >= trees_due:
-                walk = time.monotonic()
-                self._look_at_trees()
-                trees_due = time.monotonic() + max(self._tree_s, _SHARE * (time.monotonic() - walk))
+            if began >= check_due:
+                self._on_check()
+                check_due = began + CHECK_S
 
     def _look_at_folders(self) -> None:
         seen = self._folders
@@ -83,54 +81,31 @@ class PollWatcher:
                 seen[folder] = now
                 self._on_change(folder)
 
-    def _look_at_trees(self) -> None:
-        for tree, before in self._trees.items():
-            now = _look(tree)
-            self._trees[tree] = now
-            for path in sorted(dict(set(now.items()) ^ set(before.items()))):
-                self._on_change(Path(path))
-
-
-def _look(tree: Path) -> dict[str, tuple[int, int, int]]:
-    """Inode, time and size of each file below `tree`; symbolic links are not followed."""
-    found: dict[str, tuple[int, int, int]] = {}
-    todo = [os.fspath(tree)]
-    while todo:
-        try:
-            with os.scandir(todo.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        todo.append(entry.path)
-                    else:
-                        state = entry.stat(follow_symlinks=False)
-                        found[entry.path] = (state.st_ino, state.st_mtime_ns, state.st_size)
-        except OSError:  # removed while we looked: the next look settles it
-            continue
-    return found
-
 
 class TreeWatcher:
-    """Calls `on_change(path)` from watchdog's thread for each file or folder made, written, moved or deleted in a tree.
+    """Calls `on_change(path)` from watchdog's thread for each file or folder made, written, moved or deleted in a tree: by
+    inotify, or with `polls` by looking every two seconds.
 
     Raises OSError if nothing can be watched.
     """
 
-    def __init__(self, trees: Iterable[Path], on_change: Callable[[Path], None]) -> None:
+    def __init__(self, trees: Iterable[Path], on_change: Callable[[Path], None], *, polls: bool = False) -> None:
         from watchdog.observers import Observer
+        from watchdog.observers.polling import PollingObserver
 
         self._on_change = on_change
-        self._observer: BaseObserver = Observer()
+        self._observer: BaseObserver = PollingObserver(timeout=_TREE_S) if polls else Observer()
         self._roots: dict[Path, tuple[ObservedWatch | None, int]] = {}
         self._observer.start()
         try:
             for tree in trees:
-                self.add(tree)
+                self._add(tree)
         except BaseException:
             self.close()
             raise
 
-    def add(self, tree: Path) -> None:
-        """Watch one more tree; one that does not exist is looked for at each `check`."""
+    def _add(self, tree: Path) -> None:
+        """One that does not exist is looked for at each `check`."""
         try:
             inode = os.stat(tree).st_ino
             self._roots[tree] = (self._schedule(tree), inode)
@@ -142,18 +117,15 @@ class TreeWatcher:
 
         class Relay(events.FileSystemEventHandler):
             def on_any_event(relay, event: FileSystemEvent) -> None:  # noqa: N805 (self is the watcher)
-                self._relay(event)
+                for path in (event.src_path, event.dest_path):
+                    if path:
+                        self._on_change(Path(os.fsdecode(path)))
 
         wanted: list[type[FileSystemEvent]] = [
             events.FileCreatedEvent, events.FileModifiedEvent, events.FileClosedEvent, events.FileMovedEvent,
             events.FileDeletedEvent, events.DirCreatedEvent, events.DirMovedEvent, events.DirDeletedEvent,
         ]  # fmt: skip
         return self._observer.schedule(Relay(), os.fspath(tree), recursive=True, event_filter=wanted)
-
-    def _relay(self, event: FileSystemEvent) -> None:
-        for path in (event.src_path, event.dest_path):
-            if path:
-                self._on_change(Path(os.fsdecode(path)))
 
     def check(self) -> None:
         """Watch anew each tree that was replaced, or has come into being, since it was last looked at."""
@@ -166,7 +138,7 @@ class TreeWatcher:
                 continue
             if watch is not None:
                 self._observer.unschedule(watch)
-            self.add(tree)
+            self._add(tree)
             self._on_change(tree)
 
     def close(self) -> None:
@@ -178,20 +150,16 @@ class TreeWatcher:
 Kind = Literal["inotify", "poll"]
 
 
-class _Folders(Protocol):
-    def add(self, folder: Path, /) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class Watcher:
     """What watches: `kind` is how the flat folders are watched, `reason` why it is not the usual way (or None)."""
 
-    def __init__(self, kind: Kind, reason: str | None, folders: _Folders, others: Iterable[_Folders] = ()) -> None:
+    def __init__(
+        self, kind: Kind, reason: str | None, folders: FolderWatcher | PollWatcher, trees: TreeWatcher | None
+    ) -> None:
         self.kind: Kind = kind
         self.reason = reason
         self._folders = folders
-        self._others = tuple(others)
+        self._trees = trees
 
     def add(self, folder: Path) -> None:
         """Watch one more flat folder; it need not exist yet."""
@@ -199,8 +167,9 @@ class Watcher:
 
     def close(self) -> None:
         """End all watching; `on_change` is not called any more afterwards. A second call does nothing."""
-        for part in (self._folders, *self._others):
-            part.close()
+        self._folders.close()
+        if self._trees is not None:
+            self._trees.close()
 
     def __enter__(self) -> Watcher:
         return self
@@ -223,38 +192,25 @@ def open_watcher(
     flat, deep = list(folders), list(trees)
     if mode not in ("auto", "inotify", "poll"):
         raise UserError(f"{mode!r} is no way of watching", where="watch", mend="one of auto, inotify, poll")
-    if mode == "poll":
-        return Watcher("poll", "hive.yaml says watch: poll", PollWatcher(flat, deep, on_change))
+    reason = "hive.yaml says watch: poll" if mode == "poll" else None
     if mode == "auto":
         mounted = mounts()
-        for folder in (*flat, *deep):
-            kind = needs_polling(folder, mounted)
-            if kind is not None:
-                reason = f"{folder} lies on {kind}, where changes made elsewhere are not reported"
-                return Watcher("poll", reason, PollWatcher(flat, deep, on_change))
-    return _open_native(flat, deep, on_change)
-
-
-def _open_native(flat: list[Path], deep: list[Path], on_change: Callable[[Path], None]) -> Watcher:
-    reason = None
-    others: list[TreeWatcher | PollWatcher] = []
-    trees: TreeWatcher | None = None
-    if deep:
-        try:
-            trees = TreeWatcher(deep, on_change)
-            others.append(trees)
-        except OSError as error:
-            reason = f"{_shown(deep)} are polled: {error.strerror or error}"
-            others.append(PollWatcher([], deep, on_change))
+        remote = ((folder, kind) for folder in (*flat, *deep) if (kind := needs_polling(folder, mounted)) is not None)
+        for folder, kind in remote:
+            reason = f"{folder} lies on {kind}, where changes made elsewhere are not reported"
+            break
+    below = None
     try:
-        watcher = FolderWatcher(flat, on_change, None if trees is None else trees.check)
+        if reason is None:
+            below = TreeWatcher(deep, on_change) if deep else None
+            return Watcher("inotify", None, FolderWatcher(flat, on_change, _check_of(below)), below)
     except OSError as error:
-        for other in others:
-            other.close()
+        if below is not None:
+            below.close()
         reason = f"no inotify instance to be had: {error.strerror or error}"
-        return Watcher("poll", reason, PollWatcher(flat, deep, on_change))
-    return Watcher("inotify", reason, watcher, others)
+    below = TreeWatcher(deep, on_change, polls=True) if deep else None
+    return Watcher("poll", reason, PollWatcher(flat, on_change, _check_of(below)), below)
 
 
-def _shown(paths: list[Path]) -> str:
-    return ", ".join(os.fspath(path) for path in paths)
+def _check_of(trees: TreeWatcher | None) -> Callable[[], None]:
+    return (lambda: None) if trees is None else trees.check
