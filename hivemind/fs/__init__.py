@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hivemind.fs.atomic import create, fsync_folder, make_folder, move, open_own, write, write_at
+from hivemind.fs.atomic import create, fsync_file, fsync_folder, make_folder, move, open_own, write, write_at
 from hivemind.fs.crash import reached
 from hivemind.fs.crash_count import CrashCount
 from hivemind.fs.doorbell import Doorbell, ring
@@ -31,6 +31,7 @@ __all__ = [
     "file_below",
     "folder_below",
     "folder_inside",
+    "fsync_file",
     "fsync_folder",
     "inside",
     "is_settled",

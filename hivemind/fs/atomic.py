@@ -17,7 +17,17 @@ from itertools import count
 from hivemind.errors import UserError
 from hivemind.fs.crash import reached
 
-__all__ = ["TEMPORARY_PREFIX", "create", "fsync_folder", "make_folder", "move", "open_own", "write", "write_at"]
+__all__ = [
+    "TEMPORARY_PREFIX",
+    "create",
+    "fsync_file",
+    "fsync_folder",
+    "make_folder",
+    "move",
+    "open_own",
+    "write",
+    "write_at",
+]
 
 TEMPORARY_PREFIX = ".tmp-"
 _ORDINARY = 0o666
@@ -33,6 +43,15 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def fsync_file(path: str | os.PathLike[str]) -> None:
+    """Make what is in a file durable, whoever has written it."""
+    file = open_own(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def make_folder(path: str | os.PathLike[str], *, durable: bool = True) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hivemind.errors import UserError
-from hivemind.fs.atomic import fsync_folder, move, write
+from hivemind.fs.atomic import fsync_file, fsync_folder, move, write
 from hivemind.fs.crash import reached
 from hivemind.fs.database import Database, unsound
 from hivemind.fs.locks import Lock
@@ -90,8 +90,7 @@ def back_up(path: Path, folder: Path) -> Path | None:
             _log.warning("%s: no backup was made, the copy is damaged (%s)", path.name, wrong)
             _remove(part)
             return None
-        with open(part, "rb") as file:
-            os.fsync(file.fileno())
+        fsync_file(part)
         os.utime(part, ns=(changed, changed))
         new = folder / f"{path.name}.{changed:020}"
         move(part, new)
@@ -208,8 +207,7 @@ def _set_aside(path: Path, kept: Path) -> None:
         if source.exists():
             part = kept.with_name(f"{kept.name}{end}.tmp")
             shutil.copyfile(source, part)
-            with open(part, "rb") as file:
-                os.fsync(file.fileno())
+            fsync_file(part)
             move(part, kept.with_name(kept.name + end))
     fsync_folder(kept.parent)
 

@@ -12,9 +12,9 @@ import errno
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -84,10 +84,9 @@ class Schema:
     """The tables of one kind of database, at one version (`PRAGMA user_version`).
 
     `name` is what people call it; `room` begins its crash points; `error` is raised for all that goes wrong with it;
-    `statements` make it; `functions` are (name, number of arguments, function) that the statements call; `upgrades` has for
-    an older version the statements that make the next one of it; `damaged`, if given, is raised instead of `error` for a file
-    that SQLite cannot make sense of; `lasting` says that it holds what is nowhere else: one that is gone or empty, though it
-    was made, is a damaged one.
+    `statements` make it; `functions` are (name, number of arguments, function) that the statements call; `damaged`, if given,
+    is raised instead of `error` for a file that SQLite cannot make sense of; `lasting` says that it holds what is nowhere
+    else: one that is gone or empty, though it was made, is a damaged one.
     """
 
     name: str
@@ -96,7 +95,6 @@ class Schema:
     error: type[UserError]
     statements: tuple[str, ...]
     functions: tuple[tuple[str, int, Callable[..., Any]], ...] = ()
-    upgrades: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     damaged: type[UserError] | None = None
     lasting: bool = False
 
@@ -131,11 +129,7 @@ class Schema:
         return self.damage(what, where=path, mend="hivemind doctor says how to save it")
 
     def _check_version(self, found: int, path: str) -> None:
-        if found not in (
-            0,
-            self.version,
-            *self.upgrades,
-        ):  # 0: being made, or its first page still stands in the write-ahead log
+        if found not in (0, self.version):  # 0: being made, or its first page still stands in the write-ahead log
             raise UnknownVersion(
                 f"is a {self.name} of version {found}, this program knows version {self.version}",
                 where=path,
@@ -149,20 +143,16 @@ class Schema:
         return bool(version == self.version)
 
     def prepare(self, connection: sqlite3.Connection, path: str) -> None:
-        """Make the tables if the database is new, bring an older one up to date.
-
-        Called with the writers' lock held. Raises as check_file does.
-        """
+        """Make the tables if the database is new. Called with the writers' lock held. Raises as check_file does."""
         if self.is_prepared(connection, path):
             return
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
-        if not found and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise self.error("is a database of another program", where=path, mend="choose another path")
         if path != ":memory:":
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for statement in self._steps_from(found):
+            for statement in self.statements:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {self.version}")
             reached(f"{self.room}.schema.written")
@@ -170,12 +160,6 @@ class Schema:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
-
-    def _steps_from(self, found: int) -> tuple[str, ...]:
-        """The statements that lead from one version to this one."""
-        if not found:
-            return self.statements
-        return tuple(statement for version in range(found, self.version) for statement in self.upgrades[version])
 
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG)

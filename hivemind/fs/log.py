@@ -109,8 +109,6 @@ class Log:
         self.held = False
         """Whether this object holds the lock."""
         self._whole = Place()  # known to be whole
-        self._left: tuple[int, ...] | None = None  # the file as this object left it
-        self._touched = False  # something else has changed it since, as seen under the lock
         # What a process before this one wrote, and the file's name, may not be on the disk either.
         self._unsynced = self._unnamed = lazy
         self._flushes = _Flushes(self.path, kind)
@@ -289,29 +287,11 @@ class Log:
     def _know(self, status: os.stat_result) -> None:
         """Remember what the file is now: whole."""
         self._whole = Place(_identity(status), status.st_size)
-        self._left = _stamp(status)
-        self._touched = False
 
     @property
     def size(self) -> int:
         """Bytes of the file when it was last known to be whole."""
         return self._whole.end
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether the file is what this object found or left when it last read it to its end, wrote to it, or noted it; not
-        there, where it has seen none."""
-        return self._left == self._stamp()
-
-    def note_state(self) -> None:
-        """Take what the file is now for what this object left, without reading it."""
-        self._left = self._stamp()
-
-    def _stamp(self) -> tuple[int, ...] | None:
-        try:
-            return _stamp(os.lstat(self.path))
-        except OSError:
-            return None
 
     def torn(self) -> bytes:
         """What a crash left after the last whole record, or is being written just now. No file: nothing."""
@@ -343,9 +323,8 @@ class Log:
             try:
                 file = self._open_to_write()
                 self._wait(file)
-                found = self._found()
-                if found is not None:
-                    self._mend(file, found)
+                if self._is_found():
+                    self._mend(file)
                     self.held = self.segment_bytes is None or self.size < self.segment_bytes or not self._rotate(file)
             except OSError as error:
                 self._refuse("cannot be written", error)
@@ -407,19 +386,16 @@ class Log:
             self._turn = time.monotonic()
         self._last = time.monotonic()
 
-    def _found(self) -> os.stat_result | None:
-        """What the file is, by its name; None if the name leads to another one, or nowhere."""
+    def _is_found(self) -> bool:
+        """Whether the name leads to the file that is open, not to another one or nowhere."""
         try:
-            found = os.lstat(self.path)
+            return _identity(os.lstat(self.path)) == self._identity
         except FileNotFoundError:
-            return None
-        return found if _identity(found) == self._identity else None
+            return False
 
-    def _mend(self, file: int, found: os.stat_result) -> None:
+    def _mend(self, file: int) -> None:
         """See to it, under the lock, that the file ends with a whole record: what is torn goes to `PATH.torn`."""
         size = true_size(file)
-        if not self.shared:
-            self._touched = self._left != _stamp(found) and (self._left is not None or found.st_size > 0)
         if self._whole == (self._identity, size) and (self.place == self._whole or not self.numbered):
             return
         fresh = open_own(self.path, os.O_RDONLY)  # what was cached while others wrote is not believed
@@ -467,7 +443,7 @@ class Log:
         the log or its folder was moved away; then nothing is there.
         """
         if held := self.held:
-            if self._found() is None:  # a line must not land where nobody looks for it
+            if not self._is_found():  # a line must not land where nobody looks for it
                 raise FileNotFoundError(errno.ENOENT, "was moved away while it was written to", self.path)
         else:
             self.acquire()
@@ -520,8 +496,6 @@ class Log:
                 self._name()
         except BaseException:
             self._cut(file, at)
-            if not self._touched:  # a line that was taken back is no change
-                self._left = _stamp(os.fstat(file))
             raise
         self._unsynced = not sync
         reached(f"{self.kind}.append.synced")
@@ -750,10 +724,6 @@ def _names_in(folder: str) -> list[str]:
 
 def _identity(status: os.stat_result) -> _Identity:
     return status.st_dev, status.st_ino
-
-
-def _stamp(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _follows(piece: bytes, due: int | None) -> bool:

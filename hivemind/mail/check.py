@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hivemind import fs
 from hivemind.boundary import Unreadable
+from hivemind.fs.check import listed
 from hivemind.fs.finding import Aside, Finding
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail.mail import Mail
@@ -42,7 +43,7 @@ def check_letters(mail: Mail, layout: Layout, name: str, aside: Aside, now: floa
         maildir = box.sub(folder)
         if not os.path.isdir(maildir.path):
             continue  # told by the check of folders
-        for path in _listed(maildir.tmp):
+        for path in listed(Path(maildir.tmp)):
             if now - path.lstat().st_mtime > _TMP_S:
                 what = "has been in tmp/ for over 36 hours: a delivery that was never finished, which nobody will read"
                 yield aside.finding(path, what)
@@ -59,7 +60,7 @@ def check_letters(mail: Mail, layout: Layout, name: str, aside: Aside, now: floa
 
 def check_strangers(layout: Layout, agents: Container[str]) -> Iterator[Finding]:
     """Mailboxes of nobody: an agent that was renamed or taken away may have left mail behind."""
-    for path in _listed(layout.mailboxes):
+    for path in listed(layout.mailboxes):
         if path.is_dir() and not path.name.startswith(".") and path.name != HUMAN and path.name not in agents:
             left = sum(1 for _ in Maildir(path).entries())
             what = f"is nobody's mailbox: there is no agent {path.name!r} ({left} messages in it)"
@@ -67,16 +68,9 @@ def check_strangers(layout: Layout, agents: Container[str]) -> Iterator[Finding]
             yield Finding(path, what, mend, note=True)
 
 
-def _listed(folder: str | os.PathLike[str]) -> list[Path]:
-    try:
-        return sorted(Path(folder, name) for name in os.listdir(folder))
-    except OSError:  # told by the check of folders
-        return []
-
-
 def _astray(maildir: Maildir, aside: Aside) -> Iterator[Finding]:
     """Files beside new/ and cur/, and what is not a file in them: no mail program looks there."""
-    for path in _listed(maildir.path):
+    for path in listed(Path(maildir.path)):
         if _PROGRAMS_OWN.fullmatch(path.name) is None and path.is_file():
             what = "lies beside new/ and cur/, where no mail program looks"
             if is_unique(base := split(path.name)[0]):
@@ -85,7 +79,7 @@ def _astray(maildir: Maildir, aside: Aside) -> Iterator[Finding]:
             else:
                 yield Finding(path, what, f"move it to {maildir.new} if it is a message")
     for folder in (maildir.new, maildir.cur):
-        for path in _listed(folder):
+        for path in listed(Path(folder)):
             if not stat.S_ISREG(path.lstat().st_mode) and not path.name.startswith("."):
                 yield aside.finding(path, "is not a regular file, and is never read as a message")
 
@@ -93,7 +87,7 @@ def _astray(maildir: Maildir, aside: Aside) -> Iterator[Finding]:
 def _names(maildir: Maildir) -> Iterator[Finding]:
     """Flags where Maildir has none, none where it has them, and flags that are not in ASCII order."""
     for folder in (maildir.new, maildir.cur):
-        for path in _listed(folder):
+        for path in listed(Path(folder)):
             base, flags = split(path.name)
             good = base if folder == maildir.new else join(base, "".join(filter(str.isalpha, flags)))
             if path.name == good or is_dropping(path.name) or not stat.S_ISREG(path.lstat().st_mode):

@@ -14,7 +14,7 @@ from hivemind.errors import UserError
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail.addressing import Addressing
 from hivemind.mail.compose import Draft
-from hivemind.mail.maildir import SUBFOLDERS, Boxes, Entry, Names, bury, is_own
+from hivemind.mail.maildir import SUBFOLDERS, Boxes, Entry, Maildir, Names, bury, is_own
 from hivemind.mail.message import Attachment, Message, MessageSummary, SendReport
 from hivemind.mail.parse import REFERABLE, bounded
 from hivemind.mail.reading import Reader, time_key
@@ -151,7 +151,8 @@ class Mail:
             lane=message.lane,
         )
         if report.delivered:
-            self._flag(box, message, "RS")
+            entry = Entry(message.base, message.flags, message.path, False)
+            Maildir(Path(message.path).parent.parent).flag(entry, "RS", self.durable)
         return report
 
     # -- letters from unknown addresses
@@ -303,12 +304,6 @@ class Mail:
             entry = maildir.find(base)
             if entry is not None:
                 maildir.flag(entry, "RS", self.durable)
-
-    def _flag(self, box: str, message: Message, flags: str) -> None:
-        for folder in SUBFOLDERS:
-            maildir = self.boxes.get(box, folder)
-            if os.path.dirname(message.path) in (maildir.new, maildir.cur):
-                maildir.flag(Entry(message.base, message.flags, message.path, False), flags, self.durable)
 
 
 def _referred(given: str) -> str:

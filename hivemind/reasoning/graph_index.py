@@ -45,10 +45,6 @@ _STATEMENTS = (
     "CREATE INDEX graphs_problem ON graphs(task) WHERE problem IS NOT NULL",
     *INDEX,
 )
-_OLDER = (
-    "words", "nodes", "graphs", "archives", "places", "scopes", "items", "waiting", "embedded", "sentences", "parts", "vectors",
-    "vectors_changes", "vectors_source",
-)  # fmt: skip
 
 
 class GraphIndexError(UserError):
@@ -66,8 +62,6 @@ _SCHEMA = Schema(
     error=GraphIndexError,
     damaged=GraphIndexDamaged,
     statements=_STATEMENTS,
-    # an older index is dropped: the graphs are read again
-    upgrades=dict.fromkeys(range(1, _VERSION), (*(f"DROP TABLE IF EXISTS {name}" for name in _OLDER), *_STATEMENTS)),
 )
 
 

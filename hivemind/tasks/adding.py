@@ -6,8 +6,9 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 import yaml
 
@@ -20,12 +21,35 @@ from hivemind.tasks.folder import free_name, on_its_way, place_of
 from hivemind.tasks.form import read_text
 from hivemind.tasks.inbox import ENDINGS
 from hivemind.tasks.record import RECORD, TaskRecord
-from hivemind.tasks.task import TaskProblem
+from hivemind.tasks.task import TaskProblem, TaskStep
 
-__all__ = ["Adding", "Attached", "compose"]
+__all__ = ["Adding", "Attached", "TaskFields", "compose"]
 
 Attached: TypeAlias = str | os.PathLike[str] | tuple[str, bytes]
 """A file or folder to go with a task; or a file's name and what is in it."""
+
+
+class TaskFields(TypedDict, total=False):
+    """What `Tasks.add` takes beside the text: the keys of a task's front matter (README.md, *The text*)."""
+
+    id: str | None
+    title: str | None
+    project: str | None
+    priority: int | str | None
+    assignee: str | None
+    role: str | None
+    dependencies: Iterable[str]
+    deadline: datetime | str | None
+    steps: Iterable[TaskStep | Mapping[str, Any] | str]
+    proof: str | None
+    view: str | None
+    max_tokens: int | None
+    review: Mapping[str, Any] | None
+    budget: Mapping[str, Any] | int | None
+    notify: Iterable[str] | None
+    every: str | None
+    until: datetime | str | None
+    missed: str | None
 
 
 class Adding:

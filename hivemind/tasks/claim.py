@@ -20,7 +20,7 @@ from pathlib import Path
 from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.fs import fsync_folder, make_folder, move, reached, write
+from hivemind.fs import fsync_file, fsync_folder, make_folder, move, reached, write
 from hivemind.layout import HUMAN
 from hivemind.masking import harmless
 from hivemind.tasks.folder import (
@@ -424,7 +424,7 @@ class Claims:
         if self._durable:
             for name in names:
                 with suppress(FileNotFoundError):  # a copy for people, which they may have taken away
-                    _fsync(folder / name)
+                    fsync_file(folder / name)
             fsync_folder(folder)
 
     def _publish(self, build: Path, target: Path) -> Path:
@@ -678,11 +678,3 @@ def _fits(now: Entry, entry: Entry, lanes: Collection[str] | None) -> bool:
     judged are its dependencies, and its lane unless it was going to fail."""
     same = now.dependencies == entry.dependencies
     return lanes is None or (same and (entry.doom is not None or now.lane in lanes))
-
-
-def _fsync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

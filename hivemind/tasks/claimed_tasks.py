@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, make_folder, open_own, reached, write
+from hivemind.fs import Log, fsync_file, make_folder, reached, write
 from hivemind.masking import harmless, mask
 from hivemind.names import check_name
 from hivemind.tasks.claim import Claims, remove_ends
@@ -40,12 +40,14 @@ class ClaimedTasks:
         self._durable = settings.durable
         self._clock = settings.clock
         self._outbox = settings.outbox
-        self._logs: dict[str, Log] = {}  # of tasks in hand, as this process knows them
+        self._logs: dict[str, Log] = {}  # of tasks in hand
+        self._left: dict[str, tuple[int, ...] | None] = {}  # what their files were when this process left them
 
     def _follow(self, task: Task) -> Task:
-        """Note what the log is of a task that was just claimed, so that a change of it by anything else is found out."""
-        log = self._logs[task.id] = open_log(task.path, durable=self._durable)
-        log.note_state()
+        """Note what the log is of a task in hand, so that a change of it by anything else is found out."""
+        if task.id not in self._logs:
+            self._logs[task.id] = open_log(task.path, durable=self._durable)
+        self._left[task.id] = _stamp(task.path / LOG)
         return task
 
     def finish(self, task: Task, result: str) -> Path:
@@ -89,11 +91,7 @@ class ClaimedTasks:
                     pass
             log.sync(named=False)
         if self._durable and (task.path / _GRAPH).is_file():
-            graph = open_own(task.path / _GRAPH, os.O_RDONLY)
-            try:
-                os.fdatasync(graph)
-            finally:
-                os.close(graph)
+            fsync_file(task.path / _GRAPH)
 
     def release(self, task: Task) -> Path:
         """Give the task back to the inbox, with its log; where it lies now. Whoever claims it goes on."""
@@ -167,9 +165,12 @@ class ClaimedTasks:
         Raises UserError if they could not be written whole; the log is then as it was.
         """
         with self._own(task):
-            log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
-            log.append(*records, now=durable, apart=True)
-            self._logs[task.id] = log
+            if task.id not in self._logs:
+                self._follow(task)
+            try:
+                self._logs[task.id].append(*records, now=durable, apart=True)
+            finally:  # a line that could not be written was taken back
+                self._follow(task)
 
     def _cancel_active(self, path: Path, reason: str) -> Path:
         """Move an active task to failed/ under its agent's hands; what the agent still writes is turned away."""
@@ -196,9 +197,8 @@ class ClaimedTasks:
             raise TaskMoved("the claim is over, the task was moved out of active/", where=task.id) from None
 
     def _checked(self, task: Task) -> TaskRecord:
-        known = self._logs.get(task.id)
         try:
-            if known is None or known.is_untouched:
+            if task.id not in self._left or self._left[task.id] == _stamp(task.path / LOG):
                 return self._records.load(task.path, task.id)
             problem: UserError = Tampered(f"{LOG} was changed by something other than hivemind", where=task.path)
         except Tampered as error:
@@ -210,6 +210,7 @@ class ClaimedTasks:
     def _forget(self, task_id: str) -> None:
         self._records.forget(task_id)
         self._logs.pop(task_id, None)
+        self._left.pop(task_id, None)
 
     def _keep_late(self, task: Task, name: str, end: bytes) -> Path | None:
         """Put a late result where the task lies now; None if the task is gone, which withdraws it."""
@@ -226,3 +227,12 @@ class ClaimedTasks:
                 continue  # moved on under our hands
             return late
         return None
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What a file is; None if there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

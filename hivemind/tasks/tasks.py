@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from hivemind.coordination import Journal
 from hivemind.errors import UserError
 from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_watcher, reached
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
-from hivemind.tasks.adding import Adding, Attached, compose
+from hivemind.tasks.adding import Adding, Attached, TaskFields, compose
 from hivemind.tasks.claim import Claims, Orphan, Rejected, Taken, rename
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.folder import ATTEMPTS, ended_place, is_ended, is_open, open_log
@@ -30,7 +30,7 @@ from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.record import RECORD, Records, load
 from hivemind.tasks.schedule import Schedule
 from hivemind.tasks.step import as_written
-from hivemind.tasks.task import Task, TaskProblem, TaskState, TaskStep
+from hivemind.tasks.task import Task, TaskProblem, TaskState
 
 __all__ = ["MAX_BYTES", "Tasks"]
 
@@ -85,7 +85,6 @@ class Tasks(ClaimedTasks, Listing):
             layout, zone=zone, max_bytes=max_bytes, durable=durable, taken=self._adding.taken, compose=compose
         )
         self._recovered: set[str] = set()
-        self._names: dict[str, str] = {}
 
     def close(self) -> None:
         """Let go of the files that are kept open; the object can be used again."""
@@ -100,53 +99,21 @@ class Tasks(ClaimedTasks, Listing):
         *,
         by: str = HUMAN,
         parent: str | None = None,
-        id: str | None = None,  # noqa: A002 - the key's name in the front matter
-        title: str | None = None,
-        project: str | None = None,
-        priority: int | str | None = None,
-        assignee: str | None = None,
-        role: str | None = None,
-        dependencies: Iterable[str] = (),
-        deadline: datetime | str | None = None,
-        steps: Iterable[TaskStep | Mapping[str, Any] | str] = (),
-        proof: str | None = None,
-        view: str | None = None,
-        max_tokens: int | None = None,
-        review: Mapping[str, Any] | None = None,
-        budget: Mapping[str, Any] | int | None = None,
-        notify: Iterable[str] | None = None,
-        every: str | None = None,
-        until: datetime | str | None = None,
-        missed: str | None = None,
         attachments: Iterable[Attached] = (),
+        **fields: Unpack[TaskFields],
     ) -> str:
         """Drop a task into the inbox and return its id. `by` is who makes it: the runtime says so, never a mind; `parent`
         the task that it is a part of.
 
-        `text` may have front matter of its own; the arguments win over it. Raises TaskProblem for what the inbox would
+        `text` may have front matter of its own; the `fields` win over it. Raises TaskProblem for what the inbox would
         not accept, and for an id that is taken.
         """
-        fields = {
-            "id": id,
-            "title": title,
-            "project": project,
-            "priority": priority,
-            "assignee": assignee,
-            "role": role,
-            "dependencies": [*dependencies] or None,
-            "deadline": deadline,
-            "steps": [as_written(step) for step in steps] or None,
-            "proof": proof,
-            "view": view,
-            "max_tokens": max_tokens,
-            "review": review,
-            "budget": budget,
-            "notify": None if notify is None else [*notify] or "never",
-            "every": every,
-            "until": until,
-            "missed": missed,
-        }
-        given = {key: value for key, value in fields.items() if value is not None}
+        given: dict[str, Any] = {**fields}
+        given["dependencies"] = [*fields.get("dependencies", ())] or None
+        given["steps"] = [as_written(step) for step in fields.get("steps", ())] or None
+        if (notify := fields.get("notify")) is not None:
+            given["notify"] = [*notify] or "never"
+        given = {key: value for key, value in given.items() if value is not None}
         return self._adding.add(text or "", given, by=by, parent=parent, attachments=attachments)
 
     # claiming
@@ -157,17 +124,14 @@ class Tasks(ClaimedTasks, Listing):
         Exactly one agent gets a task. Drops that cannot become tasks go to failed/ on the way. `role` is looked up
         unless given. Only the process that holds the agent's name may call this for it.
         """
-        agent = self._agent(agent)
+        agent = check_name(agent, "agent name")
         role = self._settings.agents().get(agent) if role is None else role
         if agent not in self._recovered:
             for half_made in self._claims.finish_half_made(agent, incarnation):
                 return self._follow(half_made)
         while (taken := self._claims.take(agent, role)) is not None:
-            self._recovered.discard(agent)  # until it is done: an error on the way leaves a half-made claim
-            task = self._claims.settle(taken, incarnation)
-            if task is not None:
-                self._recovered.add(agent)
-                return self._follow(task)
+            if (task := self._settle(taken, incarnation)) is not None:
+                return task
         self._recovered.add(agent)
         return None
 
@@ -176,7 +140,7 @@ class Tasks(ClaimedTasks, Listing):
 
         Raises UserError if no such task waits, if it is for others, or if it waits for something.
         """
-        agent, task_id = self._agent(agent), check_name(task_id, "task id")
+        agent, task_id = check_name(agent, "agent name"), check_name(task_id, "task id")
         role = self._settings.agents().get(agent) if role is None else role
         entry, why = self._waiting(task_id)
         if entry.lane not in lanes_of(agent, role):
@@ -185,24 +149,23 @@ class Tasks(ClaimedTasks, Listing):
         if why is not None:
             raise UserError(f"can't be claimed: {why}", where=task_id)
         taken = self._claims.take_entry(agent, entry, lanes_of(agent, role))
-        if taken is None:
-            return None
-        self._recovered.discard(agent)  # until it is done: an error on the way leaves a half-made claim
+        return None if taken is None else self._settle(taken, incarnation)
+
+    def _settle(self, taken: Taken, incarnation: int) -> Task | None:
+        """The second half of a claim."""
+        self._recovered.discard(taken.agent)  # until it is done: an error on the way leaves a half-made claim
         task = self._claims.settle(taken, incarnation)
-        self._recovered.add(agent)
+        self._recovered.add(taken.agent)
         return None if task is None else self._follow(task)
 
     def take(self, agent: str, role: str | None = None) -> Taken | None:
         """The first half of `claim` by itself: one drop, this agent's alone, its text read. `mine` does the rest."""
-        agent = self._agent(agent)
+        agent = check_name(agent, "agent name")
         self._recovered.discard(agent)
         taken = self._claims.take(agent, role)
         if taken is not None:
             self._claims.sync(agent)
         return taken
-
-    def _agent(self, name: str) -> str:
-        return self._names.get(name) or self._names.setdefault(name, check_name(name, "agent name"))
 
     def mine(self, agent: str, incarnation: int | None = None) -> builtins.list[Task]:
         """The tasks that this agent has claimed, oldest claim first: what it goes on with after a restart.

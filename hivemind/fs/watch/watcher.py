@@ -84,17 +84,19 @@ class PollWatcher:
 
 class TreeWatcher:
     """Calls `on_change(path)` from watchdog's thread for each file or folder made, written, moved or deleted in a tree: by
-    inotify, or with `polls` by looking every two seconds.
+    inotify, or by looking `every_s` seconds.
 
     Raises OSError if nothing can be watched.
     """
 
-    def __init__(self, trees: Iterable[Path], on_change: Callable[[Path], None], *, polls: bool = False) -> None:
+    def __init__(
+        self, trees: Iterable[Path], on_change: Callable[[Path], None], *, every_s: float | None = None
+    ) -> None:
         from watchdog.observers import Observer
         from watchdog.observers.polling import PollingObserver
 
         self._on_change = on_change
-        self._observer: BaseObserver = PollingObserver(timeout=_TREE_S) if polls else Observer()
+        self._observer: BaseObserver = Observer() if every_s is None else PollingObserver(timeout=every_s)
         self._roots: dict[Path, tuple[ObservedWatch | None, int]] = {}
         self._observer.start()
         try:
@@ -208,7 +210,7 @@ def open_watcher(
         if below is not None:
             below.close()
         reason = f"no inotify instance to be had: {error.strerror or error}"
-    below = TreeWatcher(deep, on_change, polls=True) if deep else None
+    below = TreeWatcher(deep, on_change, every_s=_TREE_S) if deep else None
     return Watcher("poll", reason, PollWatcher(flat, on_change, _check_of(below)), below)
 
 
