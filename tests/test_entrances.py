@@ -47,7 +47,7 @@ OWN_INPUT = {
         ("layout.py month_of", "tasks/listing.py archived"), "a file's time, within the years that a calendar has"
     ),
     **dict.fromkeys(
-        ("memory/selection.py select", "agent/upkeep.py _next_due"),
+        ("memory/selection.py select", "agent/upkeep.py _next_due", "swarm/due.py _due_at"),
         "a time with a zone, whose seconds no year makes too many",
     ),
     **dict.fromkeys(

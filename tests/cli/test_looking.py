@@ -58,6 +58,11 @@ def test_status_tells_a_program_everything(run: Command, hive: Path) -> None:
         "money": 0.0,
         "unpriced": 0,
         "cached": 0,
+        "incarnation": 0,
+        "mail_rests": None,
+        "mail_rests_until": None,
+        "since": "",
+        "steps_finished": 0,
     }
 
 
