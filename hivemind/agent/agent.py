@@ -15,13 +15,13 @@ from typing import Any
 
 from hivemind.agent.act import act
 from hivemind.agent.budget import Budget
-from hivemind.agent.build import LEAST_ROOM, build
-from hivemind.agent.opening import system_message
-from hivemind.agent.read_files import ReadFiles
+from hivemind.agent.build import build
+from hivemind.agent.news import ReadFiles
+from hivemind.agent.opening import quoted, system_message
 from hivemind.agent.recall import answer, recall
 from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.scope import scope
-from hivemind.agent.select import select
+from hivemind.agent.select import LEAST_ROOM, select
 from hivemind.agent.sense import sense
 from hivemind.agent.think import think
 from hivemind.agent.tidy import tidy
@@ -307,12 +307,15 @@ class Agent:
             lifeline=self.lifeline,
             stopping=lambda: self._stopping,
             shows_pictures=self.takes_pictures,
-            recall=lambda question, tokens: answer(self.memory, turn.focus, self._said(turn), question, tokens),
+            recall=lambda question, tokens: answer(self.memory, turn.focus, self.stands(turn), question, tokens),
         )
 
-    def _said(self, turn: Turn) -> list[str]:
-        """What stands in the conversation that its mind reads."""
-        return [] if self.works_by_rule(turn) else [one.text for one in self.conversation(turn).messages]
+    def stands(self, turn: Turn) -> Callable[[str], bool]:
+        """Returns whether a text stands in the conversation that its mind reads, told to it or written by it."""
+        texts: list[str] = []
+        for one in () if self.works_by_rule(turn) else self.conversation(turn).messages:
+            texts += [one.text, *(str(given) for call in one.calls for given in call.arguments.values())]
+        return lambda content: any(form in text for form in {content.strip(), quoted(content)} for text in texts)
 
     def take_lease(self, focus: Focus) -> None:
         """Take or keep the lease of the step in focus. Raises Parking if another agent or a person holds it."""

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hivemind.agent.build import room_of
 from hivemind.agent.opening import material, system_message, task_opening
 from hivemind.agent.recall import subjects_of
 from hivemind.agent.scope import focus_on
-from hivemind.agent.select import share_of
+from hivemind.agent.select import room_of, share_of
 from hivemind.agent.working_memory import Selected, WorkingMemory
 from hivemind.minds import ChatMessage
 from hivemind.presence.parts import Parts

@@ -20,7 +20,8 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from hivemind.agent.act import make_calls
-from hivemind.agent.build import build, tell_news
+from hivemind.agent.build import build
+from hivemind.agent.news import tell_news
 from hivemind.agent.scope import focus_on
 from hivemind.agent.select import select as select_blocks
 from hivemind.boundary import Unreadable, boundary

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from hivemind.agent.opening import materials, quoted, source_of
+from hivemind.agent.opening import materials, source_of
 from hivemind.documents import Passage, title_of
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
@@ -148,13 +148,10 @@ def recall(agent: Agent, turn: Turn) -> None:
         turn.before = agent.conversation(turn).before
 
 
-def answer(memory: WorkingMemory, focus: Focus, said: Iterable[str], question: str, tokens: int) -> dict[str, Any]:
-    """For the tool `recall`: what answers a question and does not stand in what was `said` already, with its sources."""
-    texts = list(said)
-
-    def stands(content: str) -> bool:
-        return any(form in text for form in {content.strip(), quoted(content)} for text in texts)
-
+def answer(
+    memory: WorkingMemory, focus: Focus, stands: Callable[[str], bool], question: str, tokens: int
+) -> dict[str, Any]:
+    """For the tool `recall`: what answers a question and does not stand in the conversation already, with its sources."""
     entries = memory.recall(focus, question, tokens, stands)
     return {"sources": [source_of(entry) for entry in entries], "text": materials(entries)}
 

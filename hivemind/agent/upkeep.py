@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
 
 from hivemind import fs
+from hivemind.agent.working_memory import look_of_stores
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.embedding import EmbedderUnavailable
 from hivemind.errors import HivemindError
@@ -50,7 +50,7 @@ class Upkeep:
 
     def step(self) -> bool:
         """Do one piece, if there is anything to do and nobody else is at it. True if there may be more."""
-        look = self._look()
+        look = look_of_stores(self._hive.layout)
         if look == "" or (look == self._seen and time.time() < self._due):
             return False
         if not self._lock.acquire(wait=False):
@@ -61,27 +61,13 @@ class Upkeep:
                 if self._one():
                     return True
                 self._due = self._next_due()
-            self._seen = self._look()
+            self._seen = look_of_stores(self._hive.layout)
             if not self._failed:  # what failed here may work out for another agent, or after the next change
                 fs.write(self._note, f"{self._seen}\n{self._due}", durable=False)
             self._failed.clear()
             return False
         finally:
             self._lock.release()
-
-    def _look(self) -> str:
-        """How the databases' files look; empty if there are none."""
-        found = []
-        layout = self._hive.layout
-        for path in (
-            f"{base}{end}" for base in (layout.documents_db, layout.memory_db, layout.graphs_db) for end in ("", "-wal")
-        ):
-            try:
-                stat = os.stat(path)
-            except FileNotFoundError:
-                continue
-            found.append(f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
-        return " ".join(found)
 
     def _noted(self) -> tuple[str, float]:
         """How they looked when an agent found nothing to do, and when there will be something (seconds since 1970)."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hivemind.agent.opening import materials
@@ -16,6 +18,7 @@ from hivemind.agent.recall import ABOUT, SOURCE, document_sources, memory_source
 from hivemind.agent.sense import message_block, rom_blocks
 from hivemind.boundary import Unreadable
 from hivemind.fs import DamagedRecord, set_aside
+from hivemind.layout import Layout
 from hivemind.mail import Message
 from hivemind.memory import (
     ContentLoader,
@@ -35,7 +38,7 @@ from hivemind.memory.loading import Source
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 
-__all__ = ["Selected", "WorkingMemory"]
+__all__ = ["Selected", "WorkingMemory", "look_of_stores"]
 
 Entry = Mapping[str, Any]
 _TIDY_ABOVE = 200
@@ -76,6 +79,7 @@ class WorkingMemory:
         self._config = hive.agents[name]
         self._path = hive.layout.agent_state(name) / "working-memory.json"
         self.blocks = self._saved()
+        self._looks: dict[str, str] = {}  # how the stores looked when blocks were last selected, by focus
         self.scorer = RelevanceScorer()
         sources: dict[str, Source] = {
             SOURCE: memory_source(lambda: hive.memory, hive.count_tokens),
@@ -120,10 +124,20 @@ class WorkingMemory:
             for block, loaded in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
 
-    def select(self, focus: Focus, questions: Sequence[str], tokens: int) -> Selected:
-        """Score, select and build: what of all blocks is worth its place in `tokens` tokens."""
+    def select(
+        self, focus: Focus, questions: Sequence[str], tokens: int, stands: Callable[[str], bool] = lambda _: False
+    ) -> Selected:
+        """Score, select and build: what of all blocks, but for what `stands` elsewhere, is worth its place in `tokens` tokens."""
+        self.has_news(focus)
         blocks = [*self._recalled(focus, questions, weak=False), *_attachments(focus), *self.blocks]
-        return self._chosen(blocks, questions, tokens)
+        return self._chosen(blocks, questions, tokens, stands)
+
+    def has_news(self, focus: Focus) -> bool:
+        """Whether there may be other documents and memories than when this process last asked, or selected, for that focus."""
+        self._hive.knowledge.sync(extra=_attached(focus))
+        look = look_of_stores(self._hive.layout)
+        before, self._looks[focus.id] = self._looks.get(focus.id), look
+        return look != before
 
     def recall(self, focus: Focus, question: str, tokens: int, stands: Callable[[str], bool]) -> Sequence[Entry]:
         """The entries that answer a question, of all blocks and of the graphs' nodes, in `tokens` tokens: contents are loaded
@@ -193,12 +207,24 @@ class WorkingMemory:
             self.blocks.save(self._path, durable=self._hive.config.durable)
 
 
-def _attachments(focus: Focus) -> list[MemoryBlock]:
+def look_of_stores(layout: Layout) -> str:
+    """How the files of the databases look, another way once one was written to; empty if there are none."""
+    found = []
+    for base in (layout.documents_db, layout.memory_db, layout.graphs_db):
+        for path in (f"{base}", f"{base}-wal"):
+            with suppress(FileNotFoundError):
+                stat = os.stat(path)
+                found.append(f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
+    return " ".join(found)
+
+
+def _attached(focus: Focus) -> Sequence[Path]:
     """What a person put beside the task."""
-    if focus.work is None:
-        return []
+    return () if focus.work is None else focus.work.task.attachments
+
+
+def _attachments(focus: Focus) -> list[MemoryBlock]:
     told = {"task_id": focus.id, "origin": "human"}
     return [
-        FileMemoryBlock(location=str(path), priority=Priority.MEDIUM, metadata=dict(told))
-        for path in focus.work.task.attachments
+        FileMemoryBlock(location=str(path), priority=Priority.MEDIUM, metadata=dict(told)) for path in _attached(focus)
     ]

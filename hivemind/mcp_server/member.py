@@ -198,7 +198,7 @@ class Member:
         )  # fmt: skip
 
     def _recall(self, focus: Focus, question: str, tokens: int) -> dict[str, Any]:
-        return answer(WorkingMemory(self.hive, self.name, read_only=True), focus, (), question, tokens)
+        return answer(WorkingMemory(self.hive, self.name, read_only=True), focus, lambda _: False, question, tokens)
 
     def _focus(self, tool: str, arguments: Mapping[str, Any]) -> Focus:
         """The task in hand at the step that a call names, else at its first open one; nothing, if none is in hand."""

@@ -216,6 +216,28 @@ def test_what_happens_meanwhile_is_news_after_the_last_result_once(crew: Crew) -
     assert [one["role"] for one in mind.sent[1]] == ["system", "user", "assistant", "tool", "user", "user"]
 
 
+def test_what_is_new_in_the_hive_and_about_the_task_is_referred_to_once(crew: Crew) -> None:
+    """News of blocks is a reference: id, source, one line (spec 8). What the mind wrote itself, and what is about something
+    else, is no news."""
+    own = ("write_file", {"path": "knowledge/keels.md", "text": "# Keels\n\nThe keel of a boat is of oak.\n"})
+    mind = Script([READ], [own], [READ], [READ], [READ])
+    agent = mind.of(crew.start())
+    for _ in range(3):
+        agent.cycle()
+    (crew.root / "knowledge/oak.md").write_text("# Oak\n\nSaw the keel of oak\nthat was felled in winter.\n")
+    (crew.root / "knowledge/bread.md").write_text("# Bread\n\nBake it for an hour.\n")
+    for _ in range(2):
+        agent.cycle()
+    news = [one["text"] for one in mind.sent[-1] if "New in the hive" in one["text"]]
+    assert len(news) == 1
+    assert '<material from="knowledge/oak.md:' in news[0]
+    assert "knowledge:knowledge/oak.md:" in news[0]
+    assert "felled in winter" not in news[0]
+    assert "Bread" not in news[0]
+    assert all("New in the hive" not in told(sent) for sent in mind.sent[:3])
+    assert mind.sent[4][: len(mind.sent[3])] == mind.sent[3]
+
+
 def test_a_file_that_somebody_else_changes_is_told_once_and_what_the_mind_changes_itself_is_not(crew: Crew) -> None:
     edit = ("edit_file", {"path": "knowledge/boats.md", "old": "# Boats", "new": "# Many boats"})
     script = Script([READ], [edit], [("list_files", {"path": "knowledge"})], [READ], [READ])
@@ -304,7 +326,7 @@ def test_an_epoch_ends_when_its_tools_change_and_when_no_cache_has_it_any_more(
     agent = Script(*[[READ]] * 4).of(crew.start())
     for _ in range(3):
         agent.cycle()
-    monkeypatch.setattr("hivemind.agent.build._CACHE_S", -1.0)
+    monkeypatch.setattr("hivemind.agent.select._CACHE_S", -1.0)
     agent.cycle()
     assert [one["cause"] for one in epochs(crew)] == ["start", "changed", "cold"]
 
