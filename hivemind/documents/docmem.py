@@ -518,7 +518,7 @@ class Docmem(DatabaseOwner):
     def _import_toml(self, text: str, where: str) -> list[Node]:
         entries = toml.read(text, where)
         with self.transaction() as edit:
-            return write_entries(edit, entries, where)
+            return write_entries(edit, entries)
 
     def export_toml(self, node_id: str) -> str:
         """The node and all below it as TOML, without ids and times: importing it gives the same tree again."""

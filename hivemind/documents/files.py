@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from hivemind.documents import tree
 from hivemind.documents.classes import classify, standing_of
@@ -71,9 +72,9 @@ class KnownFile:
         return known and self.parser == VERSION and self.stamp.still(found) and not self.is_gone
 
 
-def _known(row: tuple[object, ...]) -> KnownFile:
-    path, kept, size, mtime, ctime, inode, seen, digest, root_id, note, number, parser = row
-    return KnownFile(path, bool(kept), Stamp(size, mtime, ctime, inode, seen), digest, root_id, note, number, parser)  # type: ignore[arg-type]
+def _known(row: tuple[Any, ...]) -> KnownFile:
+    path, kept, *look, digest, root_id, note, number, parser = row
+    return KnownFile(path, bool(kept), Stamp(*look), digest, root_id, note, number, parser)
 
 
 def find_file(sql: sqlite3.Connection, path: str) -> KnownFile | None:
@@ -106,15 +107,18 @@ def take_in(edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, 
     found = classify(path, outline)
     context = Context("root", found.name, value(path, "document"))
     old = find_file(edit.sql, path)
-    row = _Row(outline.title, " ".join(outline.labels), found.name, found.why, outline.note, standing_of(outline))
+    said = {
+        "digest": digest, "title": outline.title, "labels": " ".join(outline.labels), "class": found.name, "why": found.why,
+        "note": outline.note, "standing": standing_of(outline),
+    }  # fmt: skip
     if old is None or old.root_id is None:
         root_id, node_ids = import_outline(edit, outline, context)
-        number = _save(edit.sql, path, kept, stamp, digest, root_id, row)
+        number = _save(edit.sql, path, kept, stamp, {**said, "root_id": root_id})
         write_places(edit.sql, number, root_id, outline, node_ids)
         edit.label(root_id, [*found.tags, found.name])
         index(edit.sql)
         return root_id, "imported"
-    _save(edit.sql, path, kept, stamp, digest, old.root_id, row)
+    _save(edit.sql, path, kept, stamp, said)
     root = tree.get(edit.sql, old.root_id)
     if old.digest == digest and old.parser == VERSION and root.context == context:
         return old.root_id, "unchanged"
@@ -135,37 +139,19 @@ def note_skipped(edit: Edit, path: str, stamp: Stamp, note: str) -> None:
     if old is not None and old.root_id is not None:
         forget(edit, old)
     if find_file(edit.sql, path) is None:
-        _save(edit.sql, path, True, stamp, "", None, _Row("", "", "", "", note))
+        nothing = dict.fromkeys(("digest", "title", "labels", "class", "why", "standing"), "")
+        _save(edit.sql, path, True, stamp, {**nothing, "note": note})
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """What is kept of a file for searching and explaining."""
-
-    title: str
-    labels: str
-    document_class: str
-    why: str
-    note: str | None
-    standing: str = ""
-
-
-_FIELDS = (
-    "kept", "size", "mtime_ns", "ctime_ns", "inode", "seen_ns", "digest", "root_id", "title", "labels", "class", "why",
-    "note", "parser", "standing",
-)  # fmt: skip
-_SAVE = (
-    f"INSERT INTO files (path, {', '.join(_FIELDS)}) VALUES (?{', ?' * len(_FIELDS)}) ON CONFLICT (path) DO UPDATE SET"
-    f" kept = max(kept, excluded.kept), {', '.join(f'{name} = excluded.{name}' for name in _FIELDS[1:])} RETURNING id"
-)
-
-
-def _save(
-    sql: sqlite3.Connection, path: str, kept: bool, stamp: Stamp, digest: str, root_id: str | None, row: _Row
-) -> int:
-    look = (stamp.size, stamp.mtime_ns, stamp.ctime_ns, stamp.inode, stamp.seen_ns)
-    said = (row.title, row.labels, row.document_class, row.why, row.note, VERSION, row.standing)
-    (number,) = sql.execute(_SAVE, (path, int(kept), *look, digest, root_id, *said)).fetchone()
+def _save(sql: sqlite3.Connection, path: str, kept: bool, stamp: Stamp, said: Mapping[str, str | None]) -> int:
+    """Write these columns of a file's row; returns its number."""
+    row = {"path": path, "kept": int(kept), **asdict(stamp), "parser": VERSION, **said}
+    changes = ", ".join(f"{name} = excluded.{name}" for name in row if name != "kept")
+    (number,) = sql.execute(
+        f"INSERT INTO files ({', '.join(row)}) VALUES (?{', ?' * (len(row) - 1)}) ON CONFLICT (path) DO UPDATE SET"
+        f" kept = max(kept, excluded.kept), {changes} RETURNING id",
+        tuple(row.values()),
+    ).fetchone()
     return int(number)
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import sqlite3
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 
 from hivemind.documents import orders, tree
@@ -54,15 +54,15 @@ class Side:
         return found
 
 
-def parents_of(depths: Sequence[int]) -> list[int]:
-    """The position of each one's parent: the nearest earlier one of smaller depth, or −1."""
+def parents_of(outline: Outline) -> list[int]:
+    """The position of each piece's parent: the nearest earlier one of smaller depth, or −1."""
     above: list[tuple[int, int]] = [(0, -1)]
     found = []
-    for at, depth in enumerate(depths):
-        while above[-1][0] >= depth:
+    for at, piece in enumerate(outline.pieces):
+        while above[-1][0] >= piece.depth:
             above.pop()
         found.append(above[-1][1])
-        above.append((depth, at))
+        above.append((piece.depth, at))
     return found
 
 
@@ -144,167 +144,97 @@ def _likeness(one: str, two: str) -> float:
     return len(words & others) / len(words | others) if words or others else 1.0
 
 
-@dataclass(slots=True)
-class Layout:
-    """The children of each container, in order, and the notes and summaries whose node is gone."""
-
-    children: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    orphans: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tree:
-    """The document as it stands: children and parent of each node, and which of them came from the file."""
-
-    root: str
-    children: Mapping[str, Sequence[str]]
-    parent: Mapping[str, str]
-    placed: Collection[str]
-
-    def wraps(self, node_id: str) -> bool:
-        """Whether it is one of the others' nodes, with nodes of the file below it, in further ones of theirs too."""
-        return node_id not in self.placed and any(
-            child in self.placed or self.wraps(child) for child in self.children.get(node_id, ())
-        )
-
-    def wrappers_of(self, node_id: str) -> tuple[str, ...]:
-        """Others' nodes between the node and the nearest one above that came from the file, outermost first."""
-        between: list[str] = []
-        above = self.parent.get(node_id)
-        while above is not None and above not in self.placed:
-            between.append(above)
-            above = self.parent.get(above)
-        return tuple(reversed(between))
-
-
 def relayout(
     root: str,
     children: Mapping[str, Sequence[str]],
     placed: Collection[str],
     pieces: Sequence[tuple[str, str]],
     notes: Collection[str],
-) -> Layout:
-    """The new layout of a document below `root`.
+) -> tuple[dict[str, list[str]], set[str]]:
+    """The new layout of a document below `root`: the children of each container, in order, and the notes and summaries whose
+    node is gone.
 
     `children` is the tree as it stands; `placed` are its nodes that came from the file, the root among them; `pieces`
     are (id, parent's id) of what the file holds now, in reading order: ids in `placed` are kept, others are new ones;
     `notes` are those of the others' nodes that speak of what they stand after.
     """
     parent = {child: above for above, below in children.items() for child in below}
-    tree = _Tree(root, children, parent, placed)
-    kept = {root, *(node_id for node_id, _ in pieces)}
-    layout = Layout()
-    used = _place_pieces(tree, pieces, layout)
-    places = _Places(tree, layout, kept | used)
-    for follower in _followers(tree, used, notes):
-        places.put(follower)
-    return layout
+    chains = {node_id: _wrappers(node_id, parent, placed) for node_id in placed}
+    wraps = {wrapper for chain in chains.values() for wrapper in chain}
+    layout, home = _with_pieces(pieces, chains)
+    orphans, alive, done = set[str](), {root, *home}, set[str]()
+    containers = [root]
+    while containers:
+        container = containers.pop()
+        below = children.get(container, ())
+        containers += [node_id for node_id in reversed(below) if node_id in placed or node_id in wraps]
+        anchor: str | None = None
+        for node_id in below:
+            if node_id in placed or node_id in home:
+                anchor = node_id
+                continue
+            place, at, is_note = container, 0, node_id in notes
+            lost = anchor is not None and anchor not in alive
+            if anchor is not None and not lost and (is_note or home[anchor] == container):
+                place = home[anchor]  # it follows what it stands after
+                at = layout[place].index(anchor) + 1
+            else:
+                while place not in alive:
+                    place, lost = parent[place], True
+                at = 0 if anchor is None and place == container else len(layout[place])
+            while at < len(layout[place]) and layout[place][at] in done:
+                at += 1
+            layout[place].insert(at, node_id)
+            done.add(node_id)
+            if node_id in wraps or (is_note and lost):
+                orphans.add(node_id)
+    return layout, orphans
 
 
-def _place_pieces(tree: _Tree, pieces: Sequence[tuple[str, str]], layout: Layout) -> set[str]:
-    """Put the file's pieces into their sections, inside the wrappers that they were in; gives the wrappers used."""
-    sections: dict[str, list[str]] = defaultdict(list)
-    for node_id, section in pieces:
-        sections[section].append(node_id)
-    used: set[str] = set()
-    for section, members in sections.items():
-        chains = [tree.wrappers_of(member) if member in tree.placed else () for member in members]
-        following = _next_chains(chains)
-        opened: tuple[str, ...] = ()
-        for at, member in enumerate(members):
-            wanted = chains[at] or _common(opened, following[at])  # what is new between two members joins them
-            opened = _enter(layout, used, section, opened, wanted)
-            layout.children[opened[-1] if opened else section].append(member)
-    return used
+def _wrappers(node_id: str, parent: Mapping[str, str], placed: Collection[str]) -> tuple[str, ...]:
+    """Others' nodes between the node and the nearest one above that came from the file, outermost first."""
+    found: list[str] = []
+    above = parent.get(node_id)
+    while above is not None and above not in placed:
+        found.append(above)
+        above = parent.get(above)
+    return tuple(reversed(found))
 
 
-def _next_chains(chains: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """For each member the wrappers of the next one that has any."""
-    found: list[tuple[str, ...]] = []
-    following: tuple[str, ...] = ()
-    for chain in reversed(chains):
-        found.append(following)
-        following = chain or following
-    return found[::-1]
+def _with_pieces(
+    pieces: Sequence[tuple[str, str]], chains: Mapping[str, tuple[str, ...]]
+) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The layout of the file's pieces, inside the wrappers that they were in (what is new between two members joins them);
+    and the container of each piece and wrapper in it."""
+    sections = {section: rank for rank, section in enumerate(dict.fromkeys(section for _, section in pieces))}
+    ordered = sorted(pieces, key=lambda piece: sections[piece[1]])
+    following: dict[str, tuple[str, ...]] = {}  # by section: the wrappers of the next member that has any
+    wanted = []
+    for node_id, section in reversed(ordered):
+        wanted.append((chains.get(node_id, ()), following.get(section, ())))
+        following[section] = chains.get(node_id, ()) or following.get(section, ())
+    layout: dict[str, list[str]] = defaultdict(list)
+    home: dict[str, str] = {}
+    opened: dict[str, tuple[str, ...]] = {}
+    for (node_id, section), (own, next_own) in zip(ordered, reversed(wanted), strict=True):
+        before = opened.get(section, ())
+        chain = own or _common(before, next_own)
+        inside = _common(before, chain)
+        for wrapper in chain[len(inside) :]:
+            if wrapper in home:  # it was left before
+                break
+            home[wrapper] = inside[-1] if inside else section
+            layout[home[wrapper]].append(wrapper)
+            inside = (*inside, wrapper)
+        opened[section] = inside
+        home[node_id] = inside[-1] if inside else section
+        layout[home[node_id]].append(node_id)
+    return layout, home
 
 
 def _common(one: Sequence[str], two: Sequence[str]) -> tuple[str, ...]:
     same = takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))
     return tuple(wrapper for wrapper, _ in same)
-
-
-def _enter(
-    layout: Layout, used: set[str], section: str, opened: tuple[str, ...], wanted: tuple[str, ...]
-) -> tuple[str, ...]:
-    """The wrappers that the next member goes into: those wanted, but none that was left before."""
-    inside = _common(opened, wanted)
-    for wrapper in wanted[len(inside) :]:
-        if wrapper in used:
-            break
-        used.add(wrapper)
-        layout.children[inside[-1] if inside else section].append(wrapper)
-        inside = (*inside, wrapper)
-    return inside
-
-
-@dataclass(frozen=True, slots=True)
-class _Follower:
-    """One of the others' nodes that holds nothing of the file: where it is, and what it stands after."""
-
-    id: str
-    container: str
-    anchor: str | None
-    is_note: bool
-
-
-def _followers(tree: _Tree, used: Collection[str], notes: Collection[str]) -> Iterator[_Follower]:
-    stack = [tree.root]
-    while stack:
-        container = stack.pop()
-        anchor: str | None = None
-        below = tree.children.get(container, ())
-        for node_id in below:
-            if node_id in tree.placed or node_id in used:
-                anchor = node_id
-            else:
-                yield _Follower(node_id, container, anchor, node_id in notes)
-        stack += [node_id for node_id in reversed(below) if node_id in tree.placed or tree.wraps(node_id)]
-
-
-class _Places:
-    """Puts followers into a layout, each after what it stood after and after those that are there already."""
-
-    def __init__(self, tree: _Tree, layout: Layout, alive: Collection[str]) -> None:
-        self._tree = tree
-        self._layout = layout
-        self._alive = alive
-        self._home = {child: above for above, below in layout.children.items() for child in below}
-        self._done: set[str] = set()
-
-    def put(self, follower: _Follower) -> None:
-        anchor, container = follower.anchor, follower.container
-        lost = anchor is not None and anchor not in self._alive
-        if anchor is not None and not lost and (follower.is_note or self._home[anchor] == container):
-            container = self._home[anchor]
-        else:
-            while container not in self._alive:
-                container, lost = self._tree.parent[container], True
-            anchor = None if anchor is None and container == follower.container else ""
-        if self._tree.wraps(follower.id) or (follower.is_note and lost):
-            self._layout.orphans.add(follower.id)
-        beside = self._layout.children[container]
-        beside.insert(self._position(beside, anchor), follower.id)
-        self._home[follower.id] = container
-        self._done.add(follower.id)
-
-    def _position(self, beside: Sequence[str], anchor: str | None) -> int:
-        """After the anchor (None: at the beginning; "": at the end) and those that follow it already."""
-        if anchor == "":
-            return len(beside)
-        at = 0 if anchor is None else beside.index(anchor) + 1
-        while at < len(beside) and beside[at] in self._done:
-            at += 1
-        return at
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,19 +254,19 @@ def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
     contexts = section_contexts(outline)
     found = _match(document, outline, contexts)
     ids = [edit.free_id() if at is None else document.placed[at] for at in found]
-    parents = parents_of([piece.depth for piece in outline.pieces])
+    parents = parents_of(outline)
     pieces = [(node_id, root_id if up < 0 else ids[up]) for node_id, up in zip(ids, parents, strict=True)]
     notes = {node.id for node in document.nodes.values() if node.context_type == "note"}
-    layout = relayout(root_id, document.children, {root_id, *document.placed}, pieces, notes)
+    layout, orphans = relayout(root_id, document.children, {root_id, *document.placed}, pieces, notes)
     wanted = {
         node_id: Draft(context, outline.text[piece.start : piece.end], 1, id=node_id, tokens=tokens)
         for node_id, context, piece, tokens in zip(ids, contexts, outline.pieces, outline.tokens, strict=True)
     }
-    _write(edit, document, layout, wanted)
+    _write(edit, document, layout, orphans, wanted)
     gone = [node_id for node_id in document.placed if node_id not in wanted]
     edit.remove(gone)
     write_places(edit.sql, file_id, root_id, outline, ids)
-    for node_id in sorted(layout.orphans):
+    for node_id in sorted(orphans):
         _log.info("documents: what %s spoke of is gone from its file; it is kept at the nearest heading", node_id)
 
 
@@ -366,17 +296,19 @@ def _match(document: _Document, outline: Outline, contexts: Sequence[Context]) -
         [piece.kind for piece in outline.pieces],
         [outline.text[piece.start : piece.end] for piece in outline.pieces],
         [context.value for context in contexts],
-        parents_of([piece.depth for piece in outline.pieces]),
+        parents_of(outline),
     )
     return match(old, new)
 
 
-def _write(edit: Edit, document: _Document, layout: Layout, wanted: dict[str, Draft]) -> None:
+def _write(
+    edit: Edit, document: _Document, layout: Mapping[str, list[str]], orphans: Collection[str], wanted: dict[str, Draft]
+) -> None:
     """Containers from the top down, so that parents are there before their children."""
     containers = [document.root]
     for container in containers:
-        below = layout.children.get(container, [])
-        containers += [node_id for node_id in below if node_id in layout.children]
+        below = layout.get(container, [])
+        containers += [node_id for node_id in below if node_id in layout]
         members = set(below)
         stays = below == [node_id for node_id in document.children.get(container, ()) if node_id in members]
         if not stays and container in document.nodes:
@@ -387,7 +319,7 @@ def _write(edit: Edit, document: _Document, layout: Layout, wanted: dict[str, Dr
                 assert draft is not None
                 edit.add(container, float(place), draft)
             else:
-                _change(edit, node, container, None if stays else float(place), draft, node_id in layout.orphans)
+                _change(edit, node, container, None if stays else float(place), draft, node_id in orphans)
             reached("documents.refresh.one")
 
 
@@ -414,15 +346,11 @@ def value(text: str, default: str) -> str:
 
 def section_contexts(outline: Outline) -> list[Context]:
     """The context of each piece: its kind, and the title of the section that it stands in."""
-    titles: list[tuple[int, str]] = [(0, outline.title)]
-    found = []
-    for piece in outline.pieces:
-        while titles[-1][0] >= piece.depth:
-            titles.pop()
-        if piece.title:
-            titles.append((piece.depth, piece.title))
-        found.append(Context(piece.kind, "section", value(titles[-1][1], "document")))
-    return found
+    titles: list[str] = []
+    for piece, parent in zip(outline.pieces, parents_of(outline), strict=True):
+        titles.append(piece.title or (titles[parent] if parent >= 0 else outline.title))
+    each = zip(outline.pieces, titles, strict=True)
+    return [Context(piece.kind, "section", value(title, "document")) for piece, title in each]
 
 
 def import_outline(edit: Edit, outline: Outline, root_context: Context) -> tuple[str, list[str]]:
@@ -434,17 +362,12 @@ def import_outline(edit: Edit, outline: Outline, root_context: Context) -> tuple
 
 
 def _nodes(edit: Edit, root_id: str, ids: Sequence[str], outline: Outline) -> Iterator[Node]:
-    above: list[tuple[int, str]] = [(0, root_id)]
-    counts: dict[str, int] = {}
-    each = zip(ids, outline.pieces, outline.tokens, section_contexts(outline), strict=True)
-    for node_id, piece, tokens, context in each:
-        while above[-1][0] >= piece.depth:
-            above.pop()
-        parent_id = above[-1][1]
-        counts[parent_id] = order = counts.get(parent_id, 0) + 1
-        text = outline.text[piece.start : piece.end]
-        yield edit.made(node_id, parent_id, float(order), Draft(context, text, 1, tokens=tokens))
-        above.append((piece.depth, node_id))
+    orders: Counter[int] = Counter()
+    each = zip(ids, outline.pieces, outline.tokens, section_contexts(outline), parents_of(outline), strict=True)
+    for node_id, piece, tokens, context, parent in each:
+        orders[parent] += 1
+        draft = Draft(context, outline.text[piece.start : piece.end], 1, tokens=tokens)
+        yield edit.made(node_id, root_id if parent < 0 else ids[parent], float(orders[parent]), draft)
         reached("documents.import.one")
 
 

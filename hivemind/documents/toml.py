@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import math
+import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
-from hivemind.boundary import boundary
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from hivemind.boundary import boundary, checked
 from hivemind.documents.edit import Draft, Edit
 from hivemind.documents.errors import DocmemError
 from hivemind.documents.formats.outline import MAX_DEPTH, MAX_PARTS, check
 from hivemind.documents.node import Node, check_context, check_text, shown
 from hivemind.documents.orders import LARGEST
-from hivemind.errors import UnknownVersion
+from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import reached
+from hivemind.masking import escaped
 
 __all__ = ["export", "read", "write_entries"]
 
 VERSION = 1
-_KEYS = {
-    "depth", "order", "context_type", "context_name", "context_value", "text", "readonly", "importance", "sticky",
-    "summary",
-}  # fmt: skip
-_STEERS = r"\x7f-\x9f\u202a-\u202e\u2066-\u2069"
-_ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
-_SPECIAL = re.compile(rf'[\x00-\x1f{_STEERS}"\\]')
-_SPECIAL_IN_LINES = re.compile(rf'[\x00-\x08\x0b-\x1f{_STEERS}\\]|""(?=")|"\Z')
 _NODE = re.compile(r"\s*\[\[\s*[\"']?node[\"']?\s*\]\]")
 _NAMED_NODE = frozenset({'"node"', "'node'"})
 _STRING = re.compile(
@@ -40,15 +34,34 @@ _MAX_DOTS = 100  # in a line outside of strings: the work for a key grows with t
 _LINE = re.compile(r"at line (\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One node of a file: what it holds, how deep it is, its order (None: after its siblings so far), its line."""
+Flag = Annotated[Literal[0, 1] | bool, AfterValidator(int)]
 
-    draft: Draft
-    depth: int
-    order: float | None
-    summary: bool
-    line: int
+
+class Entry(BaseModel):
+    """One node of a file: what it holds, how deep it is, its order (None: after its siblings so far)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    depth: Annotated[int, Field(ge=0)] = 0
+    order: Annotated[float, Field(ge=-LARGEST, le=LARGEST)] | None = None
+    context_type: str = ""
+    context_name: str = ""
+    context_value: str = ""
+    text: str = ""
+    readonly: Flag = 0
+    importance: Annotated[float, Field(ge=0, le=1)] = 0.5
+    sticky: Flag = 0
+    summary: Flag = 0
+
+    @property
+    def draft(self) -> Draft:
+        """What the new node is to hold. Raises DocmemError for what no node can."""
+        context = check_context(self.context_type, self.context_name, self.context_value)
+        return Draft(context, check_text(self.text), self.readonly, self.importance, self.sticky)
+
+
+Placed = tuple[Entry, Draft, str]
+"""An entry, what its node is to hold, and where it stands (`file:line`)."""
 
 
 def export(nodes: Sequence[Node], summaries: set[str]) -> str:
@@ -57,44 +70,26 @@ def export(nodes: Sequence[Node], summaries: set[str]) -> str:
     parts = [f"version = {VERSION}\n"]
     for node in nodes:
         depths[node.id] = depth = depths[node.parent_id] + 1 if node is not nodes[0] else 0
-        parts.append("\n[[node]]\n" + "".join(f"{key} = {value}\n" for key, value in _fields(node, depth, summaries)))
+        texts = ("context_type", "context_name", "context_value", "text")
+        numbers = {"readonly": (node.readonly, 0), "importance": (node.importance, 0.5), "sticky": (node.sticky, 0)}
+        fields = {
+            "depth": repr(depth),
+            **({"order": repr(node.order_value)} if depth else {}),
+            **{name: _string(getattr(node, name)) for name in texts},
+            **{name: repr(value) for name, (value, usual) in numbers.items() if value != usual},
+            **({"summary": "1"} if node.id in summaries else {}),
+        }
+        parts.append("\n[[node]]\n" + "".join(f"{name} = {value}\n" for name, value in fields.items()))
     return "".join(parts)
 
 
-def _fields(node: Node, depth: int, summaries: set[str]) -> Iterator[tuple[str, str]]:
-    yield "depth", str(depth)
-    if depth:
-        yield "order", _float(node.order_value)
-    yield "context_type", _string(node.context_type)
-    yield "context_name", _string(node.context_name)
-    yield "context_value", _string(node.context_value)
-    yield "text", _string(node.text)
-    if node.readonly:
-        yield "readonly", "1"
-    if node.importance != 0.5:
-        yield "importance", _float(node.importance)
-    if node.sticky:
-        yield "sticky", "1"
-    if node.id in summaries:
-        yield "summary", "1"
-
-
-def _float(value: float) -> str:
-    shown = repr(float(value))
-    return shown if "e" not in shown or "." in shown else shown.replace("e", ".0e")
-
-
 def _string(text: str) -> str:
-    if "\n" not in text:
-        return f'"{_SPECIAL.sub(_escape, text)}"'
-    return f'"""\n{_SPECIAL_IN_LINES.sub(_escape, text)}"""'
+    """Line by line: TOML's strings have JSON's escapes, and a `"` that is escaped ends no string of many lines."""
+    lines = [escaped(json.dumps(line, ensure_ascii=False))[1:-1] for line in text.split("\n")]
+    return f'"{lines[0]}"' if len(lines) == 1 else '"""\n' + "\n".join(lines) + '"""'
 
 
-def _escape(found: re.Match[str]) -> str:
-    return "".join(_ESCAPES.get(char) or f"\\u{ord(char):04x}" for char in found[0])
-
-
-def read(text: str, where: object = "TOML") -> list[Entry]:
+def read(text: str, where: object = "TOML") -> list[Placed]:
     """The nodes of a text that `export` or a person wrote, in order.
 
     `readonly` is 0 where it does not say otherwise; orders may be left out. Raises DocmemError that names file and line,
@@ -104,7 +99,7 @@ def read(text: str, where: object = "TOML") -> list[Entry]:
         return _read(check_text(text), where)
 
 
-def _read(text: str, where: object) -> list[Entry]:
+def _read(text: str, where: object) -> list[Placed]:
     skeleton = _STRING.sub(_without_string, text).split("\n")
     for number, line in enumerate(skeleton, 1):
         check(line.count("."), _MAX_DOTS, "dots in a line", f"{where}:{number}")
@@ -112,8 +107,8 @@ def _read(text: str, where: object) -> list[Entry]:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line_of = _LINE.search(str(error))
-        place = f"{where}:{line_of[1] if line_of else len(skeleton)}"
-        raise DocmemError(f"is no TOML ({error})", where=place) from None
+        at = line_of[1] if line_of else len(skeleton)
+        raise DocmemError(f"is no TOML ({error})", where=f"{where}:{at}") from None
     version = values.pop("version", VERSION)
     if version != VERSION:
         raise UnknownVersion(f"is a tree of version {shown(version)}, this program knows {VERSION}", where=f"{where}:1")
@@ -126,13 +121,20 @@ def _read(text: str, where: object) -> list[Entry]:
     lines = [number for number, line in enumerate(skeleton, 1) if _NODE.match(line)]
     if len(lines) != len(tables):
         lines = [1] * len(tables)  # written as an inline array: the file's first line must do
-    entries = [_entry(table, f"{where}:{line}", line) for table, line in zip(tables, lines, strict=True)]
-    for before, entry in zip([None, *entries], entries, strict=False):
-        deepest = -1 if before is None else before.depth
+    found: list[Placed] = []
+    deepest = -1
+    for table, number in zip(tables, lines, strict=True):
+        place = f"{where}:{number}"
+        try:
+            entry = checked(Entry, table, "[[node]] table")
+            found.append((entry, entry.draft, place))
+        except UserError as error:
+            raise DocmemError(error.what, where=place) from None
         if entry.depth > deepest + 1:
-            raise DocmemError(f"depth {shown(entry.depth)} has no parent before it", where=f"{where}:{entry.line}")
-    check(max(entry.depth for entry in entries), MAX_DEPTH, "levels", where)
-    return entries
+            raise DocmemError(f"depth {shown(entry.depth)} has no parent before it", where=place)
+        check(entry.depth, MAX_DEPTH, "levels", where)
+        deepest = entry.depth
+    return found
 
 
 def _without_string(found: re.Match[str]) -> str:
@@ -140,57 +142,22 @@ def _without_string(found: re.Match[str]) -> str:
     return found[0] if found[0] in _NAMED_NODE else "\n" * found[0].count("\n")
 
 
-def _entry(table: dict[str, Any], where: str, line: int) -> Entry:
-    unknown = sorted(table.keys() - _KEYS)
-    if unknown:
-        raise DocmemError(
-            f"unknown key {shown(unknown[0])}", where=where, mend=f"known keys: {', '.join(sorted(_KEYS))}"
-        )
-    try:
-        context = check_context(*(table.get(key, "") for key in ("context_type", "context_name", "context_value")))
-        text = check_text(table.get("text", ""))
-    except DocmemError as error:
-        raise DocmemError(error.what, where=where) from None
-    importance, order = table.get("importance", 0.5), table.get("order")
-    if not _is_number(importance) or not 0 <= importance <= 1:
-        raise DocmemError(f"importance is 0 to 1, not {shown(importance)}", where=where)
-    if order is not None and not (_is_number(order) and abs(order) <= LARGEST):
-        raise DocmemError(f"order is a number, not {shown(order)}", where=where)
-    depth = table.get("depth", 0)
-    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
-        raise DocmemError(f"depth is a whole number from 0 on, not {shown(depth)}", where=where)
-    flags = {key: _flag(table, key, where) for key in ("readonly", "sticky", "summary")}
-    draft = Draft(context, text, flags["readonly"], float(importance), flags["sticky"])
-    return Entry(draft, depth, None if order is None else float(order), bool(flags["summary"]), line)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _flag(table: dict[str, Any], key: str, where: str) -> int:
-    value = table.get(key, 0)
-    if value not in (0, 1) or isinstance(value, float):
-        raise DocmemError(f"{key} is 0 or 1, not {shown(value)}", where=where)
-    return int(value)
-
-
-def write_entries(edit: Edit, entries: Sequence[Entry], where: object) -> list[Node]:
+def write_entries(edit: Edit, entries: Sequence[Placed]) -> list[Node]:
     """New nodes for all entries, in order. Raises DocmemError, naming the line, for two siblings of one order."""
     above: list[tuple[str, float]] = []  # (id, largest order among its children so far) at each depth
     made: list[Node] = []
     orders: set[tuple[str, float]] = set()
-    for entry in entries:
+    for entry, draft, place in entries:
         del above[entry.depth :]
         parent_id, order = None, 0.0
         if above:
             parent_id, last = above[-1]
             order = last + 1.0 if entry.order is None else entry.order
             if (parent_id, order) in orders:
-                raise DocmemError(f"order {order!r} is taken by a sibling", where=f"{where}:{entry.line}")
+                raise DocmemError(f"order {order!r} is taken by a sibling", where=place)
             orders.add((parent_id, order))
             above[-1] = (parent_id, max(last, order))
-        node = edit.add(parent_id, order, entry.draft)
+        node = edit.add(parent_id, order, draft)
         if entry.summary:
             edit.sql.execute("INSERT INTO summaries VALUES (?, 0)", (node.id,))
         above.append((node.id, 0.0))
@@ -198,6 +165,6 @@ def write_entries(edit: Edit, entries: Sequence[Entry], where: object) -> list[N
         reached("documents.toml.one")
     edit.sql.executemany(
         "UPDATE summaries SET stale = 0 WHERE node_id = ?",
-        [(node.id,) for node, entry in zip(made, entries, strict=True) if entry.summary],
+        [(node.id,) for node, (entry, _, _) in zip(made, entries, strict=True) if entry.summary],
     )
     return made
