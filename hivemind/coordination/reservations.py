@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 
 from hivemind.coordination.entries import Reservation
 from hivemind.coordination.errors import ReservationHeld
@@ -43,7 +44,9 @@ class Reservations:
         def decide(state: State) -> Sequence[Draft]:
             for held in _in_order(state):
                 if held.agent_id != who and not (held.shared and shared):
-                    _refuse_overlap(wanted, held)
+                    for one, other in product(wanted, held.patterns):
+                        if overlap(one, other):
+                            raise ReservationHeld(one, other, held.agent_id)
             if own(state) is not None:
                 return []
             payload = {"agent_id": who, "patterns": wanted, "shared": shared}
@@ -81,13 +84,6 @@ class Reservations:
 
 def _in_order(state: State) -> _Held:
     return sorted(state.reservations.values(), key=lambda held: held.id)
-
-
-def _refuse_overlap(wanted: tuple[str, ...], held: Reservation) -> None:
-    for one in wanted:
-        for other in held.patterns:
-            if overlap(one, other):
-                raise ReservationHeld(one, other, held.agent_id)
 
 
 def _patterns(patterns: str | Iterable[str]) -> tuple[str, ...]:

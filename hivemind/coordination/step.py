@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, Literal
 
 from hivemind.boundary import Unreadable, boundary
@@ -80,23 +80,19 @@ def _leads_somewhere(text: str) -> bool:
     return text.isprintable() and not text.startswith("/") and ".." not in text.split("/")
 
 
+_RECEIPT_TYPES: dict[str, tuple[type, ...]] = {
+    "kind": (str,), "text": (str,), "exit_status": (int, NoneType), "output_digest": (str, NoneType),
+    "digest": (str, NoneType), "ci": (bool,),
+}  # fmt: skip
+
+
 def _fault(given: Mapping[str, Any]) -> str | None:
-    known = {"kind", "text", "exit_status", "output_digest", "digest", "ci"}
-    if unknown := sorted(str(key) for key in given if key not in known):
-        return f"has an unknown field {unknown[0]!r}"
-    if str(given.get("kind", "")).upper() not in ("CMD", "LINK"):
-        return f"has the kind {given.get('kind')!r}, it is CMD or LINK"
-    if not isinstance(given.get("text"), str):
-        return "has no text"
-    status = given.get("exit_status")
-    if status is not None and (not isinstance(status, int) or isinstance(status, bool)):
-        return f"has the exit_status {status!r}, it is a whole number"
-    for name in ("output_digest", "digest"):
-        if given.get(name) is not None and not isinstance(given[name], str):
-            return f"has a {name} that is no text"
-    if not isinstance(given.get("ci", False), bool):
-        return "has a `ci` that is neither true nor false"
-    return None
+    for name in sorted({"kind", "text", *map(str, given)}):
+        if name not in _RECEIPT_TYPES:
+            return f"has an unknown field {name!r}"
+        if type(given.get(name)) not in _RECEIPT_TYPES[name]:
+            return f"has the {name} {given.get(name)!r}"
+    return None if given["kind"].upper() in ("CMD", "LINK") else f"has the kind {given['kind']!r}, it is CMD or LINK"
 
 
 def receipts_of(evidence: Evidence | Iterable[Evidence]) -> tuple[Receipt, ...]:
@@ -222,12 +218,8 @@ def _title(value: object) -> str:
 
 
 def _lines(name: str, value: object) -> list[str]:
-    if isinstance(value, str):
-        value = [value]
-    if not isinstance(value, Iterable):
-        raise refused(f"{name} of a step is a list of texts")
-    lines = [line for line in value if isinstance(line, str)]
-    if len(lines) < len(list(value)):
+    lines: list[Any] = [value] if isinstance(value, str) else list(value) if isinstance(value, Iterable) else [value]
+    if not all(isinstance(line, str) for line in lines):
         raise refused(f"{name} of a step is a list of texts")
     return [line.strip() for line in lines if line.strip()]
 

@@ -24,25 +24,21 @@ def is_settled(path: str | os.PathLike[str] | int, settle_ms: float, now: dateti
     A time stamp in the future (a clock set back, a server whose clock is ahead) cannot keep a file unread for ever:
     this call then waits `settle_ms` itself and compares.
     """
-    if isinstance(path, int):
-        return _settled(path, settle_ms, now)
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        return _settled(file, settle_ms, now)
-    finally:
-        os.close(file)
-
-
-def _settled(file: int, settle_ms: float, now: datetime | float) -> bool:
-    found = os.fstat(file)
+    if not isinstance(path, int):
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return is_settled(file, settle_ms, now)
+        finally:
+            os.close(file)
+    found = os.fstat(path)
     if stat.S_ISREG(found.st_mode):
-        free = _nobody_writes(file)
+        free = _nobody_writes(path)
         if free is False or (free and found.st_size):
             return free
-    return _rests(file, found, settle_ms / 1000, now.timestamp() if isinstance(now, datetime) else now)
+    return _rests(path, found, settle_ms / 1000, now.timestamp() if isinstance(now, datetime) else now)
 
 
 def _nobody_writes(file: int) -> bool | None:

@@ -105,13 +105,9 @@ def _text(body: str) -> tuple[str, str, bytes]:
     """
     raw = body.encode("utf-8", "replace") + b"\n"
     if b"\r" in raw or b"\0" in raw or _LONG_LINE.search(raw):
-        return "text/plain; charset=utf-8", "quoted-printable", _quoted_printable(raw)
+        lines = (binascii.b2a_qp(line, istext=False).replace(b"\r", b"=0D") for line in raw.split(b"\n"))
+        return "text/plain; charset=utf-8", "quoted-printable", b"\n".join(lines)
     return "text/plain; charset=utf-8", "8bit", raw
-
-
-def _quoted_printable(raw: bytes) -> bytes:
-    lines = (binascii.b2a_qp(line, istext=False).replace(b"\r", b"=0D") for line in raw.split(b"\n"))
-    return b"\n".join(lines)
 
 
 def _parts(body: str, attachments: Iterable[Attachment]) -> tuple[str, str, bytes]:

@@ -136,7 +136,7 @@ class Glance:
     def listing(self) -> None:
         """To be called just before the folder is listed."""
         self._seen = self._now()
-        self._young = self._is_young()
+        self._young = self._seen is None or abs(time.time_ns() - self._seen[1]) < _YOUNG_NS
         self._listed_at = time.monotonic()
 
     def listed(self) -> None:
@@ -159,9 +159,6 @@ class Glance:
         except FileNotFoundError:
             return None
         return state.st_ino, state.st_mtime_ns
-
-    def _is_young(self) -> bool:
-        return self._seen is None or abs(time.time_ns() - self._seen[1]) < _YOUNG_NS
 
 
 _FAILURES = 3  # times that a handler may fail

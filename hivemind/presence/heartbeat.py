@@ -66,10 +66,7 @@ class Heartbeat:
                     self._thread = None
                     return
                 if self._since + self._interval_s <= time.monotonic() < self._until:
-                    self._beat_once()
-
-    def _beat_once(self) -> None:
-        try:
-            self._beat()
-        except (HivemindError, OSError) as error:  # no room for a moment: the next beat may do
-            _log.warning("no sign of life: %s", error)
+                    try:
+                        self._beat()
+                    except (HivemindError, OSError) as error:  # no room for a moment: the next beat may do
+                        _log.warning("no sign of life: %s", error)

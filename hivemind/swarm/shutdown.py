@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from hivemind.fs import HeldLock, Lock, create, fsync_folder, make_folder
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import is_here, told_of
-from hivemind.fs.sockets import readable
 from hivemind.layout import Layout
 from hivemind.presence.identity import agent_lock
 from hivemind.presence.watching import SUPERVISOR, supervisor_lock
@@ -68,7 +67,9 @@ def _end(lock: Lock, what: str, timeout_s: float) -> Ended | None:
         raise HeldLock(f"{what} is held by {told_of(holder)}", where=lock.path, holder=holder, mend=mend)
     deadline = time.monotonic() + timeout_s
     try:
-        process = _signal(lock, pid)
+        if pid <= 0:  # kill(0) would end whoever asks
+            raise ProcessLookupError(errno.ESRCH, "the lock does not say which it is")
+        os.kill(pid, signal.SIGTERM)
     except OSError as error:
         if _holder(lock) is None:
             return Ended(pid, over=True)
@@ -78,42 +79,11 @@ def _end(lock: Lock, what: str, timeout_s: float) -> Ended | None:
             holder=lock.holder() or {},
             mend="end it where it runs, as the user that it belongs to",
         ) from None
-    try:
-        return Ended(pid, over=_wait(lock, pid, process, deadline))
-    finally:
-        if process is not None:
-            os.close(process)
-
-
-def _signal(lock: Lock, pid: int) -> int | None:
-    """Tell the process to end; gives a descriptor that is ready once it has, where the system has such. Raises OSError."""
-    if pid <= 0:  # kill(0) would end whoever asks
-        raise ProcessLookupError(errno.ESRCH, "the lock does not say which it is")
-    if not hasattr(os, "pidfd_open"):
-        os.kill(pid, signal.SIGTERM)
-        return None
-    process = os.pidfd_open(pid)
-    try:
-        # A number may be given to a new process at any time: the one that has the lock now is the one that is meant.
-        if _holder(lock) == pid:
-            signal.pidfd_send_signal(process, signal.SIGTERM)
-    except BaseException:
-        os.close(process)
-        raise
-    return process
-
-
-def _wait(lock: Lock, pid: int, process: int | None, deadline: float) -> bool:
-    """True once that process has let go of the lock; a successor that holds it already counts as well."""
-    while _holder(lock) in (pid, 0):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return False
-        if process is None:
-            time.sleep(min(left, _LOOK_S))
-        else:
-            readable([process], min(left, 1.0))
-    return True
+    while _holder(lock) in (pid, 0):  # a successor that holds it already means that this one is over
+        if (left := deadline - time.monotonic()) <= 0:
+            return Ended(pid, over=False)
+        time.sleep(min(left, _LOOK_S))
+    return Ended(pid, over=True)
 
 
 def _holder(lock: Lock) -> int | None:

@@ -140,13 +140,9 @@ class Listing:
             if drop is not None and drop.entry is None:
                 return TaskSummary(task_id, drop.name, state, path, HUMAN, since, waiting=BEING_WRITTEN)
             if drop is not None and drop.entry is not None and not drop.entry.folder:  # most: nothing else is read
-                written = self._written(drop)
-                form = written.form
-                return TaskSummary(
-                    task_id, written.title, state, path, HUMAN, since, None, form.priority, form.project,
-                    form.assignee, form.role, waiting=waiting,
-                )  # fmt: skip
-            task = self._read(path, state)
+                task = task_of(self._written(drop), path, state, TaskRecord(), task_id)
+            else:
+                task = self._read(path, state)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except UserError as problem:

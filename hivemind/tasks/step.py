@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
@@ -101,12 +101,8 @@ class Strict(BaseModel):
     def _blank_keys(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        return {key: _off(key, item) for key, item in value.items() if item is not None}
-
-
-def _off(key: object, value: Any) -> Any:
-    """YAML reads the `off` of `proof: off` as False."""
-    return "off" if key == "proof" and value is False else value
+        given = {key: item for key, item in value.items() if item is not None}
+        return {**given, "proof": "off"} if given.get("proof") is False else given  # as YAML reads `proof: off`
 
 
 def first_line(text: str) -> str:
@@ -158,35 +154,6 @@ def _run(value: Any) -> str | list[str]:
     return _line(value, "run")
 
 
-def _only(value: dict[str, Any], kind: str, allowed: tuple[str, ...]) -> None:
-    for key in value:
-        if key not in allowed:
-            raise ValueError(f"{kind} knows no {key!r}, only {', '.join(allowed)}")
-
-
-def _write(value: Any) -> dict[str, str | None]:
-    if not isinstance(value, dict):
-        return {"path": _line(value, "write"), "text": None}
-    _only(value, "write", ("path", "text"))
-    text = string(value.get("text"))
-    if text is not None and not isinstance(text, str):
-        raise ValueError("the text of write is a text")
-    return {"path": _line(value.get("path"), "the path of write"), "text": text}
-
-
-def _mail(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("mail is {to, subject, body}")  # noqa: TRY004 - pydantic words only ValueError
-    _only(value, "mail", ("to", "subject", "body"))
-    to = listed(value.get("to"))
-    if not isinstance(to, list) or not to:
-        raise ValueError("mail has a to: one agent or a list")
-    body, subject = string(value.get("body", "")), string(value.get("subject", ""))
-    if not isinstance(body, str) or not isinstance(subject, str):
-        raise ValueError("subject and body of mail are texts")  # noqa: TRY004 - as above
-    return {"to": [_line(one, "to") for one in to], "subject": subject, "body": body}
-
-
 def _wait(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         if len(value) != 1:
@@ -211,14 +178,30 @@ def as_step(value: Any) -> Any:
     return {"title": title, "ask": title} if title.endswith("?") else {"title": title}
 
 
+_Line = Annotated[str, BeforeValidator(lambda value: _line(value, "it"))]
+
+
+class _Write(Strict):
+    path: _Line
+    text: Text | None = None
+
+
+class _Mail(Strict):
+    to: Annotated[list[_Line], BeforeValidator(listed), Field(min_length=1)]
+    subject: Text = ""
+    body: Text = ""
+
+
 class StepForm(Strict):
     """One entry of `steps:`; a plain text is a step with that title, a question if it ends with `?`."""
 
     title: Text | None = None
     run: Annotated[Any, BeforeValidator(_run)] = None
     ask: Annotated[Any, BeforeValidator(lambda value: _line(value, "ask"))] = None
-    write: Annotated[Any, BeforeValidator(_write)] = None
-    mail: Annotated[Any, BeforeValidator(_mail)] = None
+    write: (
+        Annotated[_Write, BeforeValidator(lambda value: value if isinstance(value, dict) else {"path": value})] | None
+    ) = None
+    mail: _Mail | None = None
     wait: Annotated[Any, BeforeValidator(_wait)] = None
     success_criteria: Texts = ()
     tests: Texts = ()
@@ -238,6 +221,7 @@ class StepForm(Strict):
     def step(self) -> TaskStep:
         kind = next((kind for kind in KINDS if getattr(self, kind) is not None), None)
         argument = getattr(self, kind) if kind else None
+        argument = argument.model_dump() if isinstance(argument, BaseModel) else argument
         return TaskStep(
             title=(self.title or "").strip() or _shown(kind, argument),
             kind=kind,

@@ -102,7 +102,7 @@ def test_a_step_as_written_reads_as_the_same_step():
         ("---\nsteps:\n- run: a\n- ask: b\n  tset: c\n---\nx", "t.md:5", "unknown key 'steps.1.tset'"),
         ("---\nsteps:\n- wait: a while\n---\nx", "t.md:3", "steps.0.wait: 'a while' is no duration"),
         ("---\nsteps:\n- once: true\n---\nx", "t.md:3", "a step has a title or one of"),
-        ("---\nsteps:\n- mail: {subject: s}\n---\nx", "t.md:3", "mail has a to"),
+        ("---\nsteps:\n- mail: {subject: s}\n---\nx", "t.md:3", "steps.0.mail.to: Field required"),
         ("   \n\n", "t.md", "says nothing"),
         ("a\0b", "t.md", "is no text (a NUL at byte 1)"),
     ],
