@@ -159,8 +159,7 @@ class Docmem(DatabaseOwner):
         """A new last child of the node: order = largest order among its siblings + 1."""
         draft = Draft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
-            tree.get(edit.sql, node_id)
-            return edit.add(node_id, edit.last_in(node_id), draft)
+            return edit.add(*edit.place("child", node_id), draft)
 
     def insert_before(
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
@@ -169,7 +168,7 @@ class Docmem(DatabaseOwner):
         """A new sibling just before the node. Raises DocmemError for a root."""
         draft = Draft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
-            return edit.add(edit.parent_of(node_id), edit.before(node_id), draft)
+            return edit.add(*edit.place("before", node_id), draft)
 
     def insert_after(
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
@@ -178,17 +177,16 @@ class Docmem(DatabaseOwner):
         """A new sibling just after the node. Raises DocmemError for a root."""
         draft = Draft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
-            return edit.add(edit.parent_of(node_id), edit.after(node_id), draft)
+            return edit.add(*edit.place("after", node_id), draft)
 
     def add_note(self, node_id: str, text: str, author: str) -> Node:
         """A note on a node, readonly or not: a sibling right after it, or the first child of a root."""
         draft = Draft(check_context("note", "by", author), text)
         with self.transaction() as edit:
-            node = tree.get(edit.sql, node_id)
-            if node.parent_id is not None:
-                return edit.add(node.parent_id, edit.after(node_id), draft)
+            if tree.get(edit.sql, node_id).parent_id is not None:
+                return edit.add(*edit.place("after", node_id), draft)
             first = tree.first_child(edit.sql, node_id)
-            return edit.add(node_id, edit.before(first) if first else edit.last_in(node_id), draft)
+            return edit.add(*(edit.place("before", first) if first else edit.place("child", node_id)), draft)
 
     # -- changing ---------------------------------------------------------------------------------------------------
     def update_content(self, node_id: str, content: str, expected_hash: str | None = None) -> Node:

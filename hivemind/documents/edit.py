@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
 from hivemind.documents import orders, tree
 from hivemind.documents.errors import (
@@ -21,6 +21,7 @@ from hivemind.documents.errors import (
     ReadonlyError,
 )
 from hivemind.documents.node import COLUMNS, Context, Node, check_flag, check_id, check_text, node_hash, shown, tags_in
+from hivemind.documents.orders import Where
 from hivemind.fs import reached
 from hivemind.masking import mask
 
@@ -72,12 +73,13 @@ class Edit:
             raise OptimisticLockError(node_id, expected_hash, node.hash)
         return node
 
-    def parent_of(self, target_id: str) -> str:
-        """The parent of a node that something is to stand beside. Raises DocmemError for a root."""
+    def place(self, where: Where, target_id: str, mover: str | None = None) -> tuple[str, float]:
+        """(parent, order) of what is to be the target's last child, or to stand beside it. Raises DocmemError beside a root."""
         target = tree.get(self.sql, target_id)
-        if target.parent_id is None:
+        parent_id = target_id if where == "child" else target.parent_id
+        if parent_id is None:
             raise DocmemError(f"node {target_id!r} is a root, nothing stands beside it", mend="append to it instead")
-        return target.parent_id
+        return parent_id, orders.free_order(self.sql, where, target, self.now, mover)
 
     def refuse_cycle(self, node_id: str, parent_id: str | None, target_id: str) -> None:
         """Raises CycleError if `parent_id` is the node or lies below it."""
@@ -130,15 +132,11 @@ class Edit:
 
     def free_id(self, wanted: str | None = None) -> str:
         """`wanted`, or a new short id; nothing has it yet. Raises DocmemError for one that is taken."""
-        taken = "SELECT 1 FROM nodes WHERE id = ?"
-        if wanted is not None:
-            if self.sql.execute(taken, (check_id(wanted),)).fetchone():
-                raise DocmemError(f"there is a node {wanted!r} already", mend="choose another id, or none")
-            return wanted
-        while True:
-            found = self.new_id()
-            if self.sql.execute(taken, (found,)).fetchone() is None:
-                return found
+        if wanted is None:
+            return self.free_ids(1)[0]
+        if self.sql.execute("SELECT 1 FROM nodes WHERE id = ?", (check_id(wanted),)).fetchone():
+            raise DocmemError(f"there is a node {wanted!r} already", mend="choose another id, or none")
+        return wanted
 
     def change(self, node: Node, *, keep_version: bool = True, **changes: Any) -> Node:
         """Write the node with some fields changed; token count, hash, time, history and tags follow."""
@@ -184,25 +182,12 @@ class Edit:
         """Delete nodes, given in reading order: children go before their parents (seed 003, *Delete*)."""
         self.sql.executemany("DELETE FROM nodes WHERE id = ?", ((node_id,) for node_id in reversed(node_ids)))
 
-    # -- places -----------------------------------------------------------------------------------------------------
-    def last_in(self, parent_id: str, mover: str | None = None) -> float:
-        return orders.append(self.sql, parent_id, self.now, mover)
-
-    def before(self, target_id: str, mover: str | None = None) -> float:
-        return orders.before(self.sql, target_id, self.now, mover)
-
-    def after(self, target_id: str, mover: str | None = None) -> float:
-        return orders.after(self.sql, target_id, self.now, mover)
-
 
 _row: Callable[[Node], tuple[object, ...]] = attrgetter(*COLUMNS)
 
 
 def _but_place(node: Node) -> tuple[object, ...]:
     return node.text, node.context, node.readonly, node.importance, node.sticky
-
-
-Where = Literal["child", "before", "after"]
 
 
 def move(edit: Edit, node_id: str, target_id: str, where: Where, expected_hash: str | None) -> Node:
@@ -212,29 +197,21 @@ def move(edit: Edit, node_id: str, target_id: str, where: Where, expected_hash: 
     """
     edit.expect(node_id, expected_hash)
     run = sticky_run(edit, node_id)
-    tree.get(edit.sql, target_id)
-    parent_id = target_id if where == "child" else edit.parent_of(target_id)
+    movers = [node_id] if target_id in run else run  # beside what it is stuck to the node alone changes its place
+    parent_id, order = edit.place(where, target_id, movers[0])
     for member in run:
         edit.refuse_cycle(member, parent_id, target_id)
     if target_id == node_id:
         raise CycleError(node_id, target_id)
-    if target_id in run:  # beside what it is stuck to: the node alone changes its place
-        run = [node_id]
-    _move_one(edit, run[0], parent_id, _order(edit, parent_id, target_id, where, run[0]))
-    for previous, member in pairwise(run):
-        _move_one(edit, member, parent_id, edit.after(previous, member))
+    _move_one(edit, movers[0], parent_id, order)
+    for previous, member in pairwise(movers):
+        _move_one(edit, member, *edit.place("after", previous, member))
     return tree.get(edit.sql, node_id)
 
 
 def _move_one(edit: Edit, node_id: str, parent_id: str, order: float) -> None:
     edit.change(tree.get(edit.sql, node_id), parent_id=parent_id, order_value=order)
     reached("documents.move.one")
-
-
-def _order(edit: Edit, parent_id: str, target_id: str, where: Where, mover: str | None) -> float:
-    if where == "child":
-        return edit.last_in(parent_id, mover)
-    return edit.before(target_id, mover) if where == "before" else edit.after(target_id, mover)
 
 
 def sticky_run(edit: Edit, node_id: str) -> list[str]:
@@ -257,9 +234,7 @@ def copy(edit: Edit, node_id: str, target_id: str, where: Where) -> Node:
     kept; descendants are numbered 1, 2, 3 … under their new parents in the old order.
     """
     before = tree.subtree(edit.sql, node_id)
-    tree.get(edit.sql, target_id)
-    parent_id = target_id if where == "child" else edit.parent_of(target_id)
-    order = _order(edit, parent_id, target_id, where, None)
+    parent_id, order = edit.place(where, target_id)
     new_ids = dict(zip((node.id for node in before), edit.free_ids(len(before)), strict=True))
     edit.insert_all(_copies(edit, before, new_ids, parent_id, order))
     edit.sql.executemany(

@@ -166,7 +166,7 @@ def forget(edit: Edit, old: KnownFile) -> None:
         edit.sql.execute("DELETE FROM files WHERE id = ?", (old.number,))
         return
     refresh(edit, old.root_id, old.number, Outline("", "plain", "", (), (), ()))
-    if tree.has_children(edit.sql, old.root_id):
+    if tree.first_child(edit.sql, old.root_id):
         edit.change(tree.get(edit.sql, old.root_id), context_name="gone")
         edit.sql.execute("UPDATE files SET digest = ? WHERE id = ?", (GONE, old.number))
     else:

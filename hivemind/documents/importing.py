@@ -427,5 +427,5 @@ def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], thread: str
         key, text = mask(value(f"{letter.sender} {letter.date} {letter.id}", "mail")), mask(letter.text)
         if (key, text) not in known:
             draft = Draft(Context("message", "from", key), text, 1)
-            edit.add(root.id, edit.last_in(root.id), draft)
+            edit.add(*edit.place("child", root.id), draft)
     return tree.get(edit.sql, root.id)

@@ -9,50 +9,44 @@ number is left between two neighbours, all siblings are numbered 1, 2, 3 … in 
 from __future__ import annotations
 
 import sqlite3
+from typing import Literal
 
+from hivemind.documents.node import Node
 from hivemind.documents.tree import get
 
-__all__ = ["LARGEST", "after", "append", "before", "park"]
+__all__ = ["LARGEST", "Where", "free_order", "park"]
 
 LARGEST = 2.0**52
 """Beyond this, `order + 1` may equal `order`: siblings are numbered anew before they come near it."""
 
 
-def append(sql: sqlite3.Connection, parent_id: str, now: str, mover: str | None = None) -> float:
-    """The order of a new last child. `mover` is the node that is going there, if it has an order already."""
-    last = _beside(sql, parent_id, "<", float("inf"), mover)
-    if last is not None and last >= LARGEST:
-        renumber(sql, parent_id, now)
-        return append(sql, parent_id, now, mover)
-    return 1.0 if last is None else last + 1.0
+Where = Literal["child", "before", "after"]
 
 
-def before(sql: sqlite3.Connection, target_id: str, now: str, mover: str | None = None) -> float:
-    """The order of a new sibling just before the target, which has a parent."""
-    return _next_to(sql, target_id, "<", now, mover)
+def free_order(sql: sqlite3.Connection, where: Where, target: Node, now: str, mover: str | None = None) -> float:
+    """An order for a new last child of the target, or a new sibling just before or after it.
 
-
-def after(sql: sqlite3.Connection, target_id: str, now: str, mover: str | None = None) -> float:
-    """The order of a new sibling just after the target, which has a parent."""
-    return _next_to(sql, target_id, ">", now, mover)
-
-
-def _next_to(sql: sqlite3.Connection, target_id: str, side: str, now: str, mover: str | None) -> float:
+    `mover` is the node that is going there, if it has an order already.
+    """
     for _ in range(2):
-        target = get(sql, target_id)
-        assert target.parent_id is not None
-        here = target.order_value
-        other = _beside(sql, target.parent_id, side, here, mover)
-        if other is None:
-            order = here - 1.0 if side == "<" else here + 1.0
-            if abs(order) <= LARGEST:
-                return order
+        parent_id, here, side = target.parent_id, target.order_value, ">" if where == "after" else "<"
+        if where == "child":
+            parent_id, here = target.id, float("inf")
+        assert parent_id is not None
+        other = _beside(sql, parent_id, side, here, mover)
+        if other is None or where == "child":
+            order = here + 1.0 if side == ">" else here - 1.0
+            if where == "child":
+                order = 1.0 if other is None else other + 1.0
+            fits = abs(order) <= LARGEST
         else:
-            low, high = (other, here) if side == "<" else (here, other)
+            low, high = min(other, here), max(other, here)
             order = (low * 4 + high) / 5
-            if low < order < high:
-                return order
-        renumber(sql, target.parent_id, now)
+            fits = low < order < high
+        if fits:
+            return order
+        renumber(sql, parent_id, now)
+        target = get(sql, target.id)
     raise AssertionError("whole numbers have room between them")
 
 

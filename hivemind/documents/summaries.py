@@ -105,10 +105,10 @@ def add_summary(edit: Edit, start_id: str, end_id: str, text: str, context: Cont
         (start.parent_id, start.order_value, end.order_value),
     ).fetchall()
     for (member_id,) in rows:
-        if tree.has_children(edit.sql, member_id):
+        if tree.first_child(edit.sql, member_id):
             raise DocmemError(f"node {member_id!r} has children", mend="only leaves can be summarised")
     assert start.parent_id is not None
-    summary = edit.add(start.parent_id, edit.last_in(start.parent_id), Draft(context, text))
+    summary = edit.add(start.parent_id, edit.place("child", start.parent_id)[1], Draft(context, text))
     reached("documents.summary.added")
     for (member_id,) in rows:
         edit.change(tree.get(edit.sql, member_id), parent_id=summary.id)
@@ -129,10 +129,10 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
     members = tree.children(edit.sql, summary_id)
     fits = _fit_beside(edit, summary, members)
     if fits:  # they kept the orders that they had before: those are theirs again
-        edit.change(summary, order_value=edit.last_in(summary.parent_id))
+        edit.change(summary, order_value=edit.place("child", summary.parent_id)[1])
     previous = summary_id
     for member in members:
-        place = member.order_value if fits else edit.after(previous)
+        place = member.order_value if fits else edit.place("after", previous)[1]
         edit.change(member, parent_id=summary.parent_id, order_value=place)
         previous = member.id
         reached("documents.summary.given_back")

@@ -15,7 +15,7 @@ from hivemind.documents.node import COLUMNS, Node
 
 __all__ = [
     "Shown", "Source", "ancestors", "children", "descendant_ids", "find", "first_child", "get", "get_many",
-    "has_children", "interior_ids", "node_at", "root_source", "roots", "show", "siblings_around", "size",
+    "interior_ids", "node_at", "root_source", "roots", "show", "siblings_around", "size",
     "source_of", "split_reference", "subtree",
 ]  # fmt: skip
 
@@ -85,11 +85,6 @@ def interior_ids(sql: sqlite3.Connection, node_id: str) -> set[str]:
         (node_id,),
     )
     return {row[0] for row in rows}
-
-
-def has_children(sql: sqlite3.Connection, node_id: str) -> bool:
-    """False for a leaf."""
-    return sql.execute("SELECT 1 FROM nodes WHERE parent_id = ? LIMIT 1", (node_id,)).fetchone() is not None
 
 
 def subtree(sql: sqlite3.Connection, node_id: str) -> list[Node]:
@@ -253,7 +248,7 @@ def show(sql: sqlite3.Connection, nodes: Sequence[Node]) -> Shown:
     """
     whole = is_whole(sql, nodes)
     form: Form = "full" if whole else "excerpt"
-    if not whole and all(has_children(sql, node.id) for node in nodes):
+    if not whole and all(first_child(sql, node.id) for node in nodes):
         form = "outline"
     return Shown(_joined(sql, nodes), form, tuple(nodes))
 
