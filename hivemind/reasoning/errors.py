@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from hivemind.boundary import boundary
+from hivemind.boundary import Unreadable, checked
 from hivemind.errors import UserError
 
 __all__ = ["BudgetTooSmall", "GraphError", "parse"]
@@ -34,13 +33,7 @@ def parse(model: type[_M], value: object) -> _M:
     """The value as that model. Raises GraphError that names the place and the problem."""
     if isinstance(value, model):
         return value
-    what = f"a {model.__name__}"
-    if not isinstance(value, Mapping):
-        raise GraphError(f"{what} must be an object, not {type(value).__name__}")
-    with boundary(what):
-        try:
-            return model.model_validate(dict(value))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"])) or "the object"
-            raise GraphError(f"{what} is not valid: {place}: {first['msg']}") from None
+    try:
+        return checked(model, value, model.__name__)
+    except Unreadable as error:
+        raise GraphError(error.what) from None

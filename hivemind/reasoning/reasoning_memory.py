@@ -331,15 +331,7 @@ class _Recall:
     def check(self) -> None:
         """Raises BudgetTooSmall if what no fold and no flush can take away is over the budget even as excerpts."""
         own = frozenset(node.node_id for node in self._own(self._store.graph))
-        stays = render(
-            self._talk,
-            self._store.graph,
-            self._memory.shown_lane,
-            last=self._memory.last_turns,
-            bare=True,
-            without=own,
-        ).messages
-        least = self._size(excerpted(stays, 0))
+        least = self._size(excerpted(self._memory.rendered(bare=True, without=own).messages, 0))
         if least > self._budget:
             raise BudgetTooSmall(self._budget, least)
 
@@ -483,13 +475,7 @@ class _Recall:
 
     def _render(self, *, bare: bool = False) -> Context:
         """The context, its last messages cut where they would leave too little of the budget to what was before."""
-        context = render(
-            self._talk,
-            self._store.graph,
-            self._memory.shown_lane,
-            last=self._memory.last_turns,
-            bare=bare,
-        )
+        context = self._memory.rendered(bare=bare)
         messages = context.messages
         at = len(messages) - len(self._talk.protected(self._memory.last_turns)) + self._talk.preamble
         room = int(self._budget * self._memory.last_share)
