@@ -6,6 +6,8 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Literal
 
 from hivemind.documents import tree
@@ -62,15 +64,9 @@ class _Expansion:
             level = below
 
     def _read(self, parents: list[str]) -> Iterator[list[_Leaf]]:
-        group: list[_Leaf] = []
-        for row in self.sql.execute(_CHILDREN, (json.dumps(parents),)).fetchall():
-            leaf = _Leaf(*row)
-            if group and group[0].parent_id != leaf.parent_id:
-                yield group
-                group = []
-            group.append(leaf)
-        if group:
-            yield group
+        rows = self.sql.execute(_CHILDREN, (json.dumps(parents),)).fetchall()
+        for _, group in groupby((_Leaf(*row) for row in rows), key=attrgetter("parent_id")):
+            yield list(group)
 
     def offer(self, group: Sequence[_Leaf]) -> None:
         """Take what fits of siblings, in order; those of a summary together, where the summary can stand for them."""
@@ -105,20 +101,12 @@ class _Expansion:
         return not (leaf.interior and self.interior == "skip")
 
     def in_reading_order(self, start_id: str) -> list[str]:
-        parent_of = {leaf.id: leaf.parent_id for group in self.visited.values() for leaf in group}
-        on_the_way: set[str] = set()
-        for node_id in self.chosen:
-            while node_id not in on_the_way:
-                on_the_way.add(node_id)
-                if node_id == start_id:
-                    break
-                node_id = parent_of[node_id]
         ordered, stack = [], [start_id]
         while stack:
             node_id = stack.pop()
             if node_id in self.chosen:
                 ordered.append(node_id)
-            stack += [leaf.id for leaf in reversed(self.visited.get(node_id, ())) if leaf.id in on_the_way]
+            stack += [leaf.id for leaf in reversed(self.visited.get(node_id, ()))]
         return ordered
 
 
