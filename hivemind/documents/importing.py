@@ -253,7 +253,8 @@ def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
     document = _read(edit.sql, root_id, file_id)
     contexts = section_contexts(outline)
     found = _match(document, outline, contexts)
-    ids = [edit.free_id() if at is None else document.placed[at] for at in found]
+    new_ids = iter(edit.free_ids(found.count(None)))
+    ids = [next(new_ids) if at is None else document.placed[at] for at in found]
     parents = parents_of(outline)
     pieces = [(node_id, root_id if up < 0 else ids[up]) for node_id, up in zip(ids, parents, strict=True)]
     notes = {node.id for node in document.nodes.values() if node.context_type == "note"}

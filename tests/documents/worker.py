@@ -73,7 +73,7 @@ def import_another(docmem: Docmem, path: str) -> None:
     parts = ("a\n\n", "* a\n", "    a\n\nb\n\n", "# a\n", "> a\n\n", "@a b\n\n", "@a-")
     for part in (*parts, *reversed(parts)):
         print(repr(part), flush=True)
-        Path(path).write_text(part * (30_000 // len(part)), encoding="utf-8")
+        Path(path).write_text(part * (15_000 // len(part)), encoding="utf-8")
         docmem.import_file(path)
 
 
