@@ -20,7 +20,7 @@ from hivemind.layout import Layout
 from hivemind.tasks.form import TaskForm
 from hivemind.tasks.step import KINDS, StepForm
 from hivemind.tools import TOOLS, files
-from hivemind.tools.by_hand import use_by_hand
+from hivemind.tools.registry import use_by_hand
 from tests.cli.conftest import make_hive
 
 ROOT = Path(__file__).parent.parent

@@ -76,7 +76,7 @@ OWN_INPUT = {
     "tools/files.py read": "the masker's feed, which parses nothing",
     "masking.py _forms_in": "letters and digits of ASCII, by its pattern",
     "mcp_server/server.py _answer": "a text that was written the line before",
-    "tools/commands.py _take": "the masker's feed, which parses nothing",
+    "tools/command.py _take": "the masker's feed, which parses nothing",
     "tools/tool.py plain": "pydantic calls it, inside the boundary of `call`",
     "tasks/claim.py _record": "bytes that were decoded when the task was read",
 }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.errors import HivemindError, is_disk_full
 from hivemind.minds import Action, Result, Thought, Turn
 from hivemind.taskrun.conversation import INTERRUPTED
-from hivemind.taskrun.parking import Parking, until_there_is_room
+from hivemind.taskrun.waits import Parking, until_there_is_room
 from hivemind.tools import Session, Tool
 from hivemind.tools.excerpt import result_limit
 

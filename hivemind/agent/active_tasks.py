@@ -8,8 +8,8 @@ from collections.abc import Collection
 from hivemind.coordination import State, StepLeaseHeld
 from hivemind.errors import HivemindError, is_disk_full
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.parking import DISK_FULL, Parking, Rest, until_there_is_room
 from hivemind.taskrun.task_run import TaskRun
+from hivemind.taskrun.waits import DISK_FULL, Parking, Rest, until_there_is_room
 from hivemind.taskrun.worktree import put_away_ended
 from hivemind.tasks import Task, TaskMoved
 

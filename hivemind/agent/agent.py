@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from hivemind.agent.act import act
-from hivemind.agent.budget import Budget
+from hivemind.agent.budget import Budget, Usages, open_agents_mind
 from hivemind.agent.build import build
 from hivemind.agent.news import ReadFiles
 from hivemind.agent.opening import quoted, system_message
@@ -26,7 +26,6 @@ from hivemind.agent.sense import sense
 from hivemind.agent.think import think
 from hivemind.agent.tidy import tidy
 from hivemind.agent.upkeep import Upkeep
-from hivemind.agent.usage import Usages, open_agents_mind
 from hivemind.agent.working_memory import Selected, WorkingMemory
 from hivemind.boundary import Unreadable, boundary
 from hivemind.config import BudgetConfig, DayTokenBudget, TaskTokenBudget
@@ -47,7 +46,7 @@ from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import SUPERVISOR
 from hivemind.taskrun.conversation import Conversation, open_thread
 from hivemind.taskrun.focus import Focus
-from hivemind.taskrun.parking import Parking
+from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
 from hivemind.tools import TOOLS, Session, allowed_tools
 
@@ -344,7 +343,7 @@ class Agent:
     # the loop around it
 
     def run(self) -> None:
-        """Take turns until told to end; rest where there is nothing to do. `scheduler.resume` comes first.
+        """Take turns until told to end; rest where there is nothing to do. `ActiveTasks.resume` comes first.
 
         Raises HivemindError or OSError for what is in the way of the agent itself, and belongs to no task or message.
         """

@@ -31,9 +31,9 @@ from hivemind.fs.sockets import make_socket_folder, readable, socket_places
 from hivemind.guarded import Guarded
 from hivemind.minds import Action, ChatMessage, MindError, MindUnavailable, Result, Thought, Turn, Usage
 from hivemind.minds.agents import AgentMind, Line, last_line
-from hivemind.minds.prices import priced
+from hivemind.minds.meter import priced
 from hivemind.taskrun.conversation import Conversation
-from hivemind.taskrun.parking import Parking
+from hivemind.taskrun.waits import Parking
 from hivemind.tools.excerpt import LONGEST, shortened
 
 if TYPE_CHECKING:

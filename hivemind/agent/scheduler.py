@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,10 +18,9 @@ from hivemind.minds import Turn
 from hivemind.presence.identity import unless_dead
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
-from hivemind.taskrun.parking import Parking, until_there_is_room
 from hivemind.taskrun.review import read_verdict
-from hivemind.taskrun.step_waits import blocked, is_question
 from hivemind.taskrun.task_run import TaskRun
+from hivemind.taskrun.waits import Parking, blocked, is_question, until_there_is_room
 from hivemind.tasks import TaskMoved
 
 __all__ = ["Scheduler"]
@@ -43,13 +42,6 @@ class Scheduler:
         self._heard: dict[str, str] = {}  # letters that a task waited for, until they are read
         self.hears = True
 
-    def works(self) -> Collection[TaskRun]:
-        return self.holding.works
-
-    def resume(self, lost: str | None = None) -> None:
-        """Take up again what this agent had in hand when its last process ended, over the task `lost` if it died."""
-        self.holding.resume(lost)
-
     # sense
 
     def sense(self) -> None:
@@ -63,7 +55,7 @@ class Scheduler:
         for one that the step does not wait for any more: a second answer is no question)."""
         late = is_question(message.in_reply_to, self._hive.config.workspace)
         awaited = late and message.sender == HUMAN
-        for work in list(self.works()):
+        for work in list(self.holding.works):
             if not work.task.path.exists():  # moved away by a person; `ActiveTasks.next` drops it
                 continue
             try:
@@ -71,7 +63,7 @@ class Scheduler:
                     awaited = True
                     self._heard[message.key] = work.task.id
             except TaskMoved:
-                self.drop(work)
+                self.holding.drop(work)
         return awaited
 
     def _heard_for(self, work: TaskRun, message: Message) -> bool:
@@ -126,7 +118,7 @@ class Scheduler:
                 return focus
             keep(message)
             self.letters.read(message)
-        work = self.holding.next() or self.claim()
+        work = self.holding.next() or self.holding.claim()
         if work is not None:
             self.focus = Focus("finish_step", work=work)  # whose account it is, should its plan not be readable
             if reads:
@@ -140,7 +132,7 @@ class Scheduler:
         """Whether a mind that reads is woken by a message: one from a person, from a stranger who may be answered, or one that
         expects a reply. What belongs to a task in hand is news in its conversation."""
         about = self._heard.pop(message.key, None) or message.task
-        work = next((one for one in self.works() if about is not None and one.concerns(about)), None)
+        work = next((one for one in self.holding.works if about is not None and one.concerns(about)), None)
         if work is not None:
             given = focus.heard and work.conversation.pending  # as the result of the call that waits
             if not given and not work.conversation.has_letter(message.id):
@@ -151,14 +143,6 @@ class Scheduler:
                 self.holding.unpark(work)
             return False
         return not focus.heard and (message.origin == "human" or focus.stranger or message.expects_reply)
-
-    def claim(self, task_id: str | None = None) -> TaskRun | None:
-        """Claim the next task for this agent, or a certain one; see `ActiveTasks.claim`."""
-        return self.holding.claim(task_id)
-
-    def drop(self, work: TaskRun) -> None:
-        """Let go of a task that has ended here, was moved away or was handed over."""
-        self.holding.drop(work)
 
     # the lease
 
@@ -207,7 +191,7 @@ class Scheduler:
         finished = [one for one in turn.results if one.call.tool == "finish_step" and one.ok]
         self.steps_finished += len(finished)
         if work.ended or work.handed:
-            self.drop(work)
+            self.holding.drop(work)
             return
         if finished:
             work.went_on()
@@ -230,7 +214,7 @@ class Scheduler:
             self.letters.failed(focus.message, reason)
         elif focus.work is not None:
             if isinstance(error, TaskMoved):
-                self.drop(focus.work)
+                self.holding.drop(focus.work)
             else:
                 self.holding.trouble(focus.work, reason)
         return True

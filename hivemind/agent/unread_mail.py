@@ -11,7 +11,7 @@ from hivemind.errors import UserError, is_disk_full
 from hivemind.mail import Intake, Message
 from hivemind.minds import Turn
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.parking import Rest, until_there_is_room
+from hivemind.taskrun.waits import Rest, until_there_is_room
 
 __all__ = ["MAX_TURNS", "UnreadMail"]
 

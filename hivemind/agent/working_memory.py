@@ -15,11 +15,11 @@ from typing import Any
 
 from hivemind.agent.opening import materials
 from hivemind.agent.recall import ABOUT, SOURCE, document_sources, memory_source, noted, recalled, remembered
-from hivemind.agent.sense import message_block, rom_blocks
 from hivemind.boundary import Unreadable
 from hivemind.fs import DamagedRecord, set_aside
 from hivemind.layout import Layout
 from hivemind.mail import Message
+from hivemind.masking import mask
 from hivemind.memory import (
     ContentLoader,
     ContextBuilder,
@@ -38,7 +38,7 @@ from hivemind.memory.loading import Source
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 
-__all__ = ["Selected", "WorkingMemory", "look_of_stores"]
+__all__ = ["Selected", "WorkingMemory", "look_of_stores", "rom_blocks"]
 
 Entry = Mapping[str, Any]
 _TIDY_ABOVE = 200
@@ -182,7 +182,7 @@ class WorkingMemory:
 
     def keep_message(self, message: Message) -> None:
         """A message becomes one block, also across a crash: saved before it is recorded as taken in."""
-        block = message_block(message)
+        block = _message_block(message)
         block.read = True
         known = self.blocks.get(block.id)
         if not (isinstance(known, MessageMemoryBlock) and known.read):
@@ -228,3 +228,34 @@ def _attachments(focus: Focus) -> list[MemoryBlock]:
     return [
         FileMemoryBlock(location=str(path), priority=Priority.MEDIUM, metadata=dict(told)) for path in _attached(focus)
     ]
+
+
+def _message_block(message: Message) -> MessageMemoryBlock:
+    """The one block of a message; its id is the Message-ID, so that taking it in twice makes the same block."""
+    told: dict[str, Any] = {"task": message.task, "in_reply_to": message.in_reply_to}
+    if message.automatic:
+        told["automatic"] = True
+    origin = message.origin
+    if origin != "agent":
+        told["origin"] = origin
+    return MessageMemoryBlock(
+        from_agent=message.sender,
+        to_agent=message.box,
+        subject=mask(message.subject),
+        preview=mask(message.preview),
+        full_path=message.path,
+        message_id=message.id,
+        timestamp=message.date,
+        metadata={key: value for key, value in told.items() if value is not None},
+    )
+
+
+def rom_blocks(hive: Parts, agent: str, extra: Iterable[str]) -> list[FileMemoryBlock]:
+    """Read-only memory: rom/*.md for everyone, rom/<agent>/*.md for this one, and what its file names. README.md is none."""
+    layout = hive.layout
+    found: list[Path] = []
+    for folder in (layout.rom, layout.rom / agent):
+        if folder.is_dir():
+            found += sorted(path for path in folder.glob("*.md") if path.name != "README.md" and path.is_file())
+    found += [Path(os.path.join(layout.root, name)) for name in extra]
+    return [FileMemoryBlock.rom(layout.relative(path)) for path in dict.fromkeys(found)]

@@ -42,7 +42,7 @@ def paths(hive: Hive, paths: list[str], *, shared: bool = False, reason: str = "
       hivemind reserve paths 'knowledge/boats/**' knowledge/index.md
       hivemind reserve paths 'knowledge/**' --shared
     """
-    from hivemind.tools.by_hand import use_by_hand
+    from hivemind.tools.registry import use_by_hand
 
     holder = known_name(hive, agent)
     made = use_by_hand(hive, holder, "reserve", {"paths": paths, "shared": shared, "reason": reason})
@@ -82,7 +82,7 @@ def release(hive: Hive, reservation: int | None = None, *, agent: str = HUMAN) -
       hivemind reserve release 42
       hivemind reserve release --agent researcher
     """
-    from hivemind.tools.by_hand import use_by_hand
+    from hivemind.tools.registry import use_by_hand
 
     holder = known_name(hive, agent)
     ended = use_by_hand(hive, holder, "release", {} if reservation is None else {"reservation": reservation})

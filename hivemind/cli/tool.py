@@ -49,7 +49,7 @@ def show(_: str | None, name: str) -> Answer:
     examples:
       hivemind tool show reserve
     """
-    from hivemind.tools.by_hand import known_tool
+    from hivemind.tools.registry import known_tool
 
     return Answer(known_tool(name).schema())
 
@@ -74,7 +74,7 @@ def call(
       hivemind tool call send_mail to=researcher to=analyst subject=Boats body='Which is the oldest?'
       echo '{"query": "boats"}' | hivemind tool call doc_find --arguments -
     """
-    from hivemind.tools.by_hand import known_tool, use_by_hand
+    from hivemind.tools.registry import known_tool, use_by_hand
 
     told = _whole(arguments) | _pairs(given or (), known_tool(name))
     return Answer(use_by_hand(hive, known_name(hive, agent), name, told))

@@ -28,8 +28,8 @@ from hivemind.presence.watching import ring_all
 from hivemind.swarm.absence import return_tasks
 from hivemind.taskrun.conversation import INTERRUPTED
 from hivemind.taskrun.focus import Focus
-from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.task_run import TaskRun
+from hivemind.taskrun.waits import Parking
 from hivemind.tools import Session, Tool, ToolProblem, allowed_tools
 from hivemind.tools.excerpt import LONGEST
 
@@ -104,7 +104,7 @@ class Member:
         self._arrivals = Arrivals(hive.mail, name)
         self._pulse = Heartbeat(self.beat, min(_BEAT_S, hive.config.hang_after / 4))
         self._scheduler = Scheduler(hive, name, self.incarnation)
-        self._scheduler.resume()
+        self._scheduler.holding.resume()
         self._parked = {work.task.id for work in self.works() if work.task.parked is not None}
         self._heard: set[str] = set()
         self._task: str | None = next((work.task.id for work in self.works()), None)
@@ -117,10 +117,10 @@ class Member:
     # what its tools ask of it (InHand)
 
     def works(self) -> Collection[TaskRun]:
-        return self._scheduler.works()
+        return self._scheduler.holding.works
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
-        return self._scheduler.claim(task_id)
+        return self._scheduler.holding.claim(task_id)
 
     def turn_to(self, work: TaskRun) -> None:
         self._task = work.task.id
@@ -204,7 +204,7 @@ class Member:
         """The task in hand at the step that a call names, else at its first open one; nothing, if none is in hand."""
         for known in list(self.works()):
             if not known.task.path.exists():  # a person has moved it away: it is not ours any more
-                self._scheduler.drop(known)
+                self._scheduler.holding.drop(known)
         work = next((one for one in self.works() if one.task.id == self._task), None)
         if work is None:
             return Focus("claim_task")
@@ -243,7 +243,7 @@ class Member:
         if work is not None and not work.ended and tool in self.tools and not self.tools[tool].reads:
             work.commit()
         if work is not None and (work.ended or work.handed):
-            self._scheduler.drop(work)
+            self._scheduler.holding.drop(work)
             self._task = next((one.task.id for one in self.works()), None)
         state = "idle" if self._task is None else "working"
         step = focus.step.step.path if focus.step is not None and self._task is not None else None
@@ -280,7 +280,7 @@ class Member:
     def _give_back(self) -> None:
         """Its client has left, and the server stays: what is in hand goes back to the inbox."""
         for work in list(self.works()):
-            self._scheduler.drop(work)
+            self._scheduler.holding.drop(work)
             self.hive.tasks.release(work.task)
             self.hive.journal.append(
                 "task.returned", task_id=work.task.id, agent_id=self.name, reason=f"the client of {self.name} has left"

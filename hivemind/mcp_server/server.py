@@ -13,7 +13,7 @@ from mcp.server import Server, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from hivemind import __version__
-from hivemind.agent.sense import rom_blocks
+from hivemind.agent.working_memory import rom_blocks
 from hivemind.errors import HivemindError, UserError
 from hivemind.mcp_server.greeting import instructions
 from hivemind.mcp_server.member import Member

@@ -11,9 +11,8 @@ from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.guarded import Guarded
-from hivemind.minds.mind import MindUnavailable, ToolSchema
+from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn
 from hivemind.minds.scripted import thought_from
-from hivemind.minds.turn import MindError, Thought, Turn
 
 __all__ = ["CommandMind"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.minds.turn import MindError
+from hivemind.minds.mind import MindError
 
 __all__ = ["DEEPEST", "NoJson", "fault_in", "fault_of", "find_json", "whole_text"]
 

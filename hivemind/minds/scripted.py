@@ -10,13 +10,12 @@ from typing import Any
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
 from hivemind.minds.json_text import fault_of
-from hivemind.minds.mind import MindUnavailable, ToolSchema
-from hivemind.minds.turn import Action, MindError, Thought, Turn, Usage
+from hivemind.minds.mind import Action, MindError, MindUnavailable, Thought, ToolSchema, Turn, Usage
 
 __all__ = ["ScriptedMind", "thought_from"]
 
 
-_KEYS = (frozenset({"text", "actions", "calls", "usage"}), {"complete"}, {"error", "unavailable"}, {"then"})
+_KEYS = (frozenset({"text", "calls", "usage"}), {"complete"}, {"error", "unavailable"}, {"then"})
 
 
 class ScriptedMind:
@@ -93,7 +92,7 @@ def thought_from(answer: Mapping[str, Any]) -> Thought:
     """A Thought from its JSON form. Raises MindError for what is none."""
     if fault := fault_of(answer):
         raise MindError(f"the answer can't be used: {fault}")
-    wishes = answer.get("calls", answer.get("actions", []))
+    wishes = answer.get("calls", [])
     if not isinstance(wishes, list):
         raise MindError("'calls' is not a list")
     actions = []

@@ -21,8 +21,16 @@ from hivemind.layout import Layout
 from hivemind.minds.open import open_mind
 from hivemind.presence.identity import announce, take_name
 from hivemind.presence.parts import Parts
-from hivemind.replay.outside import replayed_tools
-from hivemind.replay.record import RULE, Course, Difference, RecordedMind, differences, turns_of, written_in
+from hivemind.replay.record import (
+    RULE,
+    Course,
+    Difference,
+    RecordedMind,
+    differences,
+    replayed_tools,
+    turns_of,
+    written_in,
+)
 from hivemind.tasks import FILES, Task, TaskState
 
 __all__ = ["Replay", "ReplayedTurn", "replay"]
@@ -168,7 +176,7 @@ def _opened(hive: Parts, name: str, course: Course, *, by_rule: bool, closing: E
     agent = Agent(hive, name, announce(hive.journal, name, os.getpid()), mind=mind)
     closing.callback(agent.close)
     agent.scheduler.hears = False
-    agent.scheduler.resume()
+    agent.scheduler.holding.resume()
     return agent
 
 

@@ -15,7 +15,7 @@ from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
 from hivemind.swarm.absence import absences
-from hivemind.taskrun.parking import DISK_FULL
+from hivemind.taskrun.waits import DISK_FULL
 from hivemind.tasks import BEING_WRITTEN, TaskState, TaskSummary
 
 __all__ = ["SHORT_WAIT", "Survey", "is_full", "nobody_for", "survey"]
@@ -88,7 +88,7 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
 def _is_answered(hive: Parts, task_id: str) -> bool:
     """Whether what a parked task waits for has come, or more was said to it: its agent will find that, though its status
     says idle until it has looked."""
-    from hivemind.taskrun.task_wait import has_come
+    from hivemind.taskrun.waits import has_come
 
     try:
         task = hive.tasks.get(task_id)

@@ -24,7 +24,7 @@ from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile, read_status
 from hivemind.presence.watching import SUPERVISOR, Watchman
 from hivemind.swarm.absence import return_tasks
-from hivemind.taskrun.parking import DISK_FULL
+from hivemind.taskrun.waits import DISK_FULL
 
 __all__ = ["Life"]
 
@@ -100,7 +100,7 @@ class Life:
         try:
             self._agent = agent
             if not self._ending():
-                agent.scheduler.resume(self._lost)
+                agent.scheduler.holding.resume(self._lost)
                 self._lost = None
                 agent.run()
         finally:

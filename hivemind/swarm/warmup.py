@@ -38,7 +38,7 @@ def _live(hive: Parts) -> None:
     lock = take_name(hive.layout, _NAME)
     incarnation = announce(hive.journal, _NAME, 0)
     agent = Agent(hive, _NAME, incarnation)
-    agent.scheduler.resume()
+    agent.scheduler.holding.resume()
     agent.status.beat()
     agent.cycle()
     agent.memory.save()

@@ -13,8 +13,8 @@ from hivemind.masking import mask
 from hivemind.minds import Mind
 from hivemind.reasoning import BudgetTooSmall, Context, Place, ReasoningMemory, ReasoningNode, excerpt, is_settled
 from hivemind.taskrun.conversation import Exchanged
-from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.trail import Trail
+from hivemind.taskrun.waits import Parking
 
 __all__ = ["LAST_TURNS", "folded"]
 

@@ -22,13 +22,11 @@ from hivemind.minds import Result
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.conversation import Conversation
-from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.report import Account, Finding, Spent, compose, printed
 from hivemind.taskrun.review import Citation, Review
-from hivemind.taskrun.step_waits import StepWaits
-from hivemind.taskrun.task_wait import TaskWait, has_come
 from hivemind.taskrun.trail import Trail
+from hivemind.taskrun.waits import Parking, StepWaits, TaskWait, has_come
 from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import Said, Task, TaskStep
 from hivemind.tasks.folder import open_log

@@ -17,8 +17,8 @@ from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 from hivemind.masking import mask
 from hivemind.presence.watching import ring_all
-from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.review import read_verdict
+from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskProblem
 from hivemind.tools.delegation import is_made, woken
 from hivemind.tools.session import Session

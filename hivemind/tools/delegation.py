@@ -16,9 +16,9 @@ from hivemind.errors import UserError
 from hivemind.fs.doorbell import ring
 from hivemind.masking import mask
 from hivemind.presence.watching import ring_all
-from hivemind.taskrun.parking import Parking
-from hivemind.taskrun.task_wait import TaskWait, is_over
-from hivemind.tasks import Task
+from hivemind.taskrun.waits import Parking, TaskWait, is_over
+from hivemind.tasks import Task, TaskState
+from hivemind.tasks.folder import read_outcome
 from hivemind.tools.path_access import read_bytes, readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
@@ -255,9 +255,9 @@ def _result(session: Session, task_id: str) -> dict[str, Any]:
     except UserError:
         return {"task": task_id, "state": "gone"}
     told: dict[str, Any] = {"task": task_id, "title": task.title, "state": task.state.value}
-    if (key := {"done": "result", "failed": "error"}.get(task.state.value)) is not None:
-        path = task.path / f"{key}.md"
-        told |= {key: path.read_text("utf-8", "replace")[:_SHOWN_CHARS], "path": hive.layout.relative(path)}
+    if (text := read_outcome(task.path)) is not None:
+        key = "result" if task.state is TaskState.DONE else "error"
+        told |= {key: text[:_SHOWN_CHARS], "path": hive.layout.relative(task.path / f"{key}.md")}
     if task.parked is not None:
         told["parked"] = task.parked.reason
     return told

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
-from hivemind.taskrun.parking import until_there_is_room
 from hivemind.taskrun.review import read_request, read_verdict
+from hivemind.taskrun.waits import until_there_is_room
 from hivemind.tools.excerpt import as_lines
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool

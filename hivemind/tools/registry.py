@@ -1,8 +1,14 @@
-"""All tools, by name."""
+"""All tools, by name: for minds, for members from outside, and in the hands of a person at a command line."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from hivemind.config import AgentConfig
+from hivemind.presence.heartbeat import Heartbeat
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.focus import Focus
 from hivemind.tools.cards import CARD_TOOLS
 from hivemind.tools.command import COMMAND_TOOLS
 from hivemind.tools.criteria import CRITERIA_TOOLS
@@ -12,14 +18,41 @@ from hivemind.tools.file_search import SEARCH_TOOLS
 from hivemind.tools.files import FILE_TOOLS
 from hivemind.tools.mail import MAIL_TOOLS, MAILBOX_TOOLS
 from hivemind.tools.memory import MEMORY_TOOLS
-from hivemind.tools.paths import PATH_TOOLS
+from hivemind.tools.path_access import PATH_TOOLS
+from hivemind.tools.session import Session
 from hivemind.tools.steps import STEP_TOOLS
 from hivemind.tools.task import TASK_TOOLS
-from hivemind.tools.tasks import QUEUE_TOOLS
+from hivemind.tools.tasks import QUEUE_TOOLS, VIEW_TOOLS
 from hivemind.tools.tool import Tool, ToolProblem
-from hivemind.tools.view_tools import VIEW_TOOLS
 
-__all__ = ["MEMBER_TOOLS", "PROFILES", "TOOLS", "TOOLSETS", "allowed_tools"]
+__all__ = ["MEMBER_TOOLS", "PROFILES", "TOOLS", "TOOLSETS", "allowed_tools", "known_tool", "use_by_hand"]
+
+_BEAT_S = 1.0
+
+
+def known_tool(name: str) -> Tool:
+    """The tool of that name. Raises ToolProblem naming those that there are."""
+    found = TOOLS.get(name) or MEMBER_TOOLS.get(name)
+    if found is None:
+        raise ToolProblem(f"there is no tool {name!r}", mend=f"tools: {', '.join(sorted({*TOOLS, *MEMBER_TOOLS}))}")
+    return found
+
+
+def use_by_hand(hive: Parts, agent: str, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Use a tool once, for an agent or `human`, with nothing in focus: what needs a task in focus says so.
+
+    A person may use any tool: the agent's `tools:` bind its mind. Raises UserError, and what the tool raises.
+    """
+    pulse = Heartbeat(lambda: None, _BEAT_S)
+    session = Session(
+        hive=hive, agent=agent, config=hive.agents.get(agent, AgentConfig()), focus=Focus(""), pulse=pulse, lifeline=None,
+        stopping=lambda: False,
+    )  # fmt: skip
+    try:
+        return known_tool(name).call(session, arguments)
+    finally:
+        pulse.close()
+
 
 _FAMILIES = (
     FILE_TOOLS, SEARCH_TOOLS, PATH_TOOLS, COMMAND_TOOLS, MAIL_TOOLS, STEP_TOOLS, CARD_TOOLS, DOCUMENT_TOOLS, MEMORY_TOOLS,

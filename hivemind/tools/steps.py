@@ -12,7 +12,7 @@ from pydantic import Field
 from hivemind.coordination import Receipt
 from hivemind.layout import HUMAN
 from hivemind.taskrun.planned_step import PlannedStep
-from hivemind.taskrun.step_waits import question_id
+from hivemind.taskrun.waits import question_id
 from hivemind.tasks import TaskStep
 from hivemind.tools.path_access import open_place, readable
 from hivemind.tools.session import Session

@@ -14,8 +14,8 @@ from hivemind.boundary import boundary
 from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
-from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.review import MAX_ROUNDS, Citation, Review, request_body
+from hivemind.taskrun.waits import Parking
 from hivemind.tools.criteria import check_no_review, judge
 from hivemind.tools.delegation import check_whom
 from hivemind.tools.session import Session

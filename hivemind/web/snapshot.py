@@ -20,7 +20,7 @@ from hivemind.hive import Hive
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Message
 from hivemind.swarm.overview import AgentNow, Overview, overview
-from hivemind.taskrun.step_waits import is_question
+from hivemind.taskrun.waits import is_question
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.tasks.folder import why_failed
 from hivemind.web.index import Index

@@ -16,7 +16,7 @@ from hivemind.agent.sense import sense
 from hivemind.errors import HivemindError
 from hivemind.minds import Action, Thought, Turn
 from hivemind.presence.identity import announce
-from hivemind.taskrun.parking import Parking
+from hivemind.taskrun.waits import Parking
 from tests.messages import calls_of
 
 
@@ -60,7 +60,7 @@ class Crew:
         agent = Agent(hive, name, announce(hive.journal, name, os.getpid()))
         if think is not None:
             agent.mind = Mind(think)
-        agent.scheduler.resume()
+        agent.scheduler.holding.resume()
         self._agents.append(agent)
         return agent
 

@@ -10,7 +10,7 @@ from hivemind import Hive
 from hivemind.mcp_server.member import Member
 from hivemind.tools import MEMBER_TOOLS, TOOLS, ToolProblem
 from hivemind.tools import tool as definition
-from hivemind.tools.by_hand import use_by_hand
+from hivemind.tools.registry import use_by_hand
 from tests.agent.conftest import Crew, hands
 
 ALL = {**TOOLS, **MEMBER_TOOLS}

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from hivemind.config import LimitsConfig
-from hivemind.tools.commands import clean_environment, run_command
+from hivemind.tools.command import clean_environment, run_program
 
 
 @pytest.fixture
 def run(tmp_path):
     def run_it(command, **more):
         limits = more.pop("limits", LimitsConfig())
-        result = run_command(
+        result = run_program(
             command,
             folder=tmp_path,
             output=tmp_path / "out",
@@ -87,9 +87,9 @@ def test_kill_9_of_the_agent_ends_its_command_and_the_commands_children(tmp_path
         import os, sys
         from pathlib import Path
         from hivemind.config import LimitsConfig
-        from hivemind.tools.commands import run_command
+        from hivemind.tools.command import run_program
         folder = Path(sys.argv[1])
-        run_command("echo $$ > pids; sleep 60 & echo $! >> pids; mv pids started; wait", folder=folder,
+        run_program("echo $$ > pids; sleep 60 & echo $! >> pids; mv pids started; wait", folder=folder,
                     output=folder / "out", limits=LimitsConfig(), environment=os.environ)
     """)
     agent = subprocess.Popen([sys.executable, "-c", program, tmp_path])

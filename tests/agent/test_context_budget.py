@@ -51,7 +51,7 @@ def reads(crew: Crew, most: int, turns: int) -> Reader:
 def test_the_context_that_is_shown_is_the_opening_that_is_sent(crew: Crew, most: int) -> None:
     mind = reads(crew, most, 0)
     [agent] = crew._agents
-    agent.scheduler.claim()
+    agent.scheduler.holding.claim()
     shown = preview_context(Hive.open(crew.root), "ada")
     agent.cycle()
     opening = next(line for line in lines_of(crew.root / "tasks/active/t") if "opening" in line)["opening"]

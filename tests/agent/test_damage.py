@@ -210,7 +210,7 @@ def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: 
     crew.drop("---\nsteps: [{title: one}]\n---\nx")
     agent = crew.start(lambda context: Thought("", (Action("fail_task", {"reason": "no"}),)))
     agent.scheduler.scope(reads=agent.reads)
-    [work] = agent.scheduler.works()
+    [work] = agent.scheduler.holding.works
     agent.hive.leases.claim(work.steps()[0].id, "human", force=True)
     agent.cycle()
     assert Hive.open(crew.root).tasks.get("t").parked is not None
@@ -218,7 +218,7 @@ def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: 
     again = crew.start(lambda context: Thought("", (Action("fail_task", {"reason": "no"}),)))
     again.cycle()
     again.hive.leases.release(work.steps()[0].id, "human")
-    [work] = again.scheduler.works()
+    [work] = again.scheduler.holding.works
     again.scheduler.holding.unpark(work)
     until_idle(again)
     assert (crew.root / "tasks/failed/t/error.md").exists()
@@ -235,7 +235,7 @@ def test_a_task_over_which_five_processes_died_fails_and_says_so(crew: Crew):
         lost = "t"
         hive = Hive.open(crew.root)
         successor = Agent(hive, "ada", life + 100)
-        successor.scheduler.resume(lost)
+        successor.scheduler.holding.resume(lost)
         successor.scheduler.close()
         agent._bell.close()
         successor._bell.close()

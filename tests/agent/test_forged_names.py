@@ -202,7 +202,7 @@ def test_no_tool_speaks_as_a_person_whatever_it_is_told(crew: Crew) -> None:
         for action in wanted:
             make_calls(agent.session(turn), agent.tools, Thought("", (action,)), 1000, check)
             if focus.work is not None and (focus.work.ended or focus.work.handed):
-                agent.scheduler.drop(focus.work)
+                agent.scheduler.holding.drop(focus.work)
                 break
 
     used()

@@ -15,7 +15,7 @@ from hivemind.minds import Action, MindError, MindUnavailable, Thought, Usage
 from hivemind.minds.scripted import thought_from
 from hivemind.swarm.idle import survey
 from hivemind.swarm.overview import overview
-from hivemind.taskrun.parking import LONGEST_PAUSE_S, Rest
+from hivemind.taskrun.waits import LONGEST_PAUSE_S, Rest
 from tests.agent.conftest import Crew, doing, until_idle, using_tools
 from tests.fs.children import run_child, start_child
 from tests.fs.small_disk import fill, small_disk
@@ -252,13 +252,13 @@ def test_a_provider_that_stays_down_is_asked_ever_less(crew: Crew):
 )
 def test_usage_that_is_no_usage_is_refused(usage):
     with pytest.raises(MindError, match=r"usage|a number in it is none"):
-        thought_from({"actions": [], "usage": usage})
+        thought_from({"calls": [], "usage": usage})
     with pytest.raises(MindError, match="usage"):
         Usage(**usage)
 
 
 def test_a_program_that_claims_less_than_nothing_fails_its_task_with_the_reason(crew: Crew):
-    answer = json.dumps({"actions": [], "usage": {"tokens_in": -5}})
+    answer = json.dumps({"calls": [], "usage": {"tokens_in": -5}})
     crew.agent_file(json.dumps({"mind": {"command": ["echo", answer]}}))
     crew.drop("Do it.")
     until_idle(crew.start())
@@ -277,9 +277,9 @@ def think(turn):
 hive = Hive.open(Path(sys.argv[1]))
 agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(think)
-agent.scheduler.resume()
+agent.scheduler.holding.resume()
 if sys.argv[2] == "task":
-    agent.scheduler.claim()
+    agent.scheduler.holding.claim()
     agent.scheduler.sense()
     think(None)
 if sys.argv[2] == "idle":

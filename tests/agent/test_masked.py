@@ -12,7 +12,7 @@ from hivemind.config import LimitsConfig
 from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
 from hivemind.mcp_server.member import Member
-from hivemind.tools.commands import clean_environment, run_command
+from hivemind.tools.command import clean_environment, run_program
 from tests.agent.conftest import Crew, hands, until_idle
 
 BODY = [f"MIIEpAIBAAKCAQEA{number:02}c3R1cGlkYnV0bG9uZ2Vub3VnaHRvbG9va2xpa2U" for number in range(20)]
@@ -72,7 +72,7 @@ def test_a_secret_that_a_command_prints_in_parts_is_stored_nowhere(tmp_path: Pat
     begun = KEY.replace("-----END RSA PRIVATE KEY-----", "")
     told = PRINTED[how].format(at=at, key=begun, value=value)
     script = f"import os\ndef w(text): os.write(1, text.encode())\n{told}\n"
-    result = run_command(
+    result = run_program(
         [sys.executable, "-c", script], folder=tmp_path, output=tmp_path / "out", limits=LimitsConfig(),
         environment=clean_environment(os.environ, {}),
     )  # fmt: skip

@@ -66,7 +66,7 @@ def test_a_provider_that_does_not_answer_parks_the_task_and_nothing_is_lost(mode
     parked = Hive.open(modelled.root).tasks.get("t").parked
     assert "its mind is not available" in parked.reason
     assert len(server.requests) == len(ways)
-    [work] = agent.scheduler.works()
+    [work] = agent.scheduler.holding.works
     agent.scheduler.holding.unpark(work)  # as if its time had come
     until_idle(agent)
     assert (modelled.root / "tasks/done/t/result.md").exists()

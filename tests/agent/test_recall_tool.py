@@ -130,7 +130,7 @@ def test_a_turn_that_was_folded_is_recalled(crew: Crew) -> None:
 
 
 def test_a_person_at_a_command_line_has_nothing_to_recall_with(crew: Crew) -> None:
-    from hivemind.tools.by_hand import use_by_hand
+    from hivemind.tools.registry import use_by_hand
 
     with pytest.raises(HivemindError, match="only an agent that is at work can recall"):
         use_by_hand(Hive.open(crew.root), "ada", *recall())

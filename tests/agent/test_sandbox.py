@@ -13,7 +13,7 @@ import pytest
 
 from hivemind.config import LimitsConfig
 from hivemind.errors import UserError
-from hivemind.tools.commands import run_command
+from hivemind.tools.command import run_program
 from hivemind.tools.sandbox import check_sandbox
 
 
@@ -32,7 +32,7 @@ def task(tmp_path):
 
 
 def run(task, command, **more):
-    result = run_command(
+    result = run_program(
         command, folder=task, output=task.parent / "out", limits=LimitsConfig(wall_s=20), sandbox="bwrap",
         environment={"PATH": os.environ["PATH"]}, **more,
     )  # fmt: skip
@@ -92,8 +92,8 @@ def test_it_dies_with_an_agent_that_is_killed(task):
     mark = f"{os.getpid()}.75"
     code = (
         "import os,sys; from pathlib import Path; from hivemind.config import LimitsConfig;"
-        "from hivemind.tools.commands import run_command; t = Path(sys.argv[1]);"
-        f"run_command('echo on > on; sleep 1000{mark}', folder=t, output=t.parent / 'out',"
+        "from hivemind.tools.command import run_program; t = Path(sys.argv[1]);"
+        f"run_program('echo on > on; sleep 1000{mark}', folder=t, output=t.parent / 'out',"
         " limits=LimitsConfig(), environment={'PATH': os.environ['PATH']}, sandbox='bwrap')"
     )
     agent = subprocess.Popen([sys.executable, "-c", code, str(task)])
@@ -111,7 +111,7 @@ def test_where_there_is_no_bubblewrap_it_is_refused_in_words(monkeypatch, tmp_pa
     monkeypatch.setenv("PATH", str(tmp_path))
     try:
         with pytest.raises(UserError, match="bwrap is not installed here; install bubblewrap, or say sandbox: none"):
-            run_command(
+            run_program(
                 "true", folder=tmp_path, output=tmp_path / "out", limits=LimitsConfig(), environment={}, sandbox="bwrap"
             )
         program = tmp_path / "bwrap"

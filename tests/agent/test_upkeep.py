@@ -176,7 +176,7 @@ def test_an_agent_that_rests_does_it(hive: Hive) -> None:
     summary = stale(hive)
     agent = Agent(hive, "analyst", announce(hive.journal, "analyst", os.getpid()))
     try:
-        agent.scheduler.resume()
+        agent.scheduler.holding.resume()
         agent._rest()
     finally:
         agent.close()

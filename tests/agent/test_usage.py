@@ -18,8 +18,8 @@ from hivemind.config import BudgetConfig, TokenBudget
 from hivemind.layout import Layout
 from hivemind.minds import Action, MindUnavailable, Thought, Usage
 from hivemind.swarm.overview import agents_now
-from hivemind.taskrun.parking import Parking
 from hivemind.taskrun.report import Account
+from hivemind.taskrun.waits import Parking
 from tests.agent.conftest import Crew, Mind
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -84,7 +84,7 @@ def test_a_request_that_goes_on_past_midnight_belongs_to_the_new_day(tmp_path):
 
 def test_money_is_held_before_it_is_spent(crew: Crew):
     crew.drop("Do it.")
-    work = crew.start().scheduler.claim()
+    work = crew.start().scheduler.holding.claim()
     budget = budget_of(crew.root, day={"money": 1}, task={"money": 0.5})
     with pytest.raises(Parking, match="no room for another question"):
         budget.hold(1, 1.1, None, NOON)
@@ -96,9 +96,9 @@ def test_money_is_held_before_it_is_spent(crew: Crew):
 def test_a_task_and_its_subtasks_share_one_account(crew: Crew):
     crew.drop("Do it.")
     agent = crew.start()
-    whole = agent.scheduler.claim()
+    whole = agent.scheduler.holding.claim()
     agent.hive.tasks.add("A part of it.", by="ada", parent="t")
-    part = agent.scheduler.claim()
+    part = agent.scheduler.holding.claim()
     budget = budget_of(crew.root, task={"tokens": 100})
     budget.hold(80, 0, part, NOON)
     with pytest.raises(Parking, match="task's budget of 100"):
@@ -119,7 +119,7 @@ from pathlib import Path
 from hivemind.config import BudgetConfig, TokenBudget
 from hivemind.layout import Layout
 from hivemind.agent.budget import Budget
-from hivemind.taskrun.parking import Parking
+from hivemind.taskrun.waits import Parking
 
 root, noon = Path(sys.argv[1]), datetime(2026, 11, 22, 12, tzinfo=UTC)
 for at in range(4):
@@ -156,7 +156,7 @@ def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path)
     """Each answer costs three times what was held for the first; from the second on that is held."""
     pytest.importorskip("openai")
     pytest.importorskip("pydantic_ai")
-    from hivemind.agent.usage import Usages
+    from hivemind.agent.budget import Usages
     from hivemind.minds import Prices, open_mind
     from tests.minds.server import model_server
 
@@ -214,5 +214,5 @@ def test_how_much_of_it_a_cache_had_is_shown_with_the_agent_and_with_the_task(cr
     agent.cycle()
     [shown] = agents_now(agent.hive)
     assert (shown.tokens, shown.cached) == (1_200, 800)
-    [work] = agent.scheduler.works()
+    [work] = agent.scheduler.holding.works
     assert work.spent().in_words.startswith("1 turns, 1,200 tokens (800 cached), ")

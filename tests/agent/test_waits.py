@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hivemind.taskrun.parking import Parking
-from hivemind.taskrun.step_waits import StepWaits
+from hivemind.taskrun.waits import Parking, StepWaits
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hivemind.config import LimitsConfig
-from hivemind.tools.commands import clean_environment, run_command
+from hivemind.tools.command import clean_environment, run_program
 from tests.agent.conftest import Crew, using_tools
 
 OWNED = "import pathlib, os; pathlib.Path(os.environ['OWNED']).touch()\n"
@@ -25,7 +25,7 @@ def owned(tmp_path: Path) -> Path:
 def ran(folder: Path, owned: Path, command: str, **environ: str) -> bool:
     """Whether anything of the folder was run by a command that is started there."""
     environment = clean_environment({**os.environ, **environ}, {"OWNED": str(owned)})
-    done = run_command(
+    done = run_program(
         command, folder=folder, output=folder.parent / "out", limits=LimitsConfig(), environment=environment
     )
     assert done.exit_status is not None, done

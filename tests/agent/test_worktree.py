@@ -147,7 +147,7 @@ def test_a_task_is_worked_on_in_its_own_worktree_and_its_branch_is_kept(crew, re
 def test_the_opening_says_worktree_and_branch(crew, capsys):
     ada = at_work(crew)
     does(ada, ("list_files", {}))
-    [work] = ada.scheduler.works()
+    [work] = ada.scheduler.holding.works
     opening = work.conversation.messages[1].text
     assert "Your folder is worktrees/t/app, a git worktree of" in opening
     assert "on branch hive/t" in opening
@@ -526,7 +526,7 @@ def test_submodules_are_not_filled_which_the_opening_says(crew, repo, tmp_path):
     repo.commit()
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"))
-    [work] = ada.scheduler.works()
+    [work] = ada.scheduler.holding.works
     assert "Its submodules are not filled." in work.conversation.messages[1].text
     does(ada, *FINISH)
     assert repo.git("diff", "--name-only", "main..hive/t") == "boat", "the submodule stands as it was"
@@ -596,7 +596,7 @@ class Mind:
 hive = Hive.open(sys.argv[1])
 agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
 agent.mind = Mind()
-agent.scheduler.resume()
+agent.scheduler.holding.resume()
 while agent.cycle():
     pass
 agent.close()
@@ -689,7 +689,7 @@ def test_a_full_disk_under_the_repository_is_a_pause(crew, repo):
             does(ada, write("mast", "a mast\n"))
         assert ada.scheduler.broke(full.value)
         (repo.path / "ballast").unlink()
-        [work] = ada.scheduler.works()
+        [work] = ada.scheduler.holding.works
         ada.scheduler.holding.unpark(work)  # as if its time had come
         does(ada, *FINISH)
         assert repo.show("hive/t", "mast") == "a mast"

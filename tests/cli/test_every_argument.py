@@ -134,7 +134,7 @@ first = not os.path.exists("thought")
 open("thought", "w").close()
 tool = ("list_files", {"path": "knowledge"}) if first else ("finish_task", {"result": "Done."})
 action = {"tool": tool[0], "arguments": tool[1]}
-print(json.dumps({"text": "", "actions": [action], "usage": {"tokens_in": 1, "tokens_out": 1, "money": 2.0}}))
+print(json.dumps({"text": "", "calls": [action], "usage": {"tokens_in": 1, "tokens_out": 1, "money": 2.0}}))
 """
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("openai")
 from hivemind.masking import MASK, mask
 from hivemind.minds import ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, Usage, open_mind
 from hivemind.minds.language import ModelConfig
-from hivemind.minds.language.errors import Refused
+from hivemind.minds.language.answer import Refused
 from tests.minds.asking import OPENING, TOOL, exchanged, note, turn
 from tests.minds.server import Request, model_server
 
@@ -233,7 +233,7 @@ def test_a_tool_that_there_is_not_is_left_to_the_runtime(server, mind):
     "text",
     [
         '{"text": "t", "calls": [{"tool": "note", "arguments": {"text": "seen"}}]}',
-        'Sure!\n```json\n{"actions": [{"tool": "note", "arguments": {"text": "seen"}}]}\n```\nDone.',
+        'Sure!\n```json\n{"calls": [{"tool": "note", "arguments": {"text": "seen"}}]}\n```\nDone.',
         'I [will] do: {"tool": "note", "arguments": {"text": "seen"}} now',
         '```\n[{"tool": "note", "arguments": {"text": "seen"}}]',
     ],

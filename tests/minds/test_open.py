@@ -59,9 +59,8 @@ def test_a_broken_script_names_its_line(tmp_path):
         open_mind("scripted: s", root=tmp_path)
 
 
-@pytest.mark.parametrize("key", ["calls", "actions"])
-def test_a_command_mind_reads_the_messages_and_prints_its_calls(tmp_path, key):
-    answer = f"{{'text': q['messages'][0]['text'], '{key}': [{{'tool': 'note', 'arguments': {{'text': 'x'}}}}]}}"
+def test_a_command_mind_reads_the_messages_and_prints_its_calls(tmp_path):
+    answer = "{'text': q['messages'][0]['text'], 'calls': [{'tool': 'note', 'arguments': {'text': 'x'}}]}"
     program = f"import json,sys; q=json.load(sys.stdin); print(json.dumps({answer}))"
     mind = open_mind({"command": [sys.executable, "-c", program]}, root=tmp_path)
     thought = mind.think(turn(), [])

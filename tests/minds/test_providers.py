@@ -18,7 +18,7 @@ pytest.importorskip("google.genai")
 
 from hivemind.masking import keep_secret
 from hivemind.minds import Action, ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, Thought, open_mind
-from hivemind.minds.language.errors import Refused
+from hivemind.minds.language.answer import Refused
 from hivemind.minds.pictures import picture_part
 from tests.minds.asking import OPENING, TOOL, exchanged, note, turn
 from tests.minds.dialects import AnthropicRequest, GeminiRequest, OllamaRequest

@@ -15,9 +15,8 @@ from hivemind import fs
 from hivemind.guarded import Guarded
 from hivemind.minds.agents import relay
 from hivemind.minds.agents.profile import AgentProgram, Profile
-from hivemind.minds.mind import MindUnavailable, ToolSchema
-from hivemind.minds.prices import Prices
-from hivemind.minds.turn import MindError, Thought, Turn
+from hivemind.minds.meter import Prices
+from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn
 
 __all__ = ["AgentMind", "last_line"]
 

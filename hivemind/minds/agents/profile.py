@@ -21,13 +21,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import Parsed, parse, validate
-from hivemind.minds.turn import Usage
+from hivemind.minds.mind import Usage
 
 __all__ = ["AgentProgram", "Line", "Profile", "program_config"]
 
 SHIPPED = ("claude", "codex", "gemini", "opencode")
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 _Paths = str | list[str]
+_TEXTS = ("session", "text", "piece", "tool", "id", "result", "part", "approval", "problem")
 
 
 class _Strict(BaseModel):
@@ -251,13 +252,10 @@ def _text(value: Any) -> str | None:
 def _line(rule: _Rule, told: dict[str, Any]) -> Line:
     named = rule.arguments
     arguments = {key: _at(told, path) for key, path in named.items()} if isinstance(named, dict) else _at(told, named)
-    return Line(
-        session=_text(_at(told, rule.session)), text=_text(_at(told, rule.text)), piece=_text(_at(told, rule.piece)),
-        tool=_text(_at(told, rule.tool)), id=_text(_at(told, rule.id)),
-        arguments=arguments if isinstance(arguments, dict) else {}, result=_text(_at(told, rule.result)),
-        failed=_at(told, rule.failed) not in (None, False, 0, ""), usage=_usage(rule.usage, told),
-        part=_text(_at(told, rule.part)), approval=_text(_at(told, rule.approval)), problem=_text(_at(told, rule.problem)),
-    )  # fmt: skip
+    texts = {name: _text(_at(told, getattr(rule, name))) for name in _TEXTS}
+    failed = _at(told, rule.failed) not in (None, False, 0, "")
+    given = arguments if isinstance(arguments, dict) else {}
+    return Line(**texts, arguments=given, failed=failed, usage=_usage(rule.usage, told))
 
 
 def _usage(rule: _UsageOf | None, told: dict[str, Any]) -> Usage | None:

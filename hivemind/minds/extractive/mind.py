@@ -8,8 +8,7 @@ from typing import Any
 
 from hivemind.minds.extractive.plan import plan_steps, questions_in
 from hivemind.minds.extractive.quote import Quote, quotes_for
-from hivemind.minds.mind import ToolSchema
-from hivemind.minds.turn import Action, MindError, Thought, Turn
+from hivemind.minds.mind import Action, MindError, Thought, ToolSchema, Turn
 
 __all__ = ["NOTHING_FOUND", "NO_ANSWER", "ExtractiveMind"]
 

@@ -31,13 +31,11 @@ from pydantic_ai.tools import ToolDefinition
 from hivemind.boundary import Unreadable, boundary
 from hivemind.masking import masked
 from hivemind.minds.json_text import fault_of, whole_text
-from hivemind.minds.language.answer import Answer, Call
+from hivemind.minds.language.answer import Answer, Call, Refused, in_our_words
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.language.connection import http_client, open_model
-from hivemind.minds.language.errors import Refused, in_our_words
-from hivemind.minds.mind import ToolSchema
+from hivemind.minds.mind import Action, ChatMessage, MindError, ToolSchema, Usage
 from hivemind.minds.pictures import picture_bytes
-from hivemind.minds.turn import Action, ChatMessage, MindError, Usage
 
 __all__ = ["Client"]
 

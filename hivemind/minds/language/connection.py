@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import Unreadable
 from hivemind.minds.language.config import ModelConfig
-from hivemind.minds.prices import Prices, Pricing
-from hivemind.minds.turn import Usage
+from hivemind.minds.meter import Prices, Pricing
+from hivemind.minds.mind import Usage
 
 if TYPE_CHECKING:
     import httpx2

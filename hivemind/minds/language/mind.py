@@ -16,14 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.minds.json_text import NoJson, fault_in, find_json
-from hivemind.minds.language.answer import Answer, answer_schema, completion_messages, in_words, thought_in
+from hivemind.minds.language.answer import Answer, Refused, answer_schema, completion_messages, in_words, thought_in
 from hivemind.minds.language.config import ModelConfig
-from hivemind.minds.language.errors import Refused
-from hivemind.minds.meter import Asked, Meter, unmetered
-from hivemind.minds.mind import MindUnavailable, ToolSchema
+from hivemind.minds.meter import Asked, Meter, Pricing, priced, unmetered
+from hivemind.minds.mind import ChatMessage, MindError, MindUnavailable, Thought, ToolSchema, Turn
 from hivemind.minds.patience import Patience
-from hivemind.minds.prices import Pricing, priced
-from hivemind.minds.turn import ChatMessage, MindError, Thought, Turn
 
 if TYPE_CHECKING:
     from hivemind.minds.language.client import Client

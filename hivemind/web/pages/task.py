@@ -16,7 +16,7 @@ from hivemind.reasoning import LOG_NAME, ReasoningGraph, TaskGraph
 from hivemind.taskrun.transcript import Entry, Transcript, TranscriptReader
 from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import Task, TaskProblem, TaskState, TaskSummary, read_outcome
-from hivemind.tools.by_hand import use_by_hand
+from hivemind.tools.registry import use_by_hand
 from hivemind.web.drawing.graph import draw_graph
 from hivemind.web.drawing.timeline import draw_timeline, spans_of
 from hivemind.web.site import Page, Query, Site

@@ -1,4 +1,5 @@
-"""What the steps of a task wait for: a time, a mail, a person, another task. Kept in the task's record under `waits`."""
+"""What a task waits for, and how it rests meanwhile: its steps for a time, a mail, a person, another task (kept in its record
+under `waits`); itself for others to be over (`wait_for`)."""
 
 from __future__ import annotations
 
@@ -9,10 +10,132 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from hivemind.boundary import boundary, checked
+from hivemind.errors import HivemindError
 from hivemind.layout import HUMAN
-from hivemind.taskrun.parking import Parking
+from hivemind.mail import Message
+from hivemind.presence.parts import Parts
+from hivemind.tasks import Task
 
-__all__ = ["StepWaits", "Wait", "blocked", "is_question", "question_id"]
+__all__ = [
+    "DISK_FULL",
+    "Parking",
+    "Rest",
+    "StepWaits",
+    "TaskWait",
+    "Wait",
+    "blocked",
+    "has_come",
+    "is_over",
+    "is_question",
+    "question_id",
+    "until_there_is_room",
+]
+
+DISK_FULL = "disk full"
+LONGEST_PAUSE_S = 600.0
+_ROOM_AGAIN_S = 1.0
+
+
+class Parking(HivemindError):  # no error: the way out of a tool when there is nothing to do but wait
+    """Raised by a tool: park the task for this reason, at most until that time (None: until something comes).
+
+    With `again_s` instead of a time nothing says when it is over: look again after so many seconds, and after twice as many
+    each time that the reason is still the same, at most every 600. `asks` is the Message-ID of the question that a person
+    is asked, if it waits for the answer.
+    """
+
+    def __init__(
+        self, reason: str, until: datetime | None = None, *, again_s: float | None = None, asks: str | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.until = until
+        self.again_s = again_s
+        self.asks = asks
+
+
+def until_there_is_room() -> Parking:
+    """What a full disk is, whatever it met: a pause that grows, and no try of anything."""
+    return Parking(DISK_FULL, again_s=_ROOM_AGAIN_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is parked, from now on. `until` is for people and other processes; `due` is the same in monotonic seconds of
+    this process, so that a clock that is set back makes nobody wait longer. `looks` counts parkings for this reason."""
+
+    reason: str
+    until: datetime | None
+    due: float | None
+    looks: int = 1
+
+    @classmethod
+    def of(cls, parking: Parking, before: Rest | None = None) -> Rest:
+        """The rest that a parking begins, after that `before` it for the same task or mailbox."""
+        looks = before.looks + 1 if before is not None and before.reason == parking.reason else 1
+        now, until = datetime.now(UTC), parking.until
+        if until is None and parking.again_s is not None:
+            until = now + timedelta(seconds=min(LONGEST_PAUSE_S, parking.again_s * 2 ** min(looks - 1, 20)))
+        due = None if until is None else time.monotonic() + (until - now).total_seconds()
+        return cls(parking.reason, until, due, looks)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it is over, by the clock on the wall or by ours, whichever is first; infinite without a time."""
+        if self.until is None or self.due is None:
+            return float("inf")
+        return min((self.until - datetime.now(UTC)).total_seconds(), self.due - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        return self.left_s <= 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWait:
+    """What a task waits for; kept in its record under `wait_for`. `until` is when it waits no longer (ISO 8601), `said`
+    how much had been added to its text when it began, `letter` the Message-ID of a letter that ends the wait early."""
+
+    tasks: tuple[str, ...]
+    mode: Literal["any", "all"]
+    until: str | None
+    said: int
+    letter: str | None = None
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any] | None) -> TaskWait | None:
+        """The wait whose fields were kept. Raises Unreadable for anything else."""
+        return None if kept is None else checked(cls, kept, "task's wait")
+
+    @property
+    def reason(self) -> str:
+        """Why the task is parked meanwhile."""
+        return f"waits for {'one' if self.mode == 'any' else 'all'} of its tasks: {', '.join(self.tasks)}"
+
+    def ends(self, is_over: Callable[[str], bool]) -> bool:
+        """Whether enough of the tasks are over."""
+        return (all if self.mode == "all" else any)(map(is_over, self.tasks))
+
+    def hears(self, message: Message, task_id: str) -> TaskWait | None:
+        """The wait, ended by a letter: a person's, or a question about a task that it waits for. None: it goes on."""
+        by_person = message.sender == HUMAN and message.task in (task_id, *self.tasks)
+        asks = message.expects_reply and message.task in self.tasks
+        return replace(self, letter=message.id) if (by_person or asks) and self.letter is None else None
+
+
+def is_over(hive: Parts, parent: Task, task_id: str) -> bool:
+    """Whether a task is done or failed; one that was made of a part of `parent` also if a person has deleted it."""
+    return hive.tasks.outcome(task_id) is not None or (task_id in parent.subtasks and not hive.tasks.is_open(task_id))
+
+
+def has_come(hive: Parts, task: Task, reason: str) -> bool:
+    """Whether the other tasks have come to their end, or the letter has come, that a task waits for which was parked for
+    this reason. Told by what lies on the disk, so that its agent and those who look at it judge alike."""
+    wait = TaskWait.of(task.kept.get("wait_for"))
+    if wait is not None and wait.reason == reason:
+        return wait.letter is not None or wait.ends(lambda one: is_over(hive, task, one))
+    awaited = StepWaits(task.kept.get("waits"), lambda _: None).awaited_task(reason)
+    return awaited is not None and hive.tasks.outcome(awaited[0]) != awaited[1]
 
 
 @dataclass(frozen=True, slots=True)
