@@ -26,7 +26,6 @@ from hivemind.minds import Turn
 from hivemind.minds.extractive import questions_in
 from hivemind.presence.parts import Parts
 from hivemind.reasoning import SHARED
-from hivemind.search import Confidence
 from hivemind.taskrun.focus import Focus
 from hivemind.tools.documents import DOCUMENTS
 from hivemind.tools.memory import namespaces_of, soundly
@@ -73,58 +72,45 @@ _log = logging.getLogger(__name__)
 def remembered(
     hive: Parts, agent: str, questions: Sequence[str], *, max_tokens: int = MAX_TOKENS
 ) -> list[KnowledgeMemoryBlock]:
-    """What the agent and its workspace remember about the questions, best first, within `max_tokens`. A hit
+    """What the agent and its workspace remember about the questions, the best of each first, within `max_tokens`. A hit
     that does not fit is passed over. Nothing is written, not even a database."""
     if not "".join(questions).strip() or not hive.memory.database.was_made:
         return []
+
+    def search() -> list[tuple[int, str, MemorySearchResult]]:
+        names = namespaces_of(hive, agent)
+        found = ((one, hive.memory.search_in(names, one[:_LONGEST], limit=_MOST)) for one in questions)
+        return [(rank, one, hit) for one, hits in found for rank, hit in enumerate(hits)]
+
     try:
-        found = soundly(hive, lambda: _hits(hive, agent, [one[:_LONGEST] for one in questions]))
+        found = sorted(soundly(hive, search), key=lambda one: one[0])
     except (UserError, OSError) as error:  # of another version, no room to restore it: work goes on without it
         _log.warning("%s: nothing is remembered now: %s", agent, error)
         return []
     now, left = datetime.now(UTC), max_tokens
-    blocks = []
-    for number, (hit, answers) in enumerate(found):
-        told = {one: answers[one[:_LONGEST]] for one in questions if one[:_LONGEST] in answers}
-        block = _memory_block(hit, told, now - timedelta(microseconds=number))
-        tokens = hive.count_tokens(hit.content)
-        if tokens <= left:
-            left -= tokens
-            block.metadata["tokens"] = tokens
-            blocks.append(block)
-    return blocks
-
-
-def _hits(hive: Parts, agent: str, questions: Sequence[str]) -> list[tuple[MemorySearchResult, dict[str, Confidence]]]:
-    """What is remembered about any of the questions, the best of each first, and how far it can be trusted to answer each."""
-    ranked: dict[tuple[object, ...], tuple[int, MemorySearchResult]] = {}
-    answers: dict[tuple[object, ...], dict[str, Confidence]] = {}
-    for question in questions:
-        for rank, hit in enumerate(hive.memory.search_in(namespaces_of(hive, agent), question, limit=_MOST)):
-            place = (hit.namespace, hit.key)
-            if place not in ranked or rank < ranked[place][0]:
-                ranked[place] = rank, hit
-            if hit.confidence is not None:
-                answers.setdefault(place, {})[question] = hit.confidence
-    best = sorted(ranked.items(), key=lambda one: one[1][0])
-    return [(hit, answers.get(place, {})) for place, (_, hit) in best]
-
-
-def _memory_block(hit: MemorySearchResult, answers: dict[str, Confidence], timestamp: datetime) -> KnowledgeMemoryBlock:
-    where = shown((*hit.namespace, hit.key))
-    return KnowledgeMemoryBlock(
-        timestamp=timestamp,
-        id=f"{SOURCE}:{where}",
-        topic=hit.key,
-        location=f"{SOURCE}:{where}",
-        relevance_score=hit.similarity or min(1.0, hit.score),
-        metadata={
-            "origin": "agent",
-            "remembered": hit.updated_at.isoformat(timespec="seconds"),
-            "answers": {question: round(one.value, 2) for question, one in answers.items()},
-            "why": next((one.reason for one in answers.values()), hit.why),
-        },
-    )
+    blocks: dict[str, KnowledgeMemoryBlock] = {}
+    for _, question, hit in found:
+        where = f"{SOURCE}:{shown((*hit.namespace, hit.key))}"
+        if where not in blocks:
+            told: dict[str, Any] = {"remembered": hit.updated_at.isoformat(timespec="seconds"), "answers": {}, "why": hit.why}
+            blocks[where] = KnowledgeMemoryBlock(
+                timestamp=now - timedelta(microseconds=len(blocks)),
+                id=where,
+                topic=hit.key,
+                location=where,
+                relevance_score=hit.similarity or min(1.0, hit.score),
+                metadata={"origin": "agent", **told, "tokens": hive.count_tokens(hit.content)},
+            )
+        if hit.confidence is not None:
+            told = blocks[where].metadata
+            told["why"] = told["why"] if told["answers"] else hit.confidence.reason
+            told["answers"][question] = round(hit.confidence.value, 2)
+    kept = []
+    for block in blocks.values():
+        if block.metadata["tokens"] <= left:
+            left -= block.metadata["tokens"]
+            kept.append(block)
+    return kept
 
 
 def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]) -> Callable[[str, int | None], str]:
