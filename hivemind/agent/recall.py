@@ -92,7 +92,11 @@ def remembered(
     for _, question, hit in found:
         where = f"{SOURCE}:{shown((*hit.namespace, hit.key))}"
         if where not in blocks:
-            told: dict[str, Any] = {"remembered": hit.updated_at.isoformat(timespec="seconds"), "answers": {}, "why": hit.why}
+            told: dict[str, Any] = {
+                "remembered": hit.updated_at.isoformat(timespec="seconds"),
+                "answers": {},
+                "why": hit.why,
+            }
             blocks[where] = KnowledgeMemoryBlock(
                 timestamp=now - timedelta(microseconds=len(blocks)),
                 id=where,
