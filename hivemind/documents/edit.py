@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
-from hivemind.documents import orders, tree
+from hivemind.documents import tree
 from hivemind.documents.errors import (
     CycleError,
     DocmemError,
@@ -21,11 +21,87 @@ from hivemind.documents.errors import (
     ReadonlyError,
 )
 from hivemind.documents.node import COLUMNS, Context, Node, check_flag, check_id, check_text, node_hash, shown, tags_in
-from hivemind.documents.orders import Where
 from hivemind.fs import reached
 from hivemind.masking import mask
 
-__all__ = ["Draft", "Edit", "Version", "copy", "history", "move", "restore", "sticky_run"]
+__all__ = [
+    "LARGEST", "Draft", "Edit", "Version", "Where", "copy", "free_order", "history", "move", "park", "restore",
+    "sticky_run",
+]  # fmt: skip
+
+LARGEST = 2.0**52
+"""Beyond this, `order + 1` may equal `order`: siblings are numbered anew before they come near it."""
+
+
+# -- where a node stands among its siblings -------------------------------------------------------------------------
+# First child 1; append = last + 1; before the first = first − 1; after the last = last + 1; between a and b: (4a + b) / 5
+# (seed 003, *Insert*; spec 5). Orders of siblings are always distinct and the reading order is never broken: where no
+# number is left between two neighbours, all siblings are numbered 1, 2, 3 … in the same transaction.
+
+Where = Literal["child", "before", "after"]
+
+
+def free_order(sql: sqlite3.Connection, where: Where, target: Node, now: str, mover: str | None = None) -> float:
+    """An order for a new last child of the target, or a new sibling just before or after it.
+
+    `mover` is the node that is going there, if it has an order already.
+    """
+    for _ in range(2):
+        parent_id, here, side = target.parent_id, target.order_value, ">" if where == "after" else "<"
+        if where == "child":
+            parent_id, here = target.id, float("inf")
+        assert parent_id is not None
+        other = _beside(sql, parent_id, side, here, mover)
+        if other is None or where == "child":
+            order = here + 1.0 if side == ">" else here - 1.0
+            if where == "child":
+                order = 1.0 if other is None else other + 1.0
+            fits = abs(order) <= LARGEST
+        else:
+            low, high = min(other, here), max(other, here)
+            order = (low * 4 + high) / 5
+            fits = low < order < high
+        if fits:
+            return order
+        renumber(sql, parent_id, now)
+        target = tree.get(sql, target.id)
+    raise AssertionError("whole numbers have room between them")
+
+
+def _beside(sql: sqlite3.Connection, parent_id: str, side: str, order: float, mover: str | None) -> float | None:
+    """The nearest sibling's order on that side of `order`."""
+    direction = "DESC" if side == "<" else "ASC"
+    row = sql.execute(
+        f"SELECT order_value FROM nodes WHERE parent_id = ? AND order_value {side} ? AND id IS NOT ?"
+        f" ORDER BY order_value {direction} LIMIT 1",
+        (parent_id, order, mover),
+    ).fetchone()
+    return None if row is None else float(row[0])
+
+
+_RANKS = "SELECT id, row_number() OVER (ORDER BY order_value) AS rank FROM nodes WHERE parent_id = ?"
+
+
+def park(sql: sqlite3.Connection, parent_id: str) -> None:
+    """Put all children below every order in use, in their order, so that new numbers are free for them."""
+    row = sql.execute("SELECT count(*), min(order_value) FROM nodes WHERE parent_id = ?", (parent_id,)).fetchone()
+    if row[0]:
+        base = float(int(min(row[1], 0.0)) - 1) - row[0] - 1
+        sql.execute(
+            f"UPDATE nodes SET order_value = ? + r.rank FROM ({_RANKS}) r WHERE nodes.id = r.id", (base, parent_id)
+        )
+
+
+def renumber(sql: sqlite3.Connection, parent_id: str, now: str) -> None:
+    """Number all children 1, 2, 3 … as they stand. Their hashes follow."""
+    park(sql, parent_id)  # no two siblings may share an order at any time
+    sql.execute(
+        "UPDATE nodes SET order_value = r.rank, updated_at = ?,"
+        " hash = node_hash(parent_id, context_type, context_name, context_value, text, r.rank)"
+        f" FROM ({_RANKS}) r WHERE nodes.id = r.id",
+        (now, parent_id),
+    )
+
 
 _INSERT = (
     f"INSERT INTO nodes ({', '.join(COLUMNS)}, seq)"
@@ -79,7 +155,7 @@ class Edit:
         parent_id = target_id if where == "child" else target.parent_id
         if parent_id is None:
             raise DocmemError(f"node {target_id!r} is a root, nothing stands beside it", mend="append to it instead")
-        return parent_id, orders.free_order(self.sql, where, target, self.now, mover)
+        return parent_id, free_order(self.sql, where, target, self.now, mover)
 
     def refuse_cycle(self, node_id: str, parent_id: str | None, target_id: str) -> None:
         """Raises CycleError if `parent_id` is the node or lies below it."""

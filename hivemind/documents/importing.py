@@ -11,9 +11,9 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from hivemind.documents import orders, tree
+from hivemind.documents import tree
 from hivemind.documents.classes import classify_thread
-from hivemind.documents.edit import Draft, Edit
+from hivemind.documents.edit import Draft, Edit, park
 from hivemind.documents.formats import Outline
 from hivemind.documents.node import Context, Node
 from hivemind.documents.passages import drop_meanings, group
@@ -313,7 +313,7 @@ def _write(
         members = set(below)
         stays = below == [node_id for node_id in document.children.get(container, ()) if node_id in members]
         if not stays and container in document.nodes:
-            orders.park(edit.sql, container)
+            park(edit.sql, container)
         for place, node_id in enumerate(below, 1):
             draft, node = wanted.get(node_id), document.nodes.get(node_id)
             if node is None:

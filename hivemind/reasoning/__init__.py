@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hivemind.reasoning.episodes import Context, excerpt
-from hivemind.reasoning.errors import BudgetTooSmall, GraphError
 from hivemind.reasoning.fold_rules import is_settled
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.graph_export import to_dot, to_mermaid
@@ -15,10 +14,12 @@ from hivemind.reasoning.node import (
     SHARED,
     AddEdgeOp,
     AddNodeOp,
+    BudgetTooSmall,
     Edge,
     FlushAndFoldOp,
     FlushOp,
     FoldOp,
+    GraphError,
     Link,
     MemoryPatch,
     NodeKind,

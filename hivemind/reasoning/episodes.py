@@ -11,9 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.node import FLUSHED, NodeKind, Notes, ReasoningNode
+from hivemind.reasoning.node import FLUSHED, GraphError, NodeKind, Notes, ReasoningNode
 
 __all__ = ["LAST_TURNS", "Context", "Conversation", "Message", "as_notes", "excerpt", "excerpted", "render"]
 

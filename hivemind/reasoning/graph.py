@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, Self, TypedDict, Unpack
 
 from hivemind.boundary import boundary
-from hivemind.reasoning.errors import GraphError, parse
 from hivemind.reasoning.node import (
     FLUSHED,
     SHARED,
     AddNodeOp,
     Edge,
     FlushAndFoldOp,
+    GraphError,
     Link,
     MemoryPatch,
     NodeKind,
@@ -25,8 +25,9 @@ from hivemind.reasoning.node import (
     as_kind,
     as_thought,
     as_turns,
-    checked,
+    checked_fields,
     derive,
+    parse,
     plain,
     reads_as_number,
 )
@@ -152,7 +153,7 @@ class ReasoningGraph(Structure):
 
     def set_fields(self, node_id: int, fields: Mapping[str, Any]) -> ReasoningNode:
         """As `update_node`, but meta is replaced."""
-        node, values = self.node(node_id), checked(fields)
+        node, values = self.node(node_id), checked_fields(fields)
         self._tick()
         for name, value in values.items():
             self._set(node, name, value)

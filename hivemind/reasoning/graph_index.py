@@ -19,9 +19,8 @@ from hivemind.errors import UserError
 from hivemind.fs import Lock, reached, set_aside
 from hivemind.fs.database import Database, Schema
 from hivemind.layout import Layout, archived_places
-from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph_log import LOG_NAME
-from hivemind.reasoning.node import FLUSHED, ReasoningNode
+from hivemind.reasoning.node import FLUSHED, GraphError, ReasoningNode
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.search import INDEX, Confidence, Index
 

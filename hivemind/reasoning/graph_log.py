@@ -12,9 +12,8 @@ from typing import Any
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.fs import Log
-from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.node import SHARED, Edge, Link, NodeKind, card_of, node_from
+from hivemind.reasoning.node import SHARED, Edge, GraphError, Link, NodeKind, card_of, node_from
 from hivemind.reasoning.snapshot import restore
 
 __all__ = [

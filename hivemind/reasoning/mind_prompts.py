@@ -14,9 +14,8 @@ from pydantic import BaseModel
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.reasoning.episodes import Message, as_notes
-from hivemind.reasoning.errors import GraphError, parse
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.node import SHARED, ReasoningNode
+from hivemind.reasoning.node import SHARED, GraphError, ReasoningNode, parse
 
 __all__ = ["CompletingMind", "NoAnswer", "ask", "fold_prompt", "patch_prompt"]
 

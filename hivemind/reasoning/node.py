@@ -8,40 +8,47 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
+from hivemind.boundary import Unreadable, checked
 from hivemind.errors import UserError
 from hivemind.names import check_name
-from hivemind.reasoning.errors import GraphError
 
 __all__ = [
-    "CARD_FIELDS",
-    "FLUSHED",
-    "SHARED",
-    "AddEdgeOp",
-    "AddNodeOp",
-    "Edge",
-    "FlushAndFoldOp",
-    "FlushOp",
-    "FoldOp",
-    "Link",
-    "MemoryPatch",
-    "NodeKind",
-    "Notes",
-    "ReasoningNode",
-    "as_kind",
-    "as_lane",
-    "as_thought",
-    "as_turns",
-    "card_of",
-    "checked",
-    "derive",
-    "node_from",
-    "plain",
+    "CARD_FIELDS", "FLUSHED", "SHARED", "AddEdgeOp", "AddNodeOp", "BudgetTooSmall", "Edge", "FlushAndFoldOp",
+    "FlushOp", "FoldOp", "GraphError", "Link", "MemoryPatch", "NodeKind", "Notes", "ReasoningNode", "as_kind",
+    "as_lane", "as_thought", "as_turns", "card_of", "checked_fields", "derive", "node_from", "parse", "plain",
     "reads_as_number",
-]
+]  # fmt: skip
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+class GraphError(UserError):
+    """Something that the graph refuses. Nothing has changed."""
+
+
+class BudgetTooSmall(GraphError):
+    """A context can't be made so small; `least` is the least budget, in tokens, that would do."""
+
+    def __init__(self, budget: int, least: int) -> None:
+        super().__init__(
+            f"what must stay in the context needs {least} tokens, the budget is {budget}",
+            mend=f"give a budget of at least {least} tokens",
+        )
+        self.least = least
+
+
+def parse(model: type[_M], value: object) -> _M:
+    """The value as that model. Raises GraphError that names the place and the problem."""
+    if isinstance(value, model):
+        return value
+    try:
+        return checked(model, value, model.__name__)
+    except Unreadable as error:
+        raise GraphError(error.what) from None
 
 
 FLUSHED = "Flushed"
@@ -109,7 +116,7 @@ class ReasoningNode:
 
     def take(self, fields: Mapping[str, Any]) -> None:
         """Set fields of a card. Raises GraphError that names the field."""
-        for name, value in checked(fields).items():
+        for name, value in checked_fields(fields).items():
             setattr(self, name, value)
 
     @property
@@ -230,7 +237,7 @@ _MAKERS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-def checked(values: Mapping[str, Any]) -> dict[str, Any]:
+def checked_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values from JSON, or from a caller, as a node holds them. Raises GraphError that names the field."""
     found: dict[str, Any] = {}
     for name, value in values.items():

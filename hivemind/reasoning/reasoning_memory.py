@@ -25,7 +25,6 @@ from hivemind.reasoning.episodes import (
     excerpted,
     render,
 )
-from hivemind.reasoning.errors import BudgetTooSmall, GraphError
 from hivemind.reasoning.fold_rules import (
     FRUITLESS,
     has_support,
@@ -39,7 +38,16 @@ from hivemind.reasoning.fold_rules import (
 )
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.mind_prompts import CompletingMind, NoAnswer, ask, fold_prompt, patch_prompt
-from hivemind.reasoning.node import SHARED, FlushAndFoldOp, MemoryPatch, NodeKind, ReasoningNode, as_lane
+from hivemind.reasoning.node import (
+    SHARED,
+    BudgetTooSmall,
+    FlushAndFoldOp,
+    GraphError,
+    MemoryPatch,
+    NodeKind,
+    ReasoningNode,
+    as_lane,
+)
 from hivemind.reasoning.snapshot import snapshot_text
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.tokens import count_tokens

@@ -9,8 +9,7 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion
-from hivemind.reasoning.errors import GraphError
-from hivemind.reasoning.node import Edge, Link, NodeKind, ReasoningNode, derive, node_from
+from hivemind.reasoning.node import Edge, GraphError, Link, NodeKind, ReasoningNode, derive, node_from
 from hivemind.reasoning.structure import Structure
 
 __all__ = ["restore", "restore_snapshot", "snapshot_text"]

@@ -13,8 +13,7 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Self
 
-from hivemind.reasoning.errors import GraphError
-from hivemind.reasoning.node import SHARED, Edge, Link, NodeKind, ReasoningNode, as_kind, as_lane
+from hivemind.reasoning.node import SHARED, Edge, GraphError, Link, NodeKind, ReasoningNode, as_kind, as_lane
 
 __all__ = ["Conflict", "Structure", "as_way"]
 

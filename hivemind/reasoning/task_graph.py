@@ -13,11 +13,10 @@ from typing import Any, TypedDict, Unpack
 from hivemind.errors import UserError
 from hivemind.fs import Log, reached, write
 from hivemind.names import check_name
-from hivemind.reasoning.errors import GraphError
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, History, MergeReport, Note, Trace, compare, put
 from hivemind.reasoning.graph_log import diff as diff_graphs
-from hivemind.reasoning.node import SHARED, ReasoningNode, as_lane
+from hivemind.reasoning.node import SHARED, GraphError, ReasoningNode, as_lane
 
 __all__ = ["SNAPSHOT_NAME", "TaskGraph"]
 

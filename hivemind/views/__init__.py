@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hivemind.views.answer import Answer, Capsule, SignalFound, render
 from hivemind.views.scope import Readable
-from hivemind.views.signal import Action, Signal, analyse
-from hivemind.views.slice import Slice
+from hivemind.views.signal import Action, Signal, Slice, analyse
 from hivemind.views.views import VIEWS, View, capsule, resume, signals, snapshot, watch
 
 __all__ = [
