@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.edit import Version
-from hivemind.documents.errors import (
+from hivemind.documents.importing import Letter
+from hivemind.documents.knowledge import Knowledge, SyncReport, files_below
+from hivemind.documents.node import (
     CycleError,
     DocmemError,
+    Node,
     NodeNotFoundError,
     OptimisticLockError,
     ReadonlyError,
     UnwritableError,
 )
-from hivemind.documents.importing import Letter
-from hivemind.documents.knowledge import Knowledge, SyncReport, files_below
-from hivemind.documents.node import Node
 from hivemind.documents.passages import Citation, Passage, Verdict, how_far, verify
 from hivemind.documents.search import Hit, title_of
 from hivemind.documents.tree import Shown, Source

@@ -17,13 +17,14 @@ from typing import Any
 from hivemind.boundary import boundary
 from hivemind.documents import summaries, toml, tree
 from hivemind.documents.edit import Draft, Edit, Version, copy, history, move, restore
-from hivemind.documents.errors import DocmemError, ReadonlyError
 from hivemind.documents.expansion import By, Interior, Resolution, expand, without_interior
 from hivemind.documents.files import Stamp, take_in
 from hivemind.documents.formats import decoded, read_bytes, read_outline
 from hivemind.documents.importing import Letter, keep_thread
 from hivemind.documents.node import (
+    DocmemError,
     Node,
+    ReadonlyError,
     check_context,
     check_flag,
     check_path,

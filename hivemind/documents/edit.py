@@ -12,15 +12,23 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from hivemind.documents import tree
-from hivemind.documents.errors import (
+from hivemind.documents.node import (
+    COLUMNS,
+    Context,
     CycleError,
     DocmemError,
+    Node,
     NodeGoneError,
     NodeNotFoundError,
     OptimisticLockError,
     ReadonlyError,
+    check_flag,
+    check_id,
+    check_text,
+    node_hash,
+    shown,
+    tags_in,
 )
-from hivemind.documents.node import COLUMNS, Context, Node, check_flag, check_id, check_text, node_hash, shown, tags_in
 from hivemind.fs import reached
 from hivemind.masking import mask
 

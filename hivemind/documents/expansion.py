@@ -11,8 +11,7 @@ from operator import attrgetter
 from typing import Literal
 
 from hivemind.documents import tree
-from hivemind.documents.errors import DocmemError
-from hivemind.documents.node import Node, shown
+from hivemind.documents.node import DocmemError, Node, shown
 from hivemind.documents.summaries import is_summary, summary_ids
 
 __all__ = ["By", "Interior", "Resolution", "expand", "without_interior"]

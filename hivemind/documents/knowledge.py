@@ -14,7 +14,6 @@ from typing import TypeVar
 from hivemind.documents import tree
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.edit import Edit
-from hivemind.documents.errors import DamagedError, MissingLibraryError, NodeNotFoundError, UnwritableError
 from hivemind.documents.files import (
     GONE,
     Stamp,
@@ -27,7 +26,15 @@ from hivemind.documents.files import (
     take_in,
 )
 from hivemind.documents.formats import Outline, read_outline
-from hivemind.documents.node import Node, is_utf8, uncitable
+from hivemind.documents.node import (
+    DamagedError,
+    MissingLibraryError,
+    Node,
+    NodeNotFoundError,
+    UnwritableError,
+    is_utf8,
+    uncitable,
+)
 from hivemind.documents.passages import Citation, Passage, Verdict, passage_text, read_file, verify
 from hivemind.documents.tree import node_at, root_source, split_reference
 from hivemind.errors import UserError, mend_of

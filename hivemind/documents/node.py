@@ -10,14 +10,83 @@ import re
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from hivemind.documents.errors import DocmemError
+from hivemind.errors import UserError
 from hivemind.masking import mask
 
 __all__ = [
-    "COLUMNS", "Context", "Node", "check_context", "check_flag", "check_id", "check_path", "check_share",
-    "check_text", "check_whole", "is_utf8", "js_number", "node_hash", "shown", "tags_in", "uncitable",
-    "without_tags",
+    "COLUMNS", "Context", "CycleError", "DamagedError", "DocmemError", "MissingLibraryError", "Node", "NodeGoneError",
+    "NodeNotFoundError", "OptimisticLockError", "ReadonlyError", "UnwritableError", "check_context", "check_flag",
+    "check_id", "check_path", "check_share", "check_text", "check_whole", "is_utf8", "js_number", "node_hash",
+    "shown", "tags_in", "uncitable", "without_tags",
 ]  # fmt: skip
+
+
+class DocmemError(UserError):
+    """Root of the errors of this room."""
+
+
+class DamagedError(DocmemError):
+    """The database is damaged; `hivemind doctor --fix` restores it."""
+
+
+class UnwritableError(DocmemError):
+    """Files have changed, and what they say now cannot be written where the documents are: what was read in last is there."""
+
+
+class MissingLibraryError(DocmemError):
+    """The file needs a library of the extra `docs` that is not installed (yet)."""
+
+
+class NodeNotFoundError(DocmemError):
+    """No node has this id."""
+
+    def __init__(self, node_id: object) -> None:
+        what = (
+            f"there is no node {node_id!r}" if isinstance(node_id, str) else "an id is text, and so names no node here"
+        )
+        super().__init__(what, mend="`find` and `roots` show what there is")
+        self.node_id = node_id
+
+
+class OptimisticLockError(DocmemError):
+    """The node is not in the state that the caller expected; nothing was changed. `reason` is "changed" or "gone"."""
+
+    node_id: object
+    reason = "changed"
+
+    def __init__(self, node_id: str, expected: str, actual: str | None) -> None:
+        what = "has changed since" if actual is not None else "is gone"
+        mend = "read it again, then decide anew"
+        DocmemError.__init__(self, f"node {node_id!r} {what}; nothing was written", mend=mend)  # see NodeGoneError
+        self.node_id = node_id
+        self.expected = expected
+        self.actual = actual
+
+
+class NodeGoneError(OptimisticLockError, NodeNotFoundError):
+    """The node that the caller expected in a certain state was deleted meanwhile."""
+
+    reason = "gone"
+
+    def __init__(self, node_id: str, expected: str) -> None:
+        OptimisticLockError.__init__(self, node_id, expected, None)
+
+
+class ReadonlyError(DocmemError):
+    """A readonly node refuses changes of its text and its context (seed 003, *Readonly Metadata*)."""
+
+    def __init__(self, node_id: str) -> None:
+        super().__init__(f"node {node_id!r} is readonly", mend="put a note after it: add_note(node_id, text, author)")
+        self.node_id = node_id
+
+
+class CycleError(DocmemError):
+    """A node cannot become a part of itself (seed 003, *Move*)."""
+
+    def __init__(self, node_id: str, target_id: str) -> None:
+        super().__init__(f"node {node_id!r} cannot move to {target_id!r}, which is itself or a part of it")
+        self.node_id = node_id
+        self.target_id = target_id
 
 
 def is_utf8(name: str) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from hivemind.documents.errors import DamagedError, DocmemError
-from hivemind.documents.node import node_hash
+from hivemind.documents.node import DamagedError, DocmemError, node_hash
 from hivemind.embedding import VECTORS
 from hivemind.fs.database import Schema, faults, index_fault
 from hivemind.search import PARTS, TOKENIZER

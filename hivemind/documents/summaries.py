@@ -11,9 +11,8 @@ from itertools import dropwhile, takewhile
 
 from hivemind.documents import tree
 from hivemind.documents.edit import Draft, Edit, sticky_run
-from hivemind.documents.errors import DocmemError
 from hivemind.documents.formats.outline import sentence_ends
-from hivemind.documents.node import Context, Node
+from hivemind.documents.node import Context, DocmemError, Node
 from hivemind.fs import reached
 from hivemind.words import STOP_WORDS
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hivemind.documents.errors import NodeNotFoundError
-from hivemind.documents.node import COLUMNS, Node
+from hivemind.documents.node import COLUMNS, Node, NodeNotFoundError
 
 __all__ = [
     "Shown", "Source", "ancestors", "children", "descendant_ids", "find", "first_child", "get", "get_many",

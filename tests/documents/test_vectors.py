@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivemind.documents import Docmem, Knowledge
-from hivemind.documents.errors import DamagedError
+from hivemind.documents.node import DamagedError
 from hivemind.documents.search import Nodes, scored
 from hivemind.embedding import EmbedderUnavailable, HashingEmbedder, pack, unpack
 from hivemind.fs.database import unsound

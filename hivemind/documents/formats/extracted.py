@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 
-from hivemind.documents.errors import DocmemError, MissingLibraryError
 from hivemind.documents.formats import outline
 from hivemind.documents.formats.outline import Piece
+from hivemind.documents.node import DocmemError, MissingLibraryError
 from hivemind.guarded import Guarded
 from hivemind.masking import mask, secret_names
 

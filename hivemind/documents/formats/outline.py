@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hivemind.documents.errors import DocmemError
+from hivemind.documents.node import DocmemError
 
 __all__ = [
     "MAX_DEPTH",

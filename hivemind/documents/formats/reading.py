@@ -12,7 +12,6 @@ from typing import Any
 
 from hivemind import frontmatter
 from hivemind.boundary import boundary
-from hivemind.documents.errors import DocmemError
 from hivemind.documents.formats import outline
 from hivemind.documents.formats.code import python, source_code
 from hivemind.documents.formats.extracted import Extract, pdf
@@ -20,6 +19,7 @@ from hivemind.documents.formats.html import html
 from hivemind.documents.formats.markdown import markdown
 from hivemind.documents.formats.outline import Outline, Piece, plain, split_long
 from hivemind.documents.formats.restructured import restructured
+from hivemind.documents.node import DocmemError
 from hivemind.errors import UserError
 from hivemind.masking import mask
 
