@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from json import dumps
+from json import JSONEncoder, dumps
 from typing import Any, TypeVar
 
 __all__ = [
@@ -94,6 +94,8 @@ _RUN = b"x" * 15
 _LETTERS = bytes(
     ord("x") if byte < 128 and (chr(byte).isalnum() or chr(byte) in "_-") else ord(" ") for byte in range(256)
 )
+_ESCAPE = re.compile(r"\\(?:[bfnrt]|u[0-9a-f]{4})$")
+"""A character that is none of a word, as JSON writes it."""
 _STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters (ESC and C1 among them), overrides and isolates of the writing direction, halves of characters."""
 _SAID: set[str] = set()
@@ -198,31 +200,11 @@ def masked(value: _T) -> _T:
     """The same for every text in a value of JSON's kinds. One without secrets, which most are, is given back as it is."""
     if isinstance(value, str):
         return mask(value)  # type: ignore[return-value]
-    found: list[str] = []
-    _gather(value, found)
-    joined = "\n".join(found)
-    return value if mask(joined) == joined else _walked(value, words=True)
+    text = _ENCODER.encode(value)
+    return value if mask(text) == text else _walked(value, words=True)
 
 
-def _gather(value: Any, found: list[str]) -> None:
-    """Every text in a value, also what other kinds of things are as texts."""
-    kind = type(value)
-    if kind is str:
-        found.append(value)
-    elif kind is dict:
-        for name, one in value.items():
-            found.append(name if type(name) is str else str(name))
-            if type(one) is str:
-                found.append(one)
-            elif type(one) is not int and type(one) is not float:
-                _gather(one, found)
-    elif isinstance(value, Mapping):
-        _gather(dict(value), found)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            _gather(one, found)
-    elif value is not None and not isinstance(value, int | float):
-        found.append(str(value))
+_ENCODER = JSONEncoder(ensure_ascii=False, default=lambda one: dict(one) if isinstance(one, Mapping) else str(one))
 
 
 def _walked(value: Any, *, words: bool) -> Any:
@@ -297,11 +279,8 @@ def _forms_in(text: str) -> Iterator[str]:
 
 def _mask_word(found: re.Match[str]) -> str:
     start, text = found.start(), found.string
-    goes_on = start > 0 and text[start - 1].isalnum()
-    after_escape = (
-        goes_on and start > 1 and text[start - 2] == "\\" and text[start - 1] in "nrt"
-    )  # a line's end in JSON
-    return found[0] if goes_on and not after_escape else _in_place_of(found[0])
+    goes_on = start > 0 and text[start - 1].isalnum() and not _ESCAPE.search(text, max(0, start - 6), start)
+    return found[0] if goes_on else _in_place_of(found[0])
 
 
 def _mask_in_word(found: re.Match[str]) -> str:
@@ -336,7 +315,7 @@ def _values() -> tuple[tuple[str, ...], tuple[_Plain, ...]]:
 
 
 def _alone(word: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:(?<![\w./-])|(?<=\\[nrt])){re.escape(word)}(?![\w-]|[./]\w)")
+    return re.compile(rf"(?:(?<![\w./-])|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{{4}})){re.escape(word)}(?![\w-]|[./]\w)")
 
 
 def _is_file(value: str) -> bool:

@@ -114,6 +114,13 @@ def test_a_secret_is_found_beside_any_number_of_long_words():
     assert mask(f"{words}{SECRETS[3]} {words}") == f"{words}{MASK} {words}"
 
 
+@pytest.mark.parametrize("before", ["\a", "\b", "\n", '"', "\x1b"])
+def test_a_secret_is_found_behind_any_character_that_json_escapes(before):
+    secret = "sk-" + "a1b2" * 8
+    assert masked({"text": [f"x{before}{secret}"]}) == {"text": [f"x{before}{MASK}"]}
+    assert secret not in mask(json.dumps(f"x{before}{secret}"))
+
+
 def test_values_without_secrets_are_given_back():
     assert masked({"a": [1, None, "x", ("y", 2.5)]}) == {"a": [1, None, "x", ("y", 2.5)]}
 

@@ -6,20 +6,18 @@ import argparse
 import shlex
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.output import as_document, say
 from hivemind.cli.text import one_line
 
 if TYPE_CHECKING:
     from hivemind.coordination import CoordinationError
 
-__all__ = ["as_command", "tell_refusal"]
+__all__ = ["tell_refusal"]
 
 _FAILED, _WRONG_USE = 1, 2
-_LOOK_AT_LEASE, _READ_MAIL = "hive.leases.get(", "hive.mail.read("
+_LOOK_AT_LEASE = "hive.leases.get("
 _NOT_NOW = frozenset(
     {
         "STEP_LEASE_HELD", "STEP_LEASE_NOT_HELD", "STALE_GENERATION", "REVISION_MISMATCH", "CHECKPOINTS_NOT_CONFIRMED",
@@ -49,54 +47,25 @@ def _line(error: CoordinationError, arguments: argparse.Namespace) -> str:
     if error.mend and error.mend != as_python:
         parts.append(error.mend)
     if error.suggestions:
-        parts.append(", or ".join(as_command(one, **asked) for one in error.suggestions))
+        parts.append(", or ".join(_as_command(one, **asked) for one in error.suggestions))
     return " ".join(f"{error.code}: {'; '.join(parts)}".split())
 
 
-def as_command(call: Mapping[str, Any], *, agent: str | None, task: str | None = None, hive: str | None = None) -> str:
+def _as_command(call: Mapping[str, Any], *, agent: str | None, hive: str | None) -> str:
     """The command that does the same for `agent` in the hive at `hive`, its words quoted for a shell.
 
     What has no command, because only an agent can do it, is said in words: `its agent calls finish_step: step t.s1`.
     """
-    words = _words(call, agent, task)
-    if words is None:
-        return _in_words(call, agent)
-    return shlex.join(["hivemind", *([] if hive is None else ["--hive", hive]), *words])
-
-
-def _in_words(call: Mapping[str, Any], agent: str | None) -> str:
-    asked = dict(call.get("arguments") or {}).items()
-    told = ", ".join(
-        f"{name} {' and '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in asked
-    )
-    return one_line(f"{agent or 'its agent'} calls {call.get('tool')}{': ' if told else ''}{told}")
-
-
-def _words(call: Mapping[str, Any], agent: str | None, task: str | None) -> list[str] | None:
-    tool, asked = call.get("tool"), dict(call.get("arguments") or {})
+    tool, given = call.get("tool"), dict(call.get("arguments") or {})
+    by = [] if agent is None else ["--agent", agent]
     if tool == "resume" and str(call.get("call", "")).startswith(_LOOK_AT_LEASE):
-        return ["lease", "list"]
-    if tool == "resume" and asked.keys() <= {"step", "view"}:
-        options = [word for name, value in asked.items() for word in (f"--{name}", str(value))]
-        return ["view", "resume", *options, *_by(agent)]
-    if tool == "signals":
-        return ["view", "signals", *([] if task is None else [task]), *_by(agent)]
-    if tool == "claim_step":
-        force = ["--force"] if asked.get("force") else []
-        return ["lease", "claim", str(asked["step"]), *_by(agent or "human"), *force]
-    if tool == "reply_mail":
-        return ["mail", "reply", "human", str(asked["id"]), str(asked["body"])]
-    if tool == "check_mailbox" and str(call.get("call", "")).startswith(_READ_MAIL):
-        with suppress(Unreadable), boundary("call"):
-            return ["mail", "read", *shlex.split(str(call["call"])[len(_READ_MAIL) : -1].replace(",", " "))]
-    if tool == "check_mailbox":
-        return ["mail", "list", *([] if agent is None else [agent])]
-    if tool == "list_files" and asked == {"path": "tasks/inbox"}:
-        return ["task", "list", "--state", "inbox"]
-    if tool == "publish" and task is not None and agent is not None:
-        return ["graph", "publish", task, str(asked["card"]), *_by(agent)]
-    return None
-
-
-def _by(agent: str | None) -> list[str]:
-    return [] if agent is None else ["--agent", agent]
+        words = ["lease", "list"]
+    elif tool == "resume":
+        words = ["view", "resume", *(word for name, value in given.items() for word in (f"--{name}", str(value))), *by]
+    elif tool == "claim_step":
+        force = ["--force"] if given.get("force") else []
+        words = ["lease", "claim", str(given["step"]), *(by or ["--agent", "human"]), *force]
+    else:
+        shown = (f"{name} {' and '.join(map(str, one)) if isinstance(one, list) else one}" for name, one in given.items())
+        return one_line(f"{agent or 'its agent'} calls {tool}{': ' if given else ''}{', '.join(shown)}")
+    return shlex.join(["hivemind", *([] if hive is None else ["--hive", hive]), *words])

@@ -28,7 +28,7 @@ def test_a_view_is_limited_to_a_step_a_lane_and_a_number(run: Command, hive: Pat
     assert shown == watch(opened, 0, task="t", all_lanes=True, view="full")
     shown = run("view", "signals", "t", "--step", "t.s1", "--all-lanes", "--limit", "1", "--json").json
     assert shown == signals(opened, task="t", step="t.s1", all_lanes=True, limit=1)
-    assert "Step:     t.s2" in run("view", "resume", "t", "--step", "t.s2").out
+    assert "t.s2" in run("view", "resume", "t", "--step", "t.s2").out
 
 
 def test_reservations_and_memories_are_listed_and_given_back_by_agent(run: Command, hive: Path, call: Any) -> None:
