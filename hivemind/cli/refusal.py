@@ -66,6 +66,8 @@ def _as_command(call: Mapping[str, Any], *, agent: str | None, hive: str | None)
         force = ["--force"] if given.get("force") else []
         words = ["lease", "claim", str(given["step"]), *(by or ["--agent", "human"]), *force]
     else:
-        shown = (f"{name} {' and '.join(map(str, one)) if isinstance(one, list) else one}" for name, one in given.items())
+        shown = (
+            f"{name} {' and '.join(map(str, one)) if isinstance(one, list) else one}" for name, one in given.items()
+        )
         return one_line(f"{agent or 'its agent'} calls {tool}{': ' if given else ''}{', '.join(shown)}")
     return shlex.join(["hivemind", *([] if hive is None else ["--hive", hive]), *words])

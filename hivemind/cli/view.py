@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hivemind.boundary import boundary
 from hivemind.cli.command import Answer, Positive, command
 from hivemind.cli.opening import anywhere, look_at
 from hivemind.names import check_name
@@ -30,7 +31,8 @@ def _answer(found: Any) -> Answer:
 
     from hivemind.views import render
 
-    plain = json.loads(render(found))
+    with boundary("view"):
+        plain = json.loads(render(found))
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100) if plain else "Nothing.\n"
     return Answer(found, text.splitlines(), form=render)
 
