@@ -65,12 +65,14 @@ def boundary(kind: str, where: object = None, *, mend: str | None = None) -> Ite
 
 def checked(kind: type[_T], given: object, what: str, where: object = None, *, mend: str | None = None) -> _T:
     """The dataclass whose fields `given`, a JSON object, has with their types (a list for a tuple). Raises Unreadable."""
-    from pydantic import ValidationError
-
     with boundary(what, where, mend=mend):
         try:
             found: _T = _adapter(kind).validate_python(given)
-        except ValidationError as error:
+        except ValueError as error:
+            from pydantic import ValidationError
+
+            if not isinstance(error, ValidationError):
+                raise
             first = error.errors(include_url=False)[0]
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         return found
@@ -83,11 +85,12 @@ def plain(value: object) -> dict[str, Any]:
 
 
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter
+    found = _adapters.get(kind)
+    if found is None:
+        from pydantic import TypeAdapter
 
-    if kind not in _adapters:
-        _adapters[kind] = TypeAdapter(kind)  # which takes milliseconds
-    return _adapters[kind]
+        found = _adapters[kind] = TypeAdapter(kind)  # which takes milliseconds
+    return found
 
 
 def read_input(path: str | os.PathLike[str], most: int | None = None) -> bytes:

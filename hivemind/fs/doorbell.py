@@ -12,13 +12,12 @@ import os
 import select
 import socket
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.fs.sockets import make_socket_folder, socket_places
 
-__all__ = ["Doorbell", "ring"]
+__all__ = ["Doorbell", "Ringer", "ring"]
 
 _AT_ONCE = 64  # who rings without end wakes us without end, and keeps us from nothing
 _NO_SOCKETS = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.EACCES, errno.EROFS)
@@ -102,18 +101,41 @@ class Doorbell:
         self.close()
 
 
-def ring(folder: Path, name: str) -> bool:
-    """Wake whoever has that bell, once. Never blocks; False if nobody hears it."""
-    with suppress(OSError), _socket() as ringer:  # no descriptor left: whoever has the bell looks by itself, later
-        for place in socket_places(os.fspath(folder), name):
+class Ringer:
+    """Rings the bells in one folder; for who rings often, because it keeps its socket."""
+
+    __slots__ = ("_folder", "_socket")
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = os.fspath(folder)
+        self._socket = _socket()
+
+    def ring(self, name: str) -> bool:
+        """Wake whoever has that bell. Never blocks; False if nobody hears it."""
+        for place in socket_places(self._folder, name):
             try:
-                ringer.sendto(b"\0", place)
-            except BlockingIOError:  # it was rung so often that there is no room for one more
+                self._socket.sendto(b"\0", place)
+            except BlockingIOError:  # it has rung so often that there is no room for one more
                 return True
             except OSError:  # nobody there, or nobody any more: a bell is a hint, the folder is the truth
                 continue
             return True
-    return False
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __del__(self) -> None:
+        self._socket.close()
+
+
+def ring(folder: Path, name: str) -> bool:
+    """Wake whoever has that bell, once. Never blocks; False if nobody hears it."""
+    ringer = Ringer(folder)
+    try:
+        return ringer.ring(name)
+    finally:
+        ringer.close()
 
 
 def _socket() -> socket.socket:

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import TracebackType
 
 from hivemind.errors import UserError, is_disk_full
-from hivemind.fs import DamagedRecord, Log, make_folder, reached, ring
+from hivemind.fs import DamagedRecord, Log, make_folder, reached
+from hivemind.fs.doorbell import Ringer
 from hivemind.layout import Layout, month_of
 from hivemind.mail.addressing import POSTMASTER, Addressing, Recipient
 from hivemind.mail.compose import Draft, bounce, compose
@@ -144,7 +145,7 @@ class Sending:
 class Sender:
     """Delivers into mailboxes."""
 
-    __slots__ = ("_addressing", "_boxes", "_clock", "_durable", "_layout", "_names", "_seal")
+    __slots__ = ("_addressing", "_boxes", "_clock", "_durable", "_layout", "_names", "_ringer", "_seal")
 
     def __init__(
         self,
@@ -161,6 +162,7 @@ class Sender:
         self._seal = seal
         self._addressing = addressing
         self._names = names
+        self._ringer = Ringer(layout.doorbells)
         self._durable = durable
         self._clock = clock
 
@@ -241,7 +243,7 @@ class Sender:
                 failed[name] = str(error)
             else:
                 reached("mail.send.delivered")
-                ring(self._layout.doorbells, name)
+                self._ringer.ring(name)
         return failed
 
     def _put(self, box: Maildir, staged: str, base: str, name: str) -> None:
@@ -316,7 +318,7 @@ class Sender:
         if not self._has(name, base):
             self._put(self._boxes.get(name), path, base, name)
             reached("mail.send.delivered")
-            ring(self._layout.doorbells, name)
+            self._ringer.ring(name)
 
     def _remember(self, sending: Sending, failed: Mapping[str, str], bounced: Iterable[str]) -> None:
         try:
