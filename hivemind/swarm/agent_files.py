@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from hivemind.config import AgentConfig
 from hivemind.errors import UserError
 from hivemind.fs import is_settled
 from hivemind.layout import Layout
@@ -98,21 +99,21 @@ class AgentFiles:
             else:
                 del self._gone[name]
         self._configs = wanted
-        runs = {name for name, config in wanted.items() if self._runs(name) and not config.outside}
-        ran = {name for name, config in before.items() if self._runs(name) and not config.outside}
-        changed = tuple(name for name in before if name in runs & ran and wanted[name] != before[name])
+        runs, ran = self._run(wanted), self._run(before)
         return AgentChanges(
-            tuple(name for name in wanted if name in runs - ran),
-            changed,
-            tuple(name for name in before if name in ran - runs),
+            tuple(name for name in runs if name not in ran),
+            tuple(name for name in ran if name in runs and runs[name] != ran[name]),
+            tuple(name for name in ran if name not in runs),
         )
 
     def has_file(self, name: str) -> bool:
         """Whether there is a file for that agent, whatever it says."""
         return name in self._configs or self.hive.agent_files.why_aside(name) is not None
 
-    def _runs(self, name: str) -> bool:
-        return self._only is None or name in self._only
+    def _run(self, configs: Mapping[str, AgentConfig]) -> dict[str, AgentConfig]:
+        """Those of them that a supervisor runs."""
+        wanted = configs if self._only is None else self._only
+        return {name: config for name, config in configs.items() if name in wanted and not config.outside}
 
     def _is_whole(self, name: str) -> bool:
         try:

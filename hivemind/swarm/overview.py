@@ -164,14 +164,9 @@ def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[Ag
         owned.setdefault(task.owner, task.id)
     known = [_agent(hive, name, owned.get(name)) for name in hive.agents]
     aside = [_aside(hive, name, str(why), owned.get(name)) for name, why in hive.agent_files.aside.items()]
-    why = _not_followed(hive)
+    told = (supervisor_lock(hive.layout.locks).holder() or {}).get("not_followed")  # it goes on with these as they were
+    why = {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}
     return (*(replace(one, problem=one.problem or why.get(one.name)) for one in known), *aside)
-
-
-def _not_followed(hive: Parts) -> dict[str, str]:
-    """Why the supervisor goes on with an agent as it was before its file was changed, by agent."""
-    told = (supervisor_lock(hive.layout.locks).holder() or {}).get("not_followed")
-    return {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}
 
 
 def _aside(hive: Parts, name: str, why: str, owned: str | None) -> AgentNow:

@@ -130,21 +130,18 @@ class _Warming:
             tool.schema()
         for mind in {str(config.mind): config.mind for config in hive.agents.values()}.values():
             warm_mind(mind)
-        if self._rehearse_in is not None:
-            self._rehearse(self._rehearse_in)
+        rehearse_in, self._rehearse_in = self._rehearse_in, None
+        if rehearse_in is not None:
+            try:
+                rehearse(rehearse_in, hive.config)
+            except OSError as error:  # no room in the temporary folder: agents start without it, a little later
+                _log.warning("no rehearsal: %s", error)
         try:
             if hive.embedder is not None:
                 warm_vectors()
             _log.debug("warm: %d agents, %d events", len(hive.agents), hive.journal.seq)
         except (HivemindError, OSError) as error:  # every agent will meet it too, and be started again later
             _log.warning("%s", error)
-
-    def _rehearse(self, rehearse_in: Callable[[Path], Parts]) -> None:
-        self._rehearse_in = None
-        try:
-            rehearse(rehearse_in, self._hive.config)
-        except OSError as error:  # no room in the temporary folder: agents start without it, a little later
-            _log.warning("no rehearsal: %s", error)
 
 
 class _Run:

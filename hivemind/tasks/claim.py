@@ -26,9 +26,9 @@ from hivemind.masking import harmless
 from hivemind.tasks.folder import (
     ATTEMPTS,
     changes,
+    ended_place,
     free_name,
     held,
-    is_ended,
     is_open,
     leave,
     names_in,
@@ -252,7 +252,7 @@ class Claims:
         except UserError as problem:
             if isinstance(problem, NoText) and self._settings.ask_about_files:
                 return self._settle_folder(self._with_a_question(taken), incarnation)
-            self.rejected.append(self._reject(taken, explained(taken.name, problem), str(problem)))
+            self.rejected.append(self.reject(taken, explained(taken.name, problem), str(problem)))
             return None
         record = self._record(taken, incarnation, TaskRecord(), raw, taken.name)
         build = self._begin(taken, record)
@@ -315,7 +315,7 @@ class Claims:
                     folder / FILES if again else folder, text, self._layout.root, self._settings.roots
                 )
         except UserError as problem:
-            self.rejected.append(self._reject(taken, explained(taken.name, problem), str(problem)))
+            self.rejected.append(self.reject(taken, explained(taken.name, problem), str(problem)))
             return None
         names = tuple(
             os.path.relpath(one, folder) if again else f"{FILES}/{os.path.relpath(one, folder)}" for one in beside
@@ -393,7 +393,7 @@ class Claims:
             except FileExistsError:
                 pass
             else:
-                if not is_ended(self._layout, task_id):
+                if ended_place(self._layout, task_id) is None:
                     self._records.claimed(task_id, record, written.title)
                     return task_of(written, build, TaskState.ACTIVE, record)
             try:
@@ -436,13 +436,8 @@ class Claims:
 
     # what cannot be a task
 
-    def reject(self, taken: Taken, error: str, task_id: str) -> Path:
-        """Give up a drop with this error.md: what `cancel` does with one that nobody has claimed."""
-        self._reject(taken, error, "", task_id)
-        return place_of(self._layout, task_id) or self._layout.failed / task_id
-
-    def _reject(self, taken: Taken, error: bytes | str, reason: str, task_id: str | None = None) -> Rejected:
-        """Into failed/, byte for byte under its own name, with error.md beside it."""
+    def reject(self, taken: Taken, error: bytes | str, reason: str = "", task_id: str | None = None) -> Rejected:
+        """Into failed/, byte for byte under its own name, with error.md beside it; as `task_id` where a person cancels it."""
         folder = Path(taken.path)
         is_folder = taken.is_folder()
         if is_folder:

@@ -30,7 +30,6 @@ __all__ = [
     "ended_place",
     "free_name",
     "held",
-    "is_ended",
     "is_open",
     "leave",
     "names_in",
@@ -85,11 +84,6 @@ def ended_at(folder: str | os.PathLike[str]) -> float:
         with suppress(FileNotFoundError):
             return min(max(0.0, os.lstat(os.path.join(folder, name)).st_mtime), _LAST_S)
     return min(max(0.0, os.lstat(folder).st_mtime), _LAST_S)
-
-
-def is_ended(layout: Layout, task_id: str) -> bool:
-    """Whether a task with that id is done or failed."""
-    return ended_place(layout, task_id) is not None
 
 
 def is_open(layout: Layout, task_id: str) -> bool:

@@ -21,7 +21,7 @@ from hivemind.names import check_name
 from hivemind.tasks.adding import Adding, Attached, TaskFields, compose
 from hivemind.tasks.claim import Claims, Orphan, Rejected, Taken, rename
 from hivemind.tasks.claimed_tasks import ClaimedTasks
-from hivemind.tasks.folder import ATTEMPTS, ended_place, is_ended, is_open, open_log
+from hivemind.tasks.folder import ATTEMPTS, ended_place, is_open, open_log
 from hivemind.tasks.form import TextReader
 from hivemind.tasks.inbox import Inbox, Settings, Settled
 from hivemind.tasks.listing import Listing
@@ -297,7 +297,7 @@ class Tasks(ClaimedTasks, Listing):
     def _cancel(self, task_id: str, error: str) -> Path:
         if (self.layout.active / task_id).is_dir():
             return self._cancel_active(self.layout.active / task_id, error)
-        if is_ended(self.layout, task_id):
+        if ended_place(self.layout, task_id) is not None:
             raise UserError("is over already", where=task_id, mend="see: hivemind task show")
         with self._persons():
             self._claims.reclaim(HUMAN)
@@ -306,7 +306,7 @@ class Tasks(ClaimedTasks, Listing):
             if taken is None:
                 raise UserError("was claimed or withdrawn this very moment", where=task_id, mend="try again")
             try:
-                return self._claims.reject(taken, error, entry.id)
+                return self.layout.failed / self._claims.reject(taken, error, task_id=entry.id).id
             except BaseException:
                 self._claims.reclaim(HUMAN)
                 raise
