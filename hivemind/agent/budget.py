@@ -53,12 +53,179 @@ from hivemind.tokens import TokenCounter
 
 __all__ = ["Budget", "Settle", "Usages", "open_agents_mind"]
 
+VERSION = 1
+_AGAIN_S = 30.0
+Settle = Callable[[int, float, datetime], object]
+"""Books what a request has used, tokens and money, in the place of what was held for it."""
+_log = logging.getLogger(__name__)
 _MARGIN = 1.35  # a provider's tokens for one of ours, until it is known better
 _PARTS = 1024  # of requests, whose tokens are remembered: all but the last are the same in the next
 _MESSAGES = frozenset({"turn", "correction", "continuation", "mail"})
 """Causes of requests whose answers are messages of a conversation."""
 _FRAME = 64  # tokens that a provider puts around a request
-_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Used:
+    """The account as it stands in the record; `day` is empty in one that is not of a day."""
+
+    day: str
+    tokens: Annotated[int, Field(ge=0)]
+    money: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+    def turn_over(self, now: datetime) -> None:
+        """Begin a new day's account, if it is one. A clock that is set back by hours gives no second budget."""
+        today = now.date()
+        if not today.isoformat() <= self.day <= (today + timedelta(days=1)).isoformat():
+            self.day, self.tokens, self.money = today.isoformat(), 0, 0.0
+
+
+class SharedAccount:
+    """The account at `path`, bounded by `limit`, begun anew each day if it is `daily`. With a `lock` several processes share
+    it: each change is one reading and one writing under it, so that what they hold together never passes the bound.
+    `durable`: a power cut forgets nothing of it either, at two flushes a change, beside which a thought takes seconds.
+
+    What is held counts as used, and stays so if the process ends before it says what was. A damaged account is set aside
+    and a new one begun. One that can't be read, or is another version's, is left as it is, and nothing more is thought
+    until a person has seen to it: what was used up is not known.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        limit: TokenBudget,
+        whose: str,
+        lock: Path | None = None,
+        *,
+        durable: bool = False,
+        daily: bool = True,
+    ) -> None:
+        self._path, self._limit, self._whose, self._durable, self._daily = path, limit, whose, durable, daily
+        self._lock = nullcontext() if lock is None else Lock(lock)
+
+    def hold(self, tokens: int, money: float, now: datetime) -> Settle:
+        """Reserve what a request may use up at most. Raises Parking if that would pass the bound, or if what was used up is
+        not known; OSError if it can't be written. Booking raises nothing: where it can't be written, what was held counts."""
+        if self._limit.tokens is None and self._limit.money is None:
+            return lambda *_: None
+        with self._known(now) as account:
+            self._has_room(account, tokens, money, now)
+            self._add(account, tokens, money)
+            return partial(self._settle, (account.day, tokens, money))
+
+    def _settle(self, held: tuple[str, int, float], tokens: int, money: float, now: datetime) -> None:
+        try:
+            with self._known(now) as account:
+                if account.day == held[0]:  # else it was the old day's, and went with it
+                    account.tokens = max(0, account.tokens - held[1])
+                    account.money = max(0.0, account.money - held[2])
+                self._add(account, tokens, money)
+        except FileNotFoundError:  # the task is over: what is used up after its end is the day's
+            return
+        except (Parking, OSError) as error:
+            _log.warning("%s: %d tokens are not booked: %s", self._path, tokens, error)
+
+    @contextmanager
+    def _known(self, now: datetime) -> Iterator[_Used]:
+        """The account as it is today, under the lock. Raises Parking if it can't be read."""
+        with self._lock:
+            try:
+                record = load_record(self._path, "budget", VERSION)
+                account = _Used("", 0, 0.0) if record is None else _checked(record, self._path)
+            except DamagedRecord as error:
+                kept = set_aside(self._path).name
+                _log.warning("%s; a new account is begun, this one is kept as %s", error, kept)
+                account = _Used("", 0, 0.0)
+            except UserError as error:
+                raise Parking(f"its budget is not known: {error}", again_s=_AGAIN_S) from None
+            if self._daily:
+                account.turn_over(now)
+            yield account
+
+    def _has_room(self, account: _Used, tokens: int, money: float, now: datetime) -> None:
+        most, dearest = self._limit.tokens, self._limit.money
+        until = _tomorrow(now) if self._daily else None
+        if most is not None and account.tokens + tokens > most:
+            raise Parking(f"{self._whose} budget of {most} tokens is used up", until)
+        if dearest is not None and account.money >= dearest:
+            raise Parking(f"{self._whose} budget of {dearest:g} is used up", until)
+        if dearest is not None and account.money + money > dearest:
+            raise Parking(f"{self._whose} budget of {dearest:g} has no room for another question", until)
+
+    def _add(self, account: _Used, tokens: int, money: float) -> None:
+        fields = {"day": account.day, "tokens": account.tokens + tokens, "money": account.money + money}
+        save_record(self._path, "budget", VERSION, fields, durable=self._durable)
+
+
+def _checked(record: dict[str, Any], path: Path) -> _Used:
+    """The account of a record. Raises DamagedRecord if it is none: edited by hand, or half of one."""
+    with suppress(Unreadable):
+        return checked(
+            _Used, {key: record[key] for key in ("day", "tokens", "money") if key in record}, "account", path
+        )
+    raise DamagedRecord("is no account of what was used up", where=path, mend="hivemind doctor --fix sets it aside")
+
+
+def _tomorrow(now: datetime) -> datetime:
+    return datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), UTC)
+
+
+class Budget:
+    """The bounds of one agent: of each task with its subtasks (kept in the folder of the task that they are all a part of),
+    of its own day (kept in its state, so that a restart forgets nothing) and of the day of the whole hive. `durable`: what
+    is held is on the disk before it is used up."""
+
+    def __init__(
+        self, limits: BudgetConfig, layout: Layout, name: str, shared: TokenBudget, *, durable: bool = False
+    ) -> None:
+        self._task, self._durable = limits.task, durable
+        self._lock = layout.locks / "budget.lock"
+        record = layout.agent_state(name) / "budget.json"
+        self._accounts = [
+            SharedAccount(record, limits.day, "the day's", durable=durable),
+            SharedAccount(layout.budget_record, shared, "the hive's daily", self._lock, durable=durable),
+        ]
+
+    def hold(self, tokens: int, money: float, work: TaskRun | None, now: datetime) -> Settle:
+        """Reserve what a request may use up at most, before it is sent; what is returned books, once, what it was.
+
+        What is held counts as used, here and, if the process ends before that, ever after. Raises Parking if a bound would
+        be passed, TaskMoved if the task, or the one that it is a part of, is gone, OSError if an account can't be written.
+        """
+        accounts = [*self._accounts]
+        if work is not None:
+            _check_own(work, tokens, money)
+            path = work.root / "account.json"
+            accounts.append(
+                SharedAccount(path, self._task, "the task's", self._lock, durable=self._durable, daily=False)
+            )
+        held: list[Settle] = []
+
+        def settle(tokens: int, money: float, now: datetime) -> None:
+            while held:
+                held.pop()(tokens, money, now)
+
+        try:
+            for account in accounts:
+                held.append(account.hold(tokens, money, now))  # noqa: PERF401 - what the first gave is needed if the second raises
+        except (Parking, OSError) as error:
+            settle(0, 0.0, now)
+            if work is not None and isinstance(error, FileNotFoundError):
+                raise TaskMoved("is gone", where=work.root) from None
+            raise
+        return settle
+
+
+def _check_own(work: TaskRun, tokens: int, money: float) -> None:
+    """Raises Parking if the task would use up more than its own `budget:` says."""
+    most, dearest = work.task.budget.tokens, work.task.budget.money
+    if most is None and dearest is None:
+        return
+    spent = work.spent()
+    if most is not None and spent.tokens + tokens > most:
+        raise Parking(f"the task's own budget of {most} tokens is used up")
+    if dearest is not None and spent.money + money > dearest:
+        raise Parking(f"the task's own budget of {dearest:g} is used up")
 
 
 def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, patience: Patience | None = None) -> Mind:
@@ -230,173 +397,3 @@ def _request(key: str, cause: str, model: str, tokens: int, money: float, talk: 
         "through": talk.messages[-1].id if talk.messages else None, "model": model,
         "reserved": {"tokens": tokens, "money": money},
     }  # fmt: skip
-
-
-VERSION = 1
-_AGAIN_S = 30.0
-Settle = Callable[[int, float, datetime], object]
-"""Books what a request has used, tokens and money, in the place of what was held for it."""
-_log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Used:
-    """The account as it stands in the record; `day` is empty in one that is not of a day."""
-
-    day: str
-    tokens: Annotated[int, Field(ge=0)]
-    money: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-    def turn_over(self, now: datetime) -> None:
-        """Begin a new day's account, if it is one. A clock that is set back by hours gives no second budget."""
-        today = now.date()
-        if not today.isoformat() <= self.day <= (today + timedelta(days=1)).isoformat():
-            self.day, self.tokens, self.money = today.isoformat(), 0, 0.0
-
-
-class SharedAccount:
-    """The account at `path`, bounded by `limit`, begun anew each day if it is `daily`. With a `lock` several processes share
-    it: each change is one reading and one writing under it, so that what they hold together never passes the bound.
-    `durable`: a power cut forgets nothing of it either, at two flushes a change, beside which a thought takes seconds.
-
-    What is held counts as used, and stays so if the process ends before it says what was. A damaged account is set aside
-    and a new one begun. One that can't be read, or is another version's, is left as it is, and nothing more is thought
-    until a person has seen to it: what was used up is not known.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        limit: TokenBudget,
-        whose: str,
-        lock: Path | None = None,
-        *,
-        durable: bool = False,
-        daily: bool = True,
-    ) -> None:
-        self._path, self._limit, self._whose, self._durable, self._daily = path, limit, whose, durable, daily
-        self._lock = nullcontext() if lock is None else Lock(lock)
-
-    def hold(self, tokens: int, money: float, now: datetime) -> Settle:
-        """Reserve what a request may use up at most. Raises Parking if that would pass the bound, or if what was used up is
-        not known; OSError if it can't be written. Booking raises nothing: where it can't be written, what was held counts."""
-        if self._limit.tokens is None and self._limit.money is None:
-            return lambda *_: None
-        with self._known(now) as account:
-            self._has_room(account, tokens, money, now)
-            self._add(account, tokens, money)
-            return partial(self._settle, (account.day, tokens, money))
-
-    def _settle(self, held: tuple[str, int, float], tokens: int, money: float, now: datetime) -> None:
-        try:
-            with self._known(now) as account:
-                if account.day == held[0]:  # else it was the old day's, and went with it
-                    account.tokens = max(0, account.tokens - held[1])
-                    account.money = max(0.0, account.money - held[2])
-                self._add(account, tokens, money)
-        except FileNotFoundError:  # the task is over: what is used up after its end is the day's
-            return
-        except (Parking, OSError) as error:
-            _log.warning("%s: %d tokens are not booked: %s", self._path, tokens, error)
-
-    @contextmanager
-    def _known(self, now: datetime) -> Iterator[_Used]:
-        """The account as it is today, under the lock. Raises Parking if it can't be read."""
-        with self._lock:
-            try:
-                record = load_record(self._path, "budget", VERSION)
-                account = _Used("", 0, 0.0) if record is None else _checked(record, self._path)
-            except DamagedRecord as error:
-                kept = set_aside(self._path).name
-                _log.warning("%s; a new account is begun, this one is kept as %s", error, kept)
-                account = _Used("", 0, 0.0)
-            except UserError as error:
-                raise Parking(f"its budget is not known: {error}", again_s=_AGAIN_S) from None
-            if self._daily:
-                account.turn_over(now)
-            yield account
-
-    def _has_room(self, account: _Used, tokens: int, money: float, now: datetime) -> None:
-        most, dearest = self._limit.tokens, self._limit.money
-        until = _tomorrow(now) if self._daily else None
-        if most is not None and account.tokens + tokens > most:
-            raise Parking(f"{self._whose} budget of {most} tokens is used up", until)
-        if dearest is not None and account.money >= dearest:
-            raise Parking(f"{self._whose} budget of {dearest:g} is used up", until)
-        if dearest is not None and account.money + money > dearest:
-            raise Parking(f"{self._whose} budget of {dearest:g} has no room for another question", until)
-
-    def _add(self, account: _Used, tokens: int, money: float) -> None:
-        fields = {"day": account.day, "tokens": account.tokens + tokens, "money": account.money + money}
-        save_record(self._path, "budget", VERSION, fields, durable=self._durable)
-
-
-def _checked(record: dict[str, Any], path: Path) -> _Used:
-    """The account of a record. Raises DamagedRecord if it is none: edited by hand, or half of one."""
-    with suppress(Unreadable):
-        return checked(
-            _Used, {key: record[key] for key in ("day", "tokens", "money") if key in record}, "account", path
-        )
-    raise DamagedRecord("is no account of what was used up", where=path, mend="hivemind doctor --fix sets it aside")
-
-
-def _tomorrow(now: datetime) -> datetime:
-    return datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), UTC)
-
-
-class Budget:
-    """The bounds of one agent: of each task with its subtasks (kept in the folder of the task that they are all a part of),
-    of its own day (kept in its state, so that a restart forgets nothing) and of the day of the whole hive. `durable`: what
-    is held is on the disk before it is used up."""
-
-    def __init__(
-        self, limits: BudgetConfig, layout: Layout, name: str, shared: TokenBudget, *, durable: bool = False
-    ) -> None:
-        self._task, self._durable = limits.task, durable
-        self._lock = layout.locks / "budget.lock"
-        record = layout.agent_state(name) / "budget.json"
-        self._accounts = [
-            SharedAccount(record, limits.day, "the day's", durable=durable),
-            SharedAccount(layout.budget_record, shared, "the hive's daily", self._lock, durable=durable),
-        ]
-
-    def hold(self, tokens: int, money: float, work: TaskRun | None, now: datetime) -> Settle:
-        """Reserve what a request may use up at most, before it is sent; what is returned books, once, what it was.
-
-        What is held counts as used, here and, if the process ends before that, ever after. Raises Parking if a bound would
-        be passed, TaskMoved if the task, or the one that it is a part of, is gone, OSError if an account can't be written.
-        """
-        accounts = [*self._accounts]
-        if work is not None:
-            _check_own(work, tokens, money)
-            path = work.root / "account.json"
-            accounts.append(
-                SharedAccount(path, self._task, "the task's", self._lock, durable=self._durable, daily=False)
-            )
-        held: list[Settle] = []
-
-        def settle(tokens: int, money: float, now: datetime) -> None:
-            while held:
-                held.pop()(tokens, money, now)
-
-        try:
-            for account in accounts:
-                held.append(account.hold(tokens, money, now))  # noqa: PERF401 - what the first gave is needed if the second raises
-        except (Parking, OSError) as error:
-            settle(0, 0.0, now)
-            if work is not None and isinstance(error, FileNotFoundError):
-                raise TaskMoved("is gone", where=work.root) from None
-            raise
-        return settle
-
-
-def _check_own(work: TaskRun, tokens: int, money: float) -> None:
-    """Raises Parking if the task would use up more than its own `budget:` says."""
-    most, dearest = work.task.budget.tokens, work.task.budget.money
-    if most is None and dearest is None:
-        return
-    spent = work.spent()
-    if most is not None and spent.tokens + tokens > most:
-        raise Parking(f"the task's own budget of {most} tokens is used up")
-    if dearest is not None and spent.money + money > dearest:
-        raise Parking(f"the task's own budget of {dearest:g} is used up")

@@ -29,31 +29,6 @@ __all__ = ["MEMBER_TOOLS", "PROFILES", "TOOLS", "TOOLSETS", "allowed_tools", "kn
 
 _BEAT_S = 1.0
 
-
-def known_tool(name: str) -> Tool:
-    """The tool of that name. Raises ToolProblem naming those that there are."""
-    found = TOOLS.get(name) or MEMBER_TOOLS.get(name)
-    if found is None:
-        raise ToolProblem(f"there is no tool {name!r}", mend=f"tools: {', '.join(sorted({*TOOLS, *MEMBER_TOOLS}))}")
-    return found
-
-
-def use_by_hand(hive: Parts, agent: str, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Use a tool once, for an agent or `human`, with nothing in focus: what needs a task in focus says so.
-
-    A person may use any tool: the agent's `tools:` bind its mind. Raises UserError, and what the tool raises.
-    """
-    pulse = Heartbeat(lambda: None, _BEAT_S)
-    session = Session(
-        hive=hive, agent=agent, config=hive.agents.get(agent, AgentConfig()), focus=Focus(""), pulse=pulse, lifeline=None,
-        stopping=lambda: False,
-    )  # fmt: skip
-    try:
-        return known_tool(name).call(session, arguments)
-    finally:
-        pulse.close()
-
-
 _FAMILIES = (
     FILE_TOOLS, SEARCH_TOOLS, PATH_TOOLS, COMMAND_TOOLS, MAIL_TOOLS, STEP_TOOLS, CARD_TOOLS, DOCUMENT_TOOLS, MEMORY_TOOLS,
     TASK_TOOLS, DELEGATION_TOOLS, CRITERIA_TOOLS,
@@ -128,3 +103,27 @@ def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, 
     allowed = {name: known[name] for name in names} if names or config.tools is not None else known
     shown = None if profile is None else PROFILES[profile]
     return allowed if shown is None else {name: allowed[name] for name in shown if name in allowed}
+
+
+def known_tool(name: str) -> Tool:
+    """The tool of that name. Raises ToolProblem naming those that there are."""
+    found = TOOLS.get(name) or MEMBER_TOOLS.get(name)
+    if found is None:
+        raise ToolProblem(f"there is no tool {name!r}", mend=f"tools: {', '.join(sorted({*TOOLS, *MEMBER_TOOLS}))}")
+    return found
+
+
+def use_by_hand(hive: Parts, agent: str, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Use a tool once, for an agent or `human`, with nothing in focus: what needs a task in focus says so.
+
+    A person may use any tool: the agent's `tools:` bind its mind. Raises UserError, and what the tool raises.
+    """
+    pulse = Heartbeat(lambda: None, _BEAT_S)
+    session = Session(
+        hive=hive, agent=agent, config=hive.agents.get(agent, AgentConfig()), focus=Focus(""), pulse=pulse, lifeline=None,
+        stopping=lambda: False,
+    )  # fmt: skip
+    try:
+        return known_tool(name).call(session, arguments)
+    finally:
+        pulse.close()
