@@ -208,10 +208,10 @@ def restore(hive: Hive, node: str, version: Positive) -> Answer:
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
-      VERSION  as `doc history` has it
+      VERSION  as `doc show` has it
 
     examples:
-      hivemind doc history k3m9x2pa
+      hivemind doc show k3m9x2pa
       hivemind doc restore k3m9x2pa 2
     """
     return _written(hive, hive.documents.restore(node_of(hive, node).id, version))
@@ -279,7 +279,7 @@ def record_of(documents: Docmem, node: Node, *, brief: bool = False) -> dict[str
         record |= {
             "document": documents.root_of(node.id).id,
             "tags": documents.tags_of(node.id),
-            "versions": len(documents.history(node.id)),
+            "versions": [asdict(version) for version in documents.history(node.id)],
             "below": documents.size(node.id)[0],
         }
     return record
@@ -349,7 +349,9 @@ def _marks(node: Node) -> str:
 
 @command("doc show", open_hive)
 def show(hive: Hive, node: str) -> Answer:
-    """Show one node: its text, where it stands, what it is.
+    """Show one node: its text, where it stands, what it is, and its versions if there are several.
+
+    Versions count from 1; the last one is how it stands. `doc restore` brings one back.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
@@ -360,7 +362,12 @@ def show(hive: Hive, node: str) -> Answer:
     """
     found = node_of(hive, node)
     record = record_of(hive.documents, found)
-    return Answer(record, sheet(_heads(found, record), found.text))
+    rows = [
+        {**one, "context": "{context_type}, {context_name}: {context_value}".format_map(one)}
+        for one in record["versions"]
+    ]
+    earlier = ["", *table_lines(rows, _VERSIONS, empty="")] if len(rows) > 1 else []
+    return Answer(record, [*sheet(_heads(found, record), found.text), *earlier])
 
 
 def _heads(node: Node, record: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -373,25 +380,8 @@ def _heads(node: Node, record: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "May be", "read, noted and summarised; it is readonly" if node.readonly else "changed"
     if record["tags"]:
         yield "Tags", " ".join(f"@{tag}" for tag in record["tags"])
-    yield "Changed", f"{node.updated_at}, {record['versions']} version{'s' if record['versions'] > 1 else ''}"
+    yield "Changed", node.updated_at
     yield "Below", f"{record['below']} nodes"
-
-
-@command("doc history", open_hive)
-def history(hive: Hive, node: str) -> Answer:
-    """Show the versions of a node.
-
-    Versions count from 1; the last one is how it stands. `doc restore` brings one back.
-
-    arguments:
-      NODE  a node's id, or PATH or PATH:LINE of a file
-
-    examples:
-      hivemind doc history k3m9x2pa
-    """
-    found = [asdict(version) for version in hive.documents.history(node_of(hive, node).id)]
-    rows = [row | {"context": "{context_type}, {context_name}: {context_value}".format_map(row)} for row in found]
-    return Answer(found, table_lines(rows, _VERSIONS, empty=""))
 
 
 @command("doc expand", open_hive)

@@ -135,7 +135,7 @@ def remember(
     """Remember something.
 
     Without --key, what is already there is not stored again. With --key, the entry of that name is changed: options
-    that are left out stay as they are, and its earlier versions are kept (`memory history`).
+    that are left out stay as they are, and its earlier versions are kept (`memory show`).
 
     arguments:
       TEXT  what is to be remembered, at most 2048 tokens
@@ -245,7 +245,7 @@ def _row(entry: MemoryEntry) -> dict[str, Any]:
 
 @command("memory show", look_at)
 def show(hive: Hive, key: str, *, whose: Namespace) -> Answer:
-    """Show one entry.
+    """Show one entry, and its versions if there are several: they count from 1, the last one is how it stands.
 
     arguments:
       KEY  the entry's key
@@ -254,28 +254,16 @@ def show(hive: Hive, key: str, *, whose: Namespace) -> Answer:
       hivemind memory show invoices
     """
     entry = whose.entry(hive, key)
+    versions = hive.memory.history(entry.namespace, entry.key)
     record = entry.as_dict()
     told = {name: value for name, value in record.items() if name != "content" and value not in (None, {}, False)}
-    lines = (
+    lines = [
         f"{name:<12}{one_line('/'.join(value) if isinstance(value, list) else str(value))}"
         for name, value in told.items()
-    )
-    return Answer(record, [*lines, f"\n{entry.content}"])
-
-
-@command("memory history", look_at)
-def history(hive: Hive, key: str, *, whose: Namespace) -> Answer:
-    """Show the earlier versions of an entry.
-
-    arguments:
-      KEY  the entry's key
-
-    examples:
-      hivemind memory history invoices
-    """
-    entry = whose.entry(hive, key)
-    versions = hive.memory.history(entry.namespace, entry.key)
-    return Answer([one.as_dict() for one in versions], table_lines(map(_row, versions), _VERSIONS, empty=""))
+    ]
+    if len(versions) > 1:
+        lines += ["", *table_lines(map(_row, versions), _VERSIONS, empty="")]
+    return Answer({**record, "versions": [one.as_dict() for one in versions]}, [*lines, f"\n{entry.content}"])
 
 
 @command("memory forget", open_hive)

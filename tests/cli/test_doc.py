@@ -126,7 +126,7 @@ def test_notes_summaries_and_history(run: Command, hive: Path, notes: str) -> No
     assert run("doc", "summarize", "--stale").out == "No summary is out of date.\n"
     Hive.open(hive).documents.append_child(summary[1], "memory", "by", "hand", "Oars break.")
     assert run("doc", "summarize", "--stale").out == "1 summary rewritten.\n"
-    assert len(run("doc", "history", summary[1], "--json").json) == 2
+    assert len(run("doc", "show", summary[1], "--json").json["versions"]) == 2
     assert run("doc", "restore", summary[1], "1").status == 0
     assert run("doc", "show", summary[1], "--json").json["text"] == "About oars."
     assert run("doc", "restore", summary[1], "9").status == 2

@@ -101,12 +101,15 @@ def test_memories_are_searched_in_a_mode_above_a_threshold_and_listed_up_to_a_li
     assert len(run("memory", "search", "boat oars", "--mode", "text", "--limit", "1", *own).json) == 1
     assert run("memory", "search", "boat", "--threshold", "0.9", *own).status == 0
     assert len(run("memory", "list", "--limit", "1", *own).json) == 1
-    assert [one["content"] for one in run("memory", "history", "boat", *own).json] in ([], ["The boat is blue"])
+    assert [one["content"] for one in run("memory", "show", "boat", *own).json["versions"]] in (
+        [],
+        ["The boat is blue"],
+    )
     run("memory", "remember", "The sea is grey", "--namespace", "shared/hive", "--key", "sea")
     run("memory", "remember", "The sea is green", "--namespace", "shared/hive", "--key", "sea")
     all_see = ("--namespace", "shared/hive", "--json")
     assert [one["key"] for one in run("memory", "search", "green sea", "--mode", "text", *all_see).json] == ["sea"]
-    assert "The sea is grey" in [one["content"] for one in run("memory", "history", "sea", *all_see).json]
+    assert "The sea is grey" in [one["content"] for one in run("memory", "show", "sea", *all_see).json["versions"]]
 
 
 def test_mail_tools_send_copies_list_up_to_a_limit_and_give_a_verdict(run: Command, hive: Path, call: Any) -> None:

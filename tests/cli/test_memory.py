@@ -46,7 +46,7 @@ def test_what_is_remembered_is_found_listed_shown_and_forgotten(run: Command, hi
 def test_an_entry_keeps_what_it_said_before(run: Command, hive: Path) -> None:
     for text in ("PDF", "PDF and XML"):
         run("memory", "remember", text, "--key", "k", "--category", "fact")
-    history = run("memory", "history", "k", "--json").json
+    history = run("memory", "show", "k", "--json").json["versions"]
     assert [(one["version"], one["content"], one["category"]) for one in history] == [
         (1, "PDF", "fact"), (2, "PDF and XML", "fact"),
     ]  # fmt: skip

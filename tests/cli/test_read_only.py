@@ -42,10 +42,9 @@ LOOKS_AT_DOCUMENTS = (  # which are kept in .hive
     "doc show knowledge/shop.md:1",
     "doc find closed",
     "doc expand knowledge/shop.md",
-    "doc history knowledge/shop.md:1",
     "doc export knowledge/shop.md",
 )
-LOOKS_AT_ENTRIES = ("memory show hours", "memory history hours")
+LOOKS_AT_ENTRIES = ("memory show hours",)
 WRITES = (
     "task add more",
     f"task retry {TASK}",

@@ -41,10 +41,10 @@ LOOKING = {
         reserve list | *view resume : t | view snapshot : t | view watch : t | view signals : t | *graph show : t
         *graph export : t | graph export --format mermaid : t | *graph find : evil
         graph branch list : t | graph branch diff : t evil main
-        *doc tree | *doc tree of : FILE | *doc show : FILE | *doc history : NODE | *doc expand : FILE | *doc find : evil
+        *doc tree | *doc tree of : FILE | *doc show : FILE | *doc show of : NODE | *doc expand : FILE | *doc find : evil
         *doc export : FILE | doc export --format text : FILE | doc export --format json : FILE | *memory search : evil
         *memory list : --namespace shared/hive | *memory show --namespace shared/hive : KEY
-        *memory history --namespace shared/hive : KEY | memory status | doctor | tool list | tool show : doc_find
+        memory status | doctor | tool list | tool show : doc_find
         tool call : doc_find query=evil
     """.strip().split("\n")
     for command, _, arguments in (one.partition(":") for one in line.split("|"))
