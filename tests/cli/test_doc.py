@@ -57,7 +57,7 @@ def test_a_node_is_named_by_the_line_that_it_stands_on(run: Command, notes: str,
 
 
 def test_a_node_that_is_not_there_is_refused_in_one_line(run: Command, hive: Path) -> None:
-    for words in (["show", "nosuch"], ["tree", "nosuch:3"], ["expand", "a:0"], ["note", "x", "y"], ["history", "x"]):
+    for words in (["show", "nosuch"], ["tree", "nosuch:3"], ["expand", "a:0"], ["note", "x", "y"]):
         ended = run("doc", *words)
         assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1)
         assert "there is no node" in ended.err

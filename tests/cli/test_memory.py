@@ -72,7 +72,7 @@ def test_expired_entries_are_forgotten_together(run: Command, hive: Path) -> Non
 @pytest.mark.parametrize(
     "words",
     [
-        ["show", "nosuch"], ["history", "nosuch"], ["forget", "nosuch"], ["forget"], ["forget", "k", "--expired"],
+        ["show", "nosuch"], ["forget", "nosuch"], ["forget"], ["forget", "k", "--expired"],
         ["search", "x", "--namespace", "one"], ["remember", " "], ["remember", "x", "--key", "k" * 257], ["reindex"],
     ],
 )  # fmt: skip
