@@ -22,8 +22,7 @@ from filelock import FileLock
 from benchmarks.rivals import redis_server, redis_set_nx, sqlite_table
 from benchmarks.table import Row, show
 from hivemind.coordination import Coordinates, Journal, StepLeases, Steps
-from hivemind.coordination.event import encode
-from hivemind.coordination.journal import SEGMENT_BYTES
+from hivemind.coordination.journal import SEGMENT_BYTES, encode
 from hivemind.fs import Log
 from hivemind.layout import Layout
 from hivemind.reasoning import TaskGraph

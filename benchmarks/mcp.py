@@ -30,7 +30,7 @@ from mcp.client.streamable_http import streamable_http_client
 from benchmarks.table import Row, show
 from hivemind import Hive
 from hivemind.mcp_server.member import Member
-from hivemind.swarm.recruit import add_agent
+from hivemind.swarm.agent_files import add_agent
 
 __all__ = ["run"]
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.table import Row, show
 from hivemind.fs import Doorbell, fsync_folder
-from hivemind.fs.watch.folders import Inotify
+from hivemind.fs.watch import Inotify
 from hivemind.layout import Layout
 from hivemind.mail import Intake, Mail
 

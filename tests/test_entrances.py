@@ -51,7 +51,7 @@ OWN_INPUT = {
         "a time with a zone, whose seconds no year makes too many",
     ),
     **dict.fromkeys(
-        ("fs/locks.py _is_marked", "fs/watch/folders.py read", "fs/filesystem.py mounts"),
+        ("fs/locks.py _is_marked", "fs/watch.py read", "fs/filesystem.py mounts"),
         "what the kernel writes",
     ),
     **dict.fromkeys(("web/site.py number", "web/pages/task.py _parts"), "a few digits, after a look"),

@@ -75,7 +75,7 @@ def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = No
       hivemind agent add coder --mind agent:codex
     """
     from hivemind.presence.watching import supervisor_lock
-    from hivemind.swarm.recruit import add_agent
+    from hivemind.swarm.agent_files import add_agent
 
     layout, name = hive.layout, add_agent(hive, name, role=role, mind=mind)
     config = layout.agent_config(name)

@@ -24,12 +24,10 @@ from hivemind.coordination.errors import (
     look_call,
     tool_call,
 )
-from hivemind.coordination.event import Event
-from hivemind.coordination.globs import escape, overlap
-from hivemind.coordination.journal import Journal
+from hivemind.coordination.journal import Event, Journal
 from hivemind.coordination.lanes import SHARED, check_agent, check_lane, lane_of, lane_visible
 from hivemind.coordination.leases import StepLeases
-from hivemind.coordination.reservations import Reservations
+from hivemind.coordination.reservations import Reservations, escape, overlap
 from hivemind.coordination.state import State
 from hivemind.coordination.step import Receipt, Step, receipts_of
 from hivemind.coordination.steps import Steps

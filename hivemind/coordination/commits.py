@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hivemind.coordination.event import Draft, Event
-from hivemind.coordination.journal import Journal
+from hivemind.coordination.journal import Draft, Event, Journal
 from hivemind.coordination.lanes import check_agent, check_lane, lane_of
 from hivemind.coordination.state import State
 from hivemind.coordination.step import check_task

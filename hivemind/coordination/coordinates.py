@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from hivemind.coordination.entries import Focus
 from hivemind.coordination.errors import CoordinationError, UnknownStep
-from hivemind.coordination.event import Draft
-from hivemind.coordination.journal import Journal
+from hivemind.coordination.journal import Draft, Journal
 from hivemind.coordination.lanes import check_agent, check_lane, lane_of
 from hivemind.coordination.state import State
 from hivemind.coordination.step import Step, check_task

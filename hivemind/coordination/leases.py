@@ -13,8 +13,7 @@ from hivemind.coordination.errors import (
     UnknownStep,
     WrongStatus,
 )
-from hivemind.coordination.event import Draft
-from hivemind.coordination.journal import Journal
+from hivemind.coordination.journal import Draft, Journal
 from hivemind.coordination.lanes import check_agent
 from hivemind.coordination.state import State
 

@@ -20,8 +20,7 @@ from hivemind.coordination.errors import (
     WrongStatus,
     call,
 )
-from hivemind.coordination.event import Draft, Event
-from hivemind.coordination.journal import Journal
+from hivemind.coordination.journal import Draft, Event, Journal
 from hivemind.coordination.lanes import check_agent
 from hivemind.coordination.leases import lease_claim
 from hivemind.coordination.state import State

@@ -12,7 +12,7 @@ from hivemind.doctor.patient import Patient
 from hivemind.errors import UserError
 from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.fs.finding import Finding
-from hivemind.fs.watch.folders import Inotify
+from hivemind.fs.watch import Inotify
 from hivemind.minds import open_mind
 from hivemind.swarm.idle import is_full
 from hivemind.tools.sandbox import check_sandbox as try_sandbox

@@ -6,6 +6,7 @@ goes on as it was. One that somebody is writing is read once it is whole.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Collection, Mapping
@@ -13,14 +14,48 @@ from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from hivemind import fs
 from hivemind.config import AgentConfig
 from hivemind.errors import UserError
+from hivemind.frontmatter import parse, validate
 from hivemind.fs import is_settled
-from hivemind.layout import Layout
+from hivemind.layout import HUMAN, Layout
+from hivemind.minds import open_mind
+from hivemind.names import check_name
 from hivemind.presence.parts import Parts
 from hivemind.swarm.preflight import preflight
 
-__all__ = ["AgentChanges", "AgentFiles"]
+__all__ = ["AgentChanges", "AgentFiles", "add_agent"]
+
+
+def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | None = None) -> str:
+    """Write agents/<name>.yaml, make the mailbox, and give the name as it stands in the hive.
+
+    Raises UserError for a bad name, role or mind and for a name that an agent has already; then nothing is written.
+    """
+    name = check_name(name, "agent name")
+    path = hive.layout.agent_config(name)
+    if name == HUMAN:
+        raise UserError(f"{HUMAN!r} is the operator's own name", mend="choose another")
+    if name in hive.agents or path.exists() or path.with_suffix(".yml").exists():
+        raise UserError(f"there is an agent {name!r} already", where=path, mend="edit its file, or choose another name")
+    lines = ["# All keys and their defaults: README.md in this folder.\n"]
+    if role is not None:
+        lines.append(f"role: {json.dumps(check_name(role, 'role'))}\n")
+    lines.append(f"mind: {json.dumps('extractive' if mind is None else mind, ensure_ascii=False)}\n")
+    text = "".join(lines)
+    config = validate(AgentConfig, parse(text, path))
+    if not config.outside:
+        open_mind(config.mind, root=hive.layout.root)
+    try:
+        fs.create(path, text, durable=hive.config.durable)
+    except FileExistsError:
+        raise UserError(
+            f"there is an agent {name!r} already", where=os.fspath(path), mend="choose another name"
+        ) from None
+    hive.mail.ensure(name)
+    return name
+
 
 _GONE_AFTER_S = 1.0  # an editor takes a file away for a moment while it saves
 

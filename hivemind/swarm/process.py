@@ -2,25 +2,163 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import sys
+import time
+import weakref
 from pathlib import Path
 
-from hivemind.fs import HeldLock, open_own, set_aside
+from hivemind.agent.agent import Agent
+from hivemind.errors import HivemindError, is_disk_full
+from hivemind.fs import HeldLock, Lock, open_own, set_aside
+from hivemind.fs.doorbell import ring
+from hivemind.fs.sockets import readable
 from hivemind.masking import harmless, mask
-from hivemind.presence.identity import HiveGone, take_name
+from hivemind.presence.identity import HiveGone, announce, check_here, farewell, take_name
 from hivemind.presence.parts import Parts
+from hivemind.presence.status import StatusFile, read_status
+from hivemind.presence.watching import SUPERVISOR, Watchman
 from hivemind.private import keep_keys_private
-from hivemind.swarm.life import Life
+from hivemind.swarm.absence import return_tasks
 from hivemind.swarm.preflight import preflight
+from hivemind.taskrun.waits import DISK_FULL
 
-__all__ = ["log_to", "open_log", "output_to", "run_agent", "start_logging"]
+__all__ = ["Life", "log_to", "open_log", "output_to", "run_agent", "start_logging"]
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 60.0
+_STUCK_AFTER = 3  # what is over by then was a moment's want of files or room, and nobody need be told
+_log = logging.getLogger(__name__)
+
+
+class Life:
+    """One process's life as the agent `name`, whose `lock` it holds. `run` lasts until `stop`, or until `lifeline` closes."""
+
+    def __init__(self, hive: Parts, name: str, lock: Lock, *, lifeline: int | None = None) -> None:
+        self._hive, self._name, self._lock, self._lifeline = hive, name, lock, lifeline
+        self._folder = hive.layout.agent_state(name)
+        self._incarnation = 0
+        self._agent: Agent | None = None
+        self._stopping, self._finishing = False, False
+        self._tries = 0
+        self._lost: str | None = None
+        self._watchman = Watchman(hive) if lifeline is None else None
+        self._wake, self._wake_end = os.pipe()
+        for end in (self._wake, self._wake_end):
+            weakref.finalize(self, os.close, end)
+
+    def stop(self) -> None:
+        """End after the current action. May be called from a signal's callback."""
+        self._stopping = True
+        os.write(self._wake_end, b"\0")
+        if self._agent is not None:
+            self._agent.stop()
+
+    def finish(self) -> None:
+        """End after the current turn. May be called from a signal's callback."""
+        self._finishing = True
+        os.write(self._wake_end, b"\0")
+        if self._agent is not None:
+            self._agent.finish()
+
+    def run(self) -> None:
+        """Be the agent; be it anew after what a person can mend. Raises HiveGone."""
+        try:
+            while not self._ending():
+                began = time.monotonic()
+                self._check_here()
+                try:
+                    self._live()
+                except HiveGone:
+                    raise
+                except (HivemindError, OSError) as error:
+                    self._tries = 1 if time.monotonic() - began > _LONGEST_PAUSE_S else self._tries + 1
+                    self._stuck(error)
+        finally:
+            if self._watchman is not None:
+                self._watchman.close()
+            if self._incarnation and self._lock.is_current():
+                farewell(self._hive.journal, self._name, self._incarnation, by="itself")
+
+    def _live(self) -> None:
+        self._make_folder()
+        if not self._incarnation:
+            self._lost = _died_over(self._folder, self._name)
+            self._incarnation = announce(self._hive.journal, self._name, os.getpid())
+        self._rest()
+        agent = Agent(
+            self._hive,
+            self._name,
+            self._incarnation,
+            lifeline=self._lifeline,
+            resting=self._rest,
+            check=self._check_here,
+        )
+        try:
+            self._agent = agent
+            if not self._ending():
+                agent.scheduler.holding.resume(self._lost)
+                self._lost = None
+                agent.run()
+        finally:
+            self._agent = None
+            if self._lock.is_current():
+                agent.close()
+            else:
+                agent.pulse.close()
+
+    def _check_here(self) -> None:
+        check_here(self._lock, self._hive.layout)
+
+    def _rest(self) -> None:
+        """Without a supervisor: see to the watching, and to what members have left."""
+        if self._watchman is not None:
+            self._watchman.take_over()
+            return_tasks(self._hive)
+
+    def _make_folder(self) -> None:
+        if os.path.lexists(self._folder) and not self._folder.is_dir():
+            _log.warning("%s is no folder: kept as %s", self._folder, set_aside(self._folder).name)
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def _ending(self) -> bool:
+        if not self._stopping and self._lifeline is not None:
+            self._stopping = bool(readable([self._lifeline], 0))
+        return self._stopping or self._finishing
+
+    def _stuck(self, error: Exception) -> None:
+        """Say what is in the way, and rest for a while, alive."""
+        full = is_disk_full(error)
+        pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._tries - 1, 10))
+        _log.warning("%s cannot go on (again in %g s): %s", self._name, pause, error)
+        told = DISK_FULL if full else " ".join(str(error).split()) if self._tries >= _STUCK_AFTER else None
+        if self._tries == _STUCK_AFTER and self._lifeline is None:
+            sys.stderr.write(f"hivemind: {self._name} cannot go on until this is mended: {told}\n")
+        status = StatusFile(self._folder, self._name)
+        until = time.monotonic() + pause
+        while not self._ending() and (left := until - time.monotonic()) > 0:
+            self._check_here()
+            with contextlib.suppress(OSError):  # the want of room may be what it is stuck in
+                state = "waiting" if full else "stuck" if told else "starting"
+                changed = status.update(state=state, incarnation=self._incarnation, problem=told)
+                status.beat()
+                if changed:
+                    ring(self._hive.layout.doorbells, SUPERVISOR)
+            watched = [self._wake] if self._lifeline is None else [self._wake, self._lifeline]
+            readable(watched, min(left, self._hive.config.hang_after / 3))
+
+
+def _died_over(folder: Path, name: str) -> str | None:
+    """The task that the last process had in focus, if it ended in the middle of a turn."""
+    last = read_status(folder, name)
+    return last.task if last is not None and last.state == "working" else None
+
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 _LOG_BYTES = 5_000_000
-_log = logging.getLogger(__name__)
 
 
 def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from hivemind.agent.agent import Agent
+from hivemind.config import HiveConfig
 from hivemind.embedding import warm as warm_vectors
 from hivemind.errors import HivemindError, system_error
 from hivemind.layout import Layout
 from hivemind.minds import warm_mind
-from hivemind.presence.identity import take_over
+from hivemind.presence.identity import announce, farewell, take_name, take_over
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
 from hivemind.private import keep_keys_private
@@ -22,11 +25,41 @@ from hivemind.swarm.idle import survey
 from hivemind.swarm.preflight import preflight, preflight_all, root_problems
 from hivemind.swarm.process import output_to, run_agent, start_logging
 from hivemind.swarm.supervisor import Supervisor
-from hivemind.swarm.warmup import rehearse
 from hivemind.tasks import why_failed
 from hivemind.tools import TOOLS
 
-__all__ = ["SwarmPicture", "SwarmResult", "run_swarm"]
+__all__ = ["SwarmPicture", "SwarmResult", "rehearse", "run_swarm"]
+
+_NAME = "rehearsal"
+_TIMES = 8  # so often Python runs a function before it specialises its code
+
+
+def rehearse(open_hive: Callable[[Path], Parts], config: HiveConfig) -> None:
+    """Be an agent that finds nothing to do, a few times over. Leaves no file, thread or lock. Raises OSError."""
+    with tempfile.TemporaryDirectory(prefix="hivemind-rehearsal-", ignore_cleanup_errors=True) as folder:
+        layout = Layout.at(folder)
+        layout.agents.mkdir()
+        layout.agent_config(_NAME).touch()
+        layout.config.write_text(f"durability: relaxed\nencoding: {config.encoding}\naccess: {config.access}\n")
+        for _ in range(_TIMES):
+            _live(open_hive(layout.root))
+
+
+def _live(hive: Parts) -> None:
+    lock = take_name(hive.layout, _NAME)
+    incarnation = announce(hive.journal, _NAME, 0)
+    agent = Agent(hive, _NAME, incarnation)
+    agent.scheduler.holding.resume()
+    agent.status.beat()
+    agent.cycle()
+    agent.memory.save()
+    agent.status.update(state="idle")
+    agent.close()
+    farewell(hive.journal, _NAME, incarnation, by="itself")
+    lock.release()
+    hive.tasks.close()
+    hive.journal.close()
+
 
 _log = logging.getLogger(__name__)
 _QUIET_S = 0.2

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from hivemind.coordination.globs import check_pattern, escape, overlap
+from hivemind.coordination.reservations import check_pattern, escape, overlap
 from hivemind.masking import MASK, Masker
 from hivemind.minds.pictures import MOST_BYTES, keep_picture, kind_of
 from hivemind.tools.excerpt import Call

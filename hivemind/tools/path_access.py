@@ -22,7 +22,7 @@ from pydantic import Field
 
 from hivemind import fs
 from hivemind.coordination import Reservations
-from hivemind.coordination.globs import escape
+from hivemind.coordination.reservations import escape
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.tasks import FILES

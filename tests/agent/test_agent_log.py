@@ -8,7 +8,7 @@ import os
 from hivemind.cli.main import main
 from hivemind.hive import Hive
 from hivemind.presence.agent_log import AgentLog
-from hivemind.swarm.recruit import add_agent
+from hivemind.swarm.agent_files import add_agent
 from tests.tasks.conftest import killed_at
 
 

@@ -23,7 +23,7 @@ from hivemind.agent.agent import Agent
 from hivemind.cli.main import main
 from hivemind.errors import UserError
 from hivemind.presence.identity import take_name
-from hivemind.swarm.life import Life
+from hivemind.swarm.process import Life
 from tests.agent.conftest import Crew
 
 TASK = """---

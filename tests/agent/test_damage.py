@@ -19,8 +19,8 @@ from hivemind.errors import UserError
 from hivemind.minds import Action, Thought
 from hivemind.presence.identity import take_name
 from hivemind.presence.status import read_status
-from hivemind.swarm.life import Life
 from hivemind.swarm.preflight import preflight
+from hivemind.swarm.process import Life
 from hivemind.taskrun.task_run import MAX_CRASHES
 from tests.agent.conftest import Crew, doing, until_idle
 

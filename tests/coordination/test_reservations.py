@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hivemind.coordination import CoordinationError, Journal, ReservationHeld, Reservations, escape, overlap
-from hivemind.coordination.globs import check_pattern
+from hivemind.coordination.reservations import check_pattern
 
 
 @pytest.fixture

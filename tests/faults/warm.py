@@ -22,7 +22,7 @@ from typing import Any
 
 _ROOMS = (
     "hivemind.agent.agent", "hivemind.doctor", "hivemind.hive", "hivemind.mcp_server", "hivemind.swarm.swarm",
-    "hivemind.swarm.warmup",
+    "hivemind.swarm.swarm",
 )  # fmt: skip
 _MEMBER = (
     "hivemind.mcp_server.stdio"  # with the SDK, which is half as large as all the rest: a fork copies what is there
@@ -54,7 +54,7 @@ def _rehearse() -> None:
     from hivemind.cli import main
     from hivemind.config import HiveConfig
     from hivemind.hive import Hive
-    from hivemind.swarm.warmup import rehearse
+    from hivemind.swarm.swarm import rehearse
 
     with (
         tempfile.TemporaryDirectory(prefix="hive-rehearsed-") as folder,

@@ -13,8 +13,7 @@ import pytest
 from hivemind.errors import UserError
 from hivemind.fs import Watcher, open_watcher
 from hivemind.fs.filesystem import mounts, needs_polling
-from hivemind.fs.watch.folders import Event, FolderWatcher, Inotify
-from hivemind.fs.watch.watcher import PollWatcher, TreeWatcher
+from hivemind.fs.watch import Event, FolderWatcher, Inotify, PollWatcher, TreeWatcher
 
 from .children import run_child
 
